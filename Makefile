@@ -1,0 +1,20 @@
+export PATH := $(PATH):/usr/sbin:/sbin
+PYTHON := .venv/bin/python
+
+.NOTPARALLEL:
+.PHONY: demo test lint bench proto dist install
+
+demo: install .venv/.stamp ; $(PYTHON) -m tests.node.demo
+test: install .venv/.stamp ; $(PYTHON) -m pytest -n 2 --dist worksteal
+lint: .venv/.stamp ; .venv/bin/ruff check && .venv/bin/ruff format --check && .venv/bin/mypy
+bench: install .venv/.stamp ; $(PYTHON) -m benchmarks
+proto: .venv/.stamp ; $(PYTHON) proto/generate.py
+dist: .venv/.stamp ; $(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+install: ; @tests/node/install.sh
+
+.venv/.stamp: pyproject.toml
+	python3 -m venv .venv
+	$(PYTHON) -m pip install --quiet --upgrade pip==26.3
+	$(PYTHON) -m pip install --quiet --editable . --group dev
+	touch $@

@@ -1,0 +1,3 @@
+"""pycrictl: a command line for the nodes of Kubernetes that speaks CRI."""
+
+__version__ = "0.1.0.dev0"

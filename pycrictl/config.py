@@ -1,0 +1,352 @@
+"""``crictl.yaml``, environment and flags become one frozen ``Config``.
+
+Each setting takes the first of: its flag, its environment variable (the endpoints and the file's
+path have one), the file, the built-in default; every value remembers which. An environment variable
+counts as given even when it is empty, as for crictl.
+
+Two differences from crictl: a file without ``max-retries`` keeps the default, and an invalid file
+at the default path is reported instead of being ignored without a word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Generic, Literal, NamedTuple, TypeVar
+
+from pycrictl.errors import ConfigError, UsageError
+from pycrictl.units import escape, parse_bool, quote
+
+T = TypeVar("T")
+Origin = Literal["flag", "environment", "file", "default"]
+
+DEFAULT_PATH: Final = "/etc/crictl.yaml"
+DEFAULT_TIMEOUT_S: Final = 2.0
+DEFAULT_MAX_RETRIES: Final = 3
+FILE_LIMIT_BYTES: Final = 1024 * 1024
+
+_NAME_BESIDE_EXECUTABLE: Final = "crictl.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting(Generic[T]):
+    """A value and where it came from."""
+
+    value: T
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """The global options of the command line; None means not given."""
+
+    config: str | None = None
+    runtime_endpoint: str | None = None
+    image_endpoint: str | None = None
+    timeout_s: float | None = None
+    debug: bool | None = None
+    max_retries: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All settings in force.
+
+    ``runtime_endpoint`` is empty with the origin ``default`` when nobody named one: the client
+    then looks for a runtime. ``image_endpoint`` equals it unless it is set on its own. ``path`` is
+    the file that was read, None without one; ``warnings`` are lines for the user.
+    """
+
+    runtime_endpoint: Setting[str]
+    image_endpoint: Setting[str]
+    timeout_s: Setting[float]
+    debug: Setting[bool]
+    max_retries: Setting[int]
+    pull_image_on_create: Setting[bool]
+    disable_pull_on_run: Setting[bool]
+    path: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class FileValues(NamedTuple):
+    """What a file says; None means that it does not name the key."""
+
+    runtime_endpoint: str | None = None
+    image_endpoint: str | None = None
+    timeout_s: int | None = None
+    debug: bool | None = None
+    max_retries: int | None = None
+    pull_image_on_create: bool | None = None
+    disable_pull_on_run: bool | None = None
+
+
+def load(
+    flags: Flags,
+    environ: Mapping[str, str],
+    *,
+    default_path: str = DEFAULT_PATH,
+    executable: str | None = None,
+) -> Config:
+    """Read the configuration file and settle every value.
+
+    Args:
+        flags: what the command line gave.
+        environ: the process's environment.
+        default_path: the file that is read when none is named; it may be missing.
+        executable: the program's own path: ``crictl.yaml`` beside it is read when the file that was
+            named, or the one at the default path, does not exist.
+
+    Raises:
+        ConfigError: a file that was named is missing, unreadable or invalid.
+    """
+    values, path, warnings = _read_first(flags, environ, default_path, executable)
+    variable = environ.get
+    runtime_endpoint = _first(
+        "",
+        flags.runtime_endpoint,
+        variable("CONTAINER_RUNTIME_ENDPOINT"),
+        values.runtime_endpoint,
+    )
+    image_endpoint = _first(
+        "", flags.image_endpoint, variable("IMAGE_SERVICE_ENDPOINT"), values.image_endpoint
+    )
+    timeout_s = _first(DEFAULT_TIMEOUT_S, flags.timeout_s, None, values.timeout_s)
+    return Config(
+        runtime_endpoint=runtime_endpoint,
+        image_endpoint=runtime_endpoint if image_endpoint.origin == "default" else image_endpoint,
+        timeout_s=timeout_s if timeout_s.value > 0 else Setting(DEFAULT_TIMEOUT_S, "default"),
+        debug=_first(False, flags.debug, None, values.debug),
+        max_retries=_first(DEFAULT_MAX_RETRIES, flags.max_retries, None, values.max_retries),
+        pull_image_on_create=_first(False, None, None, values.pull_image_on_create),
+        disable_pull_on_run=_first(False, None, None, values.disable_pull_on_run),
+        path=path,
+        warnings=warnings,
+    )
+
+
+def socket_path(endpoint: Setting[str], option: str) -> str:
+    """The path of an endpoint's socket: of ``unix:///path``, or the path itself.
+
+    Args:
+        endpoint: not of the origin ``default``, which stands for no endpoint.
+        option: the flag that sets it, to be named in the error.
+
+    Raises:
+        UsageError: empty, not a unix socket, or not an absolute ``unix://`` path.
+    """
+    text = endpoint.value
+    if not text:
+        raise UsageError(
+            f"--{option} is not set",
+            hint=f"the {endpoint.origin} gives an empty text: name a socket or leave it out",
+        )
+    scheme, colon, rest = text.partition(":")
+    if not colon or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
+        path = text
+    elif scheme.lower() != "unix":
+        raise UsageError(
+            f"the endpoint {quote(text)} is not supported: {quote(scheme)} is not unix",
+            hint="a runtime is reached over a unix socket, such as unix:///run/containerd/containerd.sock",
+        )
+    else:
+        path = rest.removeprefix("//")
+        if not path.startswith("/"):
+            raise UsageError(
+                f"the endpoint {quote(text)} has no absolute path",
+                hint="three slashes, such as unix:///run/containerd/containerd.sock",
+            )
+    if "\0" in path:
+        raise UsageError(f"the endpoint {quote(text)} holds a NUL character")
+    return path
+
+
+def parse_file(text: str) -> FileValues:
+    """Read the content of a configuration file: a flat YAML mapping, JSON being one as well.
+
+    A key given twice has its last value; a key without a value counts as not given. Values are read
+    from their text, as crictl does: ``timeout: "5"`` is fine and ``debug: yes`` is not.
+
+    Raises:
+        ConfigError: with the line where it is known, but without the file's name.
+    """
+    entries = _simple_entries(text)
+    if entries is None:
+        entries = list(_yaml_entries(text))
+    found: dict[str, _Entry] = {}
+    for entry in entries:
+        if entry.key not in _KEYS:
+            raise ConfigError(
+                f"line {entry.line}: unknown key {quote(entry.key)}",
+                hint=f"known keys: {', '.join(_KEYS)}",
+            )
+        found[entry.key] = entry
+    return FileValues(
+        runtime_endpoint=_value(found, "runtime-endpoint", str),
+        image_endpoint=_value(found, "image-endpoint", str),
+        timeout_s=_value(found, "timeout", _whole_number),
+        debug=_value(found, "debug", parse_bool),
+        max_retries=_value(found, "max-retries", _whole_number),
+        pull_image_on_create=_value(found, "pull-image-on-create", parse_bool),
+        disable_pull_on_run=_value(found, "disable-pull-on-run", parse_bool),
+    )
+
+
+_KEYS: Final = (
+    "runtime-endpoint",
+    "image-endpoint",
+    "timeout",
+    "debug",
+    "pull-image-on-create",
+    "disable-pull-on-run",
+    "max-retries",
+)
+
+
+class _Entry(NamedTuple):
+    key: str
+    text: str | None
+    line: int
+
+
+def _first(default: T, flag: T | None, variable: T | None, in_file: T | None) -> Setting[T]:
+    if flag is not None:
+        return Setting(flag, "flag")
+    if variable is not None:
+        return Setting(variable, "environment")
+    # `config --set` of crictl writes every other key at its zero value: an empty text is no choice.
+    if in_file is not None and in_file != "":
+        return Setting(in_file, "file")
+    return Setting(default, "default")
+
+
+def _read_first(
+    flags: Flags, environ: Mapping[str, str], default_path: str, executable: str | None
+) -> tuple[FileValues, str | None, tuple[str, ...]]:
+    """Read the first file that exists: its values, its path, and warnings."""
+    named = flags.config if flags.config is not None else environ.get("CRI_CONFIG_FILE")
+    if named == "":
+        origin = "--config" if flags.config is not None else "CRI_CONFIG_FILE"
+        raise ConfigError(f"{origin} is empty", hint="name a file or leave it out")
+    candidates = [default_path if named is None else named]
+    if executable is not None:
+        candidates.append(str(Path(executable).parent / _NAME_BESIDE_EXECUTABLE))
+    for path in candidates:
+        try:
+            values = parse_file(_read_text(path))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            reason, hint = error.strerror or str(error), None
+        except ConfigError as error:
+            reason, hint = error.message, error.hint
+        else:
+            if named is None or path == named:
+                return values, path, ()
+            return values, path, (f"no config file {quote(named)}, using {quote(path)}",)
+        if named is not None:
+            raise ConfigError(f"config file {quote(path)}: {reason}", hint=hint)
+        return FileValues(), None, (f"ignoring the config file {quote(path)}: {reason}",)
+    if named is not None:
+        raise ConfigError(f"config file {quote(named)} does not exist")
+    return FileValues(), None, ()
+
+
+def _read_text(path: str) -> str:
+    # Not Path.read_bytes: it may be a pipe (`--config <(…)`), a device, or a log file by mistake.
+    with Path(path).open("rb") as stream:
+        content = stream.read(FILE_LIMIT_BYTES + 1)
+    if len(content) > FILE_LIMIT_BYTES:
+        raise ConfigError(f"it is larger than {FILE_LIMIT_BYTES // 1024} KiB")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"line {line}: it is not UTF-8 text") from None
+
+
+# What nearly every file consists of, read without importing a YAML parser (20 ms). It accepts only
+# what has one meaning in YAML; a test compares the two on whatever it accepts.
+_SIMPLE_LINE: Final = (
+    r"([a-z]+(?:-[a-z]+)*): +"
+    r'(?:"([A-Za-z0-9/._:+@-]*)"|(-?[A-Za-z0-9/](?:[A-Za-z0-9/._:+@-]*[A-Za-z0-9/._+@-])?))'
+    r"(?: +(?:#[ -~]*)?)?"
+)
+_BLANK_LINE: Final = r" *(?:#[ -~]*)?"
+_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+
+
+def _simple_entries(text: str) -> list[_Entry] | None:
+    """The entries of a file of plain ``key: value`` lines, or None if it may be anything else."""
+    entries = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if match := re.fullmatch(_SIMPLE_LINE, line):
+            key, quoted, plain = match.groups()
+            value = quoted if quoted is not None else (None if plain in _NULLS else plain)
+            entries.append(_Entry(key, value, number))
+        elif not re.fullmatch(_BLANK_LINE, line):
+            return None
+    return entries
+
+
+def _yaml_entries(text: str) -> Iterator[_Entry]:
+    """The entries of any YAML file, taken from parser events.
+
+    Nothing is built from the document: neither aliases nor nesting nor tags can cost anything.
+    """
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    documents, in_mapping, key = 0, False, None
+    try:
+        for event in yaml.parse(text, Loader=loader):
+            line = event.start_mark.line + 1 if event.start_mark else 0
+            match event:
+                case yaml.DocumentStartEvent():
+                    documents += 1
+                    if documents > 1:
+                        raise ConfigError(f"line {line}: a second document begins")
+                case yaml.MappingStartEvent() if not in_mapping:
+                    in_mapping = True
+                case yaml.MappingEndEvent():
+                    in_mapping = False
+                case yaml.ScalarEvent(value=str(value)):
+                    is_null = event.implicit[0] and value in _NULLS
+                    if not in_mapping and not is_null:
+                        raise ConfigError(f"line {line}: it does not hold settings (key: value)")
+                    if in_mapping and key is None:
+                        key = value
+                    elif key is not None:
+                        yield _Entry(key, None if is_null else value, line)
+                        key = None
+                case yaml.AliasEvent():
+                    raise ConfigError(f"line {line}: aliases are not supported")
+                case yaml.CollectionStartEvent():
+                    where = "it" if key is None else f"the value of {quote(key)}"
+                    raise ConfigError(f"line {line}: {where} is a list or a mapping")
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}: " if mark else ""
+        reason = escape(error.problem or "unreadable")
+        raise ConfigError(f"{where}it is not YAML: {reason}") from None
+    except yaml.YAMLError as error:
+        reason = escape(str(error).partition("\n")[0])
+        raise ConfigError(f"it is not YAML: {reason}") from None
+
+
+def _value(found: Mapping[str, _Entry], key: str, read: Callable[[str], T]) -> T | None:
+    entry = found.get(key)
+    if entry is None or entry.text is None:
+        return None
+    try:
+        return read(entry.text)
+    except ValueError as error:
+        raise ConfigError(f"line {entry.line}: {key}: {error}") from None
+
+
+def _whole_number(text: str) -> int:
+    """A decimal integer of 64 bits; unlike a flag's, it has no other notation."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,25}", text) or not -(2**63) <= int(text) < 2**63:
+        raise ValueError(f"{quote(text)} is not a whole number")
+    return int(text)

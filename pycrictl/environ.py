@@ -1,0 +1,193 @@
+"""What surrounds the process: streams, environment variables, clocks and facts of the terminal.
+
+Facts are looked up when asked, never at import and never kept: a terminal changes its size, and
+tests change everything. Nothing here knows what is printed. This module is loaded at every start:
+what it imports at the top costs nothing.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TextIO
+
+from pycrictl.units import escape
+
+if TYPE_CHECKING:
+    from logging import LogRecord
+
+FALLBACK_SIZE = (80, 24)
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether ``stream`` is open on a terminal."""
+    try:
+        return stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def is_dumb(environ: Mapping[str, str]) -> bool:
+    """Whether a terminal cannot move its cursor, or nobody says that it can."""
+    return environ.get("TERM", "") in ("", "dumb")
+
+
+def is_utf8(stream: TextIO) -> bool:
+    """Whether every character can be written to ``stream``."""
+    encoding = getattr(stream, "encoding", None)
+    try:
+        return encoding is not None and codecs.lookup(encoding).name == "utf-8"
+    except LookupError:
+        return False
+
+
+def terminal_size(stream: TextIO, environ: Mapping[str, str]) -> tuple[int, int]:
+    """Columns and rows of the terminal at ``stream``.
+
+    The terminal itself is asked first: ``COLUMNS`` and ``LINES`` are not renewed when a window
+    changes. They count where the terminal does not know (a serial line says 0 by 0), then 80 by 24.
+    """
+    try:
+        columns, rows = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):  # no terminal; closed or without a descriptor
+        columns, rows = 0, 0
+    return (
+        columns or _positive(environ.get("COLUMNS")) or FALLBACK_SIZE[0],
+        rows or _positive(environ.get("LINES")) or FALLBACK_SIZE[1],
+    )
+
+
+def _positive(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() else 0
+
+
+def _line(text: str) -> str:
+    return escape(" ".join(text.split()))
+
+
+class _Nowhere(io.StringIO):
+    """Stands for a standard stream that was closed before the program began."""
+
+    def write(self, text: str, /) -> int:
+        return len(text)
+
+
+class Environment:
+    """The streams, variables and clocks that one run of the program uses.
+
+    Args:
+        stdin: standard input; like all others by default that of the process.
+        stdout: where results go.
+        stderr: where everything else goes.
+        environ: environment variables.
+        clock: seconds that never go back, for intervals and deadlines.
+        wall_clock: seconds since 1970, for timestamps that are shown.
+    """
+
+    def __init__(
+        self,
+        *,
+        stdin: TextIO | None = None,
+        stdout: TextIO | None = None,
+        stderr: TextIO | None = None,
+        environ: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        # The interpreter's own streams are None when the caller closed the descriptor.
+        self.stdin: TextIO = stdin or sys.stdin or _Nowhere()
+        self.stdout: TextIO = stdout or sys.stdout or _Nowhere()
+        self.stderr: TextIO = stderr or sys.stderr or _Nowhere()
+        self.environ: Mapping[str, str] = os.environ if environ is None else environ
+        self.clock = clock
+        self.wall_clock = wall_clock
+
+    @property
+    def stdin_is_terminal(self) -> bool:
+        """Whether somebody can type the input."""
+        return is_terminal(self.stdin)
+
+    @property
+    def stdout_is_terminal(self) -> bool:
+        """Whether results are read by a person."""
+        return is_terminal(self.stdout)
+
+    @property
+    def stderr_is_terminal(self) -> bool:
+        """Whether messages and progress are read by a person."""
+        return is_terminal(self.stderr)
+
+    @property
+    def stderr_is_utf8(self) -> bool:
+        """Whether messages may hold any character."""
+        return is_utf8(self.stderr)
+
+    @property
+    def has_color(self) -> bool:
+        """Whether messages may be coloured: a capable terminal, and ``NO_COLOR`` is not set."""
+        return (
+            self.stderr_is_terminal
+            and not is_dumb(self.environ)
+            and not self.environ.get("NO_COLOR")
+        )
+
+    def terminal_size(self) -> tuple[int, int]:
+        """Columns and rows of the terminal that shows messages and progress."""
+        return terminal_size(self.stderr, self.environ)
+
+    def ask_password(self) -> str:
+        """Reads a password: typed without being shown, or the first line of a piped stdin."""
+        if not self.stdin_is_terminal:
+            return self.stdin.readline().rstrip("\n")
+        import getpass
+
+        try:
+            return getpass.getpass("Password: ", stream=self.stderr)
+        except EOFError:  # Ctrl-D
+            return ""
+
+    def warn(self, text: str) -> None:
+        """Tells one line that does not end the program."""
+        self._say(f"pycrictl: warning: {_line(text)}\n")
+
+    def error(self, message: str, *, hint: str | None = None) -> None:
+        """Tells why the program ends, and what can be done about it."""
+        lines = f"pycrictl: {_line(message)}\n"
+        if hint:
+            lines += f"hint: {_line(hint)}\n"
+        self._say(lines)
+
+    def _say(self, lines: str) -> None:
+        try:
+            self.stderr.write(lines)
+            self.stderr.flush()
+        except (OSError, ValueError):
+            pass  # nobody reads it; the exit status still tells
+
+    def configure_logging(self, *, debug: bool) -> None:
+        """Sends the records of the ``pycrictl`` loggers to stderr, one line each.
+
+        Warnings and worse without ``debug``; with it everything, and the time. Calling it again
+        replaces what it did before. ``logging`` is imported here because it costs 10 ms.
+        """
+        import logging
+
+        class Line(logging.Formatter):
+            def formatMessage(self, record: LogRecord) -> str:
+                record.message = _line(record.message)
+                return super().formatMessage(record)
+
+        handler = logging.StreamHandler(self.stderr)
+        if debug:
+            line = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
+            handler.setFormatter(Line(line, datefmt="%H:%M:%S"))
+        else:
+            handler.setFormatter(Line("pycrictl: %(message)s"))
+        logger = logging.getLogger("pycrictl")
+        logger.handlers = [handler]
+        logger.setLevel(logging.DEBUG if debug else logging.WARNING)
+        logger.propagate = False

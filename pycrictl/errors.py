@@ -1,0 +1,198 @@
+"""Everything that can go wrong, as exceptions that know how to be shown.
+
+Each class carries a ``reference`` (kebab-case, stable, for scripts and for the man page) and the
+``exit_code`` of a program that ends with it. They are raised at three walls only: gRPC statuses in
+``cri.errmap``, protocol violations in ``wire``, ``OSError`` at the file system. ``cli.main`` alone
+catches them and prints ``pycrictl: <message>`` and the hint.
+
+::
+
+    PycrictlError
+    ├── UsageError            wrong flags, arguments or values
+    ├── ConfigError           an unreadable or invalid configuration file
+    ├── ConnectError          the endpoint cannot be reached, hangs or is no gRPC server
+    ├── RuntimeFault          the runtime answered a call with an error status
+    │     NotFound · AlreadyExists · Invalid · Unimplemented · Exhausted · Denied · Unavailable
+    │     DeadlineExceeded · Cancelled · FailedPrecondition
+    ├── StreamError
+    │     LocalProtocolError  this program broke a protocol
+    │     RemoteProtocolError the peer broke a protocol
+    │     UpgradeRefused      the server does not offer the stream
+    ├── PullFailed            at least one watched pull failed
+    └── Interrupted           the user pressed Ctrl-C
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, unique
+from typing import ClassVar
+
+
+@unique
+class ExitCode(IntEnum):
+    """Exit statuses of the program, beyond those of a remote command."""
+
+    OK = 0
+    FAILURE = 1
+    UNKNOWN_COMMAND = 3
+    INTERNAL = 70
+    INTERRUPTED = 130
+
+
+class PycrictlError(Exception):
+    """Base of all errors that are shown to the user as one line.
+
+    Args:
+        message: one line, without a full stop, that names the thing it is about in quotes.
+        hint: what the user can do about it, or None.
+    """
+
+    reference: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = ExitCode.FAILURE
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(PycrictlError):
+    """The command line is wrong; nothing was sent."""
+
+    reference = "usage"
+
+
+class ConfigError(PycrictlError):
+    """A configuration file cannot be read or holds an invalid value."""
+
+    reference = "config"
+
+
+class ConnectError(PycrictlError):
+    """The endpoint cannot be reached, does not answer, or does not speak gRPC."""
+
+    reference = "connect"
+
+
+class RuntimeFault(PycrictlError):
+    """The runtime answered with an error status.
+
+    Attributes:
+        code: the status name as Go writes it (``NotFound``, ``Unknown``, …).
+        details: the runtime's message, unchanged.
+    """
+
+    reference = "runtime-fault"
+
+    def __init__(
+        self, message: str, *, code: str = "Unknown", details: str = "", hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+        self.details = details
+
+
+class NotFound(RuntimeFault):
+    """No such pod, container or image."""
+
+    reference = "not-found"
+
+
+class AlreadyExists(RuntimeFault):
+    """The name is taken."""
+
+    reference = "already-exists"
+
+
+class Invalid(RuntimeFault):
+    """The runtime refused the request's content."""
+
+    reference = "invalid-argument"
+
+
+class Unimplemented(RuntimeFault):
+    """The runtime does not offer this call."""
+
+    reference = "unimplemented"
+
+
+class Exhausted(RuntimeFault):
+    """A quota or limit of the runtime is reached."""
+
+    reference = "resource-exhausted"
+
+
+class Denied(RuntimeFault):
+    """The runtime refused the caller."""
+
+    reference = "permission-denied"
+
+
+class Unavailable(RuntimeFault):
+    """The connection broke, or the runtime is shutting down."""
+
+    reference = "unavailable"
+
+
+class DeadlineExceeded(RuntimeFault):
+    """The call took longer than its deadline."""
+
+    reference = "deadline-exceeded"
+
+
+class Cancelled(RuntimeFault):
+    """The call was cancelled."""
+
+    reference = "cancelled"
+
+
+class FailedPrecondition(RuntimeFault):
+    """The object is not in the state that the call needs."""
+
+    reference = "failed-precondition"
+
+
+class StreamError(PycrictlError):
+    """A stream could not be opened or broke."""
+
+    reference = "stream"
+
+
+class LocalProtocolError(StreamError):
+    """This program used a protocol wrongly: a bug to report."""
+
+    reference = "local-protocol"
+    exit_code = ExitCode.INTERNAL
+
+
+class RemoteProtocolError(StreamError):
+    """The peer broke the protocol."""
+
+    reference = "remote-protocol"
+
+
+class UpgradeRefused(StreamError):
+    """The server answered, but does not offer the stream.
+
+    Attributes:
+        status: the HTTP status it answered with.
+    """
+
+    reference = "upgrade-refused"
+
+    def __init__(self, message: str, *, status: int, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+
+
+class PullFailed(PycrictlError):
+    """At least one of the watched pulls failed."""
+
+    reference = "pull-failed"
+
+
+class Interrupted(PycrictlError):
+    """The user ended the program; the message says what goes on without it."""
+
+    reference = "interrupted"
+    exit_code = ExitCode.INTERRUPTED

@@ -1,0 +1,228 @@
+"""Durations, numbers, sizes, ages and quoted words as they are typed and shown. Pure.
+
+The literals are Go's, since flags and configuration files were written for a Go program. Every
+parser raises ``ValueError`` with a short message that quotes its input; the caller says where the
+input came from.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_NANOSECONDS: Final = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,  # U+00B5, micro sign
+    "μs": 1_000,  # U+03BC, Greek mu
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+_INT64_MAX: Final = 2**63 - 1
+
+# ASCII digits only: str.isdigit and \d also accept other scripts' digits, which Go refuses.
+# The patterns are compiled at their first use: most runs of the program need none of them.
+_DURATION_TERM: Final = r"([0-9]*)(?:\.([0-9]*))?([^0-9.+-]+)"
+_INTEGER: Final = (
+    r"[+-]?(?:0[xX](?:_?[0-9a-fA-F])+|0[oO](?:_?[0-7])+|0[bB](?:_?[01])+|0(?:_?[0-7])+"
+    r"|[1-9](?:_?[0-9])*|0)"
+)
+_SIZE: Final = r"([0-9]+)(?:\.([0-9]+))? ?(?:([kKMGTPE])(i?))?(B?)"
+
+_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+
+_DECIMAL_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
+_BINARY_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
+_SIZE_POWERS: Final = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
+_BYTES_WIDTH: Final = len("1023.9 KiB")
+
+
+def parse_duration(text: str) -> float:
+    """Read a Go duration: ``2s``, ``1m30s``, ``500ms``, ``-1.5h``, and a bare ``0``.
+
+    Returns:
+        Seconds, exact to the nanosecond within the precision of a float.
+
+    Raises:
+        ValueError: not a duration, no unit, or beyond 2**63 nanoseconds (292 years).
+    """
+    sign = -1 if text.startswith("-") else 1
+    rest = text[1:] if text[:1] in ("+", "-") else text
+    if rest == "0":
+        return 0.0
+    if re.fullmatch(r"[0-9]+(?:\.[0-9]*)?", rest):
+        raise ValueError(f"{quote(text)} has no unit (write {quote(text + 's')} for seconds)")
+    total_ns, position = 0, 0
+    pattern = re.compile(_DURATION_TERM)
+    while match := pattern.match(rest, position):
+        whole, fraction, unit = match.groups()
+        if not (whole or fraction) or unit not in _NANOSECONDS:
+            break
+        # More than 20 digits are out of range; Python refuses more than 4300 in its own words.
+        if len(whole.lstrip("0")) > 20:
+            raise ValueError(f"{quote(text)} is too long a duration")
+        scale = _NANOSECONDS[unit]
+        total_ns += int(whole or "0") * scale
+        if fraction:
+            fraction = fraction[:20]
+            total_ns += int(fraction) * scale // 10 ** len(fraction)
+        position = match.end()
+    if position != len(rest) or not rest:
+        raise ValueError(f"{quote(text)} is not a duration (such as 2s, 1m30s or 500ms)")
+    if total_ns > _INT64_MAX:
+        raise ValueError(f"{quote(text)} is too long a duration")
+    return sign * total_ns / 1e9
+
+
+def format_duration(seconds: float) -> str:
+    """Write a duration as Go does: ``500ms``, ``2s``, ``1m30s``, ``1h0m0s``.
+
+    ``parse_duration`` reads it back to the same nanosecond. ``seconds`` is finite.
+    """
+    nanoseconds = round(abs(seconds) * 1e9)
+    sign = "-" if seconds < 0 and nanoseconds else ""
+    if nanoseconds < 1_000_000_000:
+        for unit in ("ms", "µs", "ns"):
+            if nanoseconds >= _NANOSECONDS[unit]:
+                return f"{sign}{_decimal(nanoseconds, _NANOSECONDS[unit])}{unit}"
+        return "0s"
+    minutes, nanoseconds = divmod(nanoseconds, _NANOSECONDS["m"])
+    text = f"{_decimal(nanoseconds, _NANOSECONDS['s'])}s"
+    if minutes:
+        hours, minutes = divmod(minutes, 60)
+        text = f"{minutes}m{text}"
+        if hours:
+            text = f"{hours}h{text}"
+    return sign + text
+
+
+def parse_int(text: str) -> int:
+    """Read a Go integer literal of 64 bits: ``10 0x1f 0o17 017 0b1 1_000``, signed or not."""
+    if not re.fullmatch(_INTEGER, text):
+        raise ValueError(f"{quote(text)} is not an integer")
+    digits = text.lstrip("+-").replace("_", "").lower()
+    octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0"
+    # Python refuses more than 4300 decimal digits in its own words.
+    if len(digits) < 4000:
+        value = int(digits, 8 if octal else 0) * (-1 if text[0] == "-" else 1)
+        if -_INT64_MAX - 1 <= value <= _INT64_MAX:
+            return value
+    raise ValueError(f"{quote(text)} does not fit in 64 bits")
+
+
+def parse_bool(text: str) -> bool:
+    """Read a Go boolean literal: ``1 t T true TRUE True`` and ``0 f F false FALSE False``."""
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise ValueError(f"{quote(text)} is not a boolean (true or false)")
+
+
+def format_size(size_bytes: int, digits: int = 3) -> str:
+    """Write a size as crictl's tables do: decimal units, ``digits`` significant digits.
+
+    999,999 bytes give ``1e+03kB`` with three digits, since the unit is chosen before rounding.
+    Scripts parse these columns, so the quirk is kept.
+    """
+    size, power = float(size_bytes), 0
+    while size >= 1000 and power < len(_DECIMAL_UNITS) - 1:
+        size /= 1000
+        power += 1
+    return f"{size:.{digits}g}{_DECIMAL_UNITS[power]}"
+
+
+def format_bytes(size_bytes: float, *, aligned: bool = False) -> str:
+    """Write a size for people: ``512 B``, ``12.3 MiB``.
+
+    Args:
+        size_bytes: may be negative, as a broken server may say.
+        aligned: pad on the left to the widest form, so that a redrawn line does not jitter.
+    """
+    size, power = float(abs(size_bytes)), 0
+    # 1023.95 and more would be shown as 1024.0.
+    while size >= (1024 if power == 0 else 1023.95) and power < len(_BINARY_UNITS) - 1:
+        size /= 1024
+        power += 1
+    sign = "-" if size_bytes < 0 else ""
+    number = f"{size:.1f}" if power else f"{size:.0f}"
+    text = f"{sign}{number} {_BINARY_UNITS[power]}"
+    return text.rjust(_BYTES_WIDTH) if aligned else text
+
+
+def parse_size(text: str) -> int:
+    """Read a size in bytes: ``1024``, ``500MB``, ``10Gi``, ``1.5GiB``.
+
+    ``k M G T P E`` are powers of 1000, ``Ki Mi Gi …`` of 1024; a final ``B`` changes nothing.
+    A lower-case ``m`` is refused: elsewhere in Kubernetes it means a thousandth. Fractions of a
+    byte are dropped.
+    """
+    match = re.fullmatch(_SIZE, text)
+    if not match:
+        raise ValueError(f"{quote(text)} is not a size (such as 1024, 500MB or 10Gi)")
+    whole, fraction, unit, binary, _ = match.groups()
+    if len(whole.lstrip("0")) > 20:
+        raise ValueError(f"{quote(text)} is too large")
+    scale: int = (1024 if binary else 1000) ** _SIZE_POWERS.get(unit, 0)
+    size = int(whole) * scale
+    if fraction:
+        fraction = fraction[:20]
+        size += int(fraction) * scale // 10 ** len(fraction)
+    if size > _INT64_MAX:
+        raise ValueError(f"{quote(text)} is too large")
+    return size
+
+
+def format_age(seconds: float) -> str:
+    """Write an age as crictl's CREATED column does, without its final `` ago``.
+
+    A negative age, of a clock that runs ahead, counts as nothing.
+    """
+    whole = int(seconds)
+    if whole < 1:
+        return "Less than a second"
+    if whole < 60:
+        return f"{whole} second{'s' if whole > 1 else ''}"
+    if whole < 120:
+        return "About a minute"
+    if whole < 3600:
+        return f"{whole // 60} minutes"
+    hours = int(seconds / 3600 + 0.5)
+    if hours == 1:
+        return "About an hour"
+    if hours < 48:
+        return f"{hours} hours"
+    if hours < 2 * 7 * 24:
+        return f"{hours // 24} days"
+    if hours < 2 * 30 * 24:
+        return f"{hours // (7 * 24)} weeks"
+    if hours < 2 * 365 * 24:
+        return f"{hours // (30 * 24)} months"
+    # Years alone count whole hours: nothing is three years old half an hour too early.
+    return f"{whole // 3600 // (365 * 24)} years"
+
+
+def escape(text: str) -> str:
+    """``text`` without control, format and other unprintable characters: they become escapes.
+
+    What comes from outside passes through here before it may reach a terminal or a message.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def quote(text: str, limit: int = 80) -> str:
+    """``text`` in quotes, escaped and cut to ``limit`` characters, to be named in a message."""
+    return f'"{escape(text if len(text) <= limit else text[:limit] + "…")}"'
+
+
+def _decimal(value: int, unit: int) -> str:
+    """``value / unit`` in decimal, exact, without trailing zeros; ``unit`` is a power of ten."""
+    whole, fraction = divmod(value, unit)
+    if not fraction:
+        return str(whole)
+    return f"{whole}.{str(fraction).rjust(len(str(unit)) - 1, '0').rstrip('0')}"
