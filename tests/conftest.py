@@ -1,0 +1,58 @@
+"""Fixtures that several rooms' tests need."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.node.lab import Lab
+    from tests.node.node import Node
+
+# A time limit for each example fails on a machine that is busy with other tests.
+settings.register_profile("pycrictl", deadline=None)
+settings.load_profile("pycrictl")
+
+_PROGRAMS = ("containerd", "runc", "docker-registry", "skopeo", "busybox")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what runs on the throwaway node, so that `-m "not node"` leaves it out."""
+    for item in items:
+        if "shared_lab" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.node)
+
+
+@pytest.fixture(scope="session")
+def shared_lab() -> Iterator[Lab]:
+    """One throwaway node for all tests of this process; tests use `lab`, which cleans up."""
+    if not sys.platform.startswith("linux") or os.geteuid() != 0:
+        pytest.skip("the throwaway node needs Linux and root")
+    missing = [program for program in _PROGRAMS if shutil.which(program) is None]
+    if missing:
+        pytest.fail(f"{', '.join(missing)} missing: run tests/node/install.sh")
+
+    from tests.node.lab import Lab
+
+    with Lab() as lab:
+        yield lab
+
+
+@pytest.fixture
+def lab(shared_lab: Lab) -> Iterator[Lab]:
+    """The throwaway node with its registry and throttle; clean again after the test."""
+    yield shared_lab
+    shared_lab.clean()
+
+
+@pytest.fixture
+def node(lab: Lab) -> Node:
+    """The containerd of `lab`."""
+    return lab.node

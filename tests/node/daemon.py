@@ -1,0 +1,70 @@
+"""Start and end of one background program with a log file."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+
+class DaemonFailed(Exception):
+    """A daemon did not come up; the message ends with the last lines of its log."""
+
+
+class Daemon:
+    """One background program; its output goes to `log_path`, which is kept over restarts."""
+
+    def __init__(self, command: Sequence[str | Path], log_path: Path) -> None:
+        self.log_path = log_path
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise DaemonFailed(f"{self._command[0]} was not started")
+        return self._process.pid
+
+    def start(self, ready: Callable[[], bool], *, timeout_s: float = 30.0) -> None:
+        """Starts the program and returns when `ready()` says so.
+
+        Raises:
+            DaemonFailed: It ended at once, or was not ready in time.
+        """
+        with self.log_path.open("ab") as log:
+            # A session of its own: Ctrl-C in the terminal is for us, not for the daemon.
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        give_up_at = time.monotonic() + timeout_s
+        while not ready():
+            if not self.running or time.monotonic() > give_up_at:
+                self.kill()
+                tail = "\n".join(self.log_path.read_text().splitlines()[-10:])
+                raise DaemonFailed(f"{self._command[0]} did not start:\n{tail}")
+            time.sleep(0.01)
+
+    def terminate(self, *, timeout_s: float = 10.0) -> None:
+        """SIGTERM, then SIGKILL after the timeout; nothing when it does not run."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL; nothing when it does not run."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()

@@ -1,0 +1,295 @@
+"""OCI image layouts made on the spot: deterministic content, every digest and size known."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import platform
+import random
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, cast
+
+MEDIA: Final = "application/vnd.oci.image"
+INDEX_TYPE: Final = f"{MEDIA}.index.v1+json"
+MANIFEST_TYPE: Final = f"{MEDIA}.manifest.v1+json"
+CONFIG_TYPE: Final = f"{MEDIA}.config.v1+json"
+LAYER_TYPE: Final = f"{MEDIA}.layer.v1.tar+gzip"
+_CREATED: Final = "2026-01-02T03:04:05Z"
+ARCHITECTURE: Final = {"x86_64": "amd64", "aarch64": "arm64"}.get(
+    platform.machine(), platform.machine()
+)
+
+
+@dataclass(frozen=True)
+class File:
+    """One member of a layer: a regular file, a directory, or a symlink to `link_to`."""
+
+    path: str
+    size_bytes: int = 0
+    open: Callable[[], IO[bytes]] = io.BytesIO
+    mode: int = 0o644
+    link_to: str | None = None
+    is_folder: bool = False
+
+
+def text_file(path: str, text: str, mode: int = 0o644) -> File:
+    """A file with the given text."""
+    data = text.encode()
+    return File(path, len(data), lambda: io.BytesIO(data), mode)
+
+
+def random_file(path: str, size_bytes: int, seed: int) -> File:
+    """A file that does not compress; the same bytes for the same seed."""
+    return File(path, size_bytes, lambda: io.BytesIO(random.Random(seed).randbytes(size_bytes)))
+
+
+def hex_file(path: str, size_bytes: int, seed: int) -> File:
+    """A file that compresses to about half its size."""
+
+    def content() -> IO[bytes]:
+        return io.BytesIO(random.Random(seed).randbytes((size_bytes + 1) // 2).hex().encode())
+
+    return File(path, size_bytes, content)
+
+
+def zero_file(path: str, size_bytes: int) -> File:
+    """A file of zeros: gzip leaves about a thousandth, the unpacked snapshot is huge."""
+    return File(path, size_bytes, lambda: Path("/dev/zero").open("rb"))
+
+
+def small_files(folder: str, count: int) -> list[File]:
+    """Many tiny files: few bytes to download, slow to extract."""
+    return [text_file(f"{folder}/{number:06}", f"{number}\n") for number in range(count)]
+
+
+def busybox_files() -> list[File]:
+    """The root file system of the base layer: a static busybox with all its applets."""
+    binary = Path("/bin/busybox")
+    applets = subprocess.run([binary, "--list"], check=True, capture_output=True, text=True)
+    files = [File(name, mode=0o755, is_folder=True) for name in ("bin", "etc", "root", "proc")]
+    files.append(File("tmp", mode=0o1777, is_folder=True))
+    passwd = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"
+    files.append(text_file("etc/passwd", passwd))
+    files.append(text_file("etc/group", "root:x:0:\nnogroup:x:65534:\n"))
+    files.append(File("bin/busybox", binary.stat().st_size, lambda: binary.open("rb"), mode=0o755))
+    names = sorted(set(applets.stdout.split()) - {"busybox"})
+    return files + [File(f"bin/{name}", mode=0o777, link_to="busybox") for name in names]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A gzip layer (one gzip member) in the layout.
+
+    `size_bytes` is what a registry sends, `unpacked_bytes` the length of the tar inside.
+    """
+
+    digest: str
+    size_bytes: int
+    diff_id: str
+    unpacked_bytes: int
+
+    @property
+    def descriptor(self) -> dict[str, Any]:
+        return {"mediaType": LAYER_TYPE, "digest": self.digest, "size": self.size_bytes}
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image in the layout.
+
+    `name` is `repository:tag`. `digest` is what a pull of the tag resolves to: the manifest's, or
+    the index's when the image has one.
+    """
+
+    name: str
+    digest: str
+    manifest_digest: str
+    manifest_size_bytes: int
+    config_digest: str
+    config_size_bytes: int
+    layers: tuple[Layer, ...]
+
+    @property
+    def layers_bytes(self) -> int:
+        """Compressed bytes of all layers together."""
+        return sum(layer.size_bytes for layer in self.layers)
+
+    @property
+    def chain_ids(self) -> tuple[str, ...]:
+        """The snapshot names of the layers, lowest first."""
+        chain: list[str] = []
+        for layer in self.layers:
+            chain.append(
+                _sha256(f"{chain[-1]} {layer.diff_id}".encode()) if chain else layer.diff_id
+            )
+        return tuple(chain)
+
+
+class Layout:
+    """One OCI image layout folder; layers, images and indexes are added to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._blobs = folder / "blobs/sha256"
+        self._blobs.mkdir(parents=True)
+        self._named: dict[str, dict[str, Any]] = {}
+        (folder / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+
+    def layer(self, files: Iterable[File], *, level: int = 1) -> Layer:
+        """Writes a layer. gzip `level` 0 stores: many times faster, right for random content."""
+        temporary = self._blobs / "unfinished"
+        with temporary.open("wb") as out:
+            packed = _Hashing(out)
+            with gzip.GzipFile("", "wb", level, packed, mtime=0) as compressor:
+                unpacked = _Hashing(compressor)
+                # A stream ("|") needs write() only; the stubs ask for a whole file object.
+                with tarfile.open(fileobj=cast(IO[bytes], unpacked), mode="w|") as tar:
+                    for file in files:
+                        _add(tar, file)
+        temporary.rename(self._blobs / packed.hexdigest)
+        return Layer(
+            f"sha256:{packed.hexdigest}",
+            packed.size_bytes,
+            f"sha256:{unpacked.hexdigest}",
+            unpacked.size_bytes,
+        )
+
+    def random_layers(self, sizes_bytes: Sequence[int], *, seed: int) -> list[Layer]:
+        """One layer of random content a size; the compressed size is a few KiB above it."""
+        return [
+            self.layer([random_file(f"data/{seed}-{number}", size, seed + number)], level=0)
+            for number, size in enumerate(sizes_bytes)
+        ]
+
+    def image(
+        self,
+        name: str,
+        layers: Sequence[Layer],
+        *,
+        config: Mapping[str, Any] | None = None,
+        architecture: str = ARCHITECTURE,
+    ) -> Image:
+        """Adds `repository:tag`. `config` holds Cmd, Entrypoint, Env, User, Labels and so on."""
+        config_bytes = _dump(
+            {
+                "created": _CREATED,
+                "architecture": architecture,
+                "os": "linux",
+                "config": {"Env": ["PATH=/bin"], "Cmd": ["/bin/sh"], **(config or {})},
+                "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer in layers]},
+                "history": [{"created": _CREATED, "created_by": "test"} for _ in layers],
+            }
+        )
+        config_descriptor = self._add_blob(CONFIG_TYPE, config_bytes)
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST_TYPE,
+            "config": config_descriptor,
+            "layers": [layer.descriptor for layer in layers],
+        }
+        descriptor = self._add_blob(MANIFEST_TYPE, _dump(manifest))
+        self._name(name, descriptor)
+        return Image(
+            name,
+            digest=descriptor["digest"],
+            manifest_digest=descriptor["digest"],
+            manifest_size_bytes=descriptor["size"],
+            config_digest=config_descriptor["digest"],
+            config_size_bytes=len(config_bytes),
+            layers=tuple(layers),
+        )
+
+    def multi_platform_image(
+        self, name: str, layers: Sequence[Layer], *, config: Mapping[str, Any] | None = None
+    ) -> Image:
+        """Adds an image index: this machine's platform has `layers`, a foreign one a layer of its
+        own that no pull on this machine may fetch.
+        """
+        foreign_architecture = "s390x"
+        foreign = self.image(
+            f"{name}-{foreign_architecture}",
+            self.random_layers([50_000], seed=390),
+            architecture=foreign_architecture,
+        )
+        native = self.image(name, layers, config=config)
+        index = {
+            "schemaVersion": 2,
+            "mediaType": INDEX_TYPE,
+            "manifests": [
+                {
+                    "mediaType": MANIFEST_TYPE,
+                    "digest": image.manifest_digest,
+                    "size": image.manifest_size_bytes,
+                    "platform": {"os": "linux", "architecture": architecture},
+                }
+                for image, architecture in (
+                    (foreign, foreign_architecture),
+                    (native, ARCHITECTURE),
+                )
+            ],
+        }
+        descriptor = self._add_blob(INDEX_TYPE, _dump(index))
+        self._name(name, descriptor)
+        return Image(**{**vars(native), "digest": descriptor["digest"]})
+
+    def _add_blob(self, media_type: str, data: bytes) -> dict[str, Any]:
+        digest = _sha256(data)
+        (self._blobs / digest.removeprefix("sha256:")).write_bytes(data)
+        return {"mediaType": media_type, "digest": digest, "size": len(data)}
+
+    def _name(self, name: str, descriptor: dict[str, Any]) -> None:
+        annotations = {"org.opencontainers.image.ref.name": name}
+        self._named[name] = {**descriptor, "annotations": annotations}
+        index = {"schemaVersion": 2, "manifests": list(self._named.values())}
+        (self.folder / "index.json").write_bytes(_dump(index))
+
+
+class _Hashing:
+    """A binary writer that counts and hashes what passes through."""
+
+    def __init__(self, out: Any) -> None:
+        self._out = out
+        self._hash = hashlib.sha256()
+        self.size_bytes = 0
+
+    def write(self, data: bytes) -> int:
+        self._hash.update(data)
+        self.size_bytes += len(data)
+        self._out.write(data)
+        return len(data)
+
+    def flush(self) -> None:
+        self._out.flush()
+
+    @property
+    def hexdigest(self) -> str:
+        return self._hash.hexdigest()
+
+
+def _add(tar: tarfile.TarFile, file: File) -> None:
+    member = tarfile.TarInfo(file.path)
+    member.mode = file.mode
+    if file.is_folder:
+        member.type = tarfile.DIRTYPE
+        tar.addfile(member)
+    elif file.link_to is not None:
+        member.type, member.linkname = tarfile.SYMTYPE, file.link_to
+        tar.addfile(member)
+    else:
+        member.size = file.size_bytes
+        with file.open() as content:
+            tar.addfile(member, content)
+
+
+def _dump(document: Any) -> bytes:
+    return json.dumps(document, sort_keys=True).encode()
+
+
+def _sha256(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"

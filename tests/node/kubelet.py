@@ -1,0 +1,212 @@
+"""What kubelet does to a node, as raw CRI calls: independent of the client under test."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from pycrictl._proto import cri_pb2
+
+RUNTIME: Final = "/runtime.v1.RuntimeService/"
+IMAGE: Final = "/runtime.v1.ImageService/"
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A running pod sandbox and the config it was made from (PullImage wants it again)."""
+
+    id: str
+    config: cri_pb2.PodSandboxConfig
+
+
+class Kubelet:
+    """The caller's side of the CRI on an open channel. Errors are plain `grpc.RpcError`.
+
+    `cgroup_parent` is the cgroup that all pods are put into.
+    """
+
+    def __init__(self, channel: grpc.Channel, *, cgroup_parent: str) -> None:
+        self._channel = channel
+        self._cgroup_parent = cgroup_parent
+        self._attempts = itertools.count()
+
+    def call(
+        self, method: str, request: Message, response_type: type[M], *, timeout_s: float = 60.0
+    ) -> M:
+        """One RPC; `method` is its full path, as in `RUNTIME + "Version"`."""
+        response: M = self._method(method, response_type)(request, timeout=timeout_s)
+        return response
+
+    def ready(self, *, timeout_s: float = 1.0) -> bool:
+        """True when the CRI answers that the runtime is ready."""
+        try:
+            answer = self.call(
+                RUNTIME + "Status",
+                cri_pb2.StatusRequest(),
+                cri_pb2.StatusResponse,
+                timeout_s=timeout_s,
+            )
+        except grpc.RpcError:
+            return False
+        return all(condition.status for condition in answer.status.conditions)
+
+    # Pods and containers
+
+    def pod_config(
+        self,
+        name: str,
+        *,
+        namespace: str = "default",
+        uid: str = "",
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        log_directory: str = "",
+    ) -> cri_pb2.PodSandboxConfig:
+        """A config on the host's network (a CNI without addresses allows no other)."""
+        host_network = cri_pb2.NamespaceOption(network=cri_pb2.NODE)
+        return cri_pb2.PodSandboxConfig(
+            metadata=cri_pb2.PodSandboxMetadata(
+                name=name, namespace=namespace, uid=uid or str(uuid.uuid4())
+            ),
+            labels=labels,
+            annotations=annotations,
+            log_directory=log_directory,
+            linux=cri_pb2.LinuxPodSandboxConfig(
+                cgroup_parent=self._cgroup_parent,
+                security_context=cri_pb2.LinuxSandboxSecurityContext(
+                    namespace_options=host_network
+                ),
+            ),
+        )
+
+    def run_pod(self, config: cri_pb2.PodSandboxConfig | str) -> Pod:
+        """Runs a pod sandbox; a plain name makes the config from it."""
+        if isinstance(config, str):
+            config = self.pod_config(config)
+        answer = self.call(
+            RUNTIME + "RunPodSandbox",
+            cri_pb2.RunPodSandboxRequest(config=config),
+            cri_pb2.RunPodSandboxResponse,
+        )
+        return Pod(answer.pod_sandbox_id, config)
+
+    def create_container(
+        self,
+        pod: Pod,
+        image: str,
+        command: Sequence[str] = ("sleep", "1000000"),
+        *,
+        name: str = "main",
+        labels: Mapping[str, str] | None = None,
+        log_path: str = "",
+        tty: bool = False,
+        stdin: bool = False,
+    ) -> str:
+        """Creates a container and returns its ID. The image must be on the node."""
+        config = cri_pb2.ContainerConfig(
+            metadata=cri_pb2.ContainerMetadata(name=name, attempt=next(self._attempts)),
+            image=cri_pb2.ImageSpec(image=image),
+            command=command,
+            labels=labels,
+            log_path=log_path,
+            tty=tty,
+            stdin=stdin,
+            linux=cri_pb2.LinuxContainerConfig(
+                security_context=cri_pb2.LinuxContainerSecurityContext(
+                    namespace_options=pod.config.linux.security_context.namespace_options
+                )
+            ),
+        )
+        answer = self.call(
+            RUNTIME + "CreateContainer",
+            cri_pb2.CreateContainerRequest(
+                pod_sandbox_id=pod.id, config=config, sandbox_config=pod.config
+            ),
+            cri_pb2.CreateContainerResponse,
+        )
+        return answer.container_id
+
+    def start_container(self, container_id: str) -> None:
+        self.call(
+            RUNTIME + "StartContainer",
+            cri_pb2.StartContainerRequest(container_id=container_id),
+            cri_pb2.StartContainerResponse,
+        )
+
+    def remove_pods(self) -> None:
+        """Stops and removes every pod sandbox of the node, containers included."""
+        pods = self.call(
+            RUNTIME + "ListPodSandbox",
+            cri_pb2.ListPodSandboxRequest(),
+            cri_pb2.ListPodSandboxResponse,
+        )
+        for pod in pods.items:
+            self.call(
+                RUNTIME + "StopPodSandbox",
+                cri_pb2.StopPodSandboxRequest(pod_sandbox_id=pod.id),
+                cri_pb2.StopPodSandboxResponse,
+            )
+            self.call(
+                RUNTIME + "RemovePodSandbox",
+                cri_pb2.RemovePodSandboxRequest(pod_sandbox_id=pod.id),
+                cri_pb2.RemovePodSandboxResponse,
+            )
+
+    # Images
+
+    def start_pull(
+        self,
+        reference: str,
+        pod: Pod | None = None,
+        *,
+        auth: cri_pb2.AuthConfig | None = None,
+        timeout_s: float = 300.0,
+    ) -> grpc.Future[cri_pb2.PullImageResponse]:
+        """Starts PullImage in the background, for `pod` if given; `.cancel()` is a kubelet gone."""
+        request = cri_pb2.PullImageRequest(
+            image=cri_pb2.ImageSpec(image=reference),
+            auth=auth,
+            sandbox_config=pod.config if pod else None,
+        )
+        method = self._method(IMAGE + "PullImage", cri_pb2.PullImageResponse)
+        return method.future(request, timeout=timeout_s)
+
+    def pull(
+        self,
+        reference: str,
+        pod: Pod | None = None,
+        *,
+        auth: cri_pb2.AuthConfig | None = None,
+        timeout_s: float = 300.0,
+    ) -> str:
+        """Pulls to the end and returns the image's ID."""
+        return self.start_pull(reference, pod, auth=auth, timeout_s=timeout_s).result().image_ref
+
+    def images(self) -> list[cri_pb2.Image]:
+        answer = self.call(
+            IMAGE + "ListImages", cri_pb2.ListImagesRequest(), cri_pb2.ListImagesResponse
+        )
+        return list(answer.images)
+
+    def remove_image(self, reference_or_id: str) -> None:
+        self.call(
+            IMAGE + "RemoveImage",
+            cri_pb2.RemoveImageRequest(image=cri_pb2.ImageSpec(image=reference_or_id)),
+            cri_pb2.RemoveImageResponse,
+        )
+
+    def _method(
+        self, path: str, response_type: type[M]
+    ) -> grpc.UnaryUnaryMultiCallable[Message, M]:
+        return self._channel.unary_unary(
+            path,
+            request_serializer=lambda request: request.SerializeToString(),
+            response_deserializer=response_type.FromString,
+        )

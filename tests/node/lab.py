@@ -1,0 +1,112 @@
+"""The whole throwaway node: containerd, a registry, and a throttle between them, in one folder."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from .images import Image, Layer, Layout, busybox_files
+from .node import Node
+from .registry import Registry
+from .sweep import start_janitor, sweep
+from .throttle import Throttle
+
+MIB: Final = 1024 * 1024
+
+
+class Lab:
+    """A context manager that starts everything and leaves no process, mount or file behind.
+
+    On entry the node has one image, the sandbox's; `busybox` is in the registry and shares its
+    only layer, `base`. References made by `reference()` lead through the throttle.
+
+    Args:
+        cri: More keys of containerd's CRI plugin, see `Node`.
+    """
+
+    registry: Registry
+    throttle: Throttle
+    node: Node
+    layout: Layout
+    base: Layer
+    pause: Image
+    busybox: Image
+
+    def __init__(self, *, cri: Mapping[str, Any] | None = None) -> None:
+        self._cri = dict(cri or {})
+        self._pushed: dict[str, Image] = {}
+
+    def __enter__(self) -> Self:
+        # /var/tmp: on disk, and short enough for a unix socket's 107 bytes.
+        self.folder = Path(tempfile.mkdtemp(prefix="pcn-", dir="/var/tmp"))
+        self._janitor = start_janitor(self.folder)
+        try:
+            self._start()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def push(self, image: Image) -> str:
+        """Puts an image of `layout` into the registry and returns its reference."""
+        self.registry.push(self.layout, image)
+        return self.reference(image)
+
+    def reference(self, image: Image) -> str:
+        """The image's tag as a pull through the throttle names it."""
+        return f"{self.throttle.host}/{image.name}"
+
+    def reference_by_digest(self, image: Image) -> str:
+        repository = image.name.rpartition(":")[0]
+        return f"{self.throttle.host}/{repository}@{image.digest}"
+
+    def clean(self) -> None:
+        """Back to the state on entry: healed, no pods, one image, no pull under way."""
+        self.throttle.heal()
+        self.throttle.limit(None)
+        if not self.node.running:
+            self.node.start()
+        self.node.kubelet.remove_pods()
+        for image in self.node.kubelet.images():
+            if self.reference(self.pause) not in image.repo_tags:
+                self.node.kubelet.remove_image(image.id)
+        self.node.store.clear_unfinished()
+        self.node.store.collect_garbage()
+
+    def _start(self) -> None:
+        self.registry = Registry(self.folder / "registry")
+        self.registry.start()
+        self.throttle = Throttle(self.registry.port)
+        self.throttle.start()
+        self.layout = Layout(self.folder / "layout")
+        self.base = self.layout.layer(busybox_files())
+        self.pause = self.layout.image(
+            "pause:1", [self.base], config={"Entrypoint": ["/bin/sleep", "1000000"], "Cmd": []}
+        )
+        self.busybox = self.layout.image("busybox:1", [self.base])
+        self.push(self.pause)
+        self.push(self.busybox)
+        self.node = Node(self.folder, self.reference(self.pause), cri=self._cri)
+        self.node.start()
+        self.node.kubelet.pull(self.reference(self.pause))
+
+    def _end(self) -> None:
+        if "node" in vars(self):
+            self.node.close()
+        if "throttle" in vars(self):
+            self.throttle.stop()
+        if "registry" in vars(self):
+            self.registry.stop()
+        sweep(self.folder)
+        self._janitor.communicate()
