@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
@@ -27,19 +26,20 @@ DEFAULT_TIMEOUT_S: Final = 2.0
 DEFAULT_MAX_RETRIES: Final = 3
 FILE_LIMIT_BYTES: Final = 1024 * 1024
 
+# A file's name is shown whole, whatever its length; Linux allows no longer one.
+_PATH_LIMIT_CHARS: Final = 4096
+
 _NAME_BESIDE_EXECUTABLE: Final = "crictl.yaml"
 
 
-@dataclass(frozen=True, slots=True)
-class Setting(Generic[T]):
+class Setting(NamedTuple, Generic[T]):
     """A value and where it came from."""
 
     value: T
     origin: Origin
 
 
-@dataclass(frozen=True, slots=True)
-class Flags:
+class Flags(NamedTuple):
     """The global options of the command line; None means not given."""
 
     config: str | None = None
@@ -50,8 +50,7 @@ class Flags:
     max_retries: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(NamedTuple):
     """All settings in force.
 
     ``runtime_endpoint`` is empty with the origin ``default`` when nobody named one: the client
@@ -130,7 +129,7 @@ def socket_path(endpoint: Setting[str], option: str) -> str:
     """The path of an endpoint's socket: of ``unix:///path``, or the path itself.
 
     Args:
-        endpoint: not of the origin ``default``, which stands for no endpoint.
+        endpoint: one that somebody set, if only to an empty text.
         option: the flag that sets it, to be named in the error.
 
     Raises:
@@ -233,6 +232,7 @@ def _read_first(
     if executable is not None:
         candidates.append(str(Path(executable).parent / _NAME_BESIDE_EXECUTABLE))
     for path in candidates:
+        file = f"config file {quote(path, _PATH_LIMIT_CHARS)}"
         try:
             values = parse_file(_read_text(path))
         except (FileNotFoundError, NotADirectoryError):
@@ -244,12 +244,13 @@ def _read_first(
         else:
             if named is None or path == named:
                 return values, path, ()
-            return values, path, (f"no config file {quote(named)}, using {quote(path)}",)
+            missing = quote(named, _PATH_LIMIT_CHARS)
+            return values, path, (f"config file {missing} does not exist, using {file}",)
         if named is not None:
-            raise ConfigError(f"config file {quote(path)}: {reason}", hint=hint)
-        return FileValues(), None, (f"ignoring the config file {quote(path)}: {reason}",)
+            raise ConfigError(f"{file}: {reason}", hint=hint)
+        return FileValues(), None, (f"ignoring the {file}: {reason}",)
     if named is not None:
-        raise ConfigError(f"config file {quote(named)} does not exist")
+        raise ConfigError(f"config file {quote(named, _PATH_LIMIT_CHARS)} does not exist")
     return FileValues(), None, ()
 
 

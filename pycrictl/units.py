@@ -215,7 +215,7 @@ def escape(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def quote(text: str, limit: int = 80) -> str:
+def quote(text: str, limit: int = 120) -> str:
     """``text`` in quotes, escaped and cut to ``limit`` characters, to be named in a message."""
     return f'"{escape(text if len(text) <= limit else text[:limit] + "…")}"'
 

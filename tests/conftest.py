@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 settings.register_profile("pycrictl", deadline=None)
 settings.load_profile("pycrictl")
 
+pytest_plugins = ["tests.fakecri.fixtures"]
+
 _PROGRAMS = ("containerd", "runc", "docker-registry", "skopeo", "busybox")
 
 

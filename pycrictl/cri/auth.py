@@ -1,0 +1,34 @@
+"""Credentials for a registry, in the forms that the command line takes (CRI ``AuthConfig``)."""
+
+from __future__ import annotations
+
+from pycrictl._proto import cri_pb2
+from pycrictl.errors import UsageError
+
+
+def auth_config(
+    *, creds: str = "", auth: str = "", username: str = "", password: str = ""
+) -> cri_pb2.AuthConfig | None:
+    """Makes the credentials of a pull; None when none were given.
+
+    Args:
+        creds: ``USER[:PASSWORD]``, split at the first colon.
+        auth: Base64 of the same, handed to the runtime undecoded.
+        username: a user name, which wins over the others; ``password`` goes with it.
+
+    Raises:
+        UsageError: an empty user name, or ``creds`` and ``auth`` at once. The message never holds
+            a secret.
+    """
+    if username:
+        return cri_pb2.AuthConfig(username=username, password=password)
+    if creds and auth:
+        raise UsageError("--creds and --auth exclude each other")
+    if auth:
+        return cri_pb2.AuthConfig(auth=auth)
+    if creds:
+        user, _, secret = creds.partition(":")
+        if not user:
+            raise UsageError("--creds needs a user name before the colon")
+        return cri_pb2.AuthConfig(username=user, password=secret)
+    return None

@@ -1,0 +1,79 @@
+"""Every call of ``runtime.v1`` by its name, and how long each may take.
+
+The table is read from the generated descriptor, so that nothing stands here twice.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pycrictl._proto import cri_pb2
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+
+class Method(NamedTuple):
+    """One call of the runtime or image service.
+
+    Attributes:
+        name: as in the API, such as ``ListImages``; unique over both services.
+        service: full name of its service, such as ``runtime.v1.ImageService``.
+        path: what goes over the wire, ``/runtime.v1.ImageService/ListImages``.
+        is_stream: whether the server answers with a stream of messages. No call has a request
+            stream.
+    """
+
+    name: str
+    service: str
+    path: str
+    request_type: type[Message]
+    response_type: type[Message]
+    is_stream: bool
+
+
+@cache
+def method(name: str) -> Method:
+    """The call of that name.
+
+    Raises:
+        KeyError: the API has no such call, which is a bug of the caller.
+    """
+    for service in cri_pb2.DESCRIPTOR.services_by_name.values():
+        found = service.methods_by_name.get(name)
+        if found is not None:
+            return Method(
+                name=name,
+                service=service.full_name,
+                path=f"/{service.full_name}/{name}",
+                request_type=getattr(cri_pb2, found.input_type.name),
+                response_type=getattr(cri_pb2, found.output_type.name),
+                is_stream=bool(found.server_streaming),
+            )
+    raise KeyError(name)
+
+
+def method_names() -> tuple[str, ...]:
+    """The names of all calls, of the runtime service first."""
+    services = cri_pb2.DESCRIPTOR.services_by_name.values()
+    return tuple(found.name for service in services for found in service.methods)
+
+
+def deadline_s(name: str, request: Any, timeout_s: float) -> float | None:
+    """How long a call may take when the global timeout is ``timeout_s``; None is without limit.
+
+    A call that waits on the node's behalf gets the time that its request names on top. A pull and
+    the stream of events have no limit.
+    """
+    match name:
+        case "PullImage" | "GetContainerEvents":
+            return None
+        case "RunPodSandbox":
+            return 2 * timeout_s
+        case "StopContainer":
+            return timeout_s + max(0, int(request.timeout))
+        case "ExecSync":
+            return timeout_s + int(request.timeout) if request.timeout > 0 else None
+        case _:
+            return timeout_s

@@ -1,0 +1,89 @@
+"""What must not be seen, taken out of messages and texts before they are logged or shown."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from google.protobuf import text_format
+
+from pycrictl.units import escape
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import FieldDescriptor
+    from google.protobuf.message import Message
+
+    M = TypeVar("M", bound=Message)
+
+MASK: Final = "[redacted]"
+LOG_LIMIT_CHARS: Final = 16 * 1024
+
+# kubectl keeps the whole manifest here, the values of environment variables included.
+_MANIFEST_ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+_USERINFO: Final = r"(https?://)[^/\s@\"']*@"
+_SECRET_PARAMETER: Final = (
+    r"(?i)([?&][^=&\s]*(?:signature|sig|token|secret|password|credential)[^=&\s]*=)[^&\s\"']+"
+)
+
+
+def redacted(message: M) -> M:
+    """A copy of ``message`` without secrets.
+
+    Masked are: fields marked ``debug_redact`` in the API (credentials of registries), all bytes
+    (values of environment variables, output of commands), the ``info`` of verbose answers (which
+    quotes the container's environment and the daemon's configuration), kubectl's copy of the
+    manifest, and the URLs of streams (they hold the token that opens the stream).
+    """
+    copy = type(message)()
+    copy.CopyFrom(message)
+    _mask(copy)
+    return copy
+
+
+def describe(message: Message) -> str:
+    """``message`` as one line for the log, without secrets, in protobuf's text form."""
+    text = escape(text_format.MessageToString(redacted(message), as_one_line=True))
+    if len(text) > LOG_LIMIT_CHARS:
+        text = f"{text[:LOG_LIMIT_CHARS]}… ({len(text) - LOG_LIMIT_CHARS} more characters)"
+    return "{" + text + "}"
+
+
+def redact_text(text: str) -> str:
+    """``text`` without the credentials of URLs in it: user info and signed parameters."""
+    text = re.sub(_USERINFO, rf"\1{MASK}@", text)
+    return re.sub(_SECRET_PARAMETER, rf"\1{MASK}", text)
+
+
+def _mask(message: Any) -> None:
+    for field, value in message.ListFields():
+        entry = field.message_type
+        if entry is not None and entry.GetOptions().map_entry:
+            _mask_map(field.name, entry.fields_by_name["value"], value)
+        elif entry is not None:
+            for child in value if field.is_repeated else (value,):
+                _mask(child)
+        elif _is_secret(field):
+            mask: str | bytes = MASK.encode() if field.type == field.TYPE_BYTES else MASK
+            if field.is_repeated:
+                value[:] = [mask] * len(value)
+            else:
+                setattr(message, field.name, mask)
+
+
+def _mask_map(name: str, value_field: FieldDescriptor, entries: Any) -> None:
+    for key in entries:
+        if value_field.message_type is not None:
+            _mask(entries[key])
+        elif value_field.type == value_field.TYPE_BYTES:
+            entries[key] = MASK.encode()
+        elif name == "info" or key == _MANIFEST_ANNOTATION:
+            entries[key] = MASK
+
+
+@cache
+def _is_secret(field: FieldDescriptor) -> bool:
+    if field.type == field.TYPE_BYTES or field.GetOptions().debug_redact:
+        return True
+    return field.name == "url" and field.type == field.TYPE_STRING

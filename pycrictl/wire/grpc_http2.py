@@ -1,0 +1,149 @@
+"""How gRPC uses HTTP/2: messages, metadata, deadlines and statuses as bytes. Pure.
+
+It follows the protocol's own description, "gRPC over HTTP2". Only calls that a proxy answers by
+itself need this; those that pass through keep their bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+from pycrictl.errors import RemoteProtocolError
+from pycrictl.wire.hpack import Header
+
+Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
+
+OK: Final = 0
+CANCELLED: Final = 1
+UNKNOWN: Final = 2
+RESOURCE_EXHAUSTED: Final = 8
+UNIMPLEMENTED: Final = 12
+INTERNAL: Final = 13
+UNAVAILABLE: Final = 14
+
+PREFIX_BYTES: Final = 5
+
+_TIMEOUT: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
+_UNIT_S: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+_RESERVED: Final = frozenset({"content-type", "te", "user-agent", "connection", "host"})
+_ESCAPED: Final = re.compile(rb"[^ -$&-~]")
+# What the characters of an ASCII value and of a key may be.
+_VALUE: Final = re.compile(r"[ -~]*")
+_KEY: Final = re.compile(r"[0-9a-z_.-]+")
+
+
+def prefixed(message: bytes) -> bytes:
+    """One message as it stands in DATA frames, not compressed."""
+    return b"\0%b%b" % (len(message).to_bytes(4, "big"), message)
+
+
+def only_message(body: bytes | bytearray) -> bytes:
+    """The message of a request that has exactly one, not compressed.
+
+    Raises:
+        RemoteProtocolError: it has none, or more than one.
+    """
+    if len(body) < PREFIX_BYTES or len(body) != PREFIX_BYTES + int.from_bytes(body[1:5], "big"):
+        raise RemoteProtocolError("the request is not exactly one message")
+    return bytes(body[PREFIX_BYTES:])
+
+
+def is_compressed(body: bytes | bytearray) -> bool:
+    """Whether the first message is compressed, with what ``grpc-encoding`` names."""
+    return body[:1] == b"\1"
+
+
+def timeout_s(headers: Iterable[Header]) -> float | None:
+    """The deadline that a call's headers give it, in seconds from their arrival; None without one.
+
+    Raises:
+        RemoteProtocolError: it is malformed.
+    """
+    for name, value in headers:
+        if name == b"grpc-timeout":
+            match = _TIMEOUT.fullmatch(value)
+            if match is None:
+                raise RemoteProtocolError("grpc-timeout is malformed")
+            return int(match[1]) * _UNIT_S[match[2]]
+    return None
+
+
+def metadata_of(headers: Iterable[Header]) -> Metadata:
+    """The metadata among a call's headers: all but what the transport itself needs.
+
+    Names that begin with ``grpc-`` are the transport's, except binary ones: they carry contexts
+    (``grpc-trace-bin``) and details (``grpc-status-details-bin``) from end to end. What does not
+    decode is left out.
+    """
+    metadata: list[tuple[str, str | bytes]] = []
+    for raw_name, value in headers:
+        name = raw_name.decode("latin-1")
+        if is_reserved(name):
+            continue
+        if not name.endswith("-bin"):
+            metadata.append((name, value.decode("latin-1")))
+        elif value[:1] == b"\0":  # peers of the same library may agree to leave out the Base64
+            metadata.append((name, value[1:]))
+        else:
+            parts = map(_unbase64, value.split(b","))
+            metadata.extend((name, part) for part in parts if part is not None)
+    return tuple(metadata)
+
+
+def headers_of(metadata: Iterable[tuple[str, str | bytes]]) -> list[Header]:
+    """Metadata as headers. Fields that gRPC does not allow are left out."""
+    headers: list[Header] = []
+    for name, value in metadata:
+        if is_reserved(name) or not _KEY.fullmatch(name):
+            continue
+        if isinstance(value, bytes):
+            if name.endswith("-bin"):
+                headers.append((name.encode(), base64.b64encode(value).rstrip(b"=")))
+        elif _VALUE.fullmatch(value):
+            headers.append((name.encode(), value.encode()))
+    return headers
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a header is the transport's own business and no metadata."""
+    if name.startswith("grpc-"):
+        return not name.endswith("-bin")
+    return name in _RESERVED or name.startswith(":")
+
+
+def response_headers(metadata: Metadata = ()) -> list[Header]:
+    """What an answer begins with."""
+    return [(b":status", b"200"), (b"content-type", b"application/grpc"), *headers_of(metadata)]
+
+
+def status_headers(code: int, message: str = "", metadata: Metadata = ()) -> list[Header]:
+    """What an answer ends with."""
+    headers = [(b"grpc-status", b"%d" % code)]
+    if message:
+        headers.append((b"grpc-message", _percent_encoded(message)))
+    return headers + headers_of(metadata)
+
+
+def status_of(headers: Iterable[Header]) -> int | None:
+    """The status code in an answer's trailers; None if there is none that is a number."""
+    for name, value in headers:
+        if name == b"grpc-status":
+            return int(value) if value.isdigit() and len(value) < 10 else None
+    return None
+
+
+def _percent_encoded(message: str) -> bytes:
+    raw = message.encode("utf-8", "replace")
+    return _ESCAPED.sub(lambda match: b"%%%02X" % match[0][0], raw)
+
+
+def _unbase64(value: bytes) -> bytes | None:
+    value = value.strip()
+    try:
+        return base64.b64decode(value + b"=" * (-len(value) % 4), validate=True)
+    except binascii.Error:
+        return None

@@ -1,0 +1,262 @@
+"""Header compression for HTTP/2 (RFC 7541). Pure.
+
+A program between two HTTP/2 connections must decode every block that passes, wanted or not, because
+each may change the dynamic table that the next one refers to. It need not compress what it sends:
+``encode`` touches no dynamic table, so its blocks may be mixed with those of another encoder.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from functools import cache
+from typing import Final, TypeAlias
+
+from pycrictl.errors import RemoteProtocolError
+
+__all__ = ["DEFAULT_TABLE_BYTES", "Decoder", "Header", "encode"]
+
+Header: TypeAlias = tuple[bytes, bytes]
+
+DEFAULT_TABLE_BYTES: Final = 4096
+MAX_LIST_BYTES: Final = 16 * 1024 * 1024
+_ENTRY_OVERHEAD_BYTES: Final = 32  # section 4.1
+_MAX_INTEGER: Final = 1 << 28
+
+# Appendix A.
+_STATIC: Final[tuple[Header, ...]] = (
+    (b":authority", b""),
+    (b":method", b"GET"),
+    (b":method", b"POST"),
+    (b":path", b"/"),
+    (b":path", b"/index.html"),
+    (b":scheme", b"http"),
+    (b":scheme", b"https"),
+    *((b":status", status) for status in b"200 204 206 304 400 404 500".split()),
+    (b"accept-charset", b""),
+    (b"accept-encoding", b"gzip, deflate"),
+    *(
+        (name, b"")
+        for name in b"""
+        accept-language accept-ranges accept access-control-allow-origin age allow authorization
+        cache-control content-disposition content-encoding content-language content-length
+        content-location content-range content-type cookie date etag expect expires from host
+        if-match if-modified-since if-none-match if-range if-unmodified-since last-modified link
+        location max-forwards proxy-authenticate proxy-authorization range referer refresh
+        retry-after server set-cookie strict-transport-security transfer-encoding user-agent vary
+        via www-authenticate
+        """.split()
+    ),
+)
+_STATIC_INDEX: Final = {header: index for index, header in enumerate(_STATIC, 1)}
+_STATIC_NAME: Final = {name: index for index, (name, _) in reversed([*enumerate(_STATIC, 1)])}
+
+# Appendix B. The code is canonical, so the lengths of the codes of the 256 octets and of the end of
+# the string (the last one) define it.
+_CODE_BITS: Final = (
+    *(13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28),
+    *(28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28),
+    *(6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6),
+    *(5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12, 10),
+    *(13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7),
+    *(7, 7, 7, 7, 7, 7, 7, 7, 8, 7, 8, 13, 19, 13, 14, 6),
+    *(15, 5, 6, 5, 6, 5, 6, 6, 6, 5, 7, 7, 6, 6, 6, 5),
+    *(6, 7, 6, 5, 5, 6, 7, 7, 7, 7, 7, 15, 11, 14, 13, 28),
+    *(20, 22, 20, 20, 22, 22, 22, 23, 22, 23, 23, 23, 23, 23, 24, 23),
+    *(24, 24, 22, 23, 24, 23, 23, 23, 23, 21, 22, 23, 22, 23, 23, 24),
+    *(22, 21, 20, 22, 22, 23, 23, 21, 23, 22, 22, 24, 21, 22, 23, 23),
+    *(21, 21, 22, 21, 23, 22, 23, 23, 20, 22, 22, 22, 23, 22, 22, 23),
+    *(26, 26, 20, 19, 22, 23, 22, 25, 26, 26, 26, 27, 27, 26, 24, 25),
+    *(19, 21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28, 27, 27, 27),
+    *(20, 24, 20, 21, 22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23),
+    *(26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26),
+    30,
+)
+_END_OF_STRING: Final = 256
+
+
+class Decoder:
+    """Decodes the header blocks of one direction of one connection, in their order.
+
+    Args:
+        max_list_bytes: limit of one decoded block, by the measure of section 4.1.
+
+    ``max_table_bytes`` is the limit of the dynamic table that the reader of the blocks has
+    announced (SETTINGS_HEADER_TABLE_SIZE); the writer says what it uses of it.
+    """
+
+    def __init__(self, *, max_list_bytes: int = MAX_LIST_BYTES) -> None:
+        self.max_table_bytes = DEFAULT_TABLE_BYTES
+        self._max_list_bytes = max_list_bytes
+        self._limit_bytes = DEFAULT_TABLE_BYTES
+        self._table: deque[Header] = deque()
+        self._table_bytes = 0
+
+    def decode(self, block: bytes) -> list[Header]:
+        """Decodes a complete block.
+
+        Raises:
+            RemoteProtocolError: the block is malformed or too large. The connection cannot go on:
+                the table is not what the writer thinks it is.
+        """
+        headers: list[Header] = []
+        size_bytes = pos = 0
+        end = len(block)
+        while pos < end:
+            first = block[pos]
+            if first & 0x80:
+                index, pos = _integer(block, pos, 0x7F)
+                header = self._at(index)
+            elif first & 0x40:
+                header, pos = self._literal(block, pos, 0x3F)
+                self._add(header)
+            elif first & 0x20:
+                limit, pos = _integer(block, pos, 0x1F)
+                if headers or limit > self.max_table_bytes:
+                    raise RemoteProtocolError("HPACK: a change of the table size is not allowed")
+                self._limit_bytes = limit
+                self._evict()
+                continue
+            else:
+                header, pos = self._literal(block, pos, 0x0F)
+            headers.append(header)
+            size_bytes += len(header[0]) + len(header[1]) + _ENTRY_OVERHEAD_BYTES
+            if size_bytes > self._max_list_bytes:
+                raise RemoteProtocolError("HPACK: the headers are too large")
+        return headers
+
+    def _literal(self, block: bytes, pos: int, mask: int) -> tuple[Header, int]:
+        index, pos = _integer(block, pos, mask)
+        if index:
+            name = self._at(index)[0]
+        else:
+            name, pos = _string(block, pos)
+        value, pos = _string(block, pos)
+        return (name, value), pos
+
+    def _at(self, index: int) -> Header:
+        if 0 < index <= len(_STATIC):
+            return _STATIC[index - 1]
+        place = index - len(_STATIC) - 1
+        if not 0 <= place < len(self._table):
+            raise RemoteProtocolError("HPACK: an index is out of range")
+        return self._table[place]
+
+    def _add(self, header: Header) -> None:
+        self._table.appendleft(header)
+        self._table_bytes += len(header[0]) + len(header[1]) + _ENTRY_OVERHEAD_BYTES
+        self._evict()
+
+    def _evict(self) -> None:
+        while self._table_bytes > self._limit_bytes:
+            name, value = self._table.pop()
+            self._table_bytes -= len(name) + len(value) + _ENTRY_OVERHEAD_BYTES
+
+
+def encode(headers: Iterable[Header]) -> bytes:
+    """Encodes a block that refers to the static table only.
+
+    All other fields are literals that are never to be indexed: the form in which those that their
+    sender marked so must stay (section 7.1.3), and harmless for the others.
+    """
+    block = bytearray()
+    for header in headers:
+        index = _STATIC_INDEX.get(header)
+        if index is not None:
+            block.append(0x80 | index)
+            continue
+        name, value = header
+        index = _STATIC_NAME.get(name, 0)
+        _put_integer(block, index, 0x0F, 0x10)
+        if not index:
+            _put_integer(block, len(name), 0x7F, 0)
+            block += name
+        _put_integer(block, len(value), 0x7F, 0)
+        block += value
+    return bytes(block)
+
+
+def _integer(block: bytes, pos: int, mask: int) -> tuple[int, int]:
+    """Section 5.1: a number whose first bits are those of ``mask`` at ``pos``, and what follows."""
+    value = block[pos] & mask
+    pos += 1
+    if value < mask:
+        return value, pos
+    shift = 0
+    while True:
+        if pos >= len(block):
+            raise RemoteProtocolError("HPACK: a block ends in the middle of a number")
+        octet = block[pos]
+        pos += 1
+        value += (octet & 0x7F) << shift
+        shift += 7
+        if value > _MAX_INTEGER or shift > 35:
+            raise RemoteProtocolError("HPACK: a number is too large")
+        if octet < 0x80:
+            return value, pos
+
+
+def _put_integer(block: bytearray, value: int, mask: int, flags: int) -> None:
+    if value < mask:
+        block.append(flags | value)
+        return
+    block.append(flags | mask)
+    value -= mask
+    while value >= 0x80:
+        block.append(value & 0x7F | 0x80)
+        value >>= 7
+    block.append(value)
+
+
+def _string(block: bytes, pos: int) -> tuple[bytes, int]:
+    """Section 5.2."""
+    if pos >= len(block):
+        raise RemoteProtocolError("HPACK: a block ends where a string must follow")
+    is_huffman = block[pos] >= 0x80
+    length, pos = _integer(block, pos, 0x7F)
+    end = pos + length
+    if end > len(block):
+        raise RemoteProtocolError("HPACK: a block ends in the middle of a string")
+    text = block[pos:end]
+    return (_huffman_decode(text) if is_huffman else text), end
+
+
+@cache
+def _huffman_codes() -> list[tuple[int, dict[int, int]]]:
+    """For each length of a code that exists, ascending: the symbols by their codes."""
+    by_bits: dict[int, dict[int, int]] = {}
+    code = last_bits = 0
+    for bits, symbol in sorted((bits, symbol) for symbol, bits in enumerate(_CODE_BITS)):
+        code <<= bits - last_bits
+        last_bits = bits
+        by_bits.setdefault(bits, {})[code] = symbol
+        code += 1
+    return list(by_bits.items())
+
+
+def _huffman_decode(text: bytes) -> bytes:
+    codes = _huffman_codes()
+    decoded = bytearray()
+    rest = rest_bits = 0  # the bits that are read and not decoded yet
+    for octet in text:
+        rest = rest << 8 | octet
+        rest_bits += 8
+        found = True
+        while found:
+            found = False
+            for bits, symbols in codes:
+                if bits > rest_bits:
+                    break
+                symbol = symbols.get(rest >> (rest_bits - bits))
+                if symbol is not None:
+                    if symbol == _END_OF_STRING:
+                        raise RemoteProtocolError("HPACK: a string has its end in the middle")
+                    decoded.append(symbol)
+                    rest_bits -= bits
+                    rest &= (1 << rest_bits) - 1
+                    found = True
+                    break
+    # What is left are the first bits of the end of the string: ones, less than an octet.
+    if rest_bits > 7 or rest != (1 << rest_bits) - 1:
+        raise RemoteProtocolError("HPACK: a string is padded wrongly")
+    return bytes(decoded)

@@ -1,0 +1,81 @@
+"""What crictl 1.36.0 printed, returned and called: recordings to compare with.
+
+``data/*.jsonl`` holds one recording a line. Messages on stderr, help pages and completion scripts
+are not kept. The recordings come from two scenes: ``real`` (and ``changes``, ``teardown``,
+``process``) from containerd 1.6.20 with three pods, five containers and five images; ``fake`` and
+``logs`` from a prepared runtime, whose answers ``scene`` builds.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypedDict
+
+DATA = Path(__file__).parent / "data"
+
+
+class Rpc(TypedDict):
+    """One call: its request by proto field names, its deadline and the name of its status."""
+
+    rpc: str
+    request: dict[str, Any]
+    deadline_s: float | None
+    code: str
+
+
+@dataclass(frozen=True)
+class Capture:
+    """One command line and what came of it.
+
+    Attributes:
+        name: unique; its first letter and dash tell the scene, none stands for ``real``.
+        command: as given to a shell; some use variables of the scene.
+        stdout: with a final line break, which the command itself may not have written; None
+            where it was not kept.
+        rc: the exit status; negative for the signal that ended the shell.
+        rpc: the calls, in order.
+        is_help: whether stdout was a help page.
+    """
+
+    name: str
+    command: str
+    stdout: str | None
+    rc: int
+    rpc: list[Rpc]
+    is_help: bool = False
+
+    @property
+    def output(self) -> str:
+        """The text of stdout, for recordings that have it."""
+        assert self.stdout is not None, f"{self.name} keeps no stdout"
+        return self.stdout
+
+
+@cache
+def _all() -> dict[str, Capture]:
+    captures = {}
+    for path in sorted(DATA.glob("*.jsonl")):
+        for line in path.read_text("utf-8").splitlines():
+            record = json.loads(line)
+            is_help = record.pop("help", False)
+            captures[record["name"]] = Capture(**record, is_help=is_help)
+    return captures
+
+
+def load(prefix: str) -> list[Capture]:
+    """The recordings whose names are ``prefix`` or begin with it and a dash, sorted by name."""
+    found = [
+        capture
+        for name, capture in sorted(_all().items())
+        if name == prefix or name.startswith(f"{prefix}-")
+    ]
+    assert found, f"no recording {prefix}"
+    return found
+
+
+def capture(name: str) -> Capture:
+    """The one recording of that name."""
+    return _all()[name]

@@ -1,0 +1,172 @@
+"""Sockets that are no runtime: each context manager gives the path of one."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import struct
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+HTTP1_ANSWER = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    b"400 Bad Request"
+)
+HTTP2_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+HTTP2_SETTINGS_ACK = b"\x00\x00\x00\x04\x01\x00\x00\x00\x00"
+# HEADERS on stream 1 with END_STREAM and END_HEADERS; 0x8d is `:status: 404` of HPACK's table.
+HTTP2_NOT_FOUND = b"\x00\x00\x01\x01\x05\x00\x00\x00\x01\x8d"
+
+
+@contextmanager
+def hung() -> Iterator[str]:
+    """Accepts connections, reads, and says nothing."""
+    with _listening(_drain) as path:
+        yield path
+
+
+@contextmanager
+def unaccepted(backlog: int = 5) -> Iterator[str]:
+    """Listens but never accepts."""
+    with _socket(backlog) as (_, path):
+        yield path
+
+
+@contextmanager
+def dead() -> Iterator[str]:
+    """A socket's file whose listener is gone."""
+    with _socket() as (listener, path):
+        listener.close()
+        yield path
+
+
+@contextmanager
+def closing() -> Iterator[str]:
+    """Closes every connection at once."""
+    with _listening(lambda connection: None) as path:
+        yield path
+
+
+@contextmanager
+def resetting() -> Iterator[str]:
+    """Resets every connection at once: it closes with unread bytes in its buffer."""
+
+    def reset(connection: socket.socket) -> None:
+        connection.recv(1)
+
+    with _listening(reset) as path:
+        yield path
+
+
+@contextmanager
+def answering(data: bytes) -> Iterator[str]:
+    """Answers whatever comes with ``data``, then says no more."""
+
+    def answer(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(data)
+        _drain(connection)
+
+    with _listening(answer) as path:
+        yield path
+
+
+@contextmanager
+def http1() -> Iterator[str]:
+    """A web server."""
+
+    def answer(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(HTTP1_ANSWER)
+
+    with _listening(answer) as path:
+        yield path
+
+
+@contextmanager
+def http2_without_grpc() -> Iterator[str]:
+    """An HTTP/2 server on which every path is missing."""
+
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(HTTP2_SETTINGS + HTTP2_SETTINGS_ACK)
+        received = b""
+        while not _has_headers(received):
+            chunk = connection.recv(65536)
+            if not chunk:
+                return
+            received += chunk
+        connection.sendall(HTTP2_NOT_FOUND)
+        _drain(connection)
+
+    with _listening(answer) as path:
+        yield path
+
+
+def _has_headers(received: bytes) -> bool:
+    """Whether the client's bytes, from its 24-byte preface on, hold a whole HEADERS frame."""
+    position = 24
+    while position + 9 <= len(received):
+        length, kind = (
+            struct.unpack(">I", b"\0" + received[position : position + 3])[0],
+            received[position + 3],
+        )
+        position += 9 + length
+        if kind == 1 and position <= len(received):
+            return True
+    return False
+
+
+def _drain(connection: socket.socket) -> None:
+    while connection.recv(65536):
+        pass
+
+
+@contextmanager
+def _socket(backlog: int = 5) -> Iterator[tuple[socket.socket, str]]:
+    folder = tempfile.mkdtemp(prefix="hostile-")
+    path = str(Path(folder, "s"))
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+            listener.listen(backlog)
+            yield listener, path
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def _listening(behave: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Each connection is given to ``behave`` in a thread of its own, then closed."""
+    connections: list[socket.socket] = []
+    threads: list[threading.Thread] = []
+
+    def talk(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            behave(connection)
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            connections.append(connection)
+            threads.append(threading.Thread(target=talk, args=(connection,)))
+            threads[-1].start()
+
+    with _socket() as (listener, path):
+        acceptor = threading.Thread(target=accept)
+        acceptor.start()
+        try:
+            yield path
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            acceptor.join()
+            for connection in connections:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+            for thread in threads:
+                thread.join()

@@ -1,0 +1,213 @@
+"""The fake runtime: both services of ``runtime.v1``, with answers that a test prepares."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf.message import Message
+
+from pycrictl.cri.methods import Method, method
+
+
+@dataclass(frozen=True)
+class Status:
+    """An answer that is an error, or the bad end of a stream."""
+
+    code: grpc.StatusCode
+    details: str = ""
+
+
+Answer = Message | bytes | Status | BaseException | None
+"""What one request gets: a message, its bytes unchecked, or an error. An exception becomes Unknown
+with its text; None is an empty message."""
+
+Maker = Callable[[Any, grpc.ServicerContext], Any]
+"""Makes the answer when the request is there."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request that came in.
+
+    ``deadline_s`` is what the client allowed at that moment, None without a deadline.
+    """
+
+    method: str
+    request: Any
+    deadline_s: float | None
+    metadata: dict[str, str | bytes]
+
+
+@dataclass
+class _Prepared:
+    answers: deque[Any] = field(default_factory=deque)
+    repeated: Any = None
+    repeats: bool = False
+    is_used: bool = False
+
+
+class FakeServer:
+    """What a test sees of the server.
+
+    Attributes:
+        path: of its socket.
+        endpoint: the same with ``unix://``.
+        calls: all requests so far, in the order of their arrival.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.endpoint = f"unix://{path}"
+        self.calls: list[Call] = []
+        self._prepared: dict[str, _Prepared] = {}
+        self._lock = threading.Lock()
+
+    def prepare(
+        self, name: str, *answers: Answer | Maker | Sequence[Any], repeat: bool = False
+    ) -> None:
+        """Line up answers for a call; each is given once, in this order.
+
+        A call that streams takes a sequence of answers and makers for each request. With
+        ``repeat`` the last answer is given as often as it is asked for, and at least once.
+        """
+        assert answers, "an answer is missing"
+        assert method(name).is_stream == isinstance(answers[0], list | tuple), name
+        prepared = self._prepared.setdefault(name, _Prepared())
+        if repeat:
+            prepared.repeated, prepared.repeats = answers[-1], True
+            answers = answers[:-1]
+        prepared.answers.extend(answers)
+
+    def methods(self) -> list[str]:
+        """The names of the calls so far."""
+        return [call.method for call in self.calls]
+
+    def unused(self) -> dict[str, int]:
+        """How many prepared answers of each call nobody has asked for."""
+        return {
+            name: count
+            for name, prepared in self._prepared.items()
+            if (count := len(prepared.answers) + (prepared.repeats and not prepared.is_used))
+        }
+
+    def _take(self, name: str) -> Any:
+        """The next answer, or the status of a runtime that does not know the call."""
+        prepared = self._prepared.get(name)
+        if prepared is not None and prepared.answers:
+            return prepared.answers.popleft()
+        if prepared is not None and prepared.repeats:
+            prepared.is_used = True
+            return prepared.repeated
+        details = f"unknown method {name} for service {method(name).service}"
+        return Status(grpc.StatusCode.UNIMPLEMENTED, details)
+
+    def _arrived(self, called: Method, request: Any, context: grpc.ServicerContext) -> Any:
+        remaining_s = context.time_remaining()
+        metadata = dict(context.invocation_metadata())
+        call = Call(
+            called.name,
+            request,
+            remaining_s if remaining_s is not None and remaining_s < 1e8 else None,
+            metadata,
+        )
+        with self._lock:
+            self.calls.append(call)
+            return self._take(called.name)
+
+
+class _Handler(grpc.GenericRpcHandler):
+    def __init__(self, server: FakeServer) -> None:
+        self._server = server
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
+        try:
+            called = method(details.method.rpartition("/")[2])
+        except KeyError:
+            return None
+        if called.path != details.method:
+            return None
+
+        def unary(request: Any, context: grpc.ServicerContext) -> bytes:
+            return _encoded(
+                called, self._server._arrived(called, request, context), request, context
+            )
+
+        def stream(request: Any, context: grpc.ServicerContext) -> Iterator[bytes]:
+            answers = self._server._arrived(called, request, context)
+            for answer in answers if isinstance(answers, list | tuple) else [answers]:
+                yield _encoded(called, answer, request, context)
+
+        if called.is_stream:
+            return grpc.unary_stream_rpc_method_handler(
+                stream, request_deserializer=called.request_type.FromString
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            unary, request_deserializer=called.request_type.FromString
+        )
+
+
+def _encoded(called: Method, answer: Any, request: Any, context: grpc.ServicerContext) -> bytes:
+    if callable(answer):
+        answer = answer(request, context)
+    if isinstance(answer, Status):
+        _abort(context, answer)
+    if isinstance(answer, BaseException):
+        _abort(context, Status(grpc.StatusCode.UNKNOWN, str(answer)))
+    if answer is None:
+        return b""
+    if isinstance(answer, bytes):
+        return answer
+    assert isinstance(answer, called.response_type), f"{called.name} does not answer {type(answer)}"
+    return answer.SerializeToString()
+
+
+def _abort(context: grpc.ServicerContext, status: Status) -> NoReturn:
+    context.abort(status.code, status.details)
+    raise AssertionError("abort returned")
+
+
+def hang(limit_s: float = 10) -> Maker:
+    """An answer that does not come before the client has given up."""
+
+    def wait(request: Any, context: grpc.ServicerContext) -> Status:
+        ended = threading.Event()
+        if context.add_callback(ended.set):
+            ended.wait(limit_s)
+        return Status(grpc.StatusCode.CANCELLED, "nobody waits any more")
+
+    return wait
+
+
+@contextmanager
+def serve(path: str | None = None) -> Iterator[FakeServer]:
+    """Run the server on a socket of its own, or at ``path``.
+
+    Leaving the block fails when an answer that was prepared has not been asked for.
+    """
+    # Not pytest's tmp_path: a socket's path may have 107 bytes.
+    folder = tempfile.mkdtemp(prefix="fakecri-")
+    fake = FakeServer(path or str(Path(folder, "s")))
+    server = grpc.server(
+        ThreadPoolExecutor(8, thread_name_prefix="fakecri"),
+        handlers=[_Handler(fake)],
+        options=(("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)),
+    )
+    try:
+        server.add_insecure_port(f"unix:{fake.path}")
+        server.start()
+        yield fake
+        unused = fake.unused()
+        assert not unused, f"prepared but never asked for: {unused}"
+    finally:
+        server.stop(None).wait()
+        shutil.rmtree(folder)

@@ -1,0 +1,158 @@
+"""Servers on 127.0.0.1 that behave exactly as badly as a test wants, and certificates for them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import ssl
+import struct
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Result = TypeVar("Result")
+
+TEXT, BINARY, CLOSE, PING, PONG = 0x1, 0x2, 0x8, 0x9, 0xA
+
+
+def run(scenario: Coroutine[Any, Any, Result]) -> Result:
+    """Run a scenario in a loop of its own, with a limit."""
+    return asyncio.run(asyncio.wait_for(scenario, 60))
+
+
+@asynccontextmanager
+async def serve(
+    handler: Handler, *, context: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+) -> AsyncIterator[str]:
+    """Serve every connection with ``handler``, then close it; yield ``host:port``."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        try:
+            await handler(reader, writer)
+            writer.close()
+        except (OSError, asyncio.IncompleteReadError):
+            pass  # the client went away
+        except asyncio.CancelledError:
+            pass  # the scenario is over; raising would be logged as an error of the server
+        finally:
+            writer.transport.abort()
+            tasks.discard(task)
+
+    server = await asyncio.start_server(accepted, host, 0, ssl=context)
+    try:
+        port = server.sockets[0].getsockname()[1]
+        yield f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    finally:
+        server.close()
+        left = list(tasks)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left)
+
+
+async def read_head(reader: asyncio.StreamReader) -> dict[str, str]:
+    """Read a request; return its fields in lower case, and its first line under an empty name."""
+    lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+    fields = {"": lines[0]}
+    for line in lines[1:-2]:
+        name, _, value = line.partition(":")
+        fields[name.lower()] = value.strip()
+    return fields
+
+
+def accept_upgrade(fields: dict[str, str], *more: str) -> bytes:
+    """Return the answer that opens a WebSocket, with more header lines."""
+    key = fields["sec-websocket-key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+    accept = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()
+    lines = [
+        "HTTP/1.1 101 Switching Protocols",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        f"Sec-WebSocket-Accept: {accept}",
+        *more,
+    ]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def frame(opcode: int, payload: bytes = b"", *, fin: bool = True, length: int = -1) -> bytes:
+    """Return a server's frame; ``length`` may lie about the payload."""
+    length = len(payload) if length < 0 else length
+    first = opcode | (0x80 if fin else 0)
+    if length < 126:
+        return struct.pack("!BB", first, length) + payload
+    if length < 65536:
+        return struct.pack("!BBH", first, 126, length) + payload
+    return struct.pack("!BBQ", first, 127, length) + payload
+
+
+def close_frame(code: int, reason: str = "") -> bytes:
+    """Return a server's close frame."""
+    return frame(CLOSE, struct.pack("!H", code) + reason.encode())
+
+
+async def read_frame(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Read a client's short frame; return opcode and payload."""
+    first, second = await reader.readexactly(2)
+    assert second & 0x80, "a client must mask"
+    mask = await reader.readexactly(4)
+    payload = await reader.readexactly(second & 0x7F)
+    return first & 0xF, bytes(byte ^ mask[index % 4] for index, byte in enumerate(payload))
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Paths of a throwaway CA, a server certificate for localhost, and a client certificate."""
+
+    folder: Path
+
+    @property
+    def ca(self) -> str:
+        return str(self.folder / "ca.pem")
+
+    def cert(self, name: str) -> str:
+        return str(self.folder / f"{name}.pem")
+
+    def key(self, name: str) -> str:
+        return str(self.folder / f"{name}.key")
+
+    def server_context(self, *, wants_client_cert: bool = False) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.cert("server"), self.key("server"))
+        if wants_client_cert:
+            context.load_verify_locations(self.ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+
+def make_certificates(folder: Path) -> Certificates:
+    """Make a CA and what it signs, with the openssl program."""
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    openssl(
+        *("req", "-x509", "-days", "2", *new_key, "-subj", "/CN=throwaway CA"),
+        *("-keyout", "ca.key", "-out", "ca.pem"),
+    )
+    (folder / "server.ext").write_text("subjectAltName=DNS:node.test,IP:127.0.0.1\n")
+    (folder / "client.ext").write_text("extendedKeyUsage=clientAuth\n")
+    for name in ("server", "client"):
+        openssl(
+            *("req", "-new", *new_key, "-subj", f"/CN={name}"),
+            *("-keyout", f"{name}.key", "-out", f"{name}.csr"),
+        )
+        openssl(
+            *("x509", "-req", "-days", "2", "-in", f"{name}.csr", "-extfile", f"{name}.ext"),
+            *("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", f"{name}.pem"),
+        )
+    return Certificates(folder)

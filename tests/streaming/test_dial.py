@@ -1,0 +1,355 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+from pycrictl.errors import ConfigError, ConnectError, RemoteProtocolError, StreamError
+from pycrictl.streaming.dial import Connection, TlsFiles, dial, parse_url
+from tests.streaming.servers import Certificates, make_certificates, run, serve
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+
+
+async def exchange(connection: Connection, data: bytes) -> bytes:
+    await connection.write(data)
+    return await connection.read()
+
+
+# URLs
+
+
+@pytest.mark.parametrize(
+    ("url", "scheme", "host", "port", "path"),
+    [
+        ("http://node:81/exec/token", "http", "node", 81, "/exec/token"),
+        ("http://node", "http", "node", 80, "/"),
+        ("ws://node/x", "ws", "node", 80, "/x"),
+        ("https://node/x", "https", "node", 443, "/x"),
+        ("wss://node/x", "wss", "node", 443, "/x"),
+        ("HTTP://Node.Example./x", "http", "node.example.", 80, "/x"),
+        ("http://node?a=b", "http", "node", 80, "/?a=b"),
+        ("http://node/x;y?a=b&c=%20d#part", "http", "node", 80, "/x;y?a=b&c=%20d"),
+        ("http://127.0.0.1:10250/x", "http", "127.0.0.1", 10250, "/x"),
+        ("http://[::1]:10250/x", "http", "::1", 10250, "/x"),
+        ("http://[fe80::1%25eth0]/x", "http", "fe80::1%25eth0", 80, "/x"),
+        ("http://under_score-1/x", "http", "under_score-1", 80, "/x"),
+    ],
+)
+def test_urls(url: str, scheme: str, host: str, port: int, path: str) -> None:
+    target = parse_url(url)
+    assert (target.scheme, target.host, target.port, target.path) == (scheme, host, port, path)
+    assert target.is_tls == (scheme in ("https", "wss"))
+
+
+@pytest.mark.parametrize(
+    ("url", "authority"),
+    [
+        ("http://node:80/x", "node"),
+        ("https://node:443/x", "node"),
+        ("https://node:80/x", "node:80"),
+        ("ws://[::1]/x", "[::1]"),
+        ("wss://[::1]:1/x", "[::1]:1"),
+    ],
+)
+def test_authority(url: str, authority: str) -> None:
+    target = parse_url(url)
+    assert target.authority == authority
+    assert target.label == f"{target.scheme}://{authority}"
+
+
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("", "characters"),
+        ("http://node/secret path", "characters"),
+        ("http://node/secret\r\nX: y", "characters"),
+        ("http://node/secret\x00", "characters"),
+        (" http://node/secret", "characters"),
+        ("http://nöde/secret", "characters"),
+        ("http://node/secret\u2028", "characters"),
+        ("/secret", "absolute"),
+        ("//node/secret", "absolute"),
+        ("secret", "absolute"),
+        ("ftp://node/secret", "absolute"),
+        ("unix:///secret", "absolute"),
+        ("http:node/secret", "host or port"),
+        ("http:///secret", "host or port"),
+        ("http://:80/secret", "host or port"),
+        ("http://node:0/secret", "host or port"),
+        ("http://node:65536/secret", "host or port"),
+        ("http://node:x/secret", "host or port"),
+        ("http://node:-1/secret", "host or port"),
+        ("http://no..de/secret", "host or port"),
+        ("http://no%64e/secret", "host or port"),
+        ("http://node,other/secret", "host or port"),
+        ("http://" + "n" * 64 + "/secret", "host or port"),
+        ("http://" + "n." * 127 + "n/secret", "host or port"),
+        ("http://[::g]/secret", "host or port"),
+        ("http://[::1/secret", "host or port"),
+        ("http://[node]/secret", "host or port"),
+        ("http://me@node/secret", "user information"),
+        ("http://me:secret@node/", "user information"),
+        ("http://@node/secret", "user information"),
+    ],
+)
+def test_bad_urls(url: str, what: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=what) as caught:
+        parse_url(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_token_is_not_shown() -> None:
+    target = parse_url("http://node:81/exec/secret?a=secret")
+    assert "secret" not in repr(target)
+    assert "secret" not in target.label
+
+
+# TCP
+
+
+def test_plain() -> None:
+    async def scenario() -> bytes:
+        async with serve(echo) as address:
+            connection = await dial(parse_url(f"http://{address}/x"), timeout_s=10)
+            assert connection.label == f"http://{address}"
+            answer = await exchange(connection, b"hello")
+            await connection.close()
+            connection.abort()
+            return answer
+
+    assert run(scenario()) == b"hello"
+
+
+def test_the_end_is_empty() -> None:
+    async def nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        pass
+
+    async def scenario() -> bytes:
+        async with serve(nothing) as address:
+            connection = await dial(parse_url(f"ws://{address}"), timeout_s=10)
+            try:
+                return await connection.read()
+            finally:
+                connection.abort()
+
+    assert run(scenario()) == b""
+
+
+def test_ipv6() -> None:
+    async def scenario() -> bytes:
+        async with serve(echo, host="::1") as address:
+            connection = await dial(parse_url(f"http://{address}/x"), timeout_s=10)
+            answer = await exchange(connection, b"hello")
+            await connection.close()
+            return answer
+
+    assert run(scenario()) == b"hello"
+
+
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_nobody_there() -> None:
+    url = f"http://127.0.0.1:{unused_port()}/secret"
+    with pytest.raises(ConnectError) as caught:
+        run(dial(parse_url(url), timeout_s=10))
+    label = url.removesuffix("/secret")
+    assert caught.value.message == f'cannot connect to "{label}": connection refused'
+
+
+def test_an_unknown_host() -> None:
+    with pytest.raises(ConnectError, match=r'^cannot connect to "http://no-such-host\.invalid": '):
+        run(dial(parse_url("http://no-such-host.invalid/secret"), timeout_s=10))
+
+
+def test_connecting_takes_too_long(certificates: Certificates) -> None:
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async def scenario() -> None:
+        async with serve(mute) as address:  # which never answers the TLS handshake
+            await dial(parse_url(f"https://{address}/secret"), timeout_s=0.1)
+
+    start = time.monotonic()
+    with pytest.raises(ConnectError, match=r"^cannot connect to \"https://127.*\": no connection"):
+        run(scenario())
+    assert time.monotonic() - start < 5
+
+
+def test_a_connection_that_breaks() -> None:
+    async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        linger = struct.pack("ii", 1, 0)  # close by RST
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.transport.abort()
+
+    async def scenario() -> list[str]:
+        async with serve(reset) as address:
+            connection = await dial(parse_url(f"http://{address}/secret"), timeout_s=10)
+            with pytest.raises(StreamError) as reading:
+                await exchange(connection, b"hello")
+            with pytest.raises(StreamError) as writing:
+                await connection.write(b"hello")
+            await connection.close()
+            return [reading.value.message, writing.value.message, address]
+
+    reading, writing, address = run(scenario())
+    assert reading == f'the connection to "http://{address}" broke: connection reset by peer'
+    assert writing.startswith(f'the connection to "http://{address}" broke: ')
+
+
+def test_cancelled_reading_loses_nothing() -> None:
+    async def scenario() -> bytes:
+        async with serve(echo) as address:
+            connection = await dial(parse_url(f"http://{address}/x"), timeout_s=10)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(connection.read(), 0.01)
+            answer = await exchange(connection, b"hello")
+            await connection.close()
+            return answer
+
+    assert run(scenario()) == b"hello"
+
+
+# TLS
+
+
+def dial_tls(certificates: Certificates, tls: TlsFiles | None, *, mutual: bool = False) -> bytes:
+    """Send a word through TLS; return the echo."""
+
+    async def scenario() -> bytes:
+        context = certificates.server_context(wants_client_cert=mutual)
+        async with serve(echo, context=context) as address:
+            connection = await dial(parse_url(f"wss://{address}/secret"), timeout_s=10, tls=tls)
+            try:
+                answer = await exchange(connection, b"hello")
+                await connection.close()
+                return answer
+            finally:
+                connection.abort()
+
+    return run(scenario())
+
+
+def test_no_file_no_verification(certificates: Certificates) -> None:
+    assert dial_tls(certificates, None) == b"hello"
+
+
+def test_verified(certificates: Certificates) -> None:
+    assert dial_tls(certificates, TlsFiles(ca=certificates.ca)) == b"hello"
+
+
+def test_another_name(certificates: Certificates) -> None:
+    tls = TlsFiles(ca=certificates.ca, server_name="node.test")
+    assert dial_tls(certificates, tls) == b"hello"
+
+
+def test_client_certificate(certificates: Certificates) -> None:
+    tls = TlsFiles(certificates.ca, certificates.cert("client"), certificates.key("client"))
+    assert dial_tls(certificates, tls, mutual=True) == b"hello"
+
+
+def test_a_missing_client_certificate(certificates: Certificates) -> None:
+    # In TLS 1.3 the client is done before the server looks for its certificate.
+    with contextlib.suppress(StreamError):
+        assert dial_tls(certificates, TlsFiles(ca=certificates.ca), mutual=True) == b""
+
+
+@pytest.mark.parametrize("server_name", ["other.test", "127.0.0.2"])
+def test_a_wrong_name(certificates: Certificates, server_name: str) -> None:
+    tls = TlsFiles(ca=certificates.ca, server_name=server_name)
+    with pytest.raises(ConnectError, match=r'^cannot connect to "wss://.*mismatch') as caught:
+        dial_tls(certificates, tls)
+    assert "secret" not in caught.value.message
+
+
+def test_an_unknown_ca(certificates: Certificates) -> None:
+    with pytest.raises(ConnectError, match=r'^cannot connect to "wss://.*local issuer'):
+        dial_tls(certificates, TlsFiles())
+
+
+def test_a_server_without_tls() -> None:
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await reader.read()
+
+    async def scenario() -> None:
+        async with serve(plain) as address:
+            await dial(parse_url(f"https://{address}/secret"), timeout_s=10)
+
+    with pytest.raises(
+        ConnectError, match=r'^cannot connect to "https://.*": wrong version number'
+    ):
+        run(scenario())
+
+
+@pytest.mark.parametrize("files", [{"cert": "a.pem"}, {"key": "a.key"}])
+def test_certificate_and_key_go_together(files: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="go together"):
+        run(dial(parse_url("https://127.0.0.1:1/x"), timeout_s=10, tls=TlsFiles(**files)))
+
+
+def test_unusable_files(certificates: Certificates, tmp_path: Path) -> None:
+    def refusal(**files: str) -> str:
+        with pytest.raises(ConfigError) as caught:
+            run(dial(parse_url("https://127.0.0.1:1/x"), timeout_s=10, tls=TlsFiles(**files)))
+        return caught.value.message
+
+    missing = str(tmp_path / "missing.pem")
+    nonsense = str(tmp_path / "nonsense.pem")
+    Path(nonsense).write_text("nonsense")
+    key = certificates.key("client")
+
+    assert refusal(ca=missing) == f'cannot use the TLS file "{missing}": no such file or directory'
+    assert refusal(ca=nonsense).startswith(f'cannot use the TLS file "{nonsense}": no certificate')
+    assert refusal(cert=missing, key=key).startswith(f'cannot use the TLS file "{missing}": ')
+    assert refusal(cert=nonsense, key=key).startswith(f'cannot use the TLS file "{nonsense}": ')
+    assert refusal(cert=certificates.cert("client"), key=certificates.key("server")).endswith(
+        ": key values mismatch"
+    )
+
+
+def test_no_file_is_read_without_tls() -> None:
+    async def scenario() -> bytes:
+        async with serve(echo) as address:
+            tls = TlsFiles(ca="/nonexistent")
+            connection = await dial(parse_url(f"http://{address}/x"), timeout_s=10, tls=tls)
+            answer = await exchange(connection, b"hello")
+            await connection.close()
+            return answer
+
+    assert run(scenario()) == b"hello"
+
+
+def test_closing_does_not_wait_for_a_peer_that_does_not(certificates: Certificates) -> None:
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await asyncio.sleep(30)
+
+    async def scenario() -> float:
+        async with serve(deaf, context=certificates.server_context()) as address:
+            connection = await dial(parse_url(f"https://{address}/x"), timeout_s=10)
+            start = time.monotonic()
+            await connection.close()
+            return time.monotonic() - start
+
+    assert run(scenario()) < 5

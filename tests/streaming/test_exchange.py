@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from pycrictl.errors import (
+    ConnectError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    StreamError,
+    UpgradeRefused,
+)
+from pycrictl.streaming.dial import dial, parse_url
+from pycrictl.streaming.exchange import Exchange
+from pycrictl.wire.http1 import ResponseReceived
+from tests.streaming.servers import read_head, run, serve
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+Use = Callable[[Exchange, ResponseReceived], Awaitable[object]]
+
+
+def answered(
+    *pieces: bytes, use: Use, pause_s: float = 0.0, timeout_s: float = 10.0, stays: bool = False
+) -> object:
+    """Send a request to a server that answers in pieces; return what ``use`` makes of it."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_head(reader)
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(pause_s)
+        if stays:
+            await reader.read()
+
+    async def scenario() -> object:
+        async with serve(answer) as address:
+            target = parse_url(f"http://{address}/secret")
+            connection = await dial(target, timeout_s=10)
+            try:
+                exchange = Exchange(connection, target)
+                response = await exchange.request("GET", [], timeout_s=timeout_s)
+                return await use(exchange, response)
+            finally:
+                connection.abort()
+
+    return run(scenario())
+
+
+async def read_all(exchange: Exchange, response: ResponseReceived) -> bytes:
+    body = b""
+    while data := await exchange.read():
+        body += data
+    assert await exchange.read() == b""
+    return body
+
+
+async def refuse(exchange: Exchange, response: ResponseReceived) -> UpgradeRefused:
+    return await exchange.refusal(response)
+
+
+async def leave(exchange: Exchange, response: ResponseReceived) -> bytes:
+    return exchange.leftover
+
+
+def message_of(*pieces: bytes, stays: bool = False) -> str:
+    """Return how a response is told that was not asked for, without the address."""
+    refusal = answered(*pieces, use=refuse, stays=stays)
+    assert isinstance(refusal, UpgradeRefused)
+    label, _, rest = refusal.message.partition('" ')
+    assert label.startswith('"http://127.0.0.1:')
+    return f"{refusal.status} {rest}"
+
+
+def test_request_and_response() -> None:
+    heads = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await read_head(reader))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello")
+
+    async def scenario() -> None:
+        async with serve(answer) as address:
+            target = parse_url(f"http://{address}/exec/token?a=b")
+            connection = await dial(target, timeout_s=10)
+            exchange = Exchange(connection, target)
+            response = await exchange.request("POST", [("X-C", "d")], timeout_s=10)
+            assert response.status == 200
+            assert response.headers.get("x-a") == "b"
+            assert await exchange.read() == b"hello"
+            assert await exchange.read() == b""
+            await connection.close()
+            assert heads == [
+                {
+                    "": "POST /exec/token?a=b HTTP/1.1",
+                    "host": address,
+                    "user-agent": "pycrictl",
+                    "x-c": "d",
+                }
+            ]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabcdef"],
+        [b"HTTP/1.1 200 OK\r\nContent-Le", b"ngth: 6\r\n\r\nabc", b"def"],
+        [b"HTTP/1.1 200 OK\r\n\r\nabc", b"def"],
+        [CHUNKED + b"5\r\nabc", b"de\r\n1\r\nf\r\n0\r\n\r\n"],
+        [b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\nabcdef"],
+    ],
+)  # fmt: skip
+def test_bodies(pieces: list[bytes]) -> None:
+    assert answered(*pieces, use=read_all, pause_s=0.01) == b"abcdef"
+
+
+def test_leftover() -> None:
+    answer = b"HTTP/1.1 101 Switching Protocols\r\n\r\n\x81\x00"
+    assert answered(answer, use=leave) == b"\x81\x00"
+
+
+def test_reading_may_be_cancelled() -> None:
+    async def read(exchange: Exchange, response: ResponseReceived) -> bytes:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(exchange.read(), 0.01)
+        return await read_all(exchange, response)
+
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n"
+    assert answered(answer, b"abc", use=read, pause_s=0.1) == b"abc"
+
+
+# What goes wrong
+
+
+def test_no_answer() -> None:
+    start = time.monotonic()
+    with pytest.raises(ConnectError) as caught:
+        answered(b"HTTP/1.1 200 OK\r\n", use=read_all, timeout_s=0.1, stays=True)
+    assert time.monotonic() - start < 5
+    assert caught.value.message.endswith('" accepts connections but does not answer within 0.1 s')
+    assert "secret" not in caught.value.message
+
+
+def test_a_slow_drip_is_no_answer() -> None:
+    pieces = [bytes([byte]) for byte in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 1000]
+    with pytest.raises(ConnectError):
+        answered(*pieces, use=read_all, pause_s=0.01, timeout_s=0.2)
+
+
+def test_the_connection_ends_without_an_answer() -> None:
+    with pytest.raises(StreamError, match=r"ended before .* \(from \"http://127.*\"\)$") as caught:
+        answered(use=read_all)
+    assert type(caught.value) is StreamError
+
+
+def test_the_connection_ends_in_the_body() -> None:
+    with pytest.raises(StreamError, match="ended before") as caught:
+        answered(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc", use=read_all)
+    assert type(caught.value) is StreamError
+
+
+def test_what_came_before_an_error_is_not_lost() -> None:
+    async def read(exchange: Exchange, response: ResponseReceived) -> bytes:
+        data = await exchange.read()
+        with pytest.raises(RemoteProtocolError, match="chunk size"):
+            await exchange.read()
+        return data
+
+    assert answered(CHUNKED + b"3\r\nabc\r\nnonsense\r\n", use=read) == b"abc"
+
+
+def test_not_http() -> None:
+    with pytest.raises(RemoteProtocolError, match=r"does not speak HTTP/1\.1"):
+        answered(b"SSH-2.0-OpenSSH\r\n", use=read_all)
+
+
+def test_a_request_that_cannot_be_sent() -> None:
+    async def scenario() -> None:
+        async with serve(lambda reader, writer: read_head(reader)) as address:  # type: ignore[arg-type, return-value]
+            target = parse_url(f"http://{address}/secret")
+            connection = await dial(target, timeout_s=10)
+            try:
+                await Exchange(connection, target).request("GET", [("A", "\n")], timeout_s=10)
+            finally:
+                connection.abort()
+
+    with pytest.raises(LocalProtocolError):
+        run(scenario())
+
+
+# Refusals
+
+
+def test_refusals() -> None:
+    assert message_of(b"HTTP/1.1 404\r\nContent-Length: 0\r\n\r\n") == (
+        "404 answered with status 404"
+    )
+    assert message_of(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n") == (
+        "404 answered with status 404: 'Not Found'"
+    )
+    assert message_of(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 8\r\n\r\nno way\r\n") == (
+        "403 answered with status 403: 'no way'"
+    )
+
+
+def test_a_refusal_is_short_and_cannot_steer_a_terminal() -> None:
+    message = message_of(b"HTTP/1.1 500 X\r\n\r\n\x1b[2J\xff\xc2\x9b" + b"x" * 100_000)
+    assert message.isprintable()
+    assert len(message) < 300
+
+
+def test_a_refusal_does_not_wait_for_its_body() -> None:
+    start = time.monotonic()
+    message = message_of(b"HTTP/1.1 500 X\r\nContent-Length: 99\r\n\r\nbecause", stays=True)
+    assert message == "500 answered with status 500: 'because'"
+    assert time.monotonic() - start < 5
+
+
+def test_a_refusal_with_a_broken_body() -> None:
+    message = message_of(b"HTTP/1.1 500 X\r\nContent-Length: 99\r\n\r\nbecause")
+    assert message == "500 answered with status 500: 'because'"

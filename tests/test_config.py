@@ -1,0 +1,402 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycrictl import config
+from pycrictl.config import Config, FileValues, Flags, Setting, load, parse_file, socket_path
+from pycrictl.errors import ConfigError, UsageError
+
+FULL = """\
+runtime-endpoint: unix:///file.sock
+image-endpoint: unix:///file-images.sock
+timeout: 7
+debug: true
+pull-image-on-create: true
+disable-pull-on-run: true
+max-retries: -1
+"""
+
+
+def read(
+    tmp_path: Path,
+    text: str | bytes | None = None,
+    *,
+    flags: Flags | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Config:
+    """Load with `text` as the file at the default path."""
+    path = tmp_path / "etc.yaml"
+    if text is not None:
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return load(flags or Flags(), environ or {}, default_path=str(path))
+
+
+class TestPrecedence:
+    def test_defaults(self, tmp_path: Path) -> None:
+        assert read(tmp_path) == Config(
+            runtime_endpoint=Setting("", "default"),
+            image_endpoint=Setting("", "default"),
+            timeout_s=Setting(2.0, "default"),
+            debug=Setting(False, "default"),
+            max_retries=Setting(3, "default"),
+            pull_image_on_create=Setting(False, "default"),
+            disable_pull_on_run=Setting(False, "default"),
+            path=None,
+            warnings=(),
+        )
+
+    def test_file(self, tmp_path: Path) -> None:
+        assert read(tmp_path, FULL) == Config(
+            runtime_endpoint=Setting("unix:///file.sock", "file"),
+            image_endpoint=Setting("unix:///file-images.sock", "file"),
+            timeout_s=Setting(7, "file"),
+            debug=Setting(True, "file"),
+            max_retries=Setting(-1, "file"),
+            pull_image_on_create=Setting(True, "file"),
+            disable_pull_on_run=Setting(True, "file"),
+            path=str(tmp_path / "etc.yaml"),
+            warnings=(),
+        )
+
+    def test_environment_beats_the_file(self, tmp_path: Path) -> None:
+        environ = {"CONTAINER_RUNTIME_ENDPOINT": "/env", "IMAGE_SERVICE_ENDPOINT": "/env-images"}
+        settings = read(tmp_path, FULL, environ=environ)
+        assert settings.runtime_endpoint == Setting("/env", "environment")
+        assert settings.image_endpoint == Setting("/env-images", "environment")
+
+    def test_flags_beat_everything(self, tmp_path: Path) -> None:
+        environ = {"CONTAINER_RUNTIME_ENDPOINT": "/env", "IMAGE_SERVICE_ENDPOINT": "/env-images"}
+        flags = Flags(
+            runtime_endpoint="/flag",
+            image_endpoint="/flag-images",
+            timeout_s=0.5,
+            debug=False,
+            max_retries=0,
+        )
+        settings = read(tmp_path, FULL, flags=flags, environ=environ)
+        assert settings.runtime_endpoint == Setting("/flag", "flag")
+        assert settings.image_endpoint == Setting("/flag-images", "flag")
+        assert settings.timeout_s == Setting(0.5, "flag")
+        assert settings.debug == Setting(False, "flag")
+        assert settings.max_retries == Setting(0, "flag")
+
+    def test_a_variable_counts_although_it_is_empty(self, tmp_path: Path) -> None:
+        settings = read(tmp_path, FULL, environ={"CONTAINER_RUNTIME_ENDPOINT": ""})
+        assert settings.runtime_endpoint == Setting("", "environment")
+
+    def test_images_follow_the_runtime(self, tmp_path: Path) -> None:
+        settings = read(tmp_path, flags=Flags(runtime_endpoint="/flag"))
+        assert settings.image_endpoint == Setting("/flag", "flag")
+
+    def test_an_empty_endpoint_in_the_file_is_none(self, tmp_path: Path) -> None:
+        text = 'runtime-endpoint: ""\nimage-endpoint: ""\ntimeout: 0\nmax-retries: 0\n'
+        settings = read(tmp_path, text)
+        assert settings.runtime_endpoint == settings.image_endpoint == Setting("", "default")
+        assert settings.max_retries == Setting(0, "file")
+
+    @pytest.mark.parametrize(("flag", "in_file"), [(-5.0, 20), (0.0, 20), (None, 0), (None, -1)])
+    def test_a_timeout_that_is_not_positive_means_the_default(
+        self, tmp_path: Path, flag: float | None, in_file: int
+    ) -> None:
+        settings = read(tmp_path, f"timeout: {in_file}\n", flags=Flags(timeout_s=flag))
+        assert settings.timeout_s == Setting(2.0, "default")
+
+    def test_a_file_without_retries_keeps_the_default(self, tmp_path: Path) -> None:
+        assert read(tmp_path, "timeout: 1\n").max_retries == Setting(3, "default")
+
+
+class TestWhichFile:
+    def test_flag_then_variable_then_default(self, tmp_path: Path) -> None:
+        for timeout, name in enumerate(("flag", "variable", "default"), start=1):
+            (tmp_path / name).write_text(f"timeout: {timeout}\n")
+        flag, variable, default = (str(tmp_path / n) for n in ("flag", "variable", "default"))
+        environ = {"CRI_CONFIG_FILE": variable}
+        by_flag = load(Flags(config=flag), environ, default_path=default)
+        by_variable = load(Flags(), environ, default_path=default)
+        by_default = load(Flags(), {}, default_path=default)
+        assert [s.timeout_s.value for s in (by_flag, by_variable, by_default)] == [1, 2, 3]
+        assert [s.path for s in (by_flag, by_variable, by_default)] == [flag, variable, default]
+
+    @pytest.mark.parametrize("name", ["missing.yaml", "no/such/dir.yaml", "plain/below.yaml"])
+    def test_a_named_file_must_exist(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / "plain").touch()
+        path = str(tmp_path / name)
+        for flags, environ in (Flags(config=path), {}), (Flags(), {"CRI_CONFIG_FILE": path}):
+            with pytest.raises(ConfigError) as caught:
+                load(flags, environ, default_path=str(tmp_path / "none"))
+            assert caught.value.message == f'config file "{path}" does not exist'
+
+    @pytest.mark.parametrize(
+        ("flags", "origin"), [(Flags(config=""), "--config"), (Flags(), "CRI_CONFIG_FILE")]
+    )
+    def test_an_empty_name_is_an_error(self, flags: Flags, origin: str) -> None:
+        with pytest.raises(ConfigError, match=f"^{origin} is empty$"):
+            load(flags, {"CRI_CONFIG_FILE": ""})
+
+    def test_the_file_beside_the_executable(self, tmp_path: Path) -> None:
+        beside = tmp_path / "crictl.yaml"
+        beside.write_text("timeout: 9\n")
+        executable = str(tmp_path / "pycrictl")
+        missing = str(tmp_path / "missing.yaml")
+        default = load(Flags(), {}, default_path=missing, executable=executable)
+        assert (default.timeout_s.value, default.path) == (9, str(beside))
+        assert default.warnings == ()
+        named = load(Flags(config=missing), {}, executable=executable)
+        assert (named.timeout_s.value, named.path) == (9, str(beside))
+        assert named.warnings == (
+            f'config file "{missing}" does not exist, using config file "{beside}"',
+        )
+
+    def test_the_file_beside_the_executable_comes_second(self, tmp_path: Path) -> None:
+        (tmp_path / "crictl.yaml").write_text("timeout: 9\n")
+        (tmp_path / "mine.yaml").write_text("timeout: 4\n")
+        flags = Flags(config=str(tmp_path / "mine.yaml"))
+        settings = load(flags, {}, executable=str(tmp_path / "pycrictl"))
+        assert settings.timeout_s.value == 4
+
+    def test_an_invalid_default_file_is_a_warning(self, tmp_path: Path) -> None:
+        settings = read(tmp_path, "timeout: 9\nfoo: 1\n")
+        assert settings.timeout_s == Setting(2.0, "default")
+        assert settings.path is None
+        expected = f'ignoring the config file "{tmp_path}/etc.yaml": line 2: unknown key "foo"'
+        assert settings.warnings == (expected,)
+
+    def test_a_named_file_may_be_a_pipe(self, tmp_path: Path) -> None:
+        pipe = tmp_path / "pipe"
+        os.mkfifo(pipe)
+        writer = threading.Thread(target=pipe.write_text, args=("timeout: 6\n",))
+        writer.start()
+        assert load(Flags(config=str(pipe)), {}).timeout_s == Setting(6, "file")
+        writer.join()
+
+    def test_a_directory(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=rf'^config file "{tmp_path}": Is a directory$'):
+            load(Flags(config=str(tmp_path)), {})
+        assert len(load(Flags(), {}, default_path=str(tmp_path)).warnings) == 1
+
+    def test_an_endless_device(self) -> None:
+        with pytest.raises(ConfigError, match=r'^config file "/dev/zero": it is larger than'):
+            load(Flags(config="/dev/zero"), {})
+
+
+def refusal(text: str | bytes, tmp_path: Path) -> tuple[str, str | None]:
+    path = tmp_path / "c.yaml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(ConfigError) as caught:
+        load(Flags(config=str(path)), {})
+    prefix = f'config file "{path}": '
+    assert caught.value.message.startswith(prefix)
+    assert caught.value.message.isprintable()
+    return caught.value.message.removeprefix(prefix), caught.value.hint
+
+
+class TestContent:
+    @pytest.mark.parametrize(
+        "text",
+        ["", "\n\n", "# only a comment\n", "---\n", "--- ~\n", "null\n", "{}\n", "\ufeff"],
+    )
+    def test_nothing_is_valid(self, text: str) -> None:
+        assert parse_file(text) == FileValues()
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("timeout: 5", FileValues(timeout_s=5)),
+            ("timeout: 5 # five\r\ndebug: false\r\n", FileValues(timeout_s=5, debug=False)),
+            ("timeout: '5'\ndebug: \"T\"\n", FileValues(timeout_s=5, debug=True)),
+            ('{"timeout": 5, "debug": true}', FileValues(timeout_s=5, debug=True)),
+            ('{\n\t"runtime-endpoint": "/a b"\n}\n', FileValues(runtime_endpoint="/a b")),
+            ("\ufefftimeout: +5\n", FileValues(timeout_s=5)),
+            ("timeout: 010\n", FileValues(timeout_s=10)),
+            ("timeout: 1\ndebug: t\ntimeout: 2\n", FileValues(timeout_s=2, debug=True)),
+            ("timeout:\ndebug: ~\nmax-retries: null\n", FileValues()),
+            ("image-endpoint: 'null'\n", FileValues(image_endpoint="null")),
+            ('image-endpoint: "null"\n', FileValues(image_endpoint="null")),
+            ("? timeout\n: 5\n", FileValues(timeout_s=5)),
+            ("%YAML 1.1\n---\ntimeout: 5\n...\n", FileValues(timeout_s=5)),
+            ("timeout: &five 5\n", FileValues(timeout_s=5)),
+            ("runtime-endpoint: >-\n  /a\n  b\n", FileValues(runtime_endpoint="/a b")),
+            ("runtime-endpoint: 8\n", FileValues(runtime_endpoint="8")),
+        ],
+    )
+    def test_ways_to_write(self, text: str, expected: FileValues) -> None:
+        assert parse_file(text) == expected
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("timeout: 1\nfoo: bar\n", 'line 2: unknown key "foo"'),
+            ("runtime_endpoint: /a\n", 'line 1: unknown key "runtime_endpoint"'),
+            ("timeout: 2s\n", 'line 1: timeout: "2s" is not a whole number'),
+            ("\n\ntimeout: 2.5 # x\n", 'line 3: timeout: "2.5" is not a whole number'),
+            ("timeout: 0x10\n", 'line 1: timeout: "0x10" is not a whole number'),
+            ("timeout: 1_000\n", 'line 1: timeout: "1_000" is not a whole number'),
+            ("timeout: 99999999999999999999\n", 'line 1: timeout: "99999999999999999999" is not'),
+            ("max-retries: true\n", 'line 1: max-retries: "true" is not a whole number'),
+            ("debug: yes\n", 'line 1: debug: "yes" is not a boolean (true or false)'),
+            ("pull-image-on-create: 2\n", 'line 1: pull-image-on-create: "2" is not a boolean'),
+            ("a: b: c\n", "line 1: it is not YAML: "),
+            ("timeout: [1\n", 'line 1: the value of "timeout" is a list or a mapping'),
+            ("timeout: {a: 1}\n", 'line 1: the value of "timeout" is a list or a mapping'),
+            ("? [a]\n: 1\n", "line 1: it is a list or a mapping"),
+            ("- timeout: 1\n", "line 1: it is a list or a mapping"),
+            ("just text\n", "line 1: it does not hold settings (key: value)"),
+            ("a: &x 1\nb: *x\n", "line 2: aliases are not supported"),
+            ("<<: *x\n", "line 1: aliases are not supported"),
+            ("timeout: 1\n---\ntimeout: 2\n", "line 2: a second document begins"),
+            ('timeout: "1\n', "line 2: it is not YAML: "),
+            ("timeout: \x07\n", "it is not YAML: "),
+            ("timeout: \x1b[2J\n", "it is not YAML: "),
+            ('"\\e[2J": 1\n', r'line 1: unknown key "\x1b[2J"'),
+            (b"timeout: 1\ndebug: \xff\n", "line 2: it is not UTF-8 text"),
+            (b"\x00" * 10, "it is not YAML: "),
+            ("#" * (config.FILE_LIMIT_BYTES + 1), "it is larger than 1024 KiB"),
+        ],
+    )
+    def test_refused(self, tmp_path: Path, text: str | bytes, message: str) -> None:
+        assert refusal(text, tmp_path)[0].startswith(message)
+
+    def test_an_unknown_key_is_answered_with_the_known_ones(self, tmp_path: Path) -> None:
+        hint = refusal("Timeout: 1\n", tmp_path)[1]
+        assert hint is not None
+        assert "runtime-endpoint, image-endpoint, timeout, debug" in hint
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            # Nine levels of nine aliases each, 3.8e8 strings when expanded.
+            "a0: &a0 [lol]\n"
+            + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10)),
+            "timeout: " + "[" * 500_000,
+            "{" * 500_000,
+            "? " * 300_000,
+            "timeout: " + "9" * 1_000_000,
+            "&a " * 300_000,
+            "timeout: 1\n" * 95_000 + "timeout: {\n",
+            "'" + "\n" * 1_000_000,
+        ],
+        ids=["aliases", "lists", "mappings", "keys", "digits", "anchors", "lines", "quote"],
+    )
+    def test_bombs_are_refused_quickly(self, tmp_path: Path, text: str) -> None:
+        started = time.monotonic()
+        message, _ = refusal(text, tmp_path)
+        assert len(message) < 300
+        assert time.monotonic() - started < 5
+
+    def test_a_large_but_valid_file(self) -> None:
+        text = "# padding\n" * 100_000 + "timeout: 3\n"
+        assert parse_file(text) == FileValues(timeout_s=3)
+
+
+line_parts = st.sampled_from(
+    'timeout|debug|a|null|true|~|:|: | |  |#| #x|"|""|\'|-|- |1|-1|x:y|x:|/a/b.sock|unix:///a.sock|@'
+    "|+|.|\\|\t|\r|&a|*a|!!str|%|{|}|[|]|,|>|?|é|\x07|---|...".split("|")
+)
+lines = st.one_of(
+    st.lists(line_parts, max_size=7).map("".join),
+    st.builds(
+        "{}: {}{}".format,
+        st.sampled_from(["timeout", "debug", "max-retries", "a", "y", "null"]),
+        st.one_of(
+            st.text("aZ09/._:+@-", max_size=12),
+            st.text("aZ09/._:+@-", max_size=12).map('"{}"'.format),
+        ),
+        st.sampled_from(["", " ", "  # note", "#", " #", ":"]),
+    ),
+    st.sampled_from(["", "   ", "# note", "  # note: x"]),
+)
+
+
+@given(st.lists(lines, max_size=5).map("\n".join))
+def test_the_short_way_reads_what_yaml_reads(text: str) -> None:
+    entries = config._simple_entries(text)
+    if entries is None:
+        return
+    assert entries == list(config._yaml_entries(text))
+    as_text = yaml.load(text, Loader=yaml.BaseLoader) or {}
+    typed = yaml.safe_load(text) or {}
+    assert {entry.key: entry.text for entry in entries} == {
+        key: None if value is None else as_text_value
+        for (key, as_text_value), value in zip(as_text.items(), typed.values(), strict=True)
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FULL,
+        'runtime-endpoint: "unix:///run/containerd/containerd.sock"\nimage-endpoint: ""\n',
+        "# comment\n\n  # another\nruntime-endpoint:   unix:///a.sock   # inline\ndebug: false",
+    ],
+)
+def test_usual_files_are_read_the_short_way(text: str) -> None:
+    assert config._simple_entries(text) is not None
+
+
+@pytest.mark.parametrize(("text", "needs_yaml"), [(None, False), (FULL, False), ("{}\n", True)])
+def test_yaml_is_imported_only_when_needed(
+    tmp_path: Path, text: str | None, needs_yaml: bool
+) -> None:
+    path = tmp_path / "etc.yaml"
+    if text is not None:
+        path.write_text(text)
+    program = (
+        "import sys; from pycrictl.config import Flags, load;"
+        f"load(Flags(), {{}}, default_path={str(path)!r});"
+        "print('yaml' in sys.modules, 'logging' in sys.modules, 'grpc' in sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split() == [str(needs_yaml), "False", "False"]
+
+
+class TestSocketPath:
+    @pytest.mark.parametrize(
+        ("endpoint", "path"),
+        [
+            ("unix:///run/containerd/containerd.sock", "/run/containerd/containerd.sock"),
+            ("unix:/run/x.sock", "/run/x.sock"),
+            ("UNIX:///run/x.sock", "/run/x.sock"),
+            ("/run/x.sock", "/run/x.sock"),
+            ("x.sock", "x.sock"),
+            ("./a:b", "./a:b"),
+            ("unix:///a b/%41?x#y", "/a b/%41?x#y"),
+        ],
+    )
+    def test_accepted(self, endpoint: str, path: str) -> None:
+        assert socket_path(Setting(endpoint, "flag"), "runtime-endpoint") == path
+
+    @pytest.mark.parametrize(
+        ("endpoint", "message"),
+        [
+            ("tcp://127.0.0.1:2375", 'endpoint "tcp://127.0.0.1:2375" is not supported: "tcp"'),
+            ("http://127.0.0.1:1", '"http" is not unix'),
+            ("npipe:////./pipe/x", '"npipe" is not unix'),
+            ("localhost:1234", '"localhost" is not unix'),
+            ("unix://run/x.sock", 'the endpoint "unix://run/x.sock" has no absolute path'),
+            ("unix://", 'the endpoint "unix://" has no absolute path'),
+            ("/a\x00b", r'the endpoint "/a\x00b" holds a NUL character'),
+            ("tcp://\x1b[2J", r'"tcp://\x1b[2J" is not supported'),
+        ],
+    )
+    def test_refused(self, endpoint: str, message: str) -> None:
+        with pytest.raises(UsageError) as caught:
+            socket_path(Setting(endpoint, "flag"), "runtime-endpoint")
+        assert message in caught.value.message
+
+    def test_empty_is_not_set(self) -> None:
+        for option in ("runtime-endpoint", "image-endpoint"):
+            with pytest.raises(UsageError, match=f"^--{option} is not set$"):
+                socket_path(Setting("", "environment"), option)

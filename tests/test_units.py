@@ -1,0 +1,366 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycrictl import units
+
+HOUR = 3600
+DAY = 86400
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0", 0),
+        ("+0", 0),
+        ("-0", 0),
+        ("2s", 2),
+        ("1m30s", 90),
+        ("500ms", 0.5),
+        ("1h", 3600),
+        ("1.5s", 1.5),
+        (".5s", 0.5),
+        ("1.s", 1),
+        ("-5s", -5),
+        ("+5s", 5),
+        ("-1.5h", -5400),
+        ("250us", 250e-6),
+        ("250µs", 250e-6),
+        ("250μs", 250e-6),
+        ("7ns", 7e-9),
+        ("1h15m30.918273645s", 4530.918273645),
+        ("2s3h", 10802),  # any order
+        ("0.3333333333333333333333h", 1200 - 1e-9),  # cut to whole nanoseconds
+        ("00000000000000000000000001s", 1),
+    ],
+)
+def test_parse_duration(text: str, seconds: float) -> None:
+    assert units.parse_duration(text) == pytest.approx(seconds, rel=1e-15, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "+",
+        "-",
+        ".",
+        ".s",
+        "s",
+        "3",
+        "1.5",
+        "-5",
+        "2 s",
+        " 2s",
+        "2s ",
+        "2S",
+        "1d",
+        "1m30",
+        "--2s",
+        "1-2s",
+        "1e3s",
+        "0x2s",
+        "1_0s",
+        "٣s",
+        "2s\n",
+        "inf",
+        "nan",
+        "10000000000s",
+        "9" * 5000 + "h",
+    ],
+)
+def test_refused_durations(text: str) -> None:
+    with pytest.raises(ValueError, match=r'^"') as caught:
+        units.parse_duration(text)
+    assert len(str(caught.value)) < 200
+    assert str(caught.value).isprintable()
+
+
+def test_duration_without_unit_is_told_how_to_write_it() -> None:
+    with pytest.raises(ValueError, match=r'^"5" has no unit \(write "5s" for seconds\)$'):
+        units.parse_duration("5")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (-0.0, "0s"),
+        (1e-10, "0s"),
+        (1e-9, "1ns"),
+        (1.5e-6, "1.5µs"),
+        (0.5, "500ms"),
+        (0.0125, "12.5ms"),
+        (0.100001, "100.001ms"),
+        (1, "1s"),
+        (2.5, "2.5s"),
+        (59.999999999, "59.999999999s"),
+        (60, "1m0s"),
+        (90, "1m30s"),
+        (3600, "1h0m0s"),
+        (4530.5, "1h15m30.5s"),
+        (-90, "-1m30s"),
+        (360000, "100h0m0s"),
+    ],
+)
+def test_format_duration(seconds: float, text: str) -> None:
+    assert units.format_duration(seconds) == text
+
+
+@given(st.integers(-(10**15), 10**15))
+def test_durations_survive_a_round_trip(nanoseconds: int) -> None:
+    seconds = nanoseconds / 1e9
+    assert units.parse_duration(units.format_duration(seconds)) == pytest.approx(seconds, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0", 0),
+        ("-0", 0),
+        ("42", 42),
+        ("+42", 42),
+        ("-1", -1),
+        ("0x10", 16),
+        ("0X1F", 31),
+        ("0x_1f", 31),
+        ("0o17", 15),
+        ("0O17", 15),
+        ("0b101", 5),
+        ("0B1", 1),
+        ("017", 15),
+        ("0_17", 15),
+        ("00", 0),
+        ("1_000", 1000),
+        ("-0x8000000000000000", -(2**63)),
+        ("9223372036854775807", 2**63 - 1),
+        ("0x" + "0" * 100 + "1", 1),
+    ],
+)
+def test_parse_int(text: str, value: int) -> None:
+    assert units.parse_int(text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "-",
+        "+-1",
+        "1.0",
+        "1e3",
+        " 1",
+        "1 ",
+        "1\n",
+        "_1",
+        "1_",
+        "1__0",
+        "0x",
+        "0x_",
+        "08",
+        "0b2",
+        "0o8",
+        "abc",
+        "٣",
+        "9223372036854775808",
+        "-9223372036854775809",
+        "9" * 5000,
+    ],
+)
+def test_refused_integers(text: str) -> None:
+    with pytest.raises(ValueError, match=r'^".*" (is not an integer|does not fit in 64 bits)$'):
+        units.parse_int(text)
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_integers_in_every_base(value: int) -> None:
+    sign, size = ("-" if value < 0 else ""), abs(value)
+    for text in (f"{size}", f"0x{size:x}", f"0o{size:o}", f"0{size:o}", f"0b{size:b}", f"{size:_}"):
+        assert units.parse_int(sign + text) == value
+
+
+def test_parse_bool() -> None:
+    assert [units.parse_bool(t) for t in ("1", "t", "T", "true", "TRUE", "True")] == [True] * 6
+    assert [units.parse_bool(t) for t in ("0", "f", "F", "false", "FALSE", "False")] == [False] * 6
+
+
+@pytest.mark.parametrize("text", ["", "yes", "no", "on", "tRUE", " true", "2"])
+def test_refused_booleans(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a boolean"):
+        units.parse_bool(text)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        # As crictl shows them in `images`.
+        (0, "0B"),
+        (999, "999B"),
+        (1000, "1kB"),
+        (1_234_567, "1.23MB"),
+        (12_345_678_901, "12.3GB"),
+        (999_999, "1e+03kB"),
+        (1_000_000, "1MB"),
+        (99_950_000, "100MB"),
+        (2**63, "9.22EB"),
+        (1_099_962, "1.1MB"),
+        (3_600_846, "3.6MB"),
+        (2**64 - 1, "18.4EB"),
+        (10**30, "1e+06YB"),
+    ],
+)
+def test_format_size_with_three_digits(size: int, text: str) -> None:
+    assert units.format_size(size) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        # As crictl shows them in `stats`, `statsp` and `imagefsinfo`.
+        (999_999, "1000kB"),
+        (123_456_789, "123.5MB"),
+        (370_370_367, "370.4MB"),
+        (2_999_997, "3MB"),
+        (4096, "4.096kB"),
+        (12288, "12.29kB"),
+        (20480, "20.48kB"),
+        (1024**3, "1.074GB"),
+        (2 * 1024**3, "2.147GB"),
+        (0, "0B"),
+    ],
+)
+def test_format_size_with_four_digits(size: int, text: str) -> None:
+    assert units.format_size(size, 4) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (512, "512 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (1023.94 * 1024, "1023.9 KiB"),
+        (1024**2 - 1, "1.0 MiB"),
+        (12.3 * 1024**2, "12.3 MiB"),
+        (2**63, "8.0 EiB"),
+        (-2048, "-2.0 KiB"),
+    ],
+)
+def test_format_bytes(size: float, text: str) -> None:
+    assert units.format_bytes(size) == text
+
+
+@given(st.integers(0, 2**64))
+def test_aligned_bytes_all_have_one_width(size: int) -> None:
+    assert len(units.format_bytes(size, aligned=True)) == 10
+    assert units.format_bytes(size, aligned=True).lstrip() == units.format_bytes(size)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("0", 0),
+        ("1024", 1024),
+        ("1024B", 1024),
+        ("500MB", 500_000_000),
+        ("500M", 500_000_000),
+        ("1k", 1000),
+        ("1K", 1000),
+        ("1kB", 1000),
+        ("10Gi", 10 * 1024**3),
+        ("10GiB", 10 * 1024**3),
+        ("10 GiB", 10 * 1024**3),
+        ("1.5Ki", 1536),
+        ("0.3", 0),
+        ("7E", 7 * 10**18),
+        ("2Ti", 2 * 1024**4),
+        ("1P", 10**15),
+    ],
+)
+def test_parse_size(text: str, size: int) -> None:
+    assert units.parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "B", "-1", "+1", "1m", "1mb", "1.", ".5", "1i", "1e3", "1  k", " 1", "1k\n", "٣", "1KiBB"],
+)
+def test_refused_sizes(text: str) -> None:
+    with pytest.raises(ValueError, match=r'^".*" is not a size '):
+        units.parse_size(text)
+
+
+@pytest.mark.parametrize("text", ["8Ei", "9223372036854775808", "9" * 5000])
+def test_sizes_beyond_63_bits(text: str) -> None:
+    with pytest.raises(ValueError, match=r'^".*" is too large$'):
+        units.parse_size(text)
+
+
+@given(st.integers(0, 2**62))
+def test_sizes_shown_to_people_can_be_typed_back(size: int) -> None:
+    assert units.parse_size(units.format_bytes(size)) == pytest.approx(size, rel=0.06)
+
+
+AGES = [
+    # Every step of crictl's CREATED column.
+    (-5, "Less than a second"),
+    (0, "Less than a second"),
+    (0.2, "Less than a second"),
+    (1.2, "1 second"),
+    (2.2, "2 seconds"),
+    (59.5, "59 seconds"),
+    (60.5, "About a minute"),
+    (119.5, "About a minute"),
+    (120.5, "2 minutes"),
+    (3599, "59 minutes"),
+    (3601, "About an hour"),
+    (5399, "About an hour"),
+    (5400, "2 hours"),
+    (5401, "2 hours"),
+    (47.4 * HOUR, "47 hours"),
+    (47.6 * HOUR, "2 days"),
+    (49 * HOUR, "2 days"),
+    (13.9 * DAY, "13 days"),
+    (14.1 * DAY, "2 weeks"),
+    (59.4 * DAY, "8 weeks"),
+    (60.1 * DAY, "2 months"),
+    (729 * DAY, "24 months"),
+    (731 * DAY, "2 years"),
+    (1094.99 * DAY, "2 years"),
+    (1100 * DAY, "3 years"),
+]
+
+
+@pytest.mark.parametrize(("seconds", "text"), AGES)
+def test_format_age(seconds: float, text: str) -> None:
+    assert units.format_age(seconds) == text
+
+
+@given(st.text())
+def test_quoted_text_is_one_printable_line(text: str) -> None:
+    quoted = units.quote(text)
+    assert quoted.isprintable()
+    assert quoted[0] == quoted[-1] == '"'
+
+
+def test_quote_escapes_and_cuts() -> None:
+    assert units.quote("plain é") == '"plain é"'
+    assert units.quote("a\x1b[2Jb\n\u202e") == r'"a\x1b[2Jb\n\u202e"'
+    assert units.quote("x" * 100, 10) == '"' + "x" * 10 + '…"'
+    assert units.escape("tab\there") == r"tab\there"
+
+
+def test_ages_never_shrink() -> None:
+    order = ["second", "minute", "hour", "day", "week", "month", "year"]
+    ranks = []
+    for exponent in range(900):
+        text = units.format_age(math.exp(exponent / 45))
+        ranks.append(next(i for i, word in enumerate(order) if word in text))
+    assert ranks == sorted(ranks)
+    assert set(ranks) == set(range(7))

@@ -1,0 +1,355 @@
+from __future__ import annotations
+
+import json
+import tracemalloc
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycrictl.wire.progress import (
+    MAX_MESSAGE_BYTES,
+    MAX_TEXT,
+    ProgressDecoder,
+    Report,
+    encode_report,
+)
+
+INT64_MAX = 2**63 - 1
+INT64_MIN = -(2**63)
+DIGEST = "sha256:" + "ab" * 32
+
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+int64s = st.integers(INT64_MIN, INT64_MAX)
+counts = st.integers(0, INT64_MAX)
+reports = st.builds(
+    Report, names, names, int64s, int64s, names, names, counts, counts, counts
+)  # fmt: skip
+
+
+def decode(message: str | bytes | bytearray) -> Report | None:
+    return ProgressDecoder().receive_message(message)
+
+
+def reason_of(message: str | bytes) -> str:
+    """Decode a message that must be bad; return what was said about it."""
+    decoder = ProgressDecoder()
+    assert decoder.receive_message(message) is None
+    assert decoder.bad_count == 1
+    assert decoder.first_bad is not None
+    return decoder.first_bad
+
+
+# Good messages
+
+
+def test_all_keys_of_the_kep() -> None:
+    message = json.dumps(
+        {"image": "r.io/a:1", "layer": DIGEST, "progress": 5, "total": 10, "error": "boom"}
+    )
+    assert decode(message) == Report("r.io/a:1", DIGEST, 5, 10, "boom", "", 0, 0, 0)
+
+
+def test_additional_keys() -> None:
+    message = json.dumps(
+        {
+            "progress": 5,
+            "total": 10,
+            "phase": "extracting",
+            "queue_position": 2,
+            "extracted": 7,
+            "extracted_total": 30,
+        }
+    )
+    assert decode(message) == Report("", "", 5, 10, "", "extracting", 2, 7, 30)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_bytes_are_utf8(kind: type[bytes | bytearray]) -> None:
+    message = kind('{"image":"größe","progress":1,"total":2}'.encode())
+    assert decode(message) == Report("größe", "", 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("message", "report"),
+    [
+        ('{"progress":1}', Report("", "", 1, 0)),
+        ('{"total":1}', Report("", "", 0, 1)),
+        ('{"progress":0}', Report("", "", 0, 0)),
+        ('{"error":"boom"}', Report("", "", 0, 0, "boom")),
+        ('{"progress":0,"total":0,"image":null,"layer":null,"error":null}', Report("", "", 0, 0)),
+        ('{"progress":null,"total":null,"image":"a"}', Report("a", "", 0, 0)),
+        ('{"progress":5.0,"total":1e3}', Report("", "", 5, 1000)),
+        ('{"progress":-5,"total":-1}', Report("", "", -5, -1)),
+        (f'{{"progress":{INT64_MIN},"total":{INT64_MAX}}}', Report("", "", INT64_MIN, INT64_MAX)),
+        ('{"progress":1,"total":2,"unknown":[{"x":null}]}', Report("", "", 1, 2)),
+        ('{"progress":1,"progress":2,"total":3}', Report("", "", 2, 3)),
+        (' \t\r\n{"progress":1,"total":2} \t\r\n', Report("", "", 1, 2)),
+    ],
+)  # fmt: skip
+def test_tolerated(message: str, report: Report) -> None:
+    decoder = ProgressDecoder()
+    assert decoder.receive_message(message) == report
+    assert decoder.bad_count == 0
+    assert decoder.first_bad is None
+
+
+@pytest.mark.parametrize(
+    "additional",
+    [
+        {"phase": 3},
+        {"phase": None},
+        {"queue_position": "first"},
+        {"queue_position": -1},
+        {"queue_position": True},
+        {"extracted": 1.5},
+        {"extracted": -1},
+        {"extracted_total": 2**63},
+        {"extracted_total": []},
+    ],
+)
+def test_an_additional_key_of_another_type_counts_as_missing(additional: dict[str, Any]) -> None:
+    assert decode(json.dumps({"progress": 1, "total": 2, **additional})) == Report("", "", 1, 2)
+
+
+def test_reports_hold_exact_integers_only() -> None:
+    report = decode('{"progress":5.0,"total":10}')
+    assert report is not None
+    assert type(report.progress) is int
+
+
+@pytest.mark.parametrize("message", ["", " ", "\r", b"", b"\n", bytearray()])
+def test_a_blank_message_is_nothing(message: str | bytes) -> None:
+    decoder = ProgressDecoder()
+    assert decoder.receive_message(message) is None
+    assert decoder.bad_count == 0
+
+
+def test_a_long_error_is_cut() -> None:
+    report = decode(json.dumps({"error": "x" * (MAX_TEXT + 1)}))
+    assert report is not None
+    assert report.error == "x" * (MAX_TEXT - 1) + "…"
+
+
+def test_the_longest_texts_are_kept() -> None:
+    text = "x" * MAX_TEXT
+    message = json.dumps({"image": text, "layer": text, "error": text})
+    assert decode(message) == Report(text, text, 0, 0, text)
+
+
+def test_half_a_surrogate_pair_can_still_be_printed() -> None:
+    report = decode('{"image":"a\\ud800b","layer":"\\udc00","error":"\\ud83d\\ude00","progress":1}')
+    assert report == Report("a?b", "?", 1, 0, "😀")
+    "".join(str(field) for field in report).encode()
+
+
+# Bad messages
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("nonsense", "not valid JSON: 'nonsense'"),
+        ('{"progress":1', "not valid JSON: "),
+        ('{"progress":1}}', "not one JSON object: "),
+        ('{"progress":1}{"progress":2}', "not one JSON object: "),
+        ("[]", "not one JSON object: "),
+        ("null", "not one JSON object: "),
+        ("5", "not one JSON object: "),
+        ('"text"', "not one JSON object: "),
+        ("{}", "no progress in it: "),
+        ('{"image":"a","layer":"b"}', "no progress in it: "),
+        ('{"error":""}', "no progress in it: "),
+        ('{"progress":true}', '"progress" is not an integer: '),
+        ('{"progress":1,"total":"2"}', '"total" is not an integer: '),
+        ('{"progress":1.5}', '"progress" is not an integer: '),
+        ('{"progress":NaN}', '"progress" is not an integer: '),
+        ('{"progress":Infinity}', '"progress" is not an integer: '),
+        ('{"progress":1e999}', '"progress" is not an integer: '),
+        ('{"progress":[]}', '"progress" is not an integer: '),
+        ('{"progress":9223372036854775808}', '"progress" does not fit into 64 bits: '),
+        ('{"total":-9223372036854775809}', '"total" does not fit into 64 bits: '),
+        ('{"total":1e300}', '"total" does not fit into 64 bits: '),
+        ('{"image":1,"progress":1}', '"image" is not a string: '),
+        ('{"layer":["a"],"progress":1}', '"layer" is not a string: '),
+        ('{"error":{},"progress":1}', '"error" is not a string: '),
+        ('{"image":"a\nb","progress":1}', "not valid JSON: "),
+        ('{"progress":' + "9" * 5000 + "}", "not valid JSON: "),
+        ("[" * 100_000, "nested too deeply: "),
+        ('{"a":' * 100_000, "nested too deeply: "),
+        (b"\xff\xfe", "not valid UTF-8: "),
+        (b'{"image":"\xed\xa0\x80","progress":1}', "not valid UTF-8: "),
+        ("\ufeff{}", "not valid JSON: "),
+    ],
+)
+def test_bad(message: str | bytes, reason: str) -> None:
+    assert reason_of(message).startswith(reason)
+
+
+@pytest.mark.parametrize("key", ["image", "layer"])
+def test_a_name_too_long_is_bad(key: str) -> None:
+    message = json.dumps({key: "x" * (MAX_TEXT + 1), "progress": 1})
+    assert reason_of(message).startswith(f'"{key}" is longer than 4096 characters: ')
+
+
+def test_only_the_first_bad_message_is_kept() -> None:
+    decoder = ProgressDecoder()
+    for message in ("first", "second", '{"progress":1}', "third"):
+        decoder.receive_message(message)
+    assert decoder.bad_count == 3
+    assert decoder.first_bad == "not valid JSON: 'first'"
+
+
+def test_what_is_kept_of_a_bad_message_is_short_and_cannot_steer_a_terminal() -> None:
+    kept = reason_of("\x1b[2J\x9b31m\u202e" + "x" * 1000)
+    assert kept.isprintable()
+    assert len(kept) < 200
+
+
+def test_a_message_over_the_limit_is_not_parsed() -> None:
+    decoder = ProgressDecoder(max_message_bytes=20)
+    assert decoder.receive_message(b'{"progress":1234567}') == Report("", "", 1234567, 0)
+    assert decoder.receive_message(b'{"progress":12345678}') is None
+    assert decoder.first_bad == "longer than 20 bytes: '{\"progress\":12345678}'"
+
+
+@given(st.binary() | st.text())
+def test_no_message_makes_it_raise(message: bytes | str) -> None:
+    decoder = ProgressDecoder()
+    decoder.receive_message(message)
+    assert decoder.bad_count <= 1
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda children: (
+        st.lists(children, max_size=3)
+        | st.dictionaries(st.sampled_from(Report._fields), children, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(st.sampled_from([*Report._fields, "other"]), json_values))
+def test_a_report_always_has_the_right_types_and_ranges(fields: dict[str, Any]) -> None:
+    decoder = ProgressDecoder()
+    report = decoder.receive_message(json.dumps(fields))
+    assert (report is None) == (decoder.bad_count == 1)
+    if report is not None:
+        for value, default in zip(report, Report("", "", 0, 0), strict=True):
+            assert type(value) is type(default)
+            if isinstance(value, int):
+                assert INT64_MIN <= value <= INT64_MAX
+
+
+# A stream of lines
+
+
+def lines_of(chunks: list[bytes], *, max_message_bytes: int = MAX_MESSAGE_BYTES) -> list[Report]:
+    decoder = ProgressDecoder(max_message_bytes=max_message_bytes)
+    found = [report for chunk in chunks for report in decoder.receive_data(chunk)]
+    return found + decoder.receive_eof()
+
+
+@given(st.lists(reports, max_size=5), st.data())
+def test_chunks_may_end_anywhere(expected: list[Report], data: st.DataObject) -> None:
+    newlines = st.sampled_from([b"\n", b"\r\n", b"\n\n", b"\r\n \r\n"])
+    stream = b"".join(
+        encode_report(report).encode() + data.draw(newlines, "newline") for report in expected
+    )
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8), "cuts"))
+    edges = [0, *cuts, len(stream)]
+    chunks = [stream[start:end] for start, end in pairwise(edges)]
+    assert lines_of(chunks) == expected
+
+
+def test_every_byte_alone() -> None:
+    stream = b'\n{"progress":1}\r\n{"progress":2}\n\n{"progress":3}'
+    chunks = [bytes([byte]) for byte in stream]
+    assert [report.progress for report in lines_of(chunks)] == [1, 2, 3]
+
+
+def test_the_last_line_needs_no_newline() -> None:
+    decoder = ProgressDecoder()
+    assert decoder.receive_data(b'{"progress":1}') == []
+    assert decoder.receive_eof() == [Report("", "", 1, 0)]
+    assert decoder.receive_eof() == []
+
+
+def test_half_a_last_line_is_bad() -> None:
+    decoder = ProgressDecoder()
+    decoder.receive_data(b'{"progr')
+    assert decoder.receive_eof() == []
+    assert decoder.bad_count == 1
+
+
+def test_an_empty_stream_has_no_reports() -> None:
+    assert lines_of([]) == []
+    assert lines_of([b""]) == []
+
+
+def test_bad_lines_are_skipped() -> None:
+    decoder = ProgressDecoder()
+    found = decoder.receive_data(b'{"progress":1}\noops\n\xff\n{"progress":2}\n')
+    assert [report.progress for report in found] == [1, 2]
+    assert decoder.bad_count == 2
+    assert decoder.first_bad == "not valid JSON: 'oops'"
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 10_000])
+def test_a_line_over_the_limit_counts_once(size: int) -> None:
+    stream = b'{"progress":1}\n' + b"x" * 5000 + b'\n{"progress":2}\n' + b"y" * 5000
+    decoder = ProgressDecoder(max_message_bytes=100)
+    found: list[Report] = []
+    for start in range(0, len(stream), size):
+        found += decoder.receive_data(stream[start : start + size])
+    found += decoder.receive_eof()
+    assert [report.progress for report in found] == [1, 2]
+    assert decoder.bad_count == 2
+    assert decoder.first_bad is not None
+    assert decoder.first_bad.startswith("longer than 100 bytes: 'xxx")
+
+
+def test_a_line_of_the_limit_is_read() -> None:
+    line = b'{"progress":1}'
+    assert lines_of([line, b"\n", line], max_message_bytes=len(line)) == [Report("", "", 1, 0)] * 2
+
+
+def test_a_huge_line_is_not_gathered() -> None:
+    decoder = ProgressDecoder()
+    chunk = b"x" * 65536
+    tracemalloc.start()
+    try:
+        for _ in range(1600):  # 100 MiB
+            assert decoder.receive_data(chunk) == []
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * MAX_MESSAGE_BYTES
+    assert decoder.receive_data(b'\n{"progress":1}\n') == [Report("", "", 1, 0)]
+    assert decoder.bad_count == 1
+
+
+# Writing
+
+
+def test_only_the_numbers_are_always_written() -> None:
+    assert encode_report(Report("", "", 0, 0)) == '{"progress":0,"total":0}'
+
+
+def test_everything_set_is_written() -> None:
+    report = Report("a", "b", 1, 2, "c", "failed", 3, 4, 5)
+    assert json.loads(encode_report(report)) == report._asdict()
+
+
+@given(reports)
+def test_what_is_written_can_be_read(report: Report) -> None:
+    line = encode_report(report)
+    assert line.isascii()
+    assert line.isprintable()
+    assert decode(line) == report
+    # A strict reader of the KEP finds its five keys with their types.
+    fields = json.loads(line)
+    assert {"progress", "total"} <= fields.keys() <= set(Report._fields)
