@@ -1,0 +1,69 @@
+"""``python -m benchmarks [--only NAME]... [--list]``: run benchmarks and print a table.
+
+The exit status is 0 whether the goals are met or not, and 1 if a benchmark could not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from benchmarks import decode, pull, start, watch
+from benchmarks.harness import Benchmark
+
+BENCHMARKS = (*start.BENCHMARKS, *decode.BENCHMARKS, *watch.BENCHMARKS, *pull.BENCHMARKS)
+ROW = "{:<12} {:>13} {:>13} {:>7} {:>8}  {}"
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    if arguments.list:
+        for benchmark in BENCHMARKS:
+            print(f"{benchmark.name:<12} {benchmark.goal}  {benchmark.what}")
+        return 0
+    chosen = [each for each in BENCHMARKS if not arguments.only or each.name in arguments.only]
+    return 0 if _run(chosen) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="benchmarks", description="Compare pycrictl with less.")
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        choices=[benchmark.name for benchmark in BENCHMARKS],
+        help="run this one; may be repeated",
+    )
+    parser.add_argument("--list", action="store_true", help="name the benchmarks and end")
+    return parser
+
+
+def _run(benchmarks: Sequence[Benchmark]) -> bool:
+    """Print a row for each as soon as it has run; return whether all of them ran."""
+    print(ROW.format("name", "ours", "bare", "ratio", "goal", "ok"), flush=True)
+    all_ran = True
+    for benchmark in benchmarks:
+        try:
+            measured = benchmark.measure()
+        except Exception as exc:  # the others can still run
+            all_ran = False
+            print(f"{benchmark.name:<12} cannot run: {exc or type(exc).__name__}", flush=True)
+            continue
+        row = ROW.format(
+            benchmark.name,
+            benchmark.show(measured.ours),
+            benchmark.show(measured.bare),
+            f"{measured.ratio:.3f}",
+            str(benchmark.goal),
+            "yes" if benchmark.goal.is_met(measured.ratio) else "NO",
+        )
+        print(row, flush=True)
+    return all_ran
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,79 @@
+"""Measuring two things in turn, and saying whether the ratio is good enough."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+
+class CannotRunError(Exception):
+    """Something that the benchmark needs is not there or failed; the text says what."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The ratio that has to be reached."""
+
+    relation: Literal["<=", ">="]
+    limit: float
+
+    def is_met(self, ratio: float) -> bool:
+        return ratio <= self.limit if self.relation == "<=" else ratio >= self.limit
+
+    def __str__(self) -> str:
+        return f"{self.relation} {self.limit:.2f}"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Our figure, that of the yardstick in the same unit, and how they compare."""
+
+    ours: float
+    bare: float
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One comparison.
+
+    Attributes:
+        what: both sides in one line.
+        show: writes one of the two figures for people.
+        measure: does the work; raises CannotRunError.
+    """
+
+    name: str
+    what: str
+    goal: Goal
+    show: Callable[[float], str]
+    measure: Callable[[], Measured]
+
+
+def interleave(
+    ours: Callable[[], float], bare: Callable[[], float], *, rounds: int, warm_up_rounds: int = 1
+) -> Measured:
+    """Medians of two measurements taken in turn, so that both meet the same noise.
+
+    The ratio is the median of the rounds' ratios, not that of the medians: a machine that gets
+    slower half-way shifts both sides of a round. Which side goes first changes with every round.
+    """
+    figures: tuple[list[float], list[float]] = [], []
+    for number in range(warm_up_rounds + rounds):
+        sides = ((0, ours), (1, bare)) if number % 2 else ((1, bare), (0, ours))
+        for side, measure in sides:
+            figure = measure()
+            if number >= warm_up_rounds:
+                figures[side].append(figure)
+    ratios = [our / other for our, other in zip(*figures, strict=True)]
+    return Measured(median(figures[0]), median(figures[1]), median(ratios))
+
+
+def wall_s(work: Callable[[], object]) -> float:
+    """Seconds that a piece of work takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start

@@ -1,0 +1,122 @@
+"""Starting the programs that are measured, plainly or in a terminal of their own."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import termios
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.harness import CannotRunError
+
+ROOT = Path(__file__).resolve().parent.parent
+COLUMNS = 120
+ROWS = 40
+_EXCERPT = 300
+
+
+def pycrictl(*arguments: str) -> list[str]:
+    """The command line of pycrictl: as it is installed beside this interpreter, else the module."""
+    installed = Path(sys.executable).with_name("pycrictl")
+    program = [str(installed)] if installed.exists() else [sys.executable, "-m", "pycrictl"]
+    return [*program, *arguments]
+
+
+def run(command: list[str], *, timeout_s: float = 60) -> float:
+    """Wall time in seconds of a program; raises CannotRunError if it fails or prints nothing."""
+    start = time.perf_counter()
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=timeout_s,
+        check=False,
+        env=_environ(),
+    )
+    wall_s = time.perf_counter() - start
+    if done.returncode or not done.stdout:
+        raise CannotRunError(_failure(command, done.returncode, done.stderr))
+    return wall_s
+
+
+@dataclass(frozen=True)
+class TerminalRun:
+    """What a program in a terminal took.
+
+    ``cpu_s`` is user and system time. The two ``start`` figures were taken when it wrote its first
+    byte.
+    """
+
+    wall_s: float
+    cpu_s: float
+    start_wall_s: float
+    start_cpu_s: float
+
+
+def run_in_terminal(command: list[str], *, timeout_s: float) -> TerminalRun:
+    """Run a program with all of its streams on a pseudo-terminal; raises CannotRunError."""
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (ROWS, COLUMNS))
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        command,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        env=_environ(),
+    )
+    os.close(slave)
+    start_wall_s = start_cpu_s = 0.0
+    output = bytearray()
+    try:
+        while data := _read(master, start + timeout_s - time.perf_counter()):
+            if not output:
+                start_wall_s = time.perf_counter() - start
+                start_cpu_s = time.clock_gettime(_cpu_clock(process.pid))
+            output += data
+    except TimeoutError:
+        process.kill()
+    finally:
+        os.close(master)
+    _, status, usage = os.wait4(process.pid, 0)
+    wall_s = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise CannotRunError(_failure(command, process.returncode, bytes(output)))
+    return TerminalRun(wall_s, usage.ru_utime + usage.ru_stime, start_wall_s, start_cpu_s)
+
+
+def _read(master: int, timeout_s: float) -> bytes:
+    """The next output; empty when every descriptor of the terminal's other end is closed."""
+    if not select.select([master], [], [], max(timeout_s, 0))[0]:
+        raise TimeoutError
+    try:
+        return os.read(master, 65536)
+    except OSError:  # EIO: how Linux says so
+        return b""
+
+
+def _environ() -> dict[str, str]:
+    """The environment of a program as it is once it is installed.
+
+    It finds this tree's package and has a terminal worth its name. Settings of this shell, such as
+    one that keeps compiled modules from being stored, do not reach it.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"}
+
+
+def _cpu_clock(pid: int) -> int:
+    """The clock of another process's CPU time, made as clock_getcpuclockid(3) does on Linux."""
+    return ~pid << 3 | 2
+
+
+def _failure(command: list[str], status: int, output: bytes) -> str:
+    text = output[-_EXCERPT:].decode(errors="replace").strip()
+    return f"'{' '.join(command)}' ended with {status}: {text!r}"

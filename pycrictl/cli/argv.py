@@ -1,0 +1,126 @@
+"""crictl's command line grammar, turned into words that Typer takes unambiguously. Pure.
+
+crictl parses with the rules of Go's flag package, which differ from getopt's: ``-name x`` is
+``--name x``; booleans never take the next word but may be written ``--all=false``; a repeated
+scalar option is not an error, the last one wins; short options may be bundled where every letter is
+an option. This module knows nothing of Typer: it is given the options as plain data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pycrictl.errors import UsageError
+from pycrictl.units import parse_bool
+
+
+@dataclass(frozen=True, slots=True)
+class OptionSpec:
+    """One option: the spelling handed to Typer, and whether it is a switch or may be repeated."""
+
+    canonical: str
+    is_switch: bool = False
+    is_repeatable: bool = False
+
+
+@dataclass(slots=True)
+class CommandLine:
+    """A parsed command line.
+
+    Attributes:
+        options: canonical words, each option one word (``--name=value`` or ``--switch``).
+        positionals: everything else, in order.
+        negated: canonical spellings of switches that were explicitly given as false.
+    """
+
+    options: list[str] = field(default_factory=list)
+    positionals: list[str] = field(default_factory=list)
+    negated: set[str] = field(default_factory=set)
+
+    def words(self) -> list[str]:
+        """The whole line in an order that every parser reads the same way."""
+        return [*self.options, "--", *self.positionals] if self.positionals else self.options
+
+
+def parse(
+    args: Sequence[str], options: Mapping[str, OptionSpec], *, interspersed: bool
+) -> CommandLine:
+    """Parses the words after a command's name.
+
+    Args:
+        args: the words.
+        options: every spelling without its dashes (``name``, ``n``) to its option.
+        interspersed: whether options may follow positionals. Where they may not (``exec``), the
+            first positional ends all parsing and the rest is passed on untouched, ``--`` included.
+
+    Raises:
+        UsageError: an unknown option, a missing value, or a switch with a value that is no boolean.
+    """
+    line = CommandLine()
+    switches: dict[str, bool] = {}
+    scalars: dict[str, str] = {}
+    position = 0
+    while position < len(args):
+        word = args[position]
+        position += 1
+        if word == "--":
+            line.positionals += args[position:]
+            break
+        if len(word) < 2 or not word.startswith("-"):
+            line.positionals.append(word)
+            if interspersed:
+                continue
+            line.positionals += args[position:]
+            break
+        for name, value in _split(word, options):
+            option = options.get(name)
+            if option is None:
+                raise _unknown(word, name, options)
+            if option.is_switch:
+                switches[option.canonical] = _boolean(name, value)
+                continue
+            if value is None:
+                if position == len(args):
+                    raise UsageError(f'option "{_spelling(name)}" needs a value')
+                value = args[position]
+                position += 1
+            if option.is_repeatable:
+                line.options.append(f"{option.canonical}={value}")
+            else:
+                scalars[option.canonical] = value
+    line.options += [f"{name}={value}" for name, value in scalars.items()]
+    line.options += [name for name, is_on in switches.items() if is_on]
+    line.negated = {name for name, is_on in switches.items() if not is_on}
+    return line
+
+
+def _split(word: str, options: Mapping[str, OptionSpec]) -> list[tuple[str, str | None]]:
+    """Splits one word into (name, value given with ``=``) pairs; several for bundled options."""
+    name, equals, value = word.lstrip("-").partition("=")
+    given = value if equals else None
+    is_bundle = not word.startswith("--") and name not in options and len(name) > 1
+    if is_bundle and all(letter in options for letter in name):
+        return [*((letter, None) for letter in name[:-1]), (name[-1], given)]
+    return [(name, given)]
+
+
+def _boolean(name: str, value: str | None) -> bool:
+    if value is None:
+        return True
+    try:
+        return parse_bool(value)
+    except ValueError as exc:
+        raise UsageError(f'option "{_spelling(name)}": {exc}') from None
+
+
+def _spelling(name: str) -> str:
+    return f"-{name}" if len(name) == 1 else f"--{name}"
+
+
+def _unknown(word: str, name: str, options: Mapping[str, OptionSpec]) -> UsageError:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, options, n=1)
+    hint = f"did you mean {_spelling(near[0])}?" if near else None
+    return UsageError(f'unknown option "{word.partition("=")[0]}"', hint=hint)

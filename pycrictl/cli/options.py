@@ -1,0 +1,100 @@
+"""Options that several commands share, and the value types of crictl's grammar.
+
+Each shared option is an ``Annotated`` alias, so that its spelling and help text stand once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, TypeVar
+
+import typer
+
+from pycrictl import units
+from pycrictl.errors import UsageError
+
+T = TypeVar("T")
+
+
+def _value(parse: Callable[[str], T], metavar: str) -> dict[str, Any]:
+    """Settings of an option whose text ``parse`` turns into a value or refuses with ValueError."""
+
+    def convert(text: Any) -> Any:
+        if not isinstance(text, str):  # a default, which Typer converts as well
+            return text
+        try:
+            return parse(text)
+        except ValueError as exc:
+            raise typer.BadParameter(str(exc)) from None
+
+    return {"parser": convert, "metavar": metavar}
+
+
+DURATION: Final = _value(units.parse_duration, "DURATION")
+"""Settings of an option that takes a Go duration; its value is in seconds."""
+
+INTEGER: Final = _value(units.parse_int, "INT")
+"""Settings of an option that takes an integer in Go's spellings."""
+
+
+def _interval(text: str) -> float:
+    """Seconds between two looks, as a number or a Go duration."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = units.parse_duration(text)
+    if not 0.05 <= seconds <= 3600:
+        raise ValueError("an interval is 0.05 to 3600 seconds")
+    return seconds
+
+
+INTERVAL: Final = _value(_interval, "SECONDS")
+"""Settings of an option that takes seconds between two looks."""
+
+
+def split_list(values: Sequence[str] | None) -> list[str]:
+    """The items of a repeatable option; each word may hold several, separated by commas."""
+    return [item.strip() for value in values or () for item in value.split(",")]
+
+
+def split_pairs(values: Sequence[str] | None, option: str) -> dict[str, str]:
+    """The ``key=value`` items of a repeatable option; a repeated key takes its last value.
+
+    Raises:
+        typer.BadParameter: an item without ``=`` or with an empty key.
+    """
+    pairs: dict[str, str] = {}
+    for item in split_list(values):
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise typer.BadParameter(f'"{item}" is not KEY=VALUE', param_hint=option)
+        pairs[key] = value
+    return pairs
+
+
+def check_output(given: str, *formats: str) -> None:
+    """Refuses an output format that the command does not have.
+
+    Raises:
+        UsageError: names the formats there are.
+    """
+    if given not in formats:
+        raise UsageError(
+            f'unknown output format "{given}"', hint=f"formats are {', '.join(formats)}"
+        )
+
+
+Output = Annotated[
+    str, typer.Option("--output", "-o", metavar="json|yaml|table", help="Output format.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only IDs.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all that is known of each.")]
+NoTrunc = Annotated[bool, typer.Option("--no-trunc", help="Print IDs and digests whole.")]
+Progress = Annotated[
+    str,
+    typer.Option(
+        "--progress",
+        metavar="auto|bar|plain|json|none",
+        help="How progress is shown; auto is bars on a terminal.",
+    ),
+]

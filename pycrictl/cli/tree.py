@@ -1,0 +1,163 @@
+"""Typer's command tree, bent to crictl's grammar and to a lazy table.
+
+The only module that touches the classes below Typer's public functions. Modules of commands are
+imported when their command runs or its own help is asked for, never for the root help.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from pycrictl.cli import argv
+from pycrictl.cli.table import BY_NAME, COMMANDS, Entry, Kind
+from pycrictl.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    import typer._click as click
+
+HELP_WORDS: Final = ("help", "h")
+"""crictl takes these as the first positional of every command."""
+
+NEGATED: Final = "pycrictl.negated"
+"""Key in ``Context.meta`` of the switches that were explicitly given as false."""
+
+
+def new_app(**settings: Any) -> typer.Typer:
+    """A Typer object that never imports Rich and installs no completion of its own."""
+    return typer.Typer(
+        add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, **settings
+    )
+
+
+class UnknownCommand(UsageError):
+    """The first word names no command."""
+
+    reference = "unknown-command"
+    exit_code = ExitCode.UNKNOWN_COMMAND
+
+
+def _option_specs(command: click.Command, ctx: click.Context) -> dict[str, argv.OptionSpec]:
+    specs: dict[str, argv.OptionSpec] = {}
+    for param in command.get_params(ctx):
+        if isinstance(param, TyperOption):
+            canonical = max(param.opts, key=len)
+            spec = argv.OptionSpec(canonical, bool(param.is_flag), bool(param.multiple))
+            specs.update((spelling.lstrip("-"), spec) for spelling in param.opts)
+    return specs
+
+
+def _parse(
+    command: click.Command, ctx: click.Context, args: list[str], *, interspersed: bool
+) -> argv.CommandLine:
+    line = argv.parse(args, _option_specs(command, ctx), interspersed=interspersed)
+    ctx.meta[NEGATED] = line.negated
+    return line
+
+
+def _show_help(ctx: click.Context) -> None:
+    typer.echo(ctx.get_help())
+    raise typer.Exit(ExitCode.OK)
+
+
+class Command(TyperCommand):
+    """A leaf command: options anywhere, and ``help`` as a first word.
+
+    Attributes:
+        interspersed: whether options may follow positionals.
+        has_help_word: whether a first positional ``help`` or ``h`` asks for help, as in crictl.
+    """
+
+    interspersed = True
+    has_help_word = True
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Rewrites the words by crictl's grammar before Typer reads them."""
+        line = _parse(self, ctx, args, interspersed=self.interspersed)
+        if self.has_help_word and line.positionals and line.positionals[0] in HELP_WORDS:
+            _show_help(ctx)
+        return super().parse_args(ctx, line.words())
+
+
+class NewCommand(Command):
+    """A command that crictl does not have: its first positional may be a name such as ``h``."""
+
+    has_help_word = False
+
+
+class RemoteCommand(Command):
+    """A command whose positionals end in another program's command line (``exec``)."""
+
+    interspersed = False
+
+
+class Root(TyperGroup):
+    """The program: global options, then a command of the table."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Rewrites the global options; everything from the command's name on stays as it is."""
+        line = _parse(self, ctx, args, interspersed=False)
+        return super().parse_args(ctx, line.words())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports the command's module and builds it."""
+        entry = BY_NAME.get(cmd_name)
+        return build(entry) if entry else None
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in the table's order."""
+        return [entry.name for entry in COMMANDS]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Finds the command of the first word; ``help [COMMAND]`` is answered here.
+
+        Raises:
+            UnknownCommand: there is none of that name; the hint names the nearest.
+        """
+        name, rest = args[0], args[1:]
+        if name in HELP_WORDS:
+            if not rest:
+                _show_help(ctx)
+            name, rest = rest[0], ["--help"]
+        command = self.get_command(ctx, name)
+        if command is None:
+            raise _unknown_command(name)
+        return name, command, rest
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Lists the table by family, without importing any command."""
+        families = dict.fromkeys(entry.family for entry in COMMANDS)
+        for family in families:
+            rows = [
+                (", ".join((entry.name, *entry.aliases)), entry.summary)
+                for entry in COMMANDS
+                if entry.family == family
+            ]
+            with formatter.section(family):
+                formatter.write_dl(rows)
+
+
+KINDS: Final = {Kind.CRICTL: Command, Kind.REMOTE: RemoteCommand, Kind.NEW: NewCommand}
+
+
+def build(entry: Entry) -> click.Command:
+    """Imports ``entry``'s function and makes it a command named ``entry.name``."""
+    module = importlib.import_module(entry.module)
+    function = cast("Callable[..., Any]", getattr(module, entry.function))
+    app = new_app()
+    app.command(entry.name, cls=KINDS[entry.kind], short_help=entry.summary)(function)
+    return typer.main.get_command(app)
+
+
+def _unknown_command(name: str) -> UnknownCommand:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, BY_NAME, n=1)
+    hint = f'did you mean "{near[0]}"?' if near else "see --help for the list of commands"
+    return UnknownCommand(f'unknown command "{name}"', hint=hint)

@@ -1,0 +1,248 @@
+"""containerd's own gRPC API, on the socket that also serves the CRI: the calls that watching needs.
+
+Every call is synchronous and names its namespace (kubelet's images live in ``k8s.io``). Nothing
+here changes anything on the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
+
+import grpc
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import Message
+
+from pycrictl._proto.containerd import (
+    content_pb2,
+    images_pb2,
+    introspection_pb2,
+    leases_pb2,
+    snapshots_pb2,
+    version_pb2,
+)
+from pycrictl.cri.errmap import to_error
+from pycrictl.errors import NotFound, PycrictlError, Unimplemented
+
+_SERVICES: Final = "/containerd.services."
+M = TypeVar("M", bound=Message)
+
+
+def _serialize(request: Message) -> bytes:
+    return request.SerializeToString()
+
+
+class ContainerdClient:
+    """Reads the content store, the images, the leases and the snapshots of a containerd.
+
+    Args:
+        channel: an open channel to the CRI socket; it stays the caller's.
+        namespace: containerd's namespace, not Kubernetes'.
+        timeout_s: limit of each call.
+        endpoint: the socket's address, named in errors.
+
+    All methods raise a ``RuntimeFault`` or a ``ConnectError``; ``Unavailable`` while containerd
+    restarts, after which the same client works again.
+    """
+
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        *,
+        namespace: str = "k8s.io",
+        timeout_s: float = 2.0,
+        endpoint: str = "",
+    ) -> None:
+        self.endpoint = endpoint
+        self._channel = channel
+        self._metadata = (("containerd-namespace", namespace),)
+        self._timeout_s = timeout_s
+        self._unary: dict[str, Callable[..., Message]] = {}
+
+    # What answers at all
+
+    def version(self) -> str:
+        """containerd's version.
+
+        Raises:
+            Unimplemented: the runtime is not containerd.
+        """
+        try:
+            answer = self._call("version.v1.Version/Version", Empty(), version_pb2.VersionResponse)
+        except Unimplemented as exc:
+            where = f' at "{self.endpoint}"' if self.endpoint else ""
+            raise Unimplemented(
+                f"the runtime{where} is not containerd, and its pulls cannot be seen from outside",
+                code=exc.code,
+                details=exc.details,
+            ) from None
+        return answer.version
+
+    def is_containerd(self) -> bool:
+        """Whether the runtime offers containerd's API; CRI-O answers that it does not know it."""
+        try:
+            self.version()
+        except Unimplemented:
+            return False
+        return True
+
+    def server(self) -> introspection_pb2.ServerResponse:
+        """The daemon itself. ``pid`` and ``pidns`` are 0 before containerd 1.7."""
+        return self._call(
+            "introspection.v1.Introspection/Server", Empty(), introspection_pb2.ServerResponse
+        )
+
+    def plugins(self, *filters: str) -> Sequence[introspection_pb2.Plugin]:
+        """The plugins that are loaded, for example ``type==io.containerd.snapshotter.v1``."""
+        return self._call(
+            "introspection.v1.Introspection/Plugins",
+            introspection_pb2.PluginsRequest(filters=filters),
+            introspection_pb2.PluginsResponse,
+        ).plugins
+
+    # Content
+
+    def statuses(self, *filters: str) -> Sequence[content_pb2.Status]:
+        """The unfinished blobs, those that a killed daemon left behind included."""
+        return self._call(
+            "content.v1.Content/ListStatuses",
+            content_pb2.ListStatusesRequest(filters=filters),
+            content_pb2.ListStatusesResponse,
+        ).statuses
+
+    def info(self, digest: str) -> content_pb2.Info | None:
+        """Size, labels and times of a complete blob; None if it is not there."""
+        try:
+            return self._call(
+                "content.v1.Content/Info",
+                content_pb2.InfoRequest(digest=digest),
+                content_pb2.InfoResponse,
+            ).info
+        except NotFound:
+            return None
+
+    def infos(self, digests: Iterable[str]) -> dict[str, content_pb2.Info]:
+        """``info`` of those of many blobs that are there, in one call."""
+        filters = [f"digest=={digest}" for digest in digests]
+        if not filters:  # containerd would list every blob of the node
+            return {}
+        answers = self._stream(
+            "content.v1.Content/List",
+            content_pb2.ListContentRequest(filters=filters),
+            content_pb2.ListContentResponse,
+        )
+        return {info.digest: info for answer in answers for info in answer.info}
+
+    def read(self, digest: str, *, size_bytes: int, offset: int = 0) -> bytes | None:
+        """At most ``size_bytes`` of a complete blob, fewer at its end; None if it is not there."""
+        try:
+            answers = self._stream(
+                "content.v1.Content/Read",
+                content_pb2.ReadContentRequest(digest=digest, offset=offset, size=size_bytes),
+                content_pb2.ReadContentResponse,
+            )
+        except NotFound:
+            return None
+        return b"".join(answer.data for answer in answers)[:size_bytes]
+
+    # Images
+
+    def images(self, *filters: str) -> Sequence[images_pb2.Image]:
+        """The image records, for example ``target.digest==sha256:…``; filters are alternatives."""
+        return self._call(
+            "images.v1.Images/List",
+            images_pb2.ListImagesRequest(filters=filters),
+            images_pb2.ListImagesResponse,
+        ).images
+
+    # Leases
+
+    def leases(self, *filters: str) -> Sequence[leases_pb2.Lease]:
+        """The leases; each running pull holds one, and dead ones stay for a day."""
+        return self._call(
+            "leases.v1.Leases/List",
+            leases_pb2.ListRequest(filters=filters),
+            leases_pb2.ListResponse,
+        ).leases
+
+    def resources(self, lease_id: str) -> Sequence[leases_pb2.Resource] | None:
+        """What a lease keeps from being collected; None if the lease is gone."""
+        try:
+            return self._call(
+                "leases.v1.Leases/ListResources",
+                leases_pb2.ListResourcesRequest(id=lease_id),
+                leases_pb2.ListResourcesResponse,
+            ).resources
+        except NotFound:
+            return None
+
+    # Snapshots
+
+    def snapshot(self, snapshotter: str, key: str) -> snapshots_pb2.Info | None:
+        """One snapshot; None if it is not there."""
+        try:
+            return self._call(
+                "snapshots.v1.Snapshots/Stat",
+                snapshots_pb2.StatSnapshotRequest(snapshotter=snapshotter, key=key),
+                snapshots_pb2.StatSnapshotResponse,
+            ).info
+        except NotFound:
+            return None
+
+    def snapshots(self, snapshotter: str, names: Iterable[str]) -> dict[str, snapshots_pb2.Info]:
+        """``snapshot`` of those of many that are there, in one call."""
+        filters = [f"name=={name}" for name in names]
+        if not filters:
+            return {}
+        answers = self._stream(
+            "snapshots.v1.Snapshots/List",
+            snapshots_pb2.ListSnapshotsRequest(snapshotter=snapshotter, filters=filters),
+            snapshots_pb2.ListSnapshotsResponse,
+        )
+        return {info.name: info for answer in answers for info in answer.info}
+
+    def usage(self, snapshotter: str, key: str) -> int | None:
+        """Bytes on disk of a snapshot, also while it is written; None if it is not there.
+
+        The snapshotter walks all files of an active snapshot to answer, so this can be slow.
+        """
+        try:
+            return self._call(
+                "snapshots.v1.Snapshots/Usage",
+                snapshots_pb2.UsageRequest(snapshotter=snapshotter, key=key),
+                snapshots_pb2.UsageResponse,
+            ).size
+        except NotFound:
+            return None
+
+    # The calls
+
+    def _call(self, method: str, request: Message, response_type: type[M]) -> M:
+        call = self._unary.get(method)
+        if call is None:
+            call = self._unary[method] = self._channel.unary_unary(
+                _SERVICES + method,
+                request_serializer=_serialize,
+                response_deserializer=response_type.FromString,
+            )
+        try:
+            answer = call(request, timeout=self._timeout_s, metadata=self._metadata)
+        except grpc.RpcError as exc:
+            raise self._error(method, exc) from None
+        assert isinstance(answer, response_type)
+        return answer
+
+    def _stream(self, method: str, request: Message, response_type: type[M]) -> list[M]:
+        call: grpc.UnaryStreamMultiCallable[Message, M] = self._channel.unary_stream(
+            _SERVICES + method,
+            request_serializer=_serialize,
+            response_deserializer=response_type.FromString,
+        )
+        try:
+            return list(call(request, timeout=self._timeout_s, metadata=self._metadata))
+        except grpc.RpcError as exc:
+            raise self._error(method, exc) from None
+
+    def _error(self, method: str, exc: grpc.RpcError) -> PycrictlError:
+        name = method.rpartition(".")[2].replace("/", ".")
+        return to_error(exc, what=f"asking containerd for {name}", endpoint=self.endpoint)

@@ -1,0 +1,91 @@
+"""The process behind the socket and its age: what tells a running pull from a dead one's traces.
+
+A killed containerd leaves its leases and unfinished blobs behind, and its successor lists them as
+if they were alive. What is older than the process cannot be.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pycrictl.containerd.client import ContainerdClient
+
+_PROC: Final = Path("/proc")
+_START_TIME_FIELD: Final = 22 - 3  # of /proc/PID/stat (proc(5)), counted after the program's name
+
+
+class Daemon(NamedTuple):
+    """A running containerd: its process, and when that began in clock ticks and in wall time."""
+
+    pid: int
+    start_ticks: int
+    started_s: float
+
+    def still_runs(self) -> bool:
+        """Whether this very process is there; its number may have gone to another one."""
+        return _start_ticks(self.pid) == self.start_ticks
+
+
+def find_daemon(client: ContainerdClient) -> Daemon | None:
+    """The containerd behind a client; None if its process cannot be seen from here.
+
+    containerd tells its process since 1.7. An older one is found as the listener of the socket,
+    unless that turns out to be another program, such as a proxy in between.
+    """
+    server = client.server()
+    if server.pid and _own_pid_namespace() == server.pidns:
+        pid = server.pid
+    else:
+        pid = listener_pid(client.endpoint)
+        if not _program(pid).startswith("containerd"):
+            return None
+    ticks = _start_ticks(pid)
+    if ticks is None:
+        return None
+    booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return Daemon(pid, ticks, booted_s + ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def listener_pid(endpoint: str) -> int:
+    """The process that listens on a unix socket (SO_PEERCRED); 0 if it cannot be seen."""
+    scheme, _, path = endpoint.rpartition("://")
+    if scheme not in ("", "unix") or not path.startswith("/"):
+        return 0
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(path)
+        except OSError:
+            return 0
+        size = struct.calcsize("3i")
+        pid: int = struct.unpack(
+            "3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        )[0]
+        return pid
+
+
+def _start_ticks(pid: int) -> int | None:
+    try:
+        stat = (_PROC / str(pid) / "stat").read_bytes()
+    except OSError:
+        return None
+    # The name stands in parentheses and may hold parentheses and spaces itself.
+    return int(stat[stat.rfind(b")") + 2 :].split()[_START_TIME_FIELD])
+
+
+def _program(pid: int) -> str:
+    with suppress(OSError):
+        return (_PROC / str(pid) / "comm").read_text("utf-8", "replace")
+    return ""
+
+
+def _own_pid_namespace() -> int:
+    with suppress(OSError):
+        return (_PROC / "self/ns/pid").stat().st_ino
+    return 0

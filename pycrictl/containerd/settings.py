@@ -1,0 +1,168 @@
+"""What containerd's configuration says about pulls: download limit and progress timeout.
+
+The file is TOML, of version 2 (containerd 1.x) or 3 (2.x), and may import others. containerd 1.6
+also answers ``Status`` (CRI, verbose) with its settings in force; 2.x leaves those of images out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+import tomli
+
+from pycrictl.units import parse_duration
+
+DEFAULT_PATH: Final = Path("/etc/containerd/config.toml")
+_CRI_PLUGINS: Final = ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images")
+_FILES_LIMIT: Final = 64
+_FILE_LIMIT_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PullSettings:
+    """What is configured; None where nothing is, so that containerd's default holds.
+
+    Attributes:
+        progress_timeout_s: a pull without a byte for so long is cancelled; 0 for never.
+        max_concurrent_downloads: layers downloaded at once; 0 or less for any number.
+        snapshotter: where layers are unpacked to.
+        origin: the file, or the call, that said so.
+    """
+
+    progress_timeout_s: float | None = None
+    max_concurrent_downloads: int | None = None
+    snapshotter: str | None = None
+    origin: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is configured."""
+        return self == PullSettings(origin=self.origin)
+
+
+def pull_settings(status_info: Mapping[str, str], *, pid: int | None = None) -> PullSettings:
+    """The settings in force, as far as they can be learned.
+
+    Args:
+        status_info: ``info`` of a verbose ``StatusResponse``; may be empty.
+        pid: containerd's process, whose arguments name its configuration file.
+    """
+    answered = from_status(status_info)
+    written = from_file(config_path(pid))
+    if answered.is_empty:
+        return written
+    # What the daemon answers is in force; the file may have been edited since it was read.
+    return _overridden(written, answered)
+
+
+def from_status(status_info: Mapping[str, str]) -> PullSettings:
+    """Reads ``info["config"]`` of a verbose ``StatusResponse``; empty if there is nothing in it."""
+    with suppress(ValueError, RecursionError):
+        config = json.loads(status_info.get("config", ""))
+        if isinstance(config, dict):
+            keys = ("imagePullProgressTimeout", "maxConcurrentDownloads")
+            return _settings(config, keys, origin="CRI Status")
+    return PullSettings()
+
+
+def config_path(pid: int | None) -> Path:
+    """The configuration file of a containerd: its ``--config`` argument, else the usual place."""
+    arguments: list[str] = []
+    if pid:
+        with suppress(OSError):
+            text = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "surrogateescape")
+            arguments = text.rstrip("\0").split("\0")[1:]
+    for position, argument in enumerate(arguments):
+        name, has_value, value = argument.partition("=")
+        if name not in ("-c", "--config", "-config", "--c"):
+            continue
+        if not has_value:
+            value = arguments[position + 1] if position + 1 < len(arguments) else ""
+        if value.startswith("/"):
+            return Path(value)
+        with suppress(OSError):
+            return Path(f"/proc/{pid}/cwd").readlink() / value
+    return DEFAULT_PATH
+
+
+def from_file(path: Path) -> PullSettings:
+    """Reads a configuration file and what it imports; empty if that cannot be read.
+
+    An imported file overrides what imports it: key by key in a version 3 configuration, a plugin's
+    whole section in older ones.
+    """
+    found, version = PullSettings(), 0
+    for file, document in _documents(path):
+        version = version or document.get("version", 1)
+        plugins = document.get("plugins")
+        if not isinstance(plugins, dict):
+            continue
+        for plugin in _CRI_PLUGINS:
+            section = plugins.get(plugin)
+            if isinstance(section, dict):
+                keys = ("image_pull_progress_timeout", "max_concurrent_downloads")
+                new = _settings(section, keys, origin=str(file))
+                found = _overridden(found, new) if version == 3 else new
+    return found
+
+
+def _documents(path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """A file and its imports, each once, in the order in which containerd applies them."""
+    todo, seen = [path], set[Path]()
+    while todo and len(seen) < _FILES_LIMIT:
+        file = todo.pop(0)
+        if file in seen:
+            continue
+        seen.add(file)
+        document = _read(file)
+        if document is None:
+            continue
+        yield file, document
+        imports = document.get("imports")
+        for pattern in imports if isinstance(imports, list) else ():
+            if isinstance(pattern, str) and pattern:
+                todo.extend(_matches(file.parent, pattern))
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    try:
+        with file.open("rb") as stream:
+            text = stream.read(_FILE_LIMIT_BYTES).decode()
+        return tomli.loads(text)
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _matches(folder: Path, pattern: str) -> list[Path]:
+    absolute = folder / pattern
+    with suppress(OSError, ValueError, NotImplementedError):
+        return sorted(Path("/").glob(str(absolute).lstrip("/")))
+    return []
+
+
+def _settings(table: Mapping[str, Any], keys: tuple[str, str], *, origin: str) -> PullSettings:
+    timeout, downloads = (table.get(key) for key in keys)
+    containerd = table.get("containerd")
+    snapshotter = table.get("snapshotter")  # version 3
+    if not snapshotter and isinstance(containerd, dict):
+        snapshotter = containerd.get("snapshotter")
+    timeout_s = None
+    if isinstance(timeout, str):
+        with suppress(ValueError):
+            timeout_s = parse_duration(timeout)
+    return PullSettings(
+        progress_timeout_s=timeout_s,
+        max_concurrent_downloads=downloads if type(downloads) is int else None,
+        snapshotter=snapshotter if isinstance(snapshotter, str) and snapshotter else None,
+        origin=origin,
+    )
+
+
+def _overridden(old: PullSettings, new: PullSettings) -> PullSettings:
+    set_keys = {field.name for field in fields(new) if getattr(new, field.name) is not None}
+    return old if new.is_empty else replace(old, **{key: getattr(new, key) for key in set_keys})

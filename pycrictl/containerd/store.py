@@ -1,0 +1,212 @@
+"""What containerd's content store holds, understood: image documents, references, chain IDs. Pure.
+
+Sources: OCI image specification (manifest, index, config, chain ID), Docker's image manifest V2
+schema 2, RFC 1952 (the gzip trailer), and containerd's own naming of ingests, labels and snapshots.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
+
+DOCUMENT_LIMIT_BYTES: Final = 4 * 1024 * 1024
+"""A larger blob is no image document: registries must take manifests up to this size (OCI
+distribution specification), and none in use is near it."""
+
+_ENTRIES_LIMIT: Final = 10_000
+_DIGEST = re.compile(r"[a-z0-9]+(?:[+._-][a-z0-9]+)*:[0-9a-fA-F]{32,128}")
+_SOURCE_LABEL: Final = "containerd.io/distribution.source."
+_CHILD_LABEL: Final = "containerd.io/gc.ref.content."
+_GZIP_WRAP_BYTES: Final = 2**32
+_LARGE_GZIP_BYTES: Final = 2**30
+
+
+class LayerDescriptor(NamedTuple):
+    """One layer as a manifest lists it; ``size_bytes`` counts what a registry sends."""
+
+    digest: str
+    size_bytes: int
+    media_type: str
+
+
+class Manifest(NamedTuple):
+    """An image for one platform: its config and its layers, lowest first."""
+
+    config_digest: str
+    layers: tuple[LayerDescriptor, ...]
+
+
+class Index(NamedTuple):
+    """An image for several platforms: the digests of its manifests."""
+
+    manifests: tuple[str, ...]
+
+
+class Config(NamedTuple):
+    """What unpacking needs of an image's config: the digests of the layers' tar streams."""
+
+    diff_ids: tuple[str, ...]
+
+
+Document: TypeAlias = Manifest | Index | Config
+
+
+class IngestRef(NamedTuple):
+    """An unfinished blob's name: what it will be (``layer``, ``manifest``, …) and its digest."""
+
+    kind: str
+    digest: str
+
+
+def is_digest(value: object) -> TypeGuard[str]:
+    """Whether the value is a text of the form ``algorithm:hex``."""
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
+
+
+def parse_document(data: bytes) -> Document | None:
+    """Reads a manifest, an index or a config by its shape; None for anything else.
+
+    The media type is not asked: it is optional in OCI documents, and a blob's own is not stored.
+    """
+    if len(data) > DOCUMENT_LIMIT_BYTES:
+        return None
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict):
+        return None
+    if "layers" in document:
+        return _manifest(document)
+    if "manifests" in document:
+        return _index(document)
+    if "rootfs" in document:
+        return _config(document)
+    return None
+
+
+def _entries(value: object) -> list[Any] | None:
+    return value if isinstance(value, list) and len(value) <= _ENTRIES_LIMIT else None
+
+
+def _manifest(document: dict[str, Any]) -> Manifest | None:
+    config, entries = document.get("config"), _entries(document["layers"])
+    if entries is None or not isinstance(config, dict) or not is_digest(config.get("digest")):
+        return None
+    layers = []
+    for entry in entries:
+        if not isinstance(entry, dict):
+            return None
+        digest, size, media_type = entry.get("digest"), entry.get("size"), entry.get("mediaType")
+        # A bool is an int for Python, not for JSON.
+        if not is_digest(digest) or type(size) is not int or not 0 <= size < 2**63:
+            return None
+        layers.append(
+            LayerDescriptor(digest, size, media_type if isinstance(media_type, str) else "")
+        )
+    return Manifest(config["digest"], tuple(layers))
+
+
+def _index(document: dict[str, Any]) -> Index | None:
+    entries = _entries(document["manifests"])
+    if entries is None:
+        return None
+    digests = []
+    for entry in entries:
+        digest = entry.get("digest") if isinstance(entry, dict) else None
+        if not is_digest(digest):
+            return None
+        digests.append(digest)
+    return Index(tuple(digests))
+
+
+def _config(document: dict[str, Any]) -> Config | None:
+    rootfs = document["rootfs"]
+    diff_ids = _entries(rootfs.get("diff_ids")) if isinstance(rootfs, dict) else None
+    if diff_ids is None or not all(map(is_digest, diff_ids)):
+        return None
+    return Config(tuple(diff_ids))
+
+
+def chain_ids(diff_ids: Sequence[str]) -> tuple[str, ...]:
+    """The names of the snapshots that the layers are unpacked to, lowest first.
+
+    The first is the diff ID, each other the SHA-256 of the one below, a space and the diff ID.
+    """
+    chain: list[str] = []
+    for diff_id in diff_ids:
+        if chain:
+            name = f"{chain[-1]} {diff_id}".encode()
+            chain.append(f"sha256:{hashlib.sha256(name).hexdigest()}")
+        else:
+            chain.append(diff_id)
+    return tuple(chain)
+
+
+def parse_ingest(ref: str) -> IngestRef | None:
+    """Splits ``<kind>-<digest>`` or ``<kind>-<name>@<digest>``; None for a name of another form."""
+    kind, has_dash, rest = ref.partition("-")
+    # A name may hold any character, so the digest is what follows the last "@".
+    digest = rest.rpartition("@")[2]
+    return IngestRef(kind, digest) if has_dash and kind and is_digest(digest) else None
+
+
+def extracted_chain_id(snapshot_key: str) -> str | None:
+    """The chain ID that a running extraction works for; None for another kind of snapshot.
+
+    The key is ``extract-<nanoseconds>-<random> <chain ID>``.
+    """
+    prefix, _, chain_id = snapshot_key.partition(" ")
+    return chain_id if prefix.startswith("extract-") and is_digest(chain_id) else None
+
+
+def has_children(labels: Mapping[str, str]) -> bool:
+    """Whether a blob's labels say that it refers to other blobs, as only documents do."""
+    return any(key.startswith(_CHILD_LABEL) for key in labels)
+
+
+def repositories(labels: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
+    """The repositories that an image's documents were fetched from, as ``host/path``, best first.
+
+    Each mapping holds the labels of one document of the image. containerd drops the host's port,
+    never tells the tag, and only ever adds repositories: one that all documents name is likelier
+    than one that a single document kept from an earlier pull.
+    """
+    votes: dict[str, int] = {}
+    for one in labels:
+        for key, value in one.items():
+            if host := key.removeprefix(_SOURCE_LABEL) if key.startswith(_SOURCE_LABEL) else "":
+                for path in filter(None, value.split(",")):
+                    name = f"{host}/{path}"
+                    votes[name] = votes.get(name, 0) + 1
+    return tuple(sorted(votes, key=lambda name: (-votes[name], name)))
+
+
+def is_gzip(media_type: str) -> bool:
+    """Whether a layer of this media type (OCI's or Docker's) is a gzip stream."""
+    return media_type.endswith(("+gzip", ".gzip"))
+
+
+def unpacked_estimate(trailer: bytes, compressed_bytes: int) -> int | None:
+    """About how large a gzip stream unpacks, from its last four bytes; None if they cannot tell.
+
+    RFC 1952 keeps the size modulo 2^32, and only that of the last member: a number below the
+    compressed size has wrapped around if the stream is large, and else is that of a stream of
+    several members, which says nothing about the whole. Zero ends the formats with an empty last
+    member (eStargz).
+    """
+    size_bytes = int.from_bytes(trailer, "little")
+    if len(trailer) != 4 or size_bytes == 0:
+        return None
+    # What does not compress grows a little: a few bytes a block, and the stream's head and trailer.
+    incompressible_bytes = compressed_bytes - compressed_bytes // 1000 - 1024
+    if size_bytes >= incompressible_bytes:
+        return size_bytes
+    if compressed_bytes < _LARGE_GZIP_BYTES:
+        return None
+    while size_bytes < incompressible_bytes:
+        size_bytes += _GZIP_WRAP_BYTES
+    return size_bytes

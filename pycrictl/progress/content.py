@@ -1,0 +1,388 @@
+"""Watches every image pull of a containerd from outside, through containerd's own API.
+
+No containerd names its running pulls. But each holds a lease, and the lease holds what the pull has
+fetched: the manifest among it, and with it all layers and their sizes before the first one begins.
+One look costs a handful of calls: the leases, the unfinished blobs, what each pull's lease holds,
+and the size of what is being unpacked. Documents are read once. A node without pulls costs one
+call.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from pycrictl._proto.containerd import snapshots_pb2
+from pycrictl.containerd.documents import Documents
+from pycrictl.containerd.store import extracted_chain_id, parse_ingest
+from pycrictl.errors import DeadlineExceeded, Invalid, PycrictlError
+from pycrictl.progress.identify import Held, Identifier, Pull
+from pycrictl.progress.layers import Ingest, Sight, Snapshot
+from pycrictl.progress.leases import (
+    CONTENT,
+    INGESTS,
+    RESOLVING_S,
+    SILENCE_S,
+    SNAPSHOTS,
+    LeaseBook,
+    created_at,
+)
+from pycrictl.progress.names import Expected, Names
+from pycrictl.progress.tracker import Phase, Tracker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Set
+
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+    from pycrictl._proto.containerd import content_pb2, leases_pb2
+    from pycrictl.containerd.client import ContainerdClient
+
+_RECHECK_S: Final = 5.0
+_EMPTY_LEASE_S: Final = 0.5  # creating a container takes a lease too, for a moment
+_TRAILERS_PER_POLL: Final = 4
+_USAGE_PAUSE_FACTOR: Final = 10.0
+_REMOTE_LABEL: Final = "containerd.io/snapshot/remote"
+
+
+class Ending(StrEnum):
+    """How a pull ended, as far as that can be seen from outside."""
+
+    DONE = "done"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ActivePull:
+    """A running pull. While it asks its registry it has no image, manifest or layers yet.
+
+    Attributes:
+        image: the name under which the tracker knows it; once it is there it never changes.
+        started_s: wall time.
+    """
+
+    lease_id: str
+    image: str
+    started_s: float
+    manifest_digest: str
+    layer_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndedPull:
+    """A pull that has ended. A failed one may at once be tried again, under the same name.
+
+    Attributes:
+        image: empty if it ended before it had a name.
+        reason: why it failed, or why that is unknown; empty for a pull that succeeded.
+    """
+
+    lease_id: str
+    image: str
+    ending: Ending
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PollResult:
+    """The running pulls, oldest first, and those that ended since the previous poll."""
+
+    active: tuple[ActivePull, ...]
+    ended: tuple[EndedPull, ...]
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is being pulled."""
+        return not self.active
+
+
+@dataclass(slots=True)
+class _Meter:
+    """The size of one active snapshot, and when it may be asked for again."""
+
+    size_bytes: int = 0
+    next_at: float = 0.0
+
+
+class ContentWatcher:
+    """Polls a containerd and feeds a tracker with every layer of every running pull.
+
+    One watcher can serve any number of displays: what it costs does not depend on them.
+
+    Args:
+        client: its ``endpoint`` should be set: containerd before 1.7 does not tell its process.
+        snapshotter: where layers are looked for until a pull shows where it unpacks them.
+        max_concurrent_downloads: containerd's setting of that name; 0 for any number.
+
+    Not thread-safe, except for ``expect`` and ``forget``.
+    """
+
+    def __init__(
+        self,
+        client: ContainerdClient,
+        *,
+        snapshotter: str = "overlayfs",
+        max_concurrent_downloads: int = 3,
+    ) -> None:
+        self._client = client
+        self._snapshotter = snapshotter
+        self._max_downloads = max_concurrent_downloads
+        self._documents = Documents(client)
+        self._names = Names()
+        self._identifier = Identifier(client, self._documents, self._names)
+        self._book = LeaseBook(client)
+        self._pulls: dict[str, Pull] = {}
+        self._ended: list[EndedPull] = []
+        self._meters: dict[str, _Meter] = {}
+
+    def expect(self, reference: str, since_s: float) -> Expected:
+        """Announces a pull, before it is asked for, so that it will be shown by this name.
+
+        A reference by digest is recognised for certain. One by tag gets the first lease that
+        appears from then on and comes from its repository, so pulls of several tags of one
+        repository, begun together, may be told apart wrongly.
+
+        Args:
+            reference: the image as the caller names it.
+            since_s: wall time.
+
+        Returns:
+            What ``forget`` takes when the pull has ended; it tells the lease once that is found.
+        """
+        expected = Expected(reference, since_s)
+        self._names.expect(expected)
+        return expected
+
+    def forget(self, expected: Expected) -> None:
+        """Takes back an announcement: its pull has ended, or never began."""
+        self._names.forget(expected)
+
+    def poll(self, tracker: Tracker, now: float, *, wall_s: float | None = None) -> PollResult:
+        """Looks at all pulls and reports every layer of them to ``tracker``.
+
+        After an error the next poll goes on where this one stopped; nothing is lost.
+
+        Args:
+            now: monotonic seconds, the tracker's time.
+            wall_s: wall time of the node; the clock's by default.
+
+        Raises:
+            Unavailable: containerd is restarting.
+            PycrictlError: a call failed otherwise.
+        """
+        wall_s = time.time() if wall_s is None else wall_s
+        try:
+            self._book.refresh()
+            leases = self._client.leases()
+            known = {key for key, pull in self._pulls.items() if pull.manifests}
+            running = self._book.running(leases, known, wall_s)
+            self._end_others(running, {lease.id for lease in leases}, tracker, now)
+            for lease in running:
+                if lease.id not in self._pulls:
+                    self._pulls[lease.id] = Pull(lease.id, created_at(lease), self._snapshotter)
+            if self._pulls:
+                self._look(tracker, now, wall_s)
+        except PycrictlError:
+            self._book.doubt()
+            raise
+        ended, self._ended = tuple(self._ended), []
+        shown = [pull for pull in self._pulls.values() if pull.is_shown]
+        return PollResult(tuple(map(_active, shown)), ended)
+
+    # What runs
+
+    def _look(self, tracker: Tracker, now: float, wall_s: float) -> None:
+        # In this order no layer falls between two answers: what is no ingest any more has become
+        # a blob by the time that its lease is asked for blobs.
+        statuses = self._client.statuses()
+        sight, held = Sight(), dict[str, Held]()
+        for pull in self._pulls.values():
+            resources = self._client.resources(pull.lease_id)
+            if resources is not None:  # else it has just ended, and the next poll says how
+                held[pull.lease_id] = _sort(resources, sight)
+        _add_ingests(sight, statuses, held.values(), self._max_downloads)
+        self._meters = {key: self._meters.get(key, _Meter()) for key in sight.active.values()}
+        nameless = 0
+        for pull in self._pulls.values():
+            if pull.lease_id in held:
+                pull.snapshotter = held[pull.lease_id].snapshotter or pull.snapshotter
+                self._identifier.look(pull, held[pull.lease_id], nameless, now)
+                self._greet(pull, held[pull.lease_id], statuses, wall_s)
+                self._follow(pull, sight, now, wall_s)
+                if pull.is_ready(now):
+                    _report(tracker, pull, now)
+            nameless += not pull.image
+
+    def _greet(
+        self, pull: Pull, held: Held, statuses: Iterable[content_pb2.Status], wall_s: float
+    ) -> None:
+        """Decides whether a lease is a pull that should be shown, though it may have no image."""
+        if pull.manifests:
+            pull.is_shown = True
+            return
+        times = [_seconds(status.updated_at) for status in statuses if status.ref in held.ingests]
+        if times:
+            self._book.waits(pull.lease_id, max(times), wall_s)
+        is_young = _EMPTY_LEASE_S <= wall_s - pull.started_s < RESOLVING_S
+        if held.ingests or (is_young and (held.blobs or not held.snapshotter)):
+            pull.is_shown = True
+
+    def _follow(self, pull: Pull, sight: Sight, now: float, wall_s: float) -> None:
+        """Moves the layers of a pull to where they are now."""
+        is_doubtful = pull.layers.look(sight, pull.snapshotter, wall_s)
+        if is_doubtful or now >= pull.recheck_at:
+            self._confirm(pull)
+            pull.recheck_at = now + _RECHECK_S
+        pulse, reads_left = 0, _TRAILERS_PER_POLL
+        for layer in pull.layers:
+            if layer.wants_trailer and reads_left:
+                layer.has_trailer = True
+                layer.extracted_total = self._documents.unpacked_bytes(
+                    layer.digest, layer.size_bytes
+                )
+                reads_left -= 1
+            if layer.extraction is not None and layer.phase is Phase.EXTRACTING:
+                layer.extract_to(self._measure(pull.snapshotter, layer.extraction, now))
+            pulse += layer.progress + layer.extracted + layer.is_settled
+        if pulse != pull.pulse:
+            pull.pulse = pulse
+            self._book.moved(pull.lease_id, wall_s)
+
+    def _confirm(self, pull: Pull) -> None:
+        """Asks the stores about what is not settled, whoever holds it."""
+        layers = pull.layers.unsettled
+        infos = self._client.infos(layer.digest for layer in layers if not layer.is_complete)
+        names = [name for layer in layers for name in layer.chain_ids]
+        snapshots: Mapping[str, snapshots_pb2.Info] = {}
+        with suppress(Invalid):  # a snapshotter that is not loaded
+            snapshots = self._client.snapshots(pull.snapshotter, names)
+        pull.layers.confirm(
+            {digest: _seconds(info.created_at) for digest, info in infos.items()},
+            {
+                name: Snapshot(_seconds(info.created_at), _REMOTE_LABEL in info.labels)
+                for name, info in snapshots.items()
+                if info.kind == snapshots_pb2.COMMITTED
+            },
+        )
+
+    def _measure(self, snapshotter: str, key: str, now: float) -> int:
+        """Bytes that an extraction has written so far."""
+        meter = self._meters[key]
+        if now >= meter.next_at:
+            began_at = time.monotonic()
+            with suppress(DeadlineExceeded):
+                meter.size_bytes = self._client.usage(snapshotter, key) or meter.size_bytes
+            # containerd counts all files each time: with very many of them, ask less often.
+            meter.next_at = now + _USAGE_PAUSE_FACTOR * (time.monotonic() - began_at)
+        return meter.size_bytes
+
+    # What has ended
+
+    def _end_others(
+        self,
+        running: Iterable[leases_pb2.Lease],
+        lease_ids: Set[str],
+        tracker: Tracker,
+        now: float,
+    ) -> None:
+        running_ids = {lease.id for lease in running}
+        for lease_id, pull in list(self._pulls.items()):
+            if lease_id in running_ids:
+                continue
+            if lease_id not in lease_ids:
+                reason = "the pull ended before all layers were there"
+            elif self._book.is_outlived(pull.started_s):
+                reason = "containerd was restarted during the pull"
+            else:
+                reason = f"nothing has moved for {SILENCE_S:.0f} s"
+            if ended := self._end(pull, reason, now):
+                self._ended.append(ended)
+            if pull.image:
+                _report(tracker, pull, now)
+            del self._pulls[lease_id]
+            for other in self._pulls.values():  # it may have held layers of theirs
+                other.recheck_at = -math.inf
+
+    def _end(self, pull: Pull, reason: str, now: float) -> EndedPull | None:
+        """The verdict on a pull; None for a lease that was never shown as one."""
+        if not pull.manifests:
+            if not pull.is_shown:
+                return None
+            return EndedPull(pull.lease_id, "", Ending.UNKNOWN, "its image never became known")
+        self._identifier.conclude(pull, now)
+        self._confirm(pull)
+        layers = pull.layers
+        if layers.unsettled and layers.is_only_fetched and self._identifier.images(pull):
+            layers.finish()
+        if not layers.unsettled:
+            return EndedPull(pull.lease_id, pull.image, Ending.DONE, "")
+        there = len(layers) - len(layers.unsettled)
+        pull.error = f"{reason} ({there} of {len(layers)})"
+        return EndedPull(pull.lease_id, pull.image, Ending.FAILED, pull.error)
+
+
+def _sort(resources: Iterable[leases_pb2.Resource], sight: Sight) -> Held:
+    """Sorts what a lease holds, and adds it to the sight of all pulls."""
+    ingests, blobs, snapshotter = set(), set(), ""
+    for resource in resources:
+        if resource.type == INGESTS:
+            ingests.add(resource.id)
+        elif resource.type == CONTENT:
+            blobs.add(resource.id)
+        elif resource.type.startswith(SNAPSHOTS):
+            snapshotter = resource.type.removeprefix(SNAPSHOTS)
+            chain_id = extracted_chain_id(resource.id)
+            if chain_id is None:
+                sight.committed.add((snapshotter, resource.id))
+            else:
+                sight.active[snapshotter, chain_id] = resource.id
+    sight.blobs |= blobs
+    return Held(ingests, blobs, snapshotter)
+
+
+def _add_ingests(
+    sight: Sight,
+    statuses: Iterable[content_pb2.Status],
+    held: Iterable[Held],
+    max_downloads: int,
+) -> None:
+    refs = set().union(*(one.ingests for one in held))
+    open_count = 0
+    for status in statuses:
+        ref = parse_ingest(status.ref)
+        if ref is not None:
+            is_held = status.ref in refs
+            open_count += is_held and status.offset < status.total
+            sight.ingests[ref.digest] = Ingest(status.offset, _seconds(status.updated_at), is_held)
+    sight.is_crowded = 0 < max_downloads < open_count
+
+
+def _report(tracker: Tracker, pull: Pull, now: float) -> None:
+    for layer in pull.layers:
+        tracker.apply(
+            pull.image,
+            layer.digest,
+            layer.progress,
+            layer.size_bytes,
+            "" if layer.is_settled else pull.error,
+            layer.phase,
+            0,
+            layer.extracted,
+            layer.extracted_total,
+            now=now,
+            idle_s=layer.idle_s,
+        )
+
+
+def _active(pull: Pull) -> ActivePull:
+    manifest_digest = next(iter(pull.manifests), "")
+    return ActivePull(pull.lease_id, pull.image, pull.started_s, manifest_digest, len(pull.layers))
+
+
+def _seconds(timestamp: Timestamp) -> float:
+    return timestamp.ToNanoseconds() / 1e9

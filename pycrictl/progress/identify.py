@@ -1,0 +1,178 @@
+"""Finds out what a lease is the pull of: its manifest, its config and its name.
+
+The lease of a pull holds the documents of the image as soon as they are fetched. They are told from
+layers by their labels, read once, and say which layers the pull will have, however few have begun.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pycrictl.containerd.documents import Documents
+from pycrictl.containerd.store import (
+    DOCUMENT_LIMIT_BYTES,
+    Config,
+    Index,
+    Manifest,
+    chain_ids,
+    has_children,
+    repositories,
+)
+from pycrictl.progress.layers import Layers
+
+if TYPE_CHECKING:
+    from collections.abc import Set
+
+    from pycrictl.containerd.client import ContainerdClient
+    from pycrictl.progress.names import Names
+
+SETTLE_S: Final = 1.0
+"""How long the label, the index and the config of an image may come after its manifest; then the
+pull is shown with what is known."""
+
+_READS_PER_LOOK: Final = 16
+
+
+class Held(NamedTuple):
+    """What the lease of one pull holds: refs of ingests, digests of blobs, and where it unpacks."""
+
+    ingests: set[str]
+    blobs: set[str]
+    snapshotter: str
+
+
+class Pull:
+    """What is known of a lease that is a pull, or may become one.
+
+    Attributes:
+        image: its name, for good; empty before.
+        manifests: by digest; several only if all platforms are pulled.
+        unplaced: digests of manifests whose config is not read yet.
+        judged: digests of blobs that were read, or need not be.
+        snapshotter: where the lease shows that it unpacks.
+        is_shown: it has been told of as a pull.
+        error: why it failed.
+    """
+
+    def __init__(self, lease_id: str, started_s: float, snapshotter: str) -> None:
+        self.lease_id = lease_id
+        self.started_s = started_s
+        self.snapshotter = snapshotter
+        self.layers = Layers(started_s)
+        self.image = ""
+        self.index_digest = ""
+        self.platforms: frozenset[str] = frozenset()
+        self.manifests: dict[str, Manifest] = {}
+        self.unplaced: set[str] = set()
+        self.judged: set[str] = set()
+        self.manifest_at = -math.inf
+        self.retry_at = -math.inf
+        self.recheck_at = -math.inf
+        self.pulse = 0
+        self.is_shown = False
+        self.error = ""
+
+    @property
+    def digests(self) -> list[str]:
+        """Of the manifests, and then of the index if there is one."""
+        return [*self.manifests, *filter(None, [self.index_digest])]
+
+    def add(self, digest: str, manifest: Manifest, now: float) -> None:
+        """Takes a manifest with its layers."""
+        self.manifest_at = now if not self.manifests else self.manifest_at
+        self.manifests[digest] = manifest
+        self.unplaced.add(digest)
+        self.layers.add(manifest.layers)
+        self.recheck_at = -math.inf
+
+    def is_late(self, now: float) -> bool:
+        """Whether what is not known by now is not waited for any longer."""
+        return now - self.manifest_at >= SETTLE_S
+
+    def is_ready(self, now: float) -> bool:
+        """Whether its layers can be reported: under a name, and in their right phases."""
+        return bool(self.image) and (not self.unplaced or self.is_late(now))
+
+
+class Identifier:
+    """Reads the documents of pulls and names the pulls."""
+
+    def __init__(self, client: ContainerdClient, documents: Documents, names: Names) -> None:
+        self._client = client
+        self._documents = documents
+        self._names = names
+
+    def look(self, pull: Pull, held: Held, nameless: int, now: float) -> None:
+        """Learns what it can of a pull from what its lease holds.
+
+        Args:
+            nameless: how many pulls that began earlier have no name yet.
+            now: monotonic seconds.
+        """
+        if not pull.manifests:
+            self._find_manifest(pull, held.blobs - pull.judged, now)
+        for digest in pull.platforms & (held.blobs - pull.judged):
+            self._read(pull, digest, now)
+        self._place(pull, held.blobs, now)
+        if pull.manifests and not pull.image:
+            self._name(pull, nameless, is_final=pull.is_late(now))
+
+    def conclude(self, pull: Pull, now: float) -> None:
+        """Learns what is left of a pull whose lease is gone; it gets a name in any case."""
+        pull.retry_at = -math.inf
+        self._place(pull, frozenset(), now)
+        if not pull.image:
+            self._name(pull, 0, is_final=True)
+
+    def images(self, pull: Pull) -> list[str]:
+        """Names of the images on the node that are what is pulled; their IDs are among them."""
+        filters = (f"target.digest=={digest}" for digest in pull.digests)
+        return [image.name for image in self._client.images(*filters)]
+
+    def _find_manifest(self, pull: Pull, digests: Set[str], now: float) -> None:
+        infos = self._client.infos(digests).values()
+        pull.judged.update(info.digest for info in infos if info.size > DOCUMENT_LIMIT_BYTES)
+        small = [info for info in infos if info.size <= DOCUMENT_LIMIT_BYTES]
+        small.sort(key=lambda info: not has_children(info.labels))
+        for info in small[:_READS_PER_LOOK]:
+            if has_children(info.labels):
+                self._read(pull, info.digest, now)
+            elif not pull.manifests:  # among layers, and perhaps not labelled yet
+                self._read(pull, info.digest, now, is_likely=False)
+
+    def _read(self, pull: Pull, digest: str, now: float, *, is_likely: bool = True) -> None:
+        document = self._documents.get(digest, is_likely=is_likely)
+        pull.judged.add(digest)
+        if isinstance(document, Index):
+            pull.index_digest = pull.index_digest or digest
+            pull.platforms |= set(document.manifests)
+        elif isinstance(document, Manifest):
+            pull.add(digest, document, now)
+
+    def _place(self, pull: Pull, blobs: Set[str], now: float) -> None:
+        for digest in list(pull.unplaced):
+            manifest = pull.manifests[digest]
+            is_there = manifest.config_digest in blobs
+            if not is_there and now < pull.retry_at:
+                continue
+            config = self._documents.get(manifest.config_digest)
+            if config is None and not is_there:
+                pull.retry_at = now + SETTLE_S
+                continue
+            diff_ids = config.diff_ids if isinstance(config, Config) else ()
+            pull.layers.place(manifest.layers, chain_ids(diff_ids))
+            pull.unplaced.remove(digest)
+            pull.recheck_at = -math.inf
+
+    def _name(self, pull: Pull, nameless: int, *, is_final: bool) -> None:
+        infos = self._client.infos(pull.digests).values()
+        pull.image = self._names.choose(
+            pull.lease_id,
+            pull.started_s,
+            digests=pull.digests,
+            repositories=repositories(info.labels for info in infos),
+            images=self.images(pull),
+            earlier=nameless,
+            is_final=is_final,
+        )

@@ -1,0 +1,231 @@
+"""The layers of one pull, and how far each is, as containerd's stores show it. Pure.
+
+The life of a layer on containerd: an unfinished blob (ingest) grows to the descriptor's size and
+becomes a complete blob; an active snapshot ``extract-…`` takes its files and is committed under
+the layer's chain ID. A layer whose snapshot is there already is never fetched. Everything is looked
+up by digest: a layer that two pulls share is held by the lease of only one of them.
+
+Phases: a layer is ``downloading`` until its blob is complete, though its extraction snapshot may be
+there before. From then on it is ``extracting``, with ``extracted`` 0 while it waits for its turn:
+nothing is left to download, and unpacking is what the pull still has to do. ``done`` is a committed
+snapshot. ``present`` is what this pull did not have to fetch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from pycrictl.containerd.store import LayerDescriptor, is_gzip
+from pycrictl.progress.tracker import Phase
+
+_SMALLEST_GZIP_BYTES: Final = 18
+
+
+class Ingest(NamedTuple):
+    """An unfinished blob. ``is_held``: a running pull's lease names it, so it is no left-over."""
+
+    offset: int
+    updated_s: float
+    is_held: bool
+
+
+class Snapshot(NamedTuple):
+    """A committed snapshot. ``is_remote``: a lazy snapshotter made it without a download."""
+
+    created_s: float
+    is_remote: bool
+
+
+@dataclass(slots=True)
+class Sight:
+    """What one look at containerd showed, for all pulls together.
+
+    Attributes:
+        ingests: unfinished blobs by digest.
+        blobs: digests of complete blobs that the leases hold.
+        committed: (snapshotter, chain ID) of the committed snapshots that the leases hold.
+        active: keys of running extractions by (snapshotter, chain ID).
+        is_crowded: more layers are open than containerd downloads at once.
+    """
+
+    ingests: dict[str, Ingest] = field(default_factory=dict)
+    blobs: set[str] = field(default_factory=set)
+    committed: set[tuple[str, str]] = field(default_factory=set)
+    active: dict[tuple[str, str], str] = field(default_factory=dict)
+    is_crowded: bool = False
+
+
+@dataclass(slots=True)
+class Layer:
+    """One layer of one pull.
+
+    Attributes:
+        chain_ids: one for each place in the image, as a layer may be in it twice; empty until the
+            config is read, and for good if ``needs_unpacking`` is False.
+        progress: compressed bytes, ``size_bytes`` from the end of the download on.
+        extracted: bytes unpacked, at most ``extracted_total``, an estimate (0 while unknown).
+        idle_s: how long no byte has come while it should.
+        was_there: the blob was complete before the pull began.
+        is_settled: nothing more will happen to it.
+        extraction: key of the active snapshot it is unpacked to.
+        has_trailer: the end of the blob was read for the estimate.
+    """
+
+    digest: str
+    size_bytes: int
+    is_gzip: bool
+    chain_ids: tuple[str, ...] = ()
+    needs_unpacking: bool = True
+    phase: Phase = Phase.WAITING
+    progress: int = 0
+    extracted: int = 0
+    extracted_total: int = 0
+    idle_s: float = 0.0
+    is_complete: bool = False
+    was_there: bool = False
+    is_settled: bool = False
+    extraction: str | None = None
+    has_trailer: bool = False
+
+    @property
+    def wants_trailer(self) -> bool:
+        """Whether the end of its blob should be read to estimate its unpacked size."""
+        can_tell = self.is_gzip and self.size_bytes >= _SMALLEST_GZIP_BYTES
+        return can_tell and not self.has_trailer and self.phase is Phase.EXTRACTING
+
+    def settle(self, phase: Phase) -> None:
+        """Says the last word about this layer."""
+        self.is_settled = self.is_complete = True
+        self.phase, self.idle_s, self.extraction = phase, 0.0, None
+        self.progress, self.extracted = self.size_bytes, self.extracted_total
+
+    def extract_to(self, size_bytes: int) -> None:
+        """Takes the bytes unpacked so far; files may use more of a disk than of an archive."""
+        known = self.extracted_total > 0
+        self.extracted = min(size_bytes, self.extracted_total) if known else size_bytes
+
+
+class Layers:
+    """All layers of one pull, lowest first, each digest once.
+
+    Args:
+        started_s: wall time at which the pull began; what is older was there before.
+    """
+
+    def __init__(self, started_s: float) -> None:
+        self._started_s = started_s
+        self._layers: dict[str, Layer] = {}
+        self._has_unpacked = False
+
+    def __iter__(self) -> Iterator[Layer]:
+        return iter(self._layers.values())
+
+    def __len__(self) -> int:
+        return len(self._layers)
+
+    def add(self, descriptors: Iterable[LayerDescriptor]) -> None:
+        """Takes the layers of a manifest."""
+        for digest, size_bytes, media_type in descriptors:
+            self._layers.setdefault(digest, Layer(digest, size_bytes, is_gzip(media_type)))
+
+    def place(self, descriptors: Sequence[LayerDescriptor], chain_ids: Sequence[str]) -> None:
+        """Takes the chain IDs of a manifest's layers, which its config tells.
+
+        If there is not one for each layer, the image is an artifact that nobody unpacks.
+        """
+        if len(chain_ids) == len(descriptors):
+            for descriptor, chain_id in zip(descriptors, chain_ids, strict=True):
+                self._layers[descriptor.digest].chain_ids += (chain_id,)
+        else:
+            for descriptor in descriptors:
+                self._layers[descriptor.digest].needs_unpacking = False
+
+    @property
+    def unsettled(self) -> list[Layer]:
+        """The layers that something may still happen to."""
+        return [layer for layer in self if not layer.is_settled]
+
+    @property
+    def is_only_fetched(self) -> bool:
+        """Whether all blobs are there and no extraction was seen, as after a mere fetch."""
+        return not self._has_unpacked and all(layer.is_complete for layer in self)
+
+    def look(self, sight: Sight, snapshotter: str, wall_s: float) -> bool:
+        """Moves every layer to where ``sight`` shows it.
+
+        Returns:
+            Whether something is doubtful, so that ``confirm`` should be asked.
+        """
+        is_doubtful = False
+        for layer in self.unsettled:
+            keys = [(snapshotter, chain_id) for chain_id in layer.chain_ids]
+            layer.extraction = next(
+                (sight.active[key] for key in keys if key in sight.active), None
+            )
+            layer.is_complete = layer.is_complete or layer.digest in sight.blobs
+            has_begun = layer.is_complete or layer.phase is not Phase.WAITING
+            ingest = sight.ingests.get(layer.digest)
+            if keys and sight.committed.issuperset(keys):
+                if has_begun:
+                    layer.settle(Phase.DONE)
+                else:  # made between two looks, or without a download
+                    is_doubtful = True
+            elif layer.is_complete:
+                self._unpack(layer)
+            elif ingest is not None:
+                self._download(layer, ingest, wall_s, is_crowded=sight.is_crowded)
+            else:
+                # An ingest that went away became a blob that another lease holds, or was dropped.
+                is_doubtful = is_doubtful or layer.progress > 0 or has_begun
+        return is_doubtful
+
+    def confirm(self, blobs: Mapping[str, float], snapshots: Mapping[str, Snapshot]) -> None:
+        """Takes what the stores hold of the unsettled layers, whoever owns it.
+
+        Args:
+            blobs: wall times at which the complete blobs came, by digest.
+            snapshots: the committed snapshots by chain ID.
+        """
+        for layer in self.unsettled:
+            if not layer.is_complete and layer.digest in blobs:
+                layer.is_complete = True
+                layer.was_there = blobs[layer.digest] < self._started_s
+            found = [snapshots[name] for name in layer.chain_ids if name in snapshots]
+            if found and len(found) == len(layer.chain_ids):
+                newest_s = max(snapshot.created_s for snapshot in found)
+                is_fetched = all(not snapshot.is_remote for snapshot in found)
+                is_new = newest_s >= self._started_s
+                layer.settle(Phase.DONE if is_new and is_fetched else Phase.PRESENT)
+            elif layer.is_complete:
+                self._unpack(layer)
+
+    def finish(self) -> None:
+        """The pull succeeded: what it left packed is as it wanted it."""
+        for layer in self.unsettled:
+            layer.settle(Phase.PRESENT if layer.phase is Phase.PRESENT else Phase.DONE)
+
+    def _unpack(self, layer: Layer) -> None:
+        layer.progress, layer.idle_s = layer.size_bytes, 0.0
+        if layer.extraction is not None:
+            self._has_unpacked = True
+            layer.phase = Phase.EXTRACTING
+        elif layer.phase is not Phase.EXTRACTING:
+            layer.phase = Phase.PRESENT if layer.was_there else Phase.EXTRACTING
+        if not layer.needs_unpacking:
+            layer.settle(Phase.PRESENT if layer.was_there else Phase.DONE)
+
+    def _download(self, layer: Layer, ingest: Ingest, wall_s: float, *, is_crowded: bool) -> None:
+        layer.progress = min(ingest.offset, layer.size_bytes)
+        # containerd 2.x opens all layers at once and then lets a few download; whether a layer
+        # without a byte has its turn can only be told while there is room for all.
+        is_queued = layer.progress == 0 and is_crowded
+        if is_queued or not ingest.is_held:
+            layer.phase, layer.idle_s = Phase.WAITING, 0.0
+            return
+        layer.phase = Phase.DOWNLOADING
+        is_all_here = layer.progress == layer.size_bytes  # and is being verified
+        # What an earlier pull left is as old as that pull.
+        last_s = max(ingest.updated_s, self._started_s)
+        layer.idle_s = 0.0 if is_all_here else max(0.0, wall_s - last_s)

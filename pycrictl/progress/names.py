@@ -1,0 +1,123 @@
+"""What a pull on containerd is called, as containerd learns its reference only at the end. Pure.
+
+In this order: what the caller said it is pulling; the name that was shown before for the same
+manifest; an image that the node already has under the same digest; the repository that containerd
+noted beside the manifest, with a short digest; the short digest alone.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pycrictl.containerd.store import is_digest
+from pycrictl.progress.reference import parse
+
+_REMEMBERED: Final = 1024
+_SHORT_DIGEST_CHARS: Final = 12
+
+
+@dataclass(slots=True, eq=False)
+class Expected:
+    """A pull that the caller has asked for and will see appear.
+
+    Attributes:
+        reference: its image, as the caller names it.
+        since_s: wall time before the call was made.
+        lease_id: the lease that was found to be this pull's.
+    """
+
+    reference: str
+    since_s: float
+    lease_id: str | None = None
+
+
+class Names:
+    """Names pulls, each for good: the name is a key for whoever watches."""
+
+    def __init__(self) -> None:
+        self._expected: list[Expected] = []
+        self._known: OrderedDict[str, str] = OrderedDict()
+
+    def expect(self, expected: Expected) -> None:
+        """Takes a pull that is about to begin."""
+        self._expected.append(expected)
+
+    def forget(self, expected: Expected) -> None:
+        """Takes back a pull that has ended; nothing if it was taken back before."""
+        if expected in self._expected:
+            self._expected.remove(expected)
+
+    def choose(
+        self,
+        lease_id: str,
+        started_s: float,
+        *,
+        digests: Sequence[str],
+        repositories: Sequence[str],
+        images: Iterable[str],
+        earlier: int,
+        is_final: bool,
+    ) -> str:
+        """A name for a pull whose manifest is known; empty to ask again when more is known.
+
+        Args:
+            digests: of the manifest, and then of the index if there is one.
+            repositories: where its documents come from, ``host/path``, best first; containerd notes
+                them a moment after the documents themselves.
+            images: names of images on the node with one of these digests.
+            earlier: how many running pulls began before this one and have no name yet.
+            is_final: nothing more will become known; the answer is not empty.
+        """
+        open_ = [one for one in self._expected if one.lease_id is None and one.since_s <= started_s]
+        by_digest = [one for one in open_ if parse(one.reference).digest in digests]
+        by_tag = [one for one in open_ if not parse(one.reference).digest]
+        if repositories:
+            fitting = [one for one in by_tag if _repository(one.reference) in repositories]
+        else:
+            fitting = by_tag if is_final else []
+        if by_digest:
+            return self._claim(by_digest[0], lease_id, digests)
+        # Pulls of one repository are told apart by their order alone.
+        if fitting and (is_final or len(fitting) == 1 or not earlier):
+            return self._claim(fitting[min(earlier, len(fitting) - 1)], lease_id, digests)
+        if by_tag and not is_final:
+            return ""
+        if (known := self._known.get(digests[0])) is not None:
+            return known
+        if image := _best(images, repositories):
+            return self._remember(digests, image)
+        short = digests[0][: digests[0].index(":") + 1 + _SHORT_DIGEST_CHARS]
+        if repositories:
+            return self._remember(digests, f"{repositories[0]}@{short}")
+        return self._remember(digests, short) if is_final else ""
+
+    def _claim(self, expected: Expected, lease_id: str, digests: Sequence[str]) -> str:
+        expected.lease_id = lease_id
+        return self._remember(digests, expected.reference)
+
+    def _remember(self, digests: Sequence[str], name: str) -> str:
+        self._known[digests[0]] = name
+        self._known.move_to_end(digests[0])
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        return name
+
+
+def _repository(reference: str) -> str:
+    """The repository as containerd's labels name it: without the registry's port."""
+    host, path, _, _ = parse(reference)
+    return f"{host.partition(':')[0]}/{path}"
+
+
+def _best(images: Iterable[str], repositories: Sequence[str]) -> str:
+    """The most telling of an image's names: of the right repository, and by tag."""
+    # CRI keeps a record under each image's ID as well.
+    names = [name for name in images if not is_digest(name)]
+    return min(
+        names,
+        key=lambda name: (_repository(name) not in repositories, "@" in name, name),
+        default="",
+    )

@@ -1,0 +1,111 @@
+"""Pulls an image and shows the pull while it runs."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+from pycrictl.errors import Interrupted, PycrictlError, RemoteProtocolError, Unimplemented
+from pycrictl.progress.sources import ImageTracker, Sink, open_watcher
+
+if TYPE_CHECKING:
+    from pycrictl._proto import cri_pb2
+    from pycrictl.cri.call import PendingCall
+    from pycrictl.cri.client import CriClient
+    from pycrictl.progress.content import ContentWatcher
+
+FIRST_LOOK_S: Final = 0.3
+"""A pull that ends sooner, as that of a present image does, is not looked at."""
+
+
+def pull(
+    client: CriClient,
+    request: cri_pb2.PullImageRequest,
+    *,
+    timeout_s: float | None,
+    sink: Sink | None,
+    interval_s: float,
+) -> str:
+    """Pulls one image (CRI ``PullImage``) and returns the runtime's reference to it.
+
+    Args:
+        timeout_s: limit of the whole pull, None for none.
+        sink: shows the pull on a containerd; None to show nothing.
+        interval_s: pause between looks at the pull.
+
+    Raises:
+        RuntimeFault: the pull failed.
+        Interrupted: Ctrl-C; the pull was cancelled.
+    """
+    reference = request.image.image
+    since_s = time.time()
+    call = client.start(
+        "PullImage",
+        request,
+        timeout_s=timeout_s,
+        what=f'pulling "{reference}"',
+        timeout_flag="--pull-timeout",
+    )
+    try:
+        if sink is not None:
+            _look_until_done(client, call, reference, since_s, sink=sink, interval_s=interval_s)
+        image_ref: str = call.result().image_ref
+    except KeyboardInterrupt:
+        raise Interrupted(f'cancelled the pull of "{reference}"') from None
+    finally:
+        call.cancel()  # does nothing to a call that has ended
+    if not image_ref:
+        raise RemoteProtocolError(f'the runtime pulled "{reference}" but named no image')
+    return image_ref
+
+
+def _look_until_done(
+    client: CriClient,
+    call: PendingCall,
+    reference: str,
+    since_s: float,
+    *,
+    sink: Sink,
+    interval_s: float,
+) -> None:
+    """Shows the pull until it has ended. Trouble with looking is told and never ends the pull."""
+    if _is_done(call, FIRST_LOOK_S):
+        return
+    try:
+        watcher, _ = open_watcher(client)
+    except Unimplemented:
+        sink.note("this runtime does not show the progress of a pull")
+        return
+    except PycrictlError as exc:
+        sink.note(f"the progress cannot be shown: {exc.message}")
+        return
+    expected = watcher.expect(reference, since_s)
+    tracker = ImageTracker(reference)
+    try:
+        _look(watcher, tracker, sink)
+        while not _is_done(call, interval_s):
+            _look(watcher, tracker, sink)
+        _look(watcher, tracker, sink)
+    except PycrictlError as exc:
+        sink.note(f"the progress cannot be shown any more: {exc.message}")
+    finally:
+        watcher.forget(expected)
+
+
+def _look(watcher: ContentWatcher, tracker: ImageTracker, sink: Sink) -> None:
+    now = time.monotonic()
+    watcher.poll(tracker, now)
+    sink.show(tracker.view(now))
+
+
+def _is_done(call: PendingCall, timeout_s: float) -> bool:
+    """Waits for the call's end, for so long at most; how it ended is asked for later."""
+    try:
+        call.result(timeout_s)
+    except grpc.FutureTimeoutError:
+        return False
+    except PycrictlError:
+        return True
+    return True

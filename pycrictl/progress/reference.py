@@ -1,0 +1,61 @@
+"""Image references: what two spellings have in common. Pure.
+
+A reference is ``[HOST[:PORT]/]PATH[:TAG][@DIGEST]``. Docker's defaults apply where a part is
+missing (``docker.io``, ``library/``, ``:latest``), as containerd and CRI-O apply them.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+DEFAULT_HOST: Final = "docker.io"
+DEFAULT_TAG: Final = "latest"
+
+
+class Reference(NamedTuple):
+    """A reference in its parts; ``tag`` and ``digest`` are empty where none is named."""
+
+    host: str
+    path: str
+    tag: str
+    digest: str
+
+
+def parse(text: str) -> Reference:
+    """Splits a reference. Every text has a reading; nothing is verified."""
+    rest, _, digest = text.partition("@")
+    slash = rest.rfind("/")
+    colon = rest.find(":", slash + 1)
+    name, tag = (rest, "") if colon < 0 else (rest[:colon], rest[colon + 1 :])
+    head, has_slash, tail = name.partition("/")
+    if has_slash and ("." in head or ":" in head or head == "localhost"):
+        host, path = head, tail
+    else:
+        host, path = DEFAULT_HOST, name
+    if host == DEFAULT_HOST and "/" not in path:
+        path = f"library/{path}"
+    return Reference(host, path, tag, digest)
+
+
+def is_same_image(wanted: str, known: str) -> bool:
+    """Whether ``known``, a name that a runtime gave, may be the image that ``wanted`` names.
+
+    What ``known`` does not tell cannot speak against it: containerd names a running pull without
+    the registry's port and without the tag, by the manifest's digest alone.
+    """
+    if wanted == known:
+        return True
+    want, have = parse(wanted), parse(known)
+    if want.path != have.path or _host(want.host) != _host(have.host):
+        return False
+    if ":" in want.host and ":" in have.host and want.host != have.host:
+        return False
+    if want.digest and have.digest:
+        return have.digest.startswith(want.digest) or want.digest.startswith(have.digest)
+    if have.tag or not have.digest:
+        return (want.tag or DEFAULT_TAG) == (have.tag or DEFAULT_TAG) or bool(want.digest)
+    return True
+
+
+def _host(host: str) -> str:
+    return host.partition(":")[0]

@@ -1,0 +1,292 @@
+"""Slots for pulling, shared by every pycrictl process of a node. No daemon: the kernel keeps them.
+
+They are locks on single bytes of one file (open file description locks, ``fcntl(2)``). The kernel
+drops them when the process ends, however it ends, so nothing is ever left behind; and nobody reads
+or writes the file, so nothing in it can be broken. A child process does not inherit the descriptor.
+
+::
+
+    byte 0              held for an instant by the one who looks whether it may pull
+    bytes SLOTS         one is held by each process that pulls
+    bytes LINE          one is held by each process that waits; the lowest is the first in line
+
+A process with limit N pulls when it is the first in line and fewer than N slots are held, by
+whomever: processes with different limits each see to their own. Who waits polls, since the kernel
+can wait for one lock only and not in order. Processes of different users do not see each other
+unless they name the same directory, which none but its owner is trusted with.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pycrictl.errors import DeadlineExceeded, Exhausted, PycrictlError
+from pycrictl.units import format_duration, quote
+
+DIRECTORY_VARIABLE: Final = "PYCRICTL_SLOTS_DIR"
+MAX_LIMIT: Final = 10_000
+
+_ADMISSION: Final = 0
+_SLOTS: Final = range(2**16, 2**16 + MAX_LIMIT)
+_LINE: Final = range(2**32, 2**62)
+
+# The first in line looks often, the others only to tell their place.
+_FIRST_POLL_S: Final = 0.05
+_POLL_S: Final = 0.2
+_ADMISSION_POLL_S: Final = 0.002
+_ADMISSION_TRIES: Final = 100
+
+# struct flock: l_type, l_whence, l_start, l_len, l_pid
+_FLOCK: Final = struct.Struct("@hhqqi0q")
+
+
+class Retry(NamedTuple):
+    """Look again at fixed times instead of waiting in line, then give up."""
+
+    interval_s: float = 10.0
+    retries: int = 3
+
+
+def default_directory(environ: Mapping[str, str], uid: int) -> Path:
+    """Where this user's processes share their slots.
+
+    ``PYCRICTL_SLOTS_DIR`` goes first. Below ``/run`` only root can create anything, so nobody can
+    plant something there; the proxy's own directory is not used, since it goes with the proxy.
+    """
+    if named := environ.get(DIRECTORY_VARIABLE):
+        return Path(named)
+    if uid == 0:
+        return Path("/run/pycrictl-slots")
+    if runtime := environ.get("XDG_RUNTIME_DIR"):
+        return Path(runtime) / "pycrictl-slots"
+    return Path(f"/tmp/pycrictl-slots-{uid}")
+
+
+@contextmanager
+def pull_slot(
+    limit: int,
+    *,
+    image: str,
+    directory: Path,
+    timeout_s: float | None = None,
+    retry: Retry | None = None,
+    on_wait: Callable[[int], None] = lambda place: None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[None]:
+    """Holds a slot while the block runs.
+
+    Args:
+        limit: the most images pulled at once; 0 takes no slot.
+        image: what the slot is for, to be named in errors.
+        directory: is created if it is missing; its parent is not.
+        timeout_s: how long to wait at most, None for no limit. A free slot is taken even with 0.
+        retry: how to look again; None waits in line, first come first served.
+        on_wait: called when the place in the line changes, from 1; once with 0 if there is none.
+        clock: seconds that never go back.
+        sleep: pauses for so many seconds.
+
+    Raises:
+        DeadlineExceeded: no slot became free in time.
+        Exhausted: none was free at any retry (``TooManyPullingInParallelErr``).
+        PycrictlError: the directory cannot be used or is not safe.
+    """
+    if limit == 0:
+        yield
+        return
+    if not 0 < limit <= MAX_LIMIT:
+        raise ValueError(f"the limit must be from 0 to {MAX_LIMIT}, not {limit}")
+    deadline = None if timeout_s is None else clock() + timeout_s
+    with _opened(directory) as locks:
+        waiter = _Waiter(locks, limit, image, deadline, clock, sleep)
+        if not waiter.try_slot():
+            if retry is not None:
+                on_wait(0)
+                waiter.retry(retry)
+            else:
+                waiter.wait(on_wait)
+        yield
+
+
+class _Locks:
+    """Locks on bytes of an open file. Those of one descriptor do not hinder each other."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def try_lock(self, byte: int) -> bool:
+        try:
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK, byte, 1))
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def unlock(self, byte: int) -> None:
+        fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK, byte, 1))
+
+    def any_held(self, start: int, end: int) -> int | None:
+        """A byte from ``start`` up to ``end`` that somebody else holds, None if there is none."""
+        if start >= end:
+            return None
+        query = _flock(fcntl.F_WRLCK, start, end - start)
+        kind, _, byte, _, _ = _FLOCK.unpack(fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, query))
+        return None if kind == fcntl.F_UNLCK else int(byte)
+
+    def held(self, start: int, end: int) -> list[int]:
+        """All such bytes, in no order."""
+        found: list[int] = []
+        todo = [(start, end)]
+        while todo:
+            low, high = todo.pop()
+            if (byte := self.any_held(low, high)) is not None:
+                found.append(byte)
+                todo += [(low, byte), (byte + 1, high)]
+        return found
+
+
+class _Waiter:
+    """One process on its way to a slot."""
+
+    def __init__(
+        self,
+        locks: _Locks,
+        limit: int,
+        image: str,
+        deadline: float | None,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self._locks = locks
+        self._limit = limit
+        self._image = image
+        self._deadline = deadline
+        self._clock = clock
+        self._sleep = sleep
+
+    def try_slot(self, ticket: int = _LINE.stop) -> bool:
+        """Takes a slot if one is free and nobody is in line before ``ticket``."""
+        with self._admission() as is_admitted:
+            if not is_admitted or self._locks.any_held(_LINE.start, ticket) is not None:
+                return False
+            if len(self._locks.held(_SLOTS.start, _SLOTS.stop)) >= self._limit:
+                return False
+            return any(self._locks.try_lock(byte) for byte in _SLOTS[: self._limit])
+
+    def wait(self, on_wait: Callable[[int], None]) -> None:
+        ticket = self._draw_ticket()
+        try:
+            told = 0
+            while True:
+                place = len(self._locks.held(_LINE.start, ticket)) + 1
+                if place == 1 and self.try_slot(ticket):
+                    return
+                if place != told:
+                    on_wait(place)
+                    told = place
+                self._pause(_FIRST_POLL_S if place == 1 else _POLL_S)
+        finally:
+            self._locks.unlock(ticket)
+
+    def retry(self, how: Retry) -> None:
+        for _ in range(how.retries):
+            self._pause(how.interval_s)
+            if self.try_slot():
+                return
+        message = (
+            f"TooManyPullingInParallelErr: no slot for pulling {quote(self._image)} was free at "
+            f"{how.retries} retries every {format_duration(how.interval_s)}"
+        )
+        raise Exhausted(
+            message, code="ResourceExhausted", details=message, hint=self._explanation()
+        )
+
+    def _draw_ticket(self) -> int:
+        """Takes a place behind everybody else's."""
+        with self._admission():
+            ticket = max(self._locks.held(_LINE.start, _LINE.stop), default=_LINE.start - 1) + 1
+            while not self._locks.try_lock(ticket):
+                ticket += 1
+        return ticket
+
+    @contextmanager
+    def _admission(self) -> Iterator[bool]:
+        """Keeps others from looking or drawing; yields whether it could.
+
+        It takes an instant, except where a process was stopped in that instant: then nobody gets
+        a slot, but everybody still sees the own deadline pass.
+        """
+        is_admitted = self._locks.try_lock(_ADMISSION)
+        for _ in range(_ADMISSION_TRIES):
+            if is_admitted:
+                break
+            self._sleep(_ADMISSION_POLL_S)
+            is_admitted = self._locks.try_lock(_ADMISSION)
+        try:
+            yield is_admitted
+        finally:
+            if is_admitted:
+                self._locks.unlock(_ADMISSION)
+
+    def _pause(self, seconds: float) -> None:
+        if self._deadline is not None:
+            left_s = self._deadline - self._clock()
+            if left_s <= 0:
+                raise DeadlineExceeded(
+                    f"no slot for pulling {quote(self._image)} became free in time",
+                    code="DeadlineExceeded",
+                    hint=self._explanation(),
+                )
+            seconds = min(seconds, left_s)
+        self._sleep(seconds)
+
+    def _explanation(self) -> str:
+        return f"the limit is {self._limit}, and other processes of this node hold as many slots"
+
+
+@contextmanager
+def _opened(directory: Path) -> Iterator[_Locks]:
+    """Opens the file with the locks, and gives up all that are held through it in the end."""
+    try:
+        fd = _open(directory)
+    except OSError as exc:
+        raise PycrictlError(
+            f"cannot use the directory {quote(str(directory))} for the slots of pulls: "
+            f"{exc.strerror}",
+            hint=f"{DIRECTORY_VARIABLE} names another one",
+        ) from exc
+    try:
+        yield _Locks(fd)
+    finally:
+        # Not only closed: a forked child may have a copy of the descriptor.
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK, 0, 0))
+        os.close(fd)
+
+
+def _open(directory: Path) -> int:
+    """Trusts nothing below the parent that another user could have planted or could replace."""
+    try:
+        directory.mkdir(mode=0o700)
+    except FileExistsError:
+        pass
+    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        facts = os.fstat(folder)
+        if facts.st_uid != os.geteuid() or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise PermissionError(errno.EPERM, "another user owns it or may write to it")
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open("pulls", flags, 0o600, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def _flock(kind: int, start: int, length: int) -> bytes:
+    return _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)

@@ -1,0 +1,369 @@
+"""The two sources of pull progress, each followed to its end: a runtime's stream, and containerd.
+
+The source ``cri`` is the ``ImagePullProgress`` call and the stream behind its URL (KEP-5334); the
+source ``containerd`` is containerd's own API on the same socket. Both feed one tracker and hand
+their views to a sink. Which one to take is the business of ``pycrictl.progress.watch``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pycrictl._proto import cri_pb2
+from pycrictl.containerd.client import ContainerdClient
+from pycrictl.containerd.settings import PullSettings, pull_settings
+from pycrictl.errors import (
+    ConnectError,
+    NotFound,
+    PycrictlError,
+    RemoteProtocolError,
+    StreamError,
+    Unavailable,
+    Unimplemented,
+    UpgradeRefused,
+)
+from pycrictl.progress import stream
+from pycrictl.progress.content import ContentWatcher, Ending, PollResult
+from pycrictl.progress.reference import is_same_image
+from pycrictl.progress.tracker import Phase, Tracker, View
+from pycrictl.units import format_duration
+
+if TYPE_CHECKING:
+    from pycrictl.cri.client import CriClient
+
+SETTLE_S: Final = 1.5
+"""How long no pull may run before a watch ends: kubelet tries its credentials one after another,
+and each try is a pull of its own."""
+
+REOPEN_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
+"""Pauses before a broken source is taken up again; as many tries as there are pauses."""
+
+FORGET_S: Final = 30.0
+"""How long a watch without end keeps showing a pull that has ended."""
+
+STALL_S: Final = 30.0
+"""A layer that has not got a byte for so long is stalled."""
+
+
+class Sink(Protocol):
+    """Where views go: a display."""
+
+    def show(self, view: View) -> None:
+        """Shows a picture of all pulls."""
+
+    def note(self, text: str) -> None:
+        """Shows one line beside the pulls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often to look, and whether to go on when nothing is pulled any more."""
+
+    interval_s: float
+    follow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the watched pulls ended.
+
+    Attributes:
+        seen: whether there was any.
+        failures: image (empty if that was never known) and reason of each that failed.
+    """
+
+    seen: bool
+    failures: tuple[tuple[str, str], ...] = ()
+
+
+class ImageTracker(Tracker):
+    """A tracker that leaves out reports on other images than one.
+
+    Args:
+        image: a reference; empty for all images. Reports that name no image always count.
+    """
+
+    def __init__(self, image: str = "") -> None:
+        super().__init__()
+        self._wanted = image
+        self._verdicts: dict[str, bool] = {}
+
+    def wants(self, image: str) -> bool:
+        """Whether reports on ``image`` are taken."""
+        if not self._wanted or not image:
+            return True
+        verdict = self._verdicts.get(image)
+        if verdict is None:
+            verdict = is_same_image(self._wanted, image)
+            if len(self._verdicts) < 10_000:  # names come from outside
+                self._verdicts[image] = verdict
+        return verdict
+
+    def apply(
+        self,
+        image: str,
+        layer: str,
+        progress: int,
+        total: int,
+        error: str = "",
+        phase: str = "",
+        queue_position: int = 0,
+        extracted: int = 0,
+        extracted_total: int = 0,
+        *,
+        now: float,
+        idle_s: float = 0.0,
+    ) -> None:
+        """Takes in a report on a wanted image."""
+        if self.wants(image):
+            super().apply(
+                *(image, layer, progress, total, error, phase),
+                *(queue_position, extracted, extracted_total),
+                now=now,
+                idle_s=idle_s,
+            )
+
+
+def _failed_items(view: View) -> dict[str, str]:
+    """The first reason of each image with a failed item."""
+    failures: dict[str, str] = {}
+    for item in view.items:
+        if item.phase is Phase.FAILED:
+            failures.setdefault(item.image, item.error)
+    return failures
+
+
+# containerd
+
+
+def open_watcher(client: CriClient) -> tuple[ContentWatcher, PullSettings]:
+    """A watcher of the containerd behind ``client``'s socket, and its settings for pulls.
+
+    Raises:
+        Unimplemented: the runtime is not containerd.
+    """
+    native = ContainerdClient(client.channel, timeout_s=client.timeout_s, endpoint=client.endpoint)
+    try:
+        native.version()
+    except Unimplemented:
+        raise
+    except PycrictlError:
+        client.call("Version", cri_pb2.VersionRequest())  # fails with what is wrong at the socket
+        raise
+    info: dict[str, str] = {}
+    with suppress(PycrictlError):  # what it tells is worth having, not worth failing for
+        info = dict(client.call("Status", cri_pb2.StatusRequest(verbose=True)).info)
+    settings = pull_settings(info)
+    watcher = ContentWatcher(
+        native,
+        snapshotter=settings.snapshotter or "overlayfs",
+        max_concurrent_downloads=(
+            3 if settings.max_concurrent_downloads is None else settings.max_concurrent_downloads
+        ),
+    )
+    return watcher, settings
+
+
+class _ContentWatch:
+    """One watch of containerd's content store."""
+
+    def __init__(self, watcher: ContentWatcher, settings: PullSettings, sink: Sink) -> None:
+        self._watcher = watcher
+        self._settings = settings
+        self._sink = sink
+        self._has_seen = False
+        self._nameless: list[str] = []
+        self._has_told_timeout = False
+        self._ended_at: dict[str, float] = {}
+
+    def run(self, tracker: ImageTracker, pace: Pace) -> Outcome:
+        quiet_since: float | None = None
+        while True:
+            result = self._poll(tracker)
+            now = time.monotonic()
+            if pace.follow:
+                self._forget_ended(result, tracker, now)
+            view = tracker.view(now)
+            self._tell_timeout(view)
+            self._sink.show(view)
+            if self._take(result, tracker):
+                quiet_since = None
+            elif quiet_since is None:
+                quiet_since = now
+            elif not pace.follow and now - quiet_since >= SETTLE_S:
+                break
+            time.sleep(pace.interval_s)
+        failures = [*_failed_items(view).items(), *(("", reason) for reason in self._nameless)]
+        return Outcome(seen=self._has_seen or bool(view.items), failures=tuple(failures))
+
+    def _take(self, result: PollResult, tracker: ImageTracker) -> bool:
+        """Notes what ended; returns whether a wanted pull runs."""
+        runs = any(tracker.wants(pull.image) for pull in result.active)
+        if runs:
+            self._nameless.clear()  # it was tried again
+        for pull in result.ended:
+            if pull.ending is not Ending.DONE and not pull.image:
+                self._nameless.append(pull.reason)
+        self._has_seen |= runs or any(tracker.wants(pull.image) for pull in result.ended)
+        return runs
+
+    def _forget_ended(self, result: PollResult, tracker: Tracker, now: float) -> None:
+        self._ended_at.update((pull.image, now) for pull in result.ended)
+        for running in result.active:
+            self._ended_at.pop(running.image, None)
+        for image, ended_at in list(self._ended_at.items()):
+            if now - ended_at >= FORGET_S:
+                tracker.forget(image)
+                del self._ended_at[image]
+
+    def _poll(self, tracker: Tracker) -> PollResult:
+        """Polls until the runtime answers; it is waited for as long as a stream would be."""
+        has_told = False
+        for pause_s in REOPEN_PAUSES_S:
+            try:
+                return self._watcher.poll(tracker, time.monotonic())
+            except (Unavailable, ConnectError) as exc:
+                if not has_told:
+                    self._sink.note(f"{exc.message}; waiting for it")
+                    has_told = True
+                time.sleep(pause_s)
+        return self._watcher.poll(tracker, time.monotonic())
+
+    def _tell_timeout(self, view: View) -> None:
+        """Says once, when a pull stalls, when containerd will give it up."""
+        timeout_s = self._settings.progress_timeout_s
+        if self._has_told_timeout or not timeout_s:
+            return
+        if any(item.phase is Phase.DOWNLOADING and item.idle_s >= STALL_S for item in view.items):
+            self._has_told_timeout = True
+            self._sink.note(
+                f"containerd gives up a pull that gets no byte for {format_duration(timeout_s)}"
+                " (image_pull_progress_timeout)"
+            )
+
+
+def watch_content(
+    watcher: ContentWatcher,
+    settings: PullSettings,
+    tracker: ImageTracker,
+    sink: Sink,
+    *,
+    pace: Pace,
+) -> Outcome:
+    """Watches containerd's content store until no wanted pull is left.
+
+    Raises:
+        Unavailable: the runtime went away and stayed away.
+    """
+    return _ContentWatch(watcher, settings, sink).run(tracker, pace)
+
+
+# The runtime's own stream
+
+
+class _StreamWatch:
+    """One watch of the stream of ``ImagePullProgress``, over as many connections as it takes."""
+
+    def __init__(
+        self,
+        open_url: Callable[[], str],
+        tracker: Tracker,
+        sink: Sink,
+        timeout_s: float,
+        pace: Pace,
+    ) -> None:
+        self._open_url = open_url
+        self._tracker = tracker
+        self._sink = sink
+        self._timeout_s = timeout_s
+        self._pace = pace
+        self._has_news = False
+        self._ended = asyncio.Event()
+
+    async def run(self) -> Outcome:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._tick())
+            try:
+                await self._follow()
+            finally:
+                self._ended.set()
+        view = self._show()
+        return Outcome(seen=bool(view.items), failures=tuple(_failed_items(view).items()))
+
+    async def _tick(self) -> None:
+        while not self._ended.is_set():
+            self._show()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), self._pace.interval_s)
+
+    def _show(self) -> View:
+        view = self._tracker.view(time.monotonic())
+        self._sink.show(view)
+        return view
+
+    async def _follow(self) -> None:
+        tries = 0
+        while True:
+            self._has_news = False
+            try:
+                await self._follow_once()
+            except (UpgradeRefused, RemoteProtocolError):
+                raise
+            except (StreamError, ConnectError, Unavailable) as exc:
+                tries = 0 if self._has_news else tries
+                if tries == len(REOPEN_PAUSES_S):
+                    raise
+                if not tries:
+                    self._sink.note(f"{exc.message}; taking it up again")
+                await asyncio.sleep(REOPEN_PAUSES_S[tries])
+                tries += 1
+                continue
+            if not self._pace.follow:
+                return
+            tries = 0
+            await asyncio.sleep(REOPEN_PAUSES_S[0])
+            for image in {item.image for item in self._show().items}:
+                self._tracker.forget(image)
+
+    async def _follow_once(self) -> None:
+        def receive(report: tuple[str, str, int, int, str, str, int, int, int]) -> None:
+            self._has_news = True
+            self._tracker.apply(*report, now=time.monotonic())
+
+        try:
+            url = await asyncio.to_thread(self._open_url)
+        except NotFound:
+            if not self._tracker.view(time.monotonic()).items:
+                raise
+            self._sink.note("the pod is gone")
+            return
+        await stream.follow(
+            url, on_report=receive, on_note=self._sink.note, timeout_s=self._timeout_s
+        )
+
+
+def watch_stream(
+    open_url: Callable[[], str], tracker: Tracker, sink: Sink, *, timeout_s: float, pace: Pace
+) -> Outcome:
+    """Watches a runtime's own progress stream until the runtime ends it.
+
+    Args:
+        open_url: asks the runtime for a stream's URL; called again when a stream breaks. What the
+            tracker knows survives that.
+
+    Raises:
+        Unimplemented: the runtime does not offer the call.
+        UpgradeRefused: it offers the call but not the stream.
+        StreamError: the stream broke and could not be taken up again.
+    """
+    try:
+        return asyncio.run(
+            _StreamWatch(open_url, tracker, sink, timeout_s=timeout_s, pace=pace).run()
+        )
+    except* PycrictlError as group:
+        raise group.exceptions[0] from None

@@ -1,0 +1,139 @@
+"""Follows the progress stream behind a URL (KEP-5334) to its end.
+
+The KEP leaves the transport open. Here a WebSocket is asked for; a server that offers none answers
+200 and sends newline-delimited JSON as the body of a plain response. Either is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, TypeVar
+
+from pycrictl.streaming.dial import TlsFiles, dial, parse_url
+from pycrictl.streaming.exchange import Exchange
+from pycrictl.streaming.websocket import MessageReader, Upgrade
+from pycrictl.wire.http1 import SWITCHING_PROTOCOLS
+from pycrictl.wire.progress import MAX_MESSAGE_BYTES, ProgressDecoder, Report
+
+__all__ = ["follow"]
+
+SILENCE_S: Final = 30.0
+_OK: Final = 200
+_Input = TypeVar("_Input")
+
+
+async def follow(
+    url: str,
+    *,
+    on_report: Callable[[Report], None],
+    on_note: Callable[[str], None],
+    timeout_s: float,
+    tls: TlsFiles | None = None,
+    silence_s: float = SILENCE_S,
+) -> None:
+    """Pass on every report until the server ends the stream in good order.
+
+    That is a WebSocket closed with status 1000 or none, or the end of a plain response's body.
+
+    A message that is no report is skipped: the first one is told by a note, the number of all at
+    the end by another. Too long a line is such a message; too long a WebSocket message ends the
+    stream. Cancelling closes the connection at once. The reports of one read are passed on without
+    a pause, and reads are small, so other tasks get their turn.
+
+    Args:
+        on_report, on_note: called in the event loop, must not block.
+        timeout_s: for the connection, and again for the head of the response. After that a server
+            may be silent for as long as it likes.
+        tls: as for ``dial``.
+        silence_s: after so long without a message, one note says so.
+
+    Raises:
+        ConnectError: no connection, or no answer in time.
+        UpgradeRefused: an answer that is neither 101 nor 200; 404 and 405 mean that the server
+            does not know the stream.
+        RemoteProtocolError: a wrong URL, or the server broke a protocol.
+        StreamError: the stream broke off; it may be taken up again by a new URL.
+    """
+    target = parse_url(url)
+    connection = await dial(target, timeout_s=timeout_s, tls=tls)
+    try:
+        exchange = Exchange(connection, target)
+        upgrade = Upgrade()
+        response = await exchange.request("GET", upgrade.headers, timeout_s=timeout_s)
+        feed = _Feed(connection.label, on_report, on_note, silence_s)
+        if response.status == SWITCHING_PROTOCOLS:
+            upgrade.check(response)
+            leftover = exchange.leftover
+            await feed.take_messages(
+                MessageReader(connection, leftover, max_message_bytes=MAX_MESSAGE_BYTES)
+            )
+        elif response.status == _OK:
+            await feed.take_lines(exchange)
+        else:
+            raise await exchange.refusal(response)
+        await connection.close()
+    finally:
+        connection.abort()
+
+
+class _Feed:
+    """Hands out what a stream says, and what has to be said about the stream."""
+
+    def __init__(
+        self,
+        label: str,
+        on_report: Callable[[Report], None],
+        on_note: Callable[[str], None],
+        silence_s: float,
+    ) -> None:
+        self._label = label
+        self._on_report = on_report
+        self._on_note = on_note
+        self._silence_s: float | None = silence_s
+        self._decoder = ProgressDecoder()
+        self._has_told_bad = False
+
+    async def take_messages(self, reader: MessageReader) -> None:
+        """Read a WebSocket to its end."""
+        decode = self._decoder.receive_message
+        try:
+            while messages := await self._wait_for(reader.read):
+                self._pass_on(map(decode, messages))
+        finally:
+            self._tell_bad_count()
+
+    async def take_lines(self, exchange: Exchange) -> None:
+        """Read a body of newline-delimited JSON to its end."""
+        try:
+            while data := await self._wait_for(exchange.read):
+                self._pass_on(self._decoder.receive_data(data))
+            self._pass_on(self._decoder.receive_eof())
+        finally:
+            self._tell_bad_count()
+
+    async def _wait_for(self, read: Callable[[], Awaitable[_Input]]) -> _Input:
+        """Read once; say it if the first long silence begins."""
+        try:
+            async with asyncio.timeout(self._silence_s):
+                return await read()
+        except TimeoutError:
+            self._on_note(f'"{self._label}" has sent no progress for {self._silence_s:g} s')
+            self._silence_s = None
+        return await read()
+
+    def _pass_on(self, reports: Iterable[Report | None]) -> None:
+        for report in reports:
+            if report is not None:
+                self._on_report(report)
+        if self._decoder.bad_count and not self._has_told_bad:
+            self._has_told_bad = True
+            self._on_note(
+                f"skipped a message that is no progress report: {self._decoder.first_bad}"
+            )
+
+    def _tell_bad_count(self) -> None:
+        if self._decoder.bad_count > 1:
+            self._on_note(
+                f"skipped {self._decoder.bad_count} messages that are no progress reports"
+            )

@@ -1,0 +1,168 @@
+"""``image-pull-progress``: whose pulls to watch, by which source, and how it ends."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.lookup import find_container, find_pod
+from pycrictl.errors import (
+    Interrupted,
+    NotFound,
+    PullFailed,
+    PycrictlError,
+    RemoteProtocolError,
+    Unimplemented,
+    UpgradeRefused,
+    UsageError,
+)
+from pycrictl.progress.sources import (
+    ImageTracker,
+    Outcome,
+    Pace,
+    Sink,
+    open_watcher,
+    watch_content,
+    watch_stream,
+)
+
+if TYPE_CHECKING:
+    from pycrictl.cri.client import CriClient
+
+log = logging.getLogger("pycrictl.progress")
+
+SOURCES: Final = ("auto", "cri", "containerd")
+
+_NOT_OFFERED: Final = (404, 405)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked for, as typed; empty means not given."""
+
+    pod: str = ""
+    container: str = ""
+    image: str = ""
+    source: str = "auto"
+
+
+class Target:
+    """The pod and the container that are meant, asked of the runtime."""
+
+    def __init__(self, client: CriClient, request: Request) -> None:
+        self._client = client
+        self._name = request.container
+        self.pod = find_pod(client, request.pod) if request.pod else None
+        self.container: cri_pb2.Container | None = None
+        self.look_for_container()
+        if self._name and self.container is None and self.pod is None:
+            raise NotFound(
+                f'no container "{self._name}"',
+                hint="name its pod as well if the container does not exist yet",
+            )
+
+    @property
+    def pod_sandbox_id(self) -> str:
+        """The pod's full ID; empty without a pod."""
+        return self.pod.id if self.pod is not None else ""
+
+    def look_for_container(self) -> bool:
+        """Looks for a container that was named and may have been created by now."""
+        if self._name and self.container is None:
+            self.container = find_container(
+                self._client, self._name, pod_sandbox_id=self.pod_sandbox_id
+            )
+        return self.container is not None
+
+    def open_stream(self) -> str:
+        """The URL of a progress stream (``ImagePullProgress``, KEP-5334)."""
+        self.look_for_container()
+        message = cri_pb2.ImagePullProgressRequest(
+            pod_sandbox_id=self.pod_sandbox_id,
+            container_id=self.container.id if self.container is not None else "",
+        )
+        url: str = self._client.call("ImagePullProgress", message).url
+        if not url:
+            raise RemoteProtocolError("the runtime answered ImagePullProgress without a URL")
+        return url
+
+
+def watch(client: CriClient, request: Request, sink: Sink, pace: Pace) -> None:
+    """Watches pulls until none is left, or without end if ``pace.follow``.
+
+    Raises:
+        PullFailed: at least one pull failed; the message has the first reason.
+        Interrupted: Ctrl-C.
+        NotFound: no such pod or container.
+        Unimplemented: neither source is there.
+    """
+    if request.source not in SOURCES:
+        raise UsageError(
+            f'unknown source "{request.source}"', hint=f"sources are {', '.join(SOURCES)}"
+        )
+    if request.source == "cri" and not request.pod and not request.container:
+        raise UsageError("--source cri needs a pod or a container")
+    try:
+        outcome = _watch(client, request, sink, pace)
+    except KeyboardInterrupt:
+        raise Interrupted("stopped watching; what is being pulled goes on") from None
+    _conclude(outcome, request, sink)
+
+
+def _watch(client: CriClient, request: Request, sink: Sink, pace: Pace) -> Outcome:
+    target = Target(client, request)
+    if target.pod is None and target.container is None:
+        return _watch_containerd(client, request, target, sink, pace)
+    if request.container and target.container is None and request.source != "containerd":
+        sink.note(
+            f'container "{request.container}" does not exist yet: showing all pulls of its pod'
+        )
+    if request.source != "containerd":
+        tracker = ImageTracker(request.image)
+        try:
+            return watch_stream(
+                target.open_stream, tracker, sink, timeout_s=client.timeout_s, pace=pace
+            )
+        except PycrictlError as exc:
+            if not _is_unsupported(exc):
+                raise
+            if request.source == "cri":
+                raise Unimplemented(
+                    f"the runtime does not offer ImagePullProgress: {exc.message}"
+                ) from None
+            log.debug("ImagePullProgress is not offered (%s); asking containerd", exc.message)
+    return _watch_containerd(client, request, target, sink, pace)
+
+
+def _watch_containerd(
+    client: CriClient, request: Request, target: Target, sink: Sink, pace: Pace
+) -> Outcome:
+    image = request.image
+    if not image and target.container is not None:
+        image = target.container.image.user_specified_image or target.container.image.image
+        sink.note(f'containerd does not tell whom a pull is for: showing pulls of "{image}"')
+    elif not image and target.pod is not None:
+        sink.note(
+            "containerd does not tell which pod a pull is for: showing every pull on the node"
+        )
+    watcher, settings = open_watcher(client)
+    return watch_content(watcher, settings, ImageTracker(image), sink, pace=pace)
+
+
+def _is_unsupported(exc: PycrictlError) -> bool:
+    """Whether a source does not exist, so that the next may be tried (KEP-5334, version skew)."""
+    is_refused = isinstance(exc, UpgradeRefused) and exc.status in _NOT_OFFERED
+    return isinstance(exc, Unimplemented) or is_refused
+
+
+def _conclude(outcome: Outcome, request: Request, sink: Sink) -> None:
+    if not outcome.seen:
+        whose = f' for "{request.pod}"' if request.pod else ""
+        sink.note(f"no image is being pulled{whose}")
+    if outcome.failures:
+        image, reason = outcome.failures[0]
+        more = f" (and {len(outcome.failures) - 1} more)" if len(outcome.failures) > 1 else ""
+        name = f' of "{image}"' if image else ""
+        raise PullFailed(f"the pull{name} failed: {reason}{more}")

@@ -1,0 +1,108 @@
+"""Results as text: tables, blocks of fields, lines, JSON and YAML, in crictl's forms.
+
+Every function writes to a given text stream, in one piece where that can be had: a reader that
+goes away early gets whole lines. What comes from outside passes through ``units.escape`` (or the
+escapes of JSON and YAML), so that no name can steer the terminal or forge a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from pycrictl.show import jsontext, yamltext
+from pycrictl.units import escape
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+COLUMN_GAP: Final = 3
+MIN_COLUMN_WIDTH: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under headings.
+
+    Attributes:
+        header: the headings; every row has as many cells.
+        rows: the cells, as they come from the runtime.
+        min_width: the least width of a column with its gap.
+    """
+
+    header: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    min_width: int = MIN_COLUMN_WIDTH
+
+
+Field = tuple[str, str | Mapping[str, str]]
+"""A label and its value: text, or a map whose entries stand below the label, one a line."""
+
+Block = Sequence[Field]
+"""All that is shown of one object, line by line."""
+
+
+def write_table(table: Table, out: TextIO, *, header: bool = True) -> None:
+    """Writes left-aligned columns; the last one is not padded.
+
+    A column is as wide as its longest cell, heading included, and a gap. Characters are counted,
+    not terminal columns, as crictl does.
+    """
+    rows = [tuple(escape(cell) for cell in row) for row in table.rows]
+    widths = [
+        max(table.min_width, max(map(len, column)) + COLUMN_GAP)
+        for column in zip(table.header, *rows, strict=True)
+    ]
+    widths[-1] = 0
+    lines = [table.header, *rows] if header else rows
+    out.write(
+        "".join(
+            "".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + "\n"
+            for line in lines
+        )
+    )
+
+
+def write_lines(lines: Iterable[str], out: TextIO) -> None:
+    """Writes each text on one line."""
+    out.write("".join(f"{escape(line)}\n" for line in lines))
+
+
+def write_block(block: Block, out: TextIO) -> None:
+    """Writes ``Label: value`` lines; entries of maps are indented by a tab and sorted by key."""
+    lines = []
+    for label, value in block:
+        if isinstance(value, str):
+            lines.append(f"{escape(label)}: {escape(value)}\n")
+        else:
+            lines.append(f"{escape(label)}:\n")
+            lines += [f"\t{escape(key)} -> {escape(value[key])}\n" for key in sorted(value)]
+    out.write("".join(lines))
+
+
+def write_blocks(blocks: Iterable[Block], out: TextIO) -> None:
+    """Writes the blocks of several objects, each followed by an empty line."""
+    for block in blocks:
+        write_block(block, out)
+        out.write("\n")
+
+
+def write_message_json(message: Message, out: TextIO) -> None:
+    """Writes a message by the proto3 JSON mapping."""
+    out.write(jsontext.message_json(message) + "\n")
+
+
+def write_list_json(name: str, messages: Iterable[Message], out: TextIO) -> None:
+    """Writes ``{"name": [messages]}`` by the proto3 JSON mapping."""
+    out.write(jsontext.list_json(name, messages) + "\n")
+
+
+def write_document_json(document: Any, out: TextIO) -> None:
+    """Writes data as JSON with sorted keys."""
+    out.write(jsontext.document_json(document) + "\n")
+
+
+def write_document_yaml(document: Any, out: TextIO) -> None:
+    """Writes data as YAML; an empty line ends it."""
+    out.write(yamltext.document_yaml(document) + "\n")

@@ -1,0 +1,29 @@
+"""Runs of the program in the test's own process."""
+
+from __future__ import annotations
+
+import io
+import signal
+from collections.abc import Mapping
+
+from pycrictl.cli.main import main
+from pycrictl.environ import Environment
+
+
+class Run:
+    """One run: its exit status and what it wrote."""
+
+    def __init__(
+        self, *words: str, environ: Mapping[str, str] | None = None, stdin: str = ""
+    ) -> None:
+        stdout, stderr = io.StringIO(), io.StringIO()
+        env = Environment(
+            stdin=io.StringIO(stdin), stdout=stdout, stderr=stderr, environ=environ or {}
+        )
+        handler = signal.getsignal(signal.SIGTERM)
+        try:
+            self.code = main(words, env=env)
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+        self.stdout = stdout.getvalue()
+        self.stderr = stderr.getvalue()

@@ -1,0 +1,112 @@
+"""The outermost layer: how errors, help and signals look to the user."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pycrictl import __version__
+from pycrictl.cli import tree
+from pycrictl.cli.table import BY_NAME, COMMANDS, Entry
+from tests.cli.run import Run
+
+
+@pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.name)
+def test_the_table_cannot_drift(entry: Entry) -> None:
+    command = tree.build(entry)
+    assert command.name == entry.name
+    assert command.callback is not None
+    assert command.callback.__doc__ is not None
+    assert "Example: pycrictl " in command.callback.__doc__
+    assert command.callback.__doc__.splitlines()[0] == f"{entry.summary}."
+
+
+def test_names_and_aliases_are_unique() -> None:
+    assert len(BY_NAME) == sum(1 + len(entry.aliases) for entry in COMMANDS)
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["help"], ["h"]])
+def test_root_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert Run(*words).code == 0
+    text = capsys.readouterr().out
+    assert all(f"  {entry.name}" in text for entry in COMMANDS)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.name)
+def test_command_help_fits_80_columns(entry: Entry, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([entry.name, "--help"], ["help", entry.name]):
+        assert Run(*words).code == 0
+        text = capsys.readouterr().out
+        assert text.startswith(f"Usage: pycrictl {entry.name} ")
+        assert max(map(len, text.splitlines())) <= 80
+
+
+def test_version_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert Run("--version").code == 0
+    assert capsys.readouterr().out == f"pycrictl version {__version__}\n"
+
+
+def test_unknown_command_suggests_and_exits_3() -> None:
+    run = Run("imags")
+    assert run.code == 3
+    assert run.stderr == 'pycrictl: unknown command "imags"\nhint: did you mean "images"?\n'
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["images", "--nosuch"], 'pycrictl: unknown option "--nosuch"'),
+        (["pull"], "pycrictl: no image is named"),
+        (["version", "x"], "pycrictl: got unexpected extra argument(s) (x)"),
+        (["-t", "5", "version"], "pycrictl: invalid value for '--timeout' / '-t': \"5\" has no"),
+        (["--timeout"], 'pycrictl: option "--timeout" needs a value'),
+        (["pull", "--creds", ":x", "a"], "pycrictl: --creds needs a user name before the colon"),
+        (["pull", "--pull-timeout=-1s", "a"], "pycrictl: --pull-timeout must not be negative"),
+    ],
+)
+def test_usage_errors_are_one_line(words: list[str], line: str) -> None:
+    run = Run(*words)
+    assert run.code == 1
+    assert run.stdout == ""
+    assert run.stderr.startswith(line)
+    assert len(run.stderr.splitlines()) <= 2
+
+
+def test_secrets_stay_out_of_errors() -> None:
+    run = Run("pull", "--creds", "user:hunter2", "--auth", "c2VjcmV0", "a")
+    assert run.code == 1
+    assert "hunter2" not in run.stderr
+    assert "c2VjcmV0" not in run.stderr
+
+
+def program(*words: str, **options: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "pycrictl", *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,  # type: ignore[call-overload]
+    )
+
+
+def test_full_disk_is_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        process = program("--help", stdout=full)
+        _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert stderr == "pycrictl: no space left on device\n"
+
+
+def test_closed_stdout_is_quiet() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    process = program("--help", stdout=write_end)
+    os.close(write_end)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGPIPE
+    assert stderr == ""

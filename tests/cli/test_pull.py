@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from tests.cli.run import Run
+from tests.fakecri import FakeServer, Status
+
+REF = "sha256:" + "34" * 32
+
+
+def pulled(reference: str = REF) -> cri_pb2.PullImageResponse:
+    return cri_pb2.PullImageResponse(image_ref=reference)
+
+
+def pull(fake: FakeServer, *words: str) -> Run:
+    return Run("-r", fake.endpoint, "pull", *words)
+
+
+def requests(fake: FakeServer) -> list[cri_pb2.PullImageRequest]:
+    return [call.request for call in fake.calls if call.method == "PullImage"]
+
+
+def test_prints_the_reference_and_is_quiet_without_a_terminal(fake: FakeServer) -> None:
+    fake.prepare("PullImage", pulled())
+    run = pull(fake, "127.0.0.1:5555/busybox:1")
+    assert (run.code, run.stdout, run.stderr) == (0, f"Image is up to date for {REF}\n", "")
+    assert fake.methods() == ["PullImage"]
+    assert requests(fake)[0] == cri_pb2.PullImageRequest(
+        image=cri_pb2.ImageSpec(image="127.0.0.1:5555/busybox:1")
+    )
+    assert fake.calls[0].deadline_s is None
+
+
+def test_several_images_one_after_the_other(fake: FakeServer) -> None:
+    missing = Status(grpc.StatusCode.NOT_FOUND, "manifest unknown")
+    fake.prepare("PullImage", pulled("a"), missing, pulled("c"))
+    run = pull(fake, "x/a", "x/b", "x/c")
+    assert run.code == 1
+    assert run.stdout == "Image is up to date for a\nImage is up to date for c\n"
+    assert run.stderr == 'pycrictl: pulling "x/b": not found: manifest unknown\n'
+    assert [request.image.image for request in requests(fake)] == ["x/a", "x/b", "x/c"]
+
+
+def test_every_failure_has_its_line(fake: FakeServer) -> None:
+    refused = Status(grpc.StatusCode.UNKNOWN, "401 Unauthorized")
+    fake.prepare("PullImage", refused, refused)
+    run = pull(fake, "x/a", "x/b")
+    assert run.code == 1
+    assert run.stderr.splitlines() == [
+        'pycrictl: pulling "x/a": 401 Unauthorized',
+        'pycrictl: pulling "x/b": 401 Unauthorized',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "auth"),
+    [
+        (["--creds", "u1:p:w"], cri_pb2.AuthConfig(username="u1", password="p:w")),
+        (["--creds", "u1"], cri_pb2.AuthConfig(username="u1")),
+        (["--auth", "dTE6cHcx"], cri_pb2.AuthConfig(auth="dTE6cHcx")),
+    ],
+)
+def test_credentials(fake: FakeServer, words: list[str], auth: cri_pb2.AuthConfig) -> None:
+    fake.prepare("PullImage", pulled())
+    assert pull(fake, *words, "a").code == 0
+    assert requests(fake)[0].auth == auth
+
+
+def test_credentials_and_timeout_from_the_environment(
+    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CRICTL_CREDS", "u1:pw1")
+    monkeypatch.setenv("CRICTL_PULL_TIMEOUT", "60s")
+    fake.prepare("PullImage", pulled())
+    assert pull(fake, "a").code == 0
+    assert requests(fake)[0].auth == cri_pb2.AuthConfig(username="u1", password="pw1")
+    deadline_s = fake.calls[0].deadline_s
+    assert deadline_s is not None
+    assert 55 < deadline_s <= 60
+
+
+def test_annotations_may_be_lists_and_hold_equal_signs(fake: FakeServer) -> None:
+    fake.prepare("PullImage", pulled())
+    assert pull(fake, "-a", "k1=v1,k2=v=2", "--annotation", "k3=", "a").code == 0
+    assert requests(fake)[0].image.annotations == {"k1": "v1", "k2": "v=2", "k3": ""}
+
+
+def test_annotation_without_value(fake: FakeServer) -> None:
+    run = pull(fake, "-a", "k1", "a")
+    assert run.code == 1
+    assert 'annotation: "k1" is not KEY=VALUE' in run.stderr
+    assert fake.calls == []
+
+
+def test_timeout(fake: FakeServer) -> None:
+    fake.prepare("PullImage", pulled())
+    assert pull(fake, "-pt", "90s", "a").code == 0
+    deadline_s = fake.calls[0].deadline_s
+    assert deadline_s is not None
+    assert 85 < deadline_s <= 90
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"metadata": {"name": "web", "namespace": "default", "uid": "u-1"}}),
+        "metadata:\n  name: web\n  namespace: default\n  uid: u-1\n",
+    ],
+)
+def test_pod_config(fake: FakeServer, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text(text)
+    fake.prepare("PullImage", pulled())
+    assert pull(fake, "--pod-config", str(file), "a").code == 0
+    metadata = requests(fake)[0].sandbox_config.metadata
+    assert (metadata.name, metadata.namespace, metadata.uid) == ("web", "default", "u-1")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "cannot read pod config"),
+        ("{", "is no valid YAML"),
+        ("- 1", "the top level must be a mapping"),
+        ("a: &x [1]\nb: *x\n", "aliases are not supported"),
+        ('{"metadata": {"name": "web"}}', "needs metadata.name and metadata.namespace"),
+        ('{"metadata": {"nam": "web"}}', 'no field named "nam"'),
+        ('{"metadata": 5}', "is invalid"),
+        ("[" * 100_000, "is no valid YAML"),
+    ],
+)
+def test_bad_pod_config_is_refused_before_any_call(
+    fake: FakeServer, tmp_path: Path, text: str | None, problem: str
+) -> None:
+    file = tmp_path / "pod.yaml"
+    if text is not None:
+        file.write_text(text)
+    run = pull(fake, "--pod-config", str(file), "a")
+    assert run.code == 1
+    assert problem in run.stderr
+    assert len(run.stderr.splitlines()) == 1
+    assert fake.calls == []
+
+
+def test_an_answer_without_reference_is_an_error(fake: FakeServer) -> None:
+    fake.prepare("PullImage", pulled(""))
+    run = pull(fake, "a")
+    assert run.code == 1
+    assert run.stderr == 'pycrictl: the runtime pulled "a" but named no image\n'
+
+
+def test_a_runtime_that_shows_no_progress_still_pulls(fake: FakeServer) -> None:
+    def slowly(request: object, context: object) -> cri_pb2.PullImageResponse:
+        time.sleep(0.6)
+        return pulled()
+
+    fake.prepare("PullImage", slowly)
+    run = pull(fake, "--progress", "plain", "a")
+    assert run.code == 0
+    assert run.stdout == f"Image is up to date for {REF}\n"
+    assert run.stderr == "this runtime does not show the progress of a pull\n"
+
+
+def test_secrets_stay_out_of_the_debug_log(fake: FakeServer) -> None:
+    fake.prepare("PullImage", pulled())
+    run = Run("-D", "-r", fake.endpoint, "pull", "--creds", "user:hunter2", "a")
+    assert run.code == 0
+    assert "PullImage" in run.stderr
+    assert "hunter2" not in run.stderr

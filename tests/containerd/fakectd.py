@@ -1,0 +1,339 @@
+"""A small containerd: a real gRPC server on a unix socket that answers from tables in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import grpc
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from pycrictl._proto.containerd import (
+    content_pb2,
+    images_pb2,
+    introspection_pb2,
+    leases_pb2,
+    snapshots_pb2,
+    version_pb2,
+)
+
+EXPIRES: Final = {"containerd.io/gc.expire": "2030-01-01T00:00:00Z"}
+_KINDS: Final = {"ACTIVE": snapshots_pb2.ACTIVE, "COMMITTED": snapshots_pb2.COMMITTED}
+
+
+@dataclass
+class Lease:
+    created_s: float
+    holds: list[tuple[str, str]] = field(default_factory=list)
+    labels: dict[str, str] = field(default_factory=lambda: dict(EXPIRES))
+
+
+@dataclass
+class Ingest:
+    offset: int
+    total: int
+    updated_s: float
+
+
+@dataclass
+class Blob:
+    size: int
+    created_s: float
+    labels: dict[str, str] = field(default_factory=dict)
+    data: bytes = b""
+    """What can be read: the whole blob, or its end if it is shorter than ``size``."""
+
+
+@dataclass
+class Snapshot:
+    kind: str
+    created_s: float
+    usage: int = 0
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+class FakeContainerd:
+    """Tables that tests fill, and the server that reads them.
+
+    Attributes:
+        calls: how often each method was called, by its short name.
+        failures: statuses to answer with, by short name, until they are removed.
+        pid, pidns: what the server says of its process; 0 as containerd 1.6 answers.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.leases: dict[str, Lease] = {}
+        self.ingests: dict[str, Ingest] = {}
+        self.blobs: dict[str, Blob] = {}
+        self.snapshots: dict[str, Snapshot] = {}
+        self.images: dict[str, str] = {}
+        self.snapshotter = "overlayfs"
+        self.pid = self.pidns = 0
+        self.calls: Counter[str] = Counter()
+        self.failures: dict[str, tuple[grpc.StatusCode, str]] = {}
+        self.endpoint = f"unix://{folder / 'ctd.sock'}"
+        self._server = grpc.server(ThreadPoolExecutor(2))
+        self._server.add_generic_rpc_handlers((_Router(self),))
+        self._server.add_insecure_port(self.endpoint)
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._server.stop(None).wait()
+
+    @contextlib.contextmanager
+    def channel(self) -> Iterator[grpc.Channel]:
+        with grpc.insecure_channel(
+            self.endpoint, options=[("grpc.default_authority", "localhost")]
+        ) as channel:
+            yield channel
+
+    def put_document(
+        self, digest: str, document: object, created_s: float, labels: dict[str, str] | None = None
+    ) -> None:
+        """Stores a JSON document as a complete blob."""
+        data = json.dumps(document).encode()
+        self.blobs[digest] = Blob(len(data), created_s, labels or {}, data)
+
+    # Methods, by short name
+
+    def version(self, _: Message, context: grpc.ServicerContext) -> Message:
+        _require(not context.invocation_metadata() or _namespace(context) == "k8s.io", context)
+        return version_pb2.VersionResponse(version="1.6.20~fake")
+
+    def server(self, _: Message, __: grpc.ServicerContext) -> Message:
+        return introspection_pb2.ServerResponse(uuid="fake", pid=self.pid, pidns=self.pidns)
+
+    def plugins(self, _: Message, __: grpc.ServicerContext) -> Message:
+        plugin = introspection_pb2.Plugin(type="io.containerd.snapshotter.v1", id="overlayfs")
+        return introspection_pb2.PluginsResponse(plugins=[plugin])
+
+    def list_leases(self, _: Message, __: grpc.ServicerContext) -> Message:
+        return leases_pb2.ListResponse(
+            leases=[
+                leases_pb2.Lease(id=key, created_at=stamp(one.created_s), labels=one.labels)
+                for key, one in self.leases.items()
+            ]
+        )
+
+    def list_resources(
+        self, request: leases_pb2.ListResourcesRequest, context: grpc.ServicerContext
+    ) -> Message:
+        _require(request.id in self.leases, context)
+        return leases_pb2.ListResourcesResponse(
+            resources=[
+                leases_pb2.Resource(type=kind, id=key)
+                for kind, key in self.leases[request.id].holds
+            ]
+        )
+
+    def list_statuses(self, _: Message, __: grpc.ServicerContext) -> Message:
+        return content_pb2.ListStatusesResponse(
+            statuses=[
+                content_pb2.Status(
+                    ref=ref, offset=one.offset, total=one.total, updated_at=stamp(one.updated_s)
+                )
+                for ref, one in self.ingests.items()
+            ]
+        )
+
+    def info(
+        self, request: content_pb2.InfoRequest, context: grpc.ServicerContext
+    ) -> content_pb2.InfoResponse:
+        _require(request.digest in self.blobs, context)
+        return content_pb2.InfoResponse(info=self._info(request.digest))
+
+    def list_content(
+        self, request: content_pb2.ListContentRequest, _: grpc.ServicerContext
+    ) -> Iterator[Message]:
+        for digest in list(self.blobs):
+            if f"digest=={digest}" in request.filters or not request.filters:
+                yield content_pb2.ListContentResponse(info=[self._info(digest)])
+
+    def read(
+        self, request: content_pb2.ReadContentRequest, context: grpc.ServicerContext
+    ) -> Iterator[Message]:
+        _require(request.digest in self.blobs, context)
+        blob = self.blobs[request.digest]
+        if request.offset > blob.size:
+            context.abort(grpc.StatusCode.OUT_OF_RANGE, "read past object length")
+        skipped = blob.size - len(blob.data)
+        first = max(0, request.offset - skipped)
+        size = request.size or len(blob.data)
+        for start in range(first, min(first + size, len(blob.data)), 100_000):
+            chunk = blob.data[start : min(start + 100_000, first + size)]
+            yield content_pb2.ReadContentResponse(offset=start, data=chunk)
+
+    def stat(
+        self, request: snapshots_pb2.StatSnapshotRequest, context: grpc.ServicerContext
+    ) -> snapshots_pb2.StatSnapshotResponse:
+        self._require_snapshotter(request.snapshotter, context)
+        _require(request.key in self.snapshots, context)
+        return snapshots_pb2.StatSnapshotResponse(info=self._snapshot(request.key))
+
+    def list_snapshots(
+        self, request: snapshots_pb2.ListSnapshotsRequest, context: grpc.ServicerContext
+    ) -> Iterator[Message]:
+        self._require_snapshotter(request.snapshotter, context)
+        for name in list(self.snapshots):
+            if f"name=={name}" in request.filters or not request.filters:
+                yield snapshots_pb2.ListSnapshotsResponse(info=[self._snapshot(name)])
+
+    def usage(
+        self, request: snapshots_pb2.UsageRequest, context: grpc.ServicerContext
+    ) -> snapshots_pb2.UsageResponse:
+        self._require_snapshotter(request.snapshotter, context)
+        _require(request.key in self.snapshots, context)
+        return snapshots_pb2.UsageResponse(size=self.snapshots[request.key].usage, inodes=1)
+
+    def list_images(
+        self, request: images_pb2.ListImagesRequest, _: grpc.ServicerContext
+    ) -> Message:
+        answer = images_pb2.ListImagesResponse()
+        for name, target in self.images.items():
+            if f"target.digest=={target}" in request.filters or not request.filters:
+                answer.images.add(name=name).target.digest = target
+        return answer
+
+    def _info(self, digest: str) -> content_pb2.Info:
+        blob = self.blobs[digest]
+        return content_pb2.Info(
+            digest=digest, size=blob.size, created_at=stamp(blob.created_s), labels=blob.labels
+        )
+
+    def _snapshot(self, name: str) -> snapshots_pb2.Info:
+        one = self.snapshots[name]
+        return snapshots_pb2.Info(
+            name=name, kind=_KINDS[one.kind], created_at=stamp(one.created_s), labels=one.labels
+        )
+
+    def _require_snapshotter(self, name: str, context: grpc.ServicerContext) -> None:
+        if name != self.snapshotter:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"snapshotter not loaded: {name}")
+
+
+_METHODS: Final[dict[str, tuple[str, type[Message], bool]]] = {
+    "version.v1.Version/Version": ("version", Empty, False),
+    "introspection.v1.Introspection/Server": ("server", Empty, False),
+    "introspection.v1.Introspection/Plugins": ("plugins", introspection_pb2.PluginsRequest, False),
+    "leases.v1.Leases/List": ("list_leases", leases_pb2.ListRequest, False),
+    "leases.v1.Leases/ListResources": ("list_resources", leases_pb2.ListResourcesRequest, False),
+    "content.v1.Content/ListStatuses": ("list_statuses", content_pb2.ListStatusesRequest, False),
+    "content.v1.Content/Info": ("info", content_pb2.InfoRequest, False),
+    "content.v1.Content/List": ("list_content", content_pb2.ListContentRequest, True),
+    "content.v1.Content/Read": ("read", content_pb2.ReadContentRequest, True),
+    "snapshots.v1.Snapshots/Stat": ("stat", snapshots_pb2.StatSnapshotRequest, False),
+    "snapshots.v1.Snapshots/List": ("list_snapshots", snapshots_pb2.ListSnapshotsRequest, True),
+    "snapshots.v1.Snapshots/Usage": ("usage", snapshots_pb2.UsageRequest, False),
+    "images.v1.Images/List": ("list_images", images_pb2.ListImagesRequest, False),
+}
+
+
+class _Router(grpc.GenericRpcHandler):
+    def __init__(self, fake: FakeContainerd) -> None:
+        self._fake = fake
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
+        known = _METHODS.get(details.method.removeprefix("/containerd.services."))
+        if known is None:
+            return None
+        name, request_type, is_stream = known
+        make = (
+            grpc.unary_stream_rpc_method_handler
+            if is_stream
+            else grpc.unary_unary_rpc_method_handler
+        )
+        return make(
+            self._counted(name, is_stream=is_stream),
+            request_deserializer=request_type.FromString,
+            response_serializer=lambda answer: answer.SerializeToString(),
+        )
+
+    def _counted(self, name: str, *, is_stream: bool) -> Callable[..., Any]:
+        method = getattr(self._fake, name)
+
+        def behaviour(request: Message, context: grpc.ServicerContext) -> Any:
+            self._fake.calls[name] += 1
+            if failure := self._fake.failures.get(name):
+                context.abort(*failure)
+            if name != "version":
+                assert _namespace(context) == "k8s.io", "a call without its namespace"
+            return method(request, context)
+
+        return behaviour
+
+
+class Replay:
+    """A recorded pull, played into a fake: call ``advance`` and look.
+
+    The first line holds the documents and the wall time of the start, each other a change of a
+    table at ``t`` seconds.
+    """
+
+    def __init__(self, fake: FakeContainerd, path: Path) -> None:
+        lines = path.read_text().splitlines()
+        header = json.loads(lines[0])
+        self.began_s = datetime.fromisoformat(header["began"]).timestamp()
+        self._fake = fake
+        self._documents: dict[str, Any] = header["documents"]
+        self._changes = [json.loads(line) for line in lines[1:]]
+        self.end = self._changes[-1]["t"]
+
+    def advance(self, to_s: float) -> float:
+        """Plays all changes up to a time; returns the wall time that it stands for."""
+        while self._changes and self._changes[0]["t"] <= to_s:
+            change = self._changes.pop(0)
+            self._apply(change["what"], change["key"], change.get("value"), change["t"])
+        return self.began_s + to_s
+
+    def _apply(self, what: str, key: str, value: dict[str, Any] | None, at_s: float) -> None:
+        wall_s = self.began_s + at_s
+        table: dict[str, Any] = getattr(self._fake, f"{what}s")
+        if value is None:
+            del table[key]
+        elif what == "lease":
+            holds = [tuple(one.split(" ", 1)) for one in value["holds"]]
+            table[key] = Lease(datetime.fromisoformat(value["created"]).timestamp(), holds)
+        elif what == "ingest":
+            table[key] = Ingest(value["offset"], value["total"], wall_s)
+        elif what == "blob":
+            created_s = table[key].created_s if key in table else wall_s
+            data = json.dumps(self._documents[key]).encode() if key in self._documents else b""
+            table[key] = Blob(len(data) or value["size"], created_s, value["labels"], data)
+        elif what == "snapshot":
+            created_s = table[key].created_s if key in table else wall_s
+            table[key] = Snapshot(value["kind"], created_s, value.get("usage", 0))
+        else:
+            table[key] = value["target"]
+
+
+def stamp(wall_s: float) -> Timestamp:
+    answer = Timestamp()
+    answer.FromNanoseconds(int(wall_s * 1e9))
+    return answer
+
+
+def _namespace(context: grpc.ServicerContext) -> str | bytes:
+    return dict(context.invocation_metadata()).get("containerd-namespace", "")
+
+
+def _require(is_there: bool, context: grpc.ServicerContext) -> None:
+    if not is_there:
+        context.abort(grpc.StatusCode.NOT_FOUND, "not found")

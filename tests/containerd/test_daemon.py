@@ -1,0 +1,90 @@
+"""The age of the process behind a socket."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pycrictl.containerd.client import ContainerdClient
+from pycrictl.containerd.daemon import find_daemon, listener_pid
+from tests.containerd.fakectd import FakeContainerd
+
+LISTENER = """
+import socket, sys
+with open("/proc/self/comm", "w") as comm:
+    comm.write(sys.argv[2])
+server = socket.socket(socket.AF_UNIX)
+server.bind(sys.argv[1])
+server.listen()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+class Listener:
+    """Another process, with a name of its own, that listens on a socket until it is closed."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", LISTENER, str(path), name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"ready\n"
+
+    def close(self) -> None:
+        self.process.communicate()
+
+
+def own_pid_namespace() -> int:
+    return Path("/proc/self/ns/pid").stat().st_ino
+
+
+def test_a_daemon_that_tells_its_process(fake: FakeContainerd, client: ContainerdClient) -> None:
+    before_s = time.time()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        fake.pid, fake.pidns = process.pid, own_pid_namespace()
+        daemon = find_daemon(client)
+        assert daemon is not None
+        assert daemon.pid == process.pid
+        assert before_s - 0.05 <= daemon.started_s <= time.time() + 0.05
+        assert daemon.still_runs()
+        process.communicate(b"\n")
+    assert not daemon.still_runs()
+    assert find_daemon(client) is None
+
+
+def test_a_process_of_another_pid_namespace(fake: FakeContainerd, client: ContainerdClient) -> None:
+    fake.pid, fake.pidns = os.getpid(), own_pid_namespace() + 1
+    assert find_daemon(client) is None
+
+
+@pytest.mark.parametrize(("name", "is_found"), [("containerd", True), ("proxy", False)])
+def test_the_listener_of_the_socket(
+    fake: FakeContainerd, client: ContainerdClient, tmp_path: Path, name: str, is_found: bool
+) -> None:
+    path = tmp_path / "other.sock"
+    listener = Listener(path, name)
+    try:
+        assert listener_pid(f"unix://{path}") == listener_pid(str(path)) == listener.process.pid
+        client.endpoint = f"unix://{path}"
+        daemon = find_daemon(client)
+        assert (daemon is not None and daemon.pid == listener.process.pid) is is_found
+    finally:
+        listener.close()
+
+
+def test_endpoints_without_a_listener(tmp_path: Path) -> None:
+    assert listener_pid(f"unix://{tmp_path}/none") == 0
+    assert listener_pid("tcp://127.0.0.1:1") == 0
+    assert listener_pid("") == 0
+    with socket.socket(socket.AF_UNIX) as closed:
+        closed.bind(f"{tmp_path}/closed")
+        assert listener_pid(f"unix://{tmp_path}/closed") == 0

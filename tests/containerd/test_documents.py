@@ -1,0 +1,55 @@
+"""Documents are read once, and only as far as needed."""
+
+from __future__ import annotations
+
+import gzip
+
+from pycrictl.containerd.client import ContainerdClient
+from pycrictl.containerd.documents import Documents
+from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES, Config
+from tests.containerd.fakectd import Blob, FakeContainerd
+
+A, B = ("sha256:" + letter * 64 for letter in "ab")
+
+
+def test_a_document_is_read_once(fake: FakeContainerd, client: ContainerdClient) -> None:
+    documents = Documents(client)
+    assert documents.get(A) is None
+    fake.put_document(A, {"rootfs": {"diff_ids": [B]}}, 0.0)
+    assert documents.get(A) == Config((B,))
+    del fake.blobs[A]
+    assert documents.get(A) == Config((B,))
+    assert fake.calls["read"] == 2
+
+
+def test_what_is_kept_is_bounded(fake: FakeContainerd, client: ContainerdClient) -> None:
+    documents = Documents(client)
+    digests = [f"sha256:{number:064x}" for number in range(257)]
+    for digest in digests:
+        fake.put_document(digest, {"rootfs": {"diff_ids": []}}, 0.0)
+        documents.get(digest)
+    fake.calls.clear()
+    documents.get(digests[1])
+    documents.get(digests[-1])
+    assert fake.calls["read"] == 0
+    documents.get(digests[0])
+    assert fake.calls["read"] == 1
+
+
+def test_a_layer_is_not_read_to_its_end(fake: FakeContainerd, client: ContainerdClient) -> None:
+    documents = Documents(client)
+    fake.blobs[A] = Blob(3_000_000, 0.0, data=b"\x1f\x8b" + bytes(2_999_998))
+    assert documents.get(A, is_likely=False) is None
+    fake.blobs[B] = Blob(100, 0.0, data=b'  {"rootfs": {"diff_ids": []}}'.ljust(100))
+    assert documents.get(B, is_likely=False) == Config(())
+    fake.blobs[A] = Blob(DOCUMENT_LIMIT_BYTES + 1, 0.0, data=b"{".ljust(DOCUMENT_LIMIT_BYTES + 1))
+    assert documents.get(A) is None
+
+
+def test_unpacked_bytes(fake: FakeContainerd, client: ContainerdClient) -> None:
+    packed = gzip.compress(bytes(5_000_000))
+    fake.blobs[A] = Blob(len(packed), 0.0, data=packed)
+    documents = Documents(client)
+    assert documents.unpacked_bytes(A, len(packed)) == 5_000_000
+    assert documents.unpacked_bytes(A, len(packed) + 100) == 0  # shorter than its manifest says
+    assert documents.unpacked_bytes(B, 1000) == 0

@@ -1,0 +1,240 @@
+"""Documents, references and estimates: bytes and texts in, values out."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycrictl.containerd.store import (
+    DOCUMENT_LIMIT_BYTES,
+    Config,
+    Index,
+    IngestRef,
+    LayerDescriptor,
+    Manifest,
+    chain_ids,
+    extracted_chain_id,
+    has_children,
+    is_digest,
+    is_gzip,
+    parse_document,
+    parse_ingest,
+    repositories,
+    unpacked_estimate,
+)
+
+A, B, C = ("sha256:" + letter * 64 for letter in "abc")
+OCI_LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
+DOCKER_LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
+
+
+def dump(document: object) -> bytes:
+    return json.dumps(document).encode()
+
+
+def test_an_oci_manifest() -> None:
+    document = {
+        "schemaVersion": 2,
+        "config": {"mediaType": "…", "digest": A, "size": 7},
+        "layers": [
+            {"mediaType": OCI_LAYER, "digest": B, "size": 10},
+            {"digest": C, "size": 0, "annotations": {"x": "y"}},
+        ],
+        "annotations": {},
+    }
+    layers = (LayerDescriptor(B, 10, OCI_LAYER), LayerDescriptor(C, 0, ""))
+    assert parse_document(dump(document)) == Manifest(A, layers)
+
+
+def test_a_docker_manifest() -> None:
+    document = {
+        "mediaType": "application/vnd.docker.distribution.manifest.v2+json",
+        "config": {"digest": A, "size": 7},
+        "layers": [{"mediaType": DOCKER_LAYER, "size": 2**40, "digest": B}],
+    }
+    assert parse_document(dump(document)) == Manifest(A, (LayerDescriptor(B, 2**40, DOCKER_LAYER),))
+
+
+def test_an_index_and_a_config() -> None:
+    index = {"manifests": [{"digest": A, "platform": {"os": "linux"}}, {"digest": B}]}
+    assert parse_document(dump(index)) == Index((A, B))
+    config = {"architecture": "amd64", "rootfs": {"type": "layers", "diff_ids": [A, B]}}
+    assert parse_document(dump(config)) == Config((A, B))
+    assert parse_document(dump({"manifests": []})) == Index(())
+
+
+GOOD: dict[str, Any] = {"config": {"digest": A}, "layers": [{"digest": B, "size": 1}]}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        [],
+        None,
+        "layers",
+        {"layers": []},
+        {**GOOD, "config": None},
+        {**GOOD, "config": {"digest": "nonsense"}},
+        {**GOOD, "config": {"digest": 5}},
+        {**GOOD, "layers": {}},
+        {**GOOD, "layers": [B]},
+        {**GOOD, "layers": [{"digest": B}]},
+        {**GOOD, "layers": [{"digest": B, "size": "1"}]},
+        {**GOOD, "layers": [{"digest": B, "size": True}]},
+        {**GOOD, "layers": [{"digest": B, "size": 1.0}]},
+        {**GOOD, "layers": [{"digest": B, "size": -1}]},
+        {**GOOD, "layers": [{"digest": B, "size": 2**63}]},
+        {**GOOD, "layers": [{"digest": B + "\n", "size": 1}]},
+        {**GOOD, "layers": [{"digest": "../../etc", "size": 1}]},
+        {**GOOD, "layers": GOOD["layers"] * 10_001},
+        {"manifests": 3},
+        {"manifests": ["x"]},
+        {"manifests": [{"digest": None}]},
+        {"rootfs": []},
+        {"rootfs": {"diff_ids": "abc"}},
+        {"rootfs": {"diff_ids": [A, None]}},
+    ],
+)
+def test_other_json_is_no_document(document: object) -> None:
+    assert parse_document(dump(document)) is None
+
+
+def test_bytes_that_are_no_json() -> None:
+    assert parse_document(b"") is None
+    assert parse_document(b"\x1f\x8b\x08\x00") is None
+    assert parse_document(b"\xff{}") is None
+    assert parse_document(b'{"a":' * 50_000) is None
+    assert parse_document(b"[" * DOCUMENT_LIMIT_BYTES) is None
+
+
+def test_a_document_is_never_larger_than_the_limit() -> None:
+    padding = b" " * (DOCUMENT_LIMIT_BYTES - len(dump(GOOD)))
+    assert parse_document(dump(GOOD) + padding) is not None
+    assert parse_document(dump(GOOD) + padding + b" ") is None
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_break_it(data: bytes) -> None:
+    parse_document(data)
+    parse_document(b'{"layers":' + data)
+
+
+def test_chain_ids_of_a_real_image() -> None:
+    diff_ids = [
+        "sha256:0426f84426de42a617d085cf270c6f1e2d608721b129ec8286b47c3453aac717",
+        "sha256:3b61db22cfc69ba85e48f260b00ff67856efb41e7d73ae3b7efd710f397ac4cc",
+        "sha256:51a878d4dbd5820af86b1e58e5a7a90577dc3b3ebc12137999643a0fdcdaf1d1",
+    ]
+    assert chain_ids(diff_ids) == (
+        "sha256:0426f84426de42a617d085cf270c6f1e2d608721b129ec8286b47c3453aac717",
+        "sha256:aaadeb849169170900dbb04c7711bc7820e4ed38ff386227f60b593194444faa",
+        "sha256:02f706f12eae54ec553d326c219cdb496b77a85b831f9056217390c36489fc26",
+    )
+    assert chain_ids([]) == ()
+
+
+@pytest.mark.parametrize(
+    ("ref", "expected"),
+    [
+        (f"layer-{A}", IngestRef("layer", A)),
+        (f"index-{A}", IngestRef("index", A)),
+        (f"layer-{A[:-1]}", IngestRef("layer", A[:-1])),
+        (f"manifest-docker.io/library/a-b:1@{B}", IngestRef("manifest", B)),
+        (f"config-me@home@{B}", IngestRef("config", B)),
+        (f"layer-sha512:{'0' * 128}", IngestRef("layer", f"sha512:{'0' * 128}")),
+        ("layer-", None),
+        (f"-{A}", None),
+        (A, None),
+        ("tar-import", None),
+        ("layer-sha256:short", None),
+        ("", None),
+    ],
+)
+def test_refs_of_ingests(ref: str, expected: IngestRef | None) -> None:
+    assert parse_ingest(ref) == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (f"extract-596938768-HbHx {A}", A),
+        (f"extract-1--4IA {A}", A),
+        (A, None),
+        ("extract-1-abcd", None),
+        ("extract-1-abcd nonsense", None),
+        (f"prepare-1 {A}", None),
+    ],
+)
+def test_keys_of_extractions(key: str, expected: str | None) -> None:
+    assert extracted_chain_id(key) == expected
+
+
+def test_digests() -> None:
+    assert is_digest(A)
+    assert is_digest("sha512:" + "0" * 128)
+    for text in ("", "sha256:", "sha256:xyz", A.upper(), f" {A}", f"{A}\n", 5, None):
+        assert not is_digest(text)
+
+
+def test_labels_that_only_documents_have() -> None:
+    assert has_children({"x": "y", "containerd.io/gc.ref.content.l.0": A})
+    assert not has_children({"containerd.io/gc.ref.snapshot.overlayfs": A})
+    assert not has_children({})
+
+
+def test_the_repository_that_all_documents_name_is_best() -> None:
+    key = "containerd.io/distribution.source."
+    manifest = {f"{key}127.0.0.1": "aaa/old,demo", "containerd.io/uncompressed": A}
+    index = {f"{key}127.0.0.1": "demo", f"{key}docker.io": "library/demo"}
+    assert repositories([manifest, index]) == (
+        "127.0.0.1/demo",
+        "127.0.0.1/aaa/old",
+        "docker.io/library/demo",
+    )
+    assert repositories([{}, {key: "nohost"}, {f"{key}host": ",,"}]) == ()
+    assert repositories([]) == ()
+
+
+@pytest.mark.parametrize(
+    ("media_type", "expected"),
+    [
+        (OCI_LAYER, True),
+        (DOCKER_LAYER, True),
+        ("application/vnd.oci.image.layer.v1.tar+zstd", False),
+        ("application/vnd.oci.image.layer.v1.tar", False),
+        (OCI_LAYER + "+encrypted", False),
+        ("", False),
+    ],
+)
+def test_gzip_media_types(media_type: str, expected: bool) -> None:
+    assert is_gzip(media_type) is expected
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"x", b"\0" * 1_000_000, random.Random(1).randbytes(300_000)]
+)
+@pytest.mark.parametrize("level", [0, 1, 9])
+def test_the_estimate_is_exact_for_one_member(content: bytes, level: int) -> None:
+    packed = gzip.compress(content, level)
+    assert unpacked_estimate(packed[-4:], len(packed)) == (len(content) or None)
+
+
+def test_the_estimate_knows_what_it_cannot_tell() -> None:
+    several = gzip.compress(b"a" * 100_000) * 2000
+    assert unpacked_estimate(several[-4:], len(several)) is None
+    assert unpacked_estimate(b"", 1000) is None
+    assert unpacked_estimate(b"\0\0\0\0", 1000) is None
+
+
+def test_the_estimate_of_a_huge_layer_wraps_around() -> None:
+    size = 11 * 2**30
+    trailer = (size % 2**32).to_bytes(4, "little")
+    assert unpacked_estimate(trailer, 9 * 2**30) == size
+    assert unpacked_estimate(trailer, 2**20) == size % 2**32

@@ -1,0 +1,72 @@
+"""A watcher under test and everything that it has said."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable
+
+from pycrictl.containerd.client import ContainerdClient
+from pycrictl.progress.content import ContentWatcher, Ending, PollResult
+from pycrictl.progress.tracker import Item, Phase, Tracker
+
+
+class Watch:
+    """A watcher with its tracker; keeps the ways that all items took.
+
+    ``downloading`` counts the layers in this phase at each poll.
+    """
+
+    def __init__(self, client: ContainerdClient) -> None:
+        self.client = client
+        self.watcher = ContentWatcher(client)
+        self.tracker = Tracker()
+        self.items: dict[tuple[str, str], Item] = {}
+        self.ways: dict[tuple[str, str], list[Item]] = {}
+        self.results: list[PollResult] = []
+        self.downloading: list[int] = []
+
+    def poll(self, at_s: float, wall_s: float | None = None) -> PollResult:
+        result = self.watcher.poll(self.tracker, at_s, wall_s=wall_s)
+        view = self.tracker.view(at_s)
+        self.items = {(item.image, item.layer): item for item in view.items}
+        moving = {item.layer for item in view.items if item.phase is Phase.DOWNLOADING}
+        self.downloading.append(len(moving))
+        for item in view.changed:
+            self.ways.setdefault((item.image, item.layer), []).append(item)
+        self.results.append(result)
+        return result
+
+    def phases(self, image: str, layer: str) -> list[Phase]:
+        """The phases that a layer went through, each as often as it was entered."""
+        return [
+            phase for phase, _ in itertools.groupby(one.phase for one in self.ways[image, layer])
+        ]
+
+    def layers(self, image: str) -> list[Item]:
+        return [item for item in self.items.values() if item.image == image]
+
+    @property
+    def endings(self) -> list[tuple[str, Ending, str]]:
+        ended = [one for result in self.results for one in result.ended]
+        return [(one.image, one.ending, one.reason) for one in ended]
+
+    def until(
+        self,
+        is_over: Callable[[], object],
+        *,
+        interval_s: float = 0.05,
+        timeout_s: float = 60.0,
+        survives: tuple[type[Exception], ...] = (),
+    ) -> None:
+        """Polls a real containerd in real time until something is true."""
+        give_up_at = time.monotonic() + timeout_s
+        while True:
+            now = time.monotonic()
+            assert now < give_up_at, f"in vain; {self.items} {self.endings}"
+            with contextlib.suppress(*survives):
+                self.poll(now)
+            if is_over():
+                return
+            time.sleep(interval_s)

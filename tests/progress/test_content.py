@@ -1,0 +1,578 @@
+"""The watcher against a real gRPC server that plays recorded and made-up pulls."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from pycrictl.containerd.client import ContainerdClient
+from pycrictl.containerd.store import chain_ids
+from pycrictl.errors import Unavailable
+from pycrictl.progress.content import Ending
+from pycrictl.progress.tracker import Phase
+from tests.containerd.fakectd import Blob, FakeContainerd, Ingest, Lease, Replay, Snapshot
+from tests.containerd.watching import Watch
+
+DATA = Path(__file__).parent / "data"
+GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
+START_S = 1_700_000_000.0
+"""Wall time at which made-up pulls begin."""
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakeContainerd]:
+    with FakeContainerd(tmp_path) as fake:
+        yield fake
+
+
+@pytest.fixture
+def client(fake: FakeContainerd) -> Iterator[ContainerdClient]:
+    with fake.channel() as channel:
+        yield ContainerdClient(channel, endpoint=fake.endpoint)
+
+
+@pytest.fixture
+def watch(client: ContainerdClient) -> Watch:
+    return Watch(client)
+
+
+# Recorded pulls
+
+
+def play(watch: Watch, replay: Replay, *, interval_s: float = 0.25) -> None:
+    """Polls from the start of a recording until a while after its end."""
+    at_s = 0.0
+    while at_s < replay.end + 1.0:
+        watch.poll(at_s, replay.advance(at_s))
+        at_s += interval_s
+
+
+def test_an_unpacking_pull_of_containerd_2(watch: Watch, fake: FakeContainerd) -> None:
+    image = "127.0.0.1/unpack@sha256:af03d004a55c"
+    large = "sha256:16c47e2041a4c1567261cfb5ff45eb0585159dc3f7b166cca39e441922e2e139"
+    unpacked = 503_326_720
+    replay = Replay(fake, DATA / "pull-ctd2-unpack.jsonl")
+    at_s = 0.0
+    while at_s < replay.end + 1.0:
+        wall_s = replay.advance(at_s)
+        if large in fake.blobs:
+            fake.blobs[large].data = unpacked.to_bytes(4, "little")
+        watch.poll(at_s, wall_s)
+        at_s += 0.1
+
+    assert watch.endings == [(image, Ending.DONE, "")]
+    assert [item.progress for item in watch.layers(image)] == [1_479_983, 13_179_111, 3_586_136]
+    assert all(item.progress == item.total for item in watch.layers(image))
+    assert {item.phase for item in watch.layers(image)} == {Phase.DONE}
+    way = [item for item in watch.ways[image, large] if item.phase is Phase.EXTRACTING]
+    assert {item.extracted_total for item in way} == {unpacked}
+    assert [item.progress for item in way] == [13_179_111] * len(way)
+    sizes = [item.extracted for item in way]
+    assert sizes == sorted(sizes)
+    assert len(set(sizes)) > 5
+    assert watch.items[image, large].extracted == unpacked
+
+
+def test_an_aborted_and_repeated_pull_of_containerd_1_6(watch: Watch, fake: FakeContainerd) -> None:
+    play(watch, Replay(fake, DATA / "pull-ctd16-abort.jsonl"))
+    big = "127.0.0.1/big@sha256:ba08c26baae1"
+    multi = "127.0.0.1/multi@sha256:bfe240068d23"
+
+    assert watch.endings == [
+        (big, Ending.FAILED, "the pull ended before all layers were there (1 of 6)"),
+        (multi, Ending.DONE, ""),
+        (big, Ending.DONE, ""),
+    ]
+    base, *others = watch.layers(big)
+    assert sum(item.total for item in (base, *others)) == 402_186_348
+    assert all(item.progress == item.total for item in watch.items.values())
+    assert {item.phase for item in watch.items.values()} == {Phase.DONE}
+    # Dropped by the abort, fetched again by the retry, and the same items throughout.
+    ways = watch.phases(big, others[0].layer)
+    before, after = ways[: ways.index(Phase.FAILED)], ways[ways.index(Phase.FAILED) + 1 :]
+    assert before == [Phase.DOWNLOADING]
+    assert after == [Phase.WAITING, Phase.DOWNLOADING, Phase.EXTRACTING, Phase.DONE]
+    failed = [item for item in watch.ways[big, others[0].layer] if item.phase is Phase.FAILED]
+    assert failed[0].error == "the pull ended before all layers were there (1 of 6)"
+    assert 30_000_000 < failed[0].progress < 80_011_248
+    # Layers that containerd 1.6 had not opened are there from the start, with their sizes.
+    assert watch.phases(big, others[-1].layer)[0] is Phase.WAITING
+    assert {item.total for item in watch.ways[big, others[-1].layer]} == {80_011_248}
+
+
+def test_concurrent_pulls_of_containerd_2(watch: Watch, fake: FakeContainerd) -> None:
+    replay = Replay(fake, DATA / "pull-ctd2-concurrent.jsonl")
+    play(watch, replay)
+    big = "127.0.0.1/big@sha256:ba08c26baae1"
+    multi = "127.0.0.1/multi@sha256:bfe240068d23"
+
+    assert sorted(watch.endings) == [(big, Ending.DONE, "")] * 2 + [(multi, Ending.DONE, "")]
+    assert sum(item.total for item in watch.layers(big)) == 402_186_348
+    assert all(item.progress == item.total for item in watch.items.values())
+    # While containerd downloads as much as it may, the second pull still asks for its index.
+    queued = [one for result in watch.results for one in result.active if not one.image]
+    assert {one.lease_id for one in queued} == {"341184184-AJXg"}
+    assert queued[0].layer_count == 0
+    # All layers are open at once, but no more than three are said to be downloading.
+    assert max(watch.downloading) == 3
+    second = watch.layers(big)[1].layer
+    assert watch.phases(big, second) == [
+        Phase.WAITING,
+        Phase.DOWNLOADING,
+        Phase.EXTRACTING,
+        Phase.DONE,
+    ]
+
+
+def test_a_watch_that_begins_late(watch: Watch, fake: FakeContainerd) -> None:
+    """What the pull did before the first look is done, not present."""
+    replay = Replay(fake, DATA / "pull-ctd16-abort.jsonl")
+    big = "127.0.0.1/big@sha256:ba08c26baae1"
+    watch.poll(19.4, replay.advance(19.4))
+    assert [item.phase for item in watch.layers(big)[:3]] == [Phase.DONE] * 3
+    assert watch.results[0].active[0].started_s == pytest.approx(replay.began_s + 9.6, abs=0.1)
+
+
+# Made-up pulls
+
+
+def digest_of(name: str) -> str:
+    return f"sha256:{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+class Made:
+    """An image whose pull a test plays by hand."""
+
+    def __init__(
+        self, fake: FakeContainerd, name: str, layers: list[str], *, size_bytes: int = 1000
+    ) -> None:
+        self.fake, self.name = fake, name
+        self.layers = [digest_of(layer) for layer in layers]
+        self.manifest, self.config = digest_of(f"{name} manifest"), digest_of(f"{name} config")
+        self.size_bytes = size_bytes
+        self.diff_ids = [digest_of(f"{layer} diff") for layer in layers]
+        self.chain_ids = chain_ids(self.diff_ids)
+
+    def begin(self, lease_id: str, *, at_s: float = START_S) -> None:
+        """The lease appears, with manifest and config."""
+        self.lease = self.fake.leases[lease_id] = Lease(at_s)
+        self.add_manifest(at_s)
+        self.add_config(at_s)
+
+    def add_manifest(self, at_s: float = START_S, *, source: str | None = "host") -> None:
+        labels = {"containerd.io/gc.ref.content.config": self.config}
+        if source:
+            labels[f"containerd.io/distribution.source.{source}"] = self.name
+        layers = [
+            {"digest": layer, "size": self.size_bytes, "mediaType": GZIP} for layer in self.layers
+        ]
+        document = {"config": {"digest": self.config}, "layers": layers}
+        self.fake.put_document(self.manifest, document, at_s, labels)
+        self.lease.holds.append(("content", self.manifest))
+
+    def add_config(self, at_s: float = START_S) -> None:
+        document = {"rootfs": {"type": "layers", "diff_ids": self.diff_ids}}
+        self.fake.put_document(self.config, document, at_s)
+        self.lease.holds.append(("content", self.config))
+
+    def download(self, number: int, offset: int, *, at_s: float = START_S) -> None:
+        ref = f"layer-{self.layers[number]}"
+        self.fake.ingests[ref] = Ingest(offset, self.size_bytes, at_s)
+        if ("ingests", ref) not in self.lease.holds:
+            self.lease.holds.append(("ingests", ref))
+
+    def complete(self, number: int, *, at_s: float = START_S) -> None:
+        ref = f"layer-{self.layers[number]}"
+        self.fake.ingests.pop(ref, None)
+        self.fake.blobs[self.layers[number]] = Blob(self.size_bytes, at_s)
+        self.lease.holds = [held for held in self.lease.holds if held != ("ingests", ref)]
+        self.lease.holds.append(("content", self.layers[number]))
+
+    def extract(self, number: int, usage: int, *, at_s: float = START_S) -> None:
+        key = f"extract-1-abcd {self.chain_ids[number]}"
+        self.fake.snapshots[key] = Snapshot("ACTIVE", at_s, usage)
+        if ("snapshots/overlayfs", key) not in self.lease.holds:
+            self.lease.holds.append(("snapshots/overlayfs", key))
+
+    def commit(self, number: int, *, at_s: float = START_S) -> None:
+        key = f"extract-1-abcd {self.chain_ids[number]}"
+        self.fake.snapshots.pop(key, None)
+        held = ("snapshots/overlayfs", key)
+        self.lease.holds = [one for one in self.lease.holds if one != held]
+        self.fake.snapshots[self.chain_ids[number]] = Snapshot("COMMITTED", at_s)
+        self.lease.holds.append(("snapshots/overlayfs", self.chain_ids[number]))
+
+    @property
+    def shown_name(self) -> str:
+        return f"host/{self.name}@{self.manifest[:19]}"
+
+
+def test_present_layers(watch: Watch, fake: FakeContainerd) -> None:
+    made = Made(fake, "app", ["unpacked", "packed", "remote", "new"])
+    fake.snapshots[made.chain_ids[0]] = Snapshot("COMMITTED", START_S - 60)
+    fake.blobs[made.layers[1]] = Blob(made.size_bytes, START_S - 60)
+    remote = {"containerd.io/snapshot/remote": "stargz"}
+    fake.snapshots[made.chain_ids[2]] = Snapshot("COMMITTED", START_S + 0.1, labels=remote)
+    made.begin("lease")
+    watch.poll(0.0, START_S + 1)
+    phases = [item.phase for item in watch.layers(made.shown_name)]
+    assert phases == [Phase.PRESENT] * 3 + [Phase.WAITING]
+    assert [item.progress for item in watch.layers(made.shown_name)] == [1000, 1000, 1000, 0]
+
+    made.extract(1, 700)  # it need not be fetched, but unpacked
+    watch.poll(1.0, START_S + 2)
+    item = watch.layers(made.shown_name)[1]
+    assert (item.phase, item.progress, item.extracted) == (Phase.EXTRACTING, 1000, 700)
+    made.commit(1)
+    watch.poll(2.0, START_S + 3)
+    assert watch.layers(made.shown_name)[1].phase is Phase.DONE
+
+
+def test_an_extraction_snapshot_is_there_before_its_layer(
+    watch: Watch, fake: FakeContainerd
+) -> None:
+    made = Made(fake, "app", ["a", "b"])
+    made.begin("lease")
+    made.download(0, 300)
+    made.extract(0, 4096)
+    watch.poll(0.0, START_S + 1)
+    first = watch.layers(made.shown_name)[0]
+    assert (first.phase, first.progress, first.extracted) == (Phase.DOWNLOADING, 300, 0)
+    made.complete(0)
+    made.complete(1)
+    watch.poll(0.5, START_S + 1.5)
+    first, second = watch.layers(made.shown_name)
+    assert (first.phase, first.extracted) == (Phase.EXTRACTING, 4096)
+    assert (second.phase, second.extracted) == (Phase.EXTRACTING, 0)  # waits for its turn
+
+
+def test_a_shared_layer_is_followed_under_both_images(watch: Watch, fake: FakeContainerd) -> None:
+    """The second lease never holds what the first one fetches."""
+    one, two = Made(fake, "one", ["base", "a"]), Made(fake, "two", ["base", "b"])
+    one.begin("lease-1")
+    two.begin("lease-2", at_s=START_S + 1)
+    one.download(0, 400)
+    watch.poll(0.0, START_S + 2)
+    shared = [watch.items[image.shown_name, one.layers[0]] for image in (one, two)]
+    assert [(item.phase, item.progress) for item in shared] == [(Phase.DOWNLOADING, 400)] * 2
+    assert watch.tracker.view(0.0).totals.total == 3000  # counted once
+
+    one.complete(0)
+    one.extract(0, 55)
+    watch.poll(0.3, START_S + 2.3)
+    shared = [watch.items[image.shown_name, one.layers[0]] for image in (one, two)]
+    assert [(item.phase, item.extracted) for item in shared] == [(Phase.EXTRACTING, 55)] * 2
+    one.commit(0, at_s=START_S + 2.4)
+    one.complete(1)
+    one.commit(1, at_s=START_S + 2.5)
+    del fake.leases["lease-1"]  # all between two looks
+    watch.poll(0.6, START_S + 2.6)
+    assert watch.items[two.shown_name, one.layers[0]].phase is Phase.DONE
+    assert watch.endings == [(one.shown_name, Ending.DONE, "")]
+
+
+def test_a_resumed_layer_counts_what_is_left_of_an_earlier_pull(
+    watch: Watch, fake: FakeContainerd
+) -> None:
+    made = Made(fake, "app", ["a"])
+    made.begin("lease")
+    fake.ingests[f"layer-{made.layers[0]}"] = Ingest(600, 1000, START_S - 3600)
+    watch.poll(0.0, START_S + 1)
+    item = watch.layers(made.shown_name)[0]
+    assert (item.phase, item.progress) == (Phase.WAITING, 600)  # nobody fetches it yet
+    made.lease.holds.append(("ingests", f"layer-{made.layers[0]}"))
+    watch.poll(1.0, START_S + 2)
+    item = watch.layers(made.shown_name)[0]
+    assert (item.phase, item.progress) == (Phase.DOWNLOADING, 600)
+    assert item.idle_s == pytest.approx(2.0)  # since the pull began, not since the crash
+    assert watch.tracker.view(1.0).totals.resumed == 600
+
+
+def test_idle_time_of_a_stalled_layer(watch: Watch, fake: FakeContainerd) -> None:
+    made = Made(fake, "app", ["a"])
+    made.begin("lease")
+    made.download(0, 10, at_s=START_S + 5)
+    watch.poll(0.0, START_S + 45)
+    assert watch.layers(made.shown_name)[0].idle_s == pytest.approx(40.0)
+
+
+def test_a_failed_pull_keeps_its_last_state_and_a_retry_revives_it(
+    watch: Watch, fake: FakeContainerd
+) -> None:
+    made = Made(fake, "app", ["a", "b"])
+    made.begin("lease-1")
+    made.complete(0)
+    made.commit(0, at_s=START_S + 0.5)
+    made.download(1, 700)
+    watch.poll(0.0, START_S + 1)
+    fake.leases.clear()
+    fake.blobs.clear()
+    fake.ingests.clear()
+    fake.snapshots.clear()
+    watch.poll(0.3, START_S + 1.3)
+    assert watch.results[-1].quiet
+    reason = "the pull ended before all layers were there (1 of 2)"
+    assert watch.endings == [(made.shown_name, Ending.FAILED, reason)]
+    first, second = watch.layers(made.shown_name)
+    assert first.phase is Phase.DONE
+    assert (second.phase, second.progress, second.error) == (Phase.FAILED, 700, reason)
+
+    made.begin("lease-2", at_s=START_S + 2)
+    made.download(0, 100, at_s=START_S + 2)
+    watch.poll(2.0, START_S + 3)
+    assert [item.phase for item in watch.layers(made.shown_name)] == [
+        Phase.DOWNLOADING,
+        Phase.WAITING,
+    ]
+    assert [item.error for item in watch.layers(made.shown_name)] == ["", ""]
+
+
+def test_a_fetch_without_unpacking_is_done(watch: Watch, fake: FakeContainerd) -> None:
+    made = Made(fake, "app", ["a"])
+    made.begin("lease")
+    made.complete(0)
+    watch.poll(0.0, START_S + 1)
+    fake.images["host/app:1"] = made.manifest
+    del fake.leases["lease"]
+    watch.poll(0.3, START_S + 1.3)
+    assert [one[1] for one in watch.endings] == [Ending.DONE]
+    assert watch.layers(made.shown_name)[0].phase is Phase.DONE
+
+
+def test_a_pull_between_two_polls_shows_nothing(watch: Watch, fake: FakeContainerd) -> None:
+    made = Made(fake, "app", ["a"])
+    assert watch.poll(0.0, START_S).quiet
+    made.begin("lease")
+    fake.leases.clear()
+    assert watch.poll(0.3, START_S + 0.3).quiet
+    assert not watch.endings
+
+
+def test_a_pull_that_ends_before_its_second_poll(watch: Watch, fake: FakeContainerd) -> None:
+    """It is told with all its layers, though it never had a name while it ran."""
+    made = Made(fake, "app", ["a"])
+    made.lease = fake.leases["lease"] = Lease(START_S)
+    made.add_manifest(source=None)
+    watch.poll(0.0, START_S + 0.1)
+    assert not watch.items
+    made.add_config()
+    made.complete(0)
+    made.commit(0)
+    fake.leases.clear()
+    watch.poll(0.3, START_S + 0.4)
+    assert watch.endings == [(made.manifest[:19], Ending.DONE, "")]
+    assert watch.layers(made.manifest[:19])[0].progress == 1000
+
+
+def test_the_layers_wait_for_label_and_config(watch: Watch, fake: FakeContainerd) -> None:
+    made = Made(fake, "app", ["a"])
+    made.lease = fake.leases["lease"] = Lease(START_S)
+    assert watch.poll(0.0, START_S + 0.2).quiet  # a container being created looks the same
+    made.add_manifest(source=None)
+    made.lease.holds.append(("ingests", f"config-{made.config}"))
+    result = watch.poll(0.2, START_S + 0.4)
+    assert [one.image for one in result.active] == [""]
+    fake.blobs[made.manifest].labels["containerd.io/distribution.source.host"] = "app"
+    result = watch.poll(0.4, START_S + 0.6)
+    assert [one.image for one in result.active] == [made.shown_name]
+    assert not watch.items
+    made.add_config()
+    watch.poll(0.6, START_S + 0.8)
+    assert [item.phase for item in watch.layers(made.shown_name)] == [Phase.WAITING]
+
+
+def test_a_pull_without_label_and_config_is_shown_after_a_second(
+    watch: Watch, fake: FakeContainerd
+) -> None:
+    made = Made(fake, "app", ["a"])
+    made.lease = fake.leases["lease"] = Lease(START_S)
+    made.add_manifest(source=None)
+    watch.poll(0.0, START_S + 0.1)
+    assert not watch.items
+    watch.poll(1.1, START_S + 1.2)
+    assert [item.phase for item in watch.layers(made.manifest[:19])] == [Phase.WAITING]
+
+
+def test_an_announced_pull_gets_its_own_name(watch: Watch, fake: FakeContainerd) -> None:
+    foreign, own = Made(fake, "other", ["x"]), Made(fake, "app", ["a"])
+    expected = watch.watcher.expect("host:5000/app:1", START_S)
+    foreign.begin("foreign", at_s=START_S + 0.1)
+    own.begin("own", at_s=START_S + 0.2)
+    result = watch.poll(0.0, START_S + 1)
+    assert [one.image for one in result.active] == ["", "host:5000/app:1"]
+    assert expected.lease_id == "own"
+    watch.watcher.forget(expected)
+    result = watch.poll(0.2, START_S + 1.2)
+    assert [one.image for one in result.active] == [foreign.shown_name, "host:5000/app:1"]
+    assert {image for image, _ in watch.items} == {foreign.shown_name, "host:5000/app:1"}
+
+
+def test_an_index_names_the_image_and_its_platform(watch: Watch, fake: FakeContainerd) -> None:
+    made = Made(fake, "app", ["a"])
+    index = digest_of("index")
+    foreign = digest_of("foreign platform")
+    lease = fake.leases["lease"] = Lease(START_S)
+    labels = {"containerd.io/gc.ref.content.m.0": made.manifest}
+    document = {"manifests": [{"digest": foreign}, {"digest": made.manifest}]}
+    fake.put_document(index, document, START_S, labels)
+    lease.holds.append(("content", index))
+    lease.holds.append(("ingests", f"manifest-{made.manifest}"))
+    assert [one.layer_count for one in watch.poll(0.0, START_S + 1).active] == [0]
+    made.lease = lease
+    made.add_manifest()
+    made.add_config()
+    fake.images["host:5000/app:1"] = index  # known from an earlier pull
+    active = watch.poll(0.3, START_S + 1.3).active
+    assert [(one.image, one.manifest_digest) for one in active] == [
+        ("host:5000/app:1", made.manifest)
+    ]
+
+
+def test_an_artifact_is_done_when_it_is_fetched(watch: Watch, fake: FakeContainerd) -> None:
+    made = Made(fake, "chart", ["a"])
+    made.diff_ids = []
+    made.begin("lease")
+    made.download(0, 10)
+    watch.poll(0.0, START_S + 1)
+    made.complete(0)
+    watch.poll(0.3, START_S + 1.3)
+    assert watch.layers(made.shown_name)[0].phase is Phase.DONE
+
+
+def test_a_snapshotter_that_is_not_loaded(watch: Watch, fake: FakeContainerd) -> None:
+    fake.snapshotter = "stargz"
+    made = Made(fake, "app", ["a"])
+    made.begin("lease")
+    watch.poll(0.0, START_S + 1)
+    assert watch.layers(made.shown_name)[0].phase is Phase.WAITING
+
+
+# Leases that are no running pulls
+
+
+def test_leases_of_others_are_ignored(watch: Watch, fake: FakeContainerd) -> None:
+    fake.leases["labelled"] = Lease(START_S, labels={"containerd.io/gc.expire": "x", "own": "y"})
+    fake.leases["container"] = Lease(START_S, [("snapshots/overlayfs", "container-id")])
+    fake.leases["forgotten"] = Lease(START_S - 7200)
+    assert watch.poll(0.0, START_S + 1).quiet
+    assert watch.poll(1.0, START_S + 2).quiet
+    assert not watch.endings
+
+
+def test_a_pull_that_asks_its_registry_is_shown(watch: Watch, fake: FakeContainerd) -> None:
+    fake.leases["lease"] = Lease(START_S)
+    assert watch.poll(0.0, START_S + 0.3).quiet
+    active = watch.poll(0.5, START_S + 0.8).active
+    assert [(one.lease_id, one.image, one.layer_count) for one in active] == [("lease", "", 0)]
+    fake.leases.clear()
+    watch.poll(1.0, START_S + 1.3)
+    assert watch.endings == [("", Ending.UNKNOWN, "its image never became known")]
+
+
+def test_dead_leases_cost_nothing(watch: Watch, fake: FakeContainerd) -> None:
+    """All leases of the time before the daemon began are dead."""
+    fake.pid, fake.pidns = os.getpid(), Path("/proc/self/ns/pid").stat().st_ino
+    for number in range(300):
+        fake.leases[str(number)] = Lease(START_S, [("ingests", f"layer-{digest_of('x')}")])
+    for at_s in range(5):
+        assert watch.poll(at_s, START_S + 1000 + at_s).quiet
+    assert fake.calls == {"server": 1, "list_leases": 5}
+
+
+def test_a_silent_lease_is_no_pull_until_it_moves(watch: Watch, fake: FakeContainerd) -> None:
+    """So it is where the daemon's age cannot be seen."""
+    silent = Made(fake, "silent", ["a"])
+    silent.begin("silent")
+    silent.download(0, 100)
+    for number in range(100):
+        fake.leases[str(number)] = Lease(START_S)
+    for at_s in range(5):
+        assert watch.poll(at_s, START_S + 1000 + at_s).quiet
+    assert fake.calls["list_resources"] == 5  # one suspect a poll
+    for at_s in range(5, 250):
+        silent.download(0, 100 + at_s)
+        if not watch.poll(at_s, START_S + 1000 + at_s).quiet:
+            break
+    assert [one.image for one in watch.results[-1].active] == [silent.shown_name]
+
+
+# Cost and faults
+
+
+def test_what_a_poll_of_40_layers_costs(watch: Watch, fake: FakeContainerd) -> None:
+    assert watch.poll(-1.0, START_S).quiet
+    assert watch.poll(-0.7, START_S).quiet
+    assert fake.calls == {"server": 1, "list_leases": 2}  # nothing is pulled: one call
+
+    made = Made(fake, "app", [f"layer {number}" for number in range(40)])
+    made.begin("lease")
+    made.complete(0)
+    made.extract(0, 5)
+    watch.poll(0.0, START_S + 1)
+    assert len(watch.layers(made.shown_name)) == 40
+    for step in range(1, 9):
+        fake.calls.clear()
+        made.download(1, step)
+        made.extract(0, step)
+        watch.poll(step / 4, START_S + 1 + step / 4)
+        assert fake.calls == {
+            "list_leases": 1,
+            "list_statuses": 1,
+            "list_resources": 1,
+            "usage": 1,
+        }
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "list_leases",
+        "list_statuses",
+        "list_resources",
+        "list_content",
+        "read",
+        "list_images",
+        "list_snapshots",
+        "usage",
+    ],
+)
+def test_a_failed_poll_loses_nothing(watch: Watch, fake: FakeContainerd, method: str) -> None:
+    gone, stays = Made(fake, "gone", ["a"]), Made(fake, "stays", ["b"])
+    gone.begin("gone")
+    gone.complete(0)
+    watch.poll(0.0, START_S + 1)
+    gone.commit(0)
+    del fake.leases["gone"]
+    stays.begin("stays", at_s=START_S + 1)
+    stays.complete(0)
+    stays.extract(0, 9)
+    fake.failures[method] = (grpc.StatusCode.UNAVAILABLE, "shutting down")
+    for at_s in (1.0, 1.2):
+        with pytest.raises(Unavailable):
+            watch.poll(at_s, START_S + 1 + at_s)
+    fake.failures.clear()
+    watch.poll(2.0, START_S + 3)
+    assert watch.endings == [(gone.shown_name, Ending.DONE, "")]
+    assert [one.image for one in watch.results[-1].active] == [stays.shown_name]
+    assert watch.layers(stays.shown_name)[0].extracted == 9
+
+
+def test_garbage_in_a_lease_is_no_pull(watch: Watch, fake: FakeContainerd) -> None:
+    lease = fake.leases["lease"] = Lease(START_S)
+    for number, data in enumerate([b"{", b"[" * 100_000, b'{"layers": 5}', b"\x1f\x8b", b""]):
+        digest = digest_of(str(number))
+        fake.blobs[digest] = Blob(len(data), START_S, {}, data)
+        lease.holds.append(("content", digest))
+    lease.holds.append(("ingests", "no digest"))
+    lease.holds.append(("snapshots/", ""))
+    fake.ingests["no digest"] = Ingest(1, 2, START_S)
+    result = watch.poll(0.0, START_S + 1)
+    assert [(one.image, one.layer_count) for one in result.active] == [("", 0)]
+    reads = fake.calls["read"]
+    watch.poll(0.3, START_S + 1.3)
+    assert fake.calls["read"] == reads  # each was looked into once

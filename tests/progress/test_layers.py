@@ -1,0 +1,221 @@
+"""Sights in, phases out."""
+
+from __future__ import annotations
+
+import pytest
+
+from pycrictl.containerd.store import LayerDescriptor
+from pycrictl.progress.layers import Ingest, Layer, Layers, Sight, Snapshot
+from pycrictl.progress.tracker import Phase
+
+GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
+STARTED_S = 1000.0
+SNAPSHOTTER = "overlayfs"
+
+
+def make(*names: str, size_bytes: int = 100, media_type: str = GZIP) -> Layers:
+    """Layers named ``a``, ``b``, … with the chain IDs ``chain-0``, ``chain-1``, …"""
+    layers = Layers(STARTED_S)
+    descriptors = [LayerDescriptor(name, size_bytes, media_type) for name in names]
+    layers.add(descriptors)
+    layers.place(descriptors, [f"chain-{number}" for number in range(len(names))])
+    return layers
+
+
+def sight(
+    *,
+    ingests: dict[str, int] | None = None,
+    blobs: str = "",
+    committed: tuple[int, ...] = (),
+    active: tuple[int, ...] = (),
+    is_crowded: bool = False,
+) -> Sight:
+    return Sight(
+        ingests={
+            name: Ingest(offset, STARTED_S, is_held=True)
+            for name, offset in (ingests or {}).items()
+        },
+        blobs=set(blobs),
+        committed={(SNAPSHOTTER, f"chain-{number}") for number in committed},
+        active={(SNAPSHOTTER, f"chain-{number}"): f"extract-{number}" for number in active},
+        is_crowded=is_crowded,
+    )
+
+
+def look(layers: Layers, seen: Sight, wall_s: float = STARTED_S) -> bool:
+    return layers.look(seen, SNAPSHOTTER, wall_s)
+
+
+def states(layers: Layers) -> list[tuple[Phase, int]]:
+    return [(layer.phase, layer.progress) for layer in layers]
+
+
+def test_the_life_of_a_layer() -> None:
+    layers = make("a")
+    assert not look(layers, sight())
+    assert states(layers) == [(Phase.WAITING, 0)]
+    look(layers, sight(ingests={"a": 0}))
+    assert states(layers) == [(Phase.DOWNLOADING, 0)]
+    look(layers, sight(ingests={"a": 60}, active=(0,)))
+    assert states(layers) == [(Phase.DOWNLOADING, 60)]
+    look(layers, sight(ingests={"a": 100}, active=(0,)))
+    assert states(layers) == [(Phase.DOWNLOADING, 100)]
+    look(layers, sight(blobs="a"))
+    assert states(layers) == [(Phase.EXTRACTING, 100)]
+    assert next(iter(layers)).extraction is None
+    look(layers, sight(blobs="a", active=(0,)))
+    assert next(iter(layers)).extraction == "extract-0"
+    assert not look(layers, sight(blobs="a", committed=(0,)))
+    assert states(layers) == [(Phase.DONE, 100)]
+    assert not layers.unsettled
+    look(layers, sight(ingests={"a": 3}))
+    assert states(layers) == [(Phase.DONE, 100)]
+
+
+def test_a_layer_that_vanishes_is_doubtful_and_keeps_its_state() -> None:
+    layers = make("a")
+    look(layers, sight(ingests={"a": 60}))
+    assert look(layers, sight())
+    layers.confirm({}, {})
+    assert states(layers) == [(Phase.DOWNLOADING, 60)]
+    layers.confirm({"a": STARTED_S + 1}, {})
+    assert states(layers) == [(Phase.EXTRACTING, 100)]
+
+
+def test_a_retried_layer_may_fall_back() -> None:
+    layers = make("a")
+    look(layers, sight(ingests={"a": 60}))
+    look(layers, sight(ingests={"a": 10}))
+    assert states(layers) == [(Phase.DOWNLOADING, 10)]
+
+
+def test_an_ingest_never_exceeds_its_layer() -> None:
+    layers = make("a")
+    look(layers, sight(ingests={"a": 5000}))
+    assert states(layers) == [(Phase.DOWNLOADING, 100)]
+
+
+def test_a_snapshot_that_was_not_seen_growing_is_asked_about() -> None:
+    layers = make("a", "b")
+    assert look(layers, sight(committed=(0, 1)))
+    assert states(layers) == [(Phase.WAITING, 0)] * 2
+    snapshots = {
+        "chain-0": Snapshot(STARTED_S + 1, is_remote=False),
+        "chain-1": Snapshot(STARTED_S - 1, is_remote=False),
+    }
+    layers.confirm({}, snapshots)
+    assert states(layers) == [(Phase.DONE, 100), (Phase.PRESENT, 100)]
+
+
+def test_a_lazy_snapshot_is_present() -> None:
+    layers = make("a")
+    layers.confirm({}, {"chain-0": Snapshot(STARTED_S + 1, is_remote=True)})
+    assert states(layers) == [(Phase.PRESENT, 100)]
+
+
+def test_a_blob_of_before_is_present_until_it_is_unpacked() -> None:
+    layers = make("a")
+    layers.confirm({"a": STARTED_S - 1}, {})
+    assert states(layers) == [(Phase.PRESENT, 100)]
+    look(layers, sight(active=(0,)))
+    assert states(layers) == [(Phase.EXTRACTING, 100)]
+    look(layers, sight())
+    assert states(layers) == [(Phase.EXTRACTING, 100)]
+    look(layers, sight(committed=(0,)))
+    assert states(layers) == [(Phase.DONE, 100)]
+
+
+def test_other_snapshotters_do_not_count() -> None:
+    layers = make("a")
+    seen = sight(blobs="a")
+    seen.committed, seen.active = {("native", "chain-0")}, {("native", "chain-0"): "extract-0"}
+    look(layers, seen)
+    assert states(layers) == [(Phase.EXTRACTING, 100)]
+    assert next(iter(layers)).extraction is None
+
+
+def test_a_layer_that_is_twice_in_an_image() -> None:
+    """It is fetched once, and done when both of its places are unpacked."""
+    layers = make("a", "b", "a")
+    assert [layer.digest for layer in layers] == ["a", "b"]
+    look(layers, sight(blobs="ab", committed=(0, 1)))
+    assert states(layers) == [(Phase.EXTRACTING, 100), (Phase.DONE, 100)]
+    look(layers, sight(blobs="ab", committed=(0, 1, 2)))
+    assert states(layers) == [(Phase.DONE, 100)] * 2
+
+
+def test_what_nobody_unpacks_is_done_when_it_is_there() -> None:
+    layers = Layers(STARTED_S)
+    descriptors = [LayerDescriptor(name, 100, "text/plain") for name in "ab"]
+    layers.add(descriptors)
+    layers.place(descriptors, ["only one"])
+    layers.confirm({"a": STARTED_S - 1}, {})
+    look(layers, sight(blobs="b"))
+    assert states(layers) == [(Phase.PRESENT, 100), (Phase.DONE, 100)]
+
+
+@pytest.mark.parametrize(
+    ("offset", "is_crowded", "is_held", "phase"),
+    [
+        (0, False, True, Phase.DOWNLOADING),
+        (0, True, True, Phase.WAITING),
+        (1, True, True, Phase.DOWNLOADING),
+        (1, False, False, Phase.WAITING),
+    ],
+)
+def test_who_waits(offset: int, is_crowded: bool, is_held: bool, phase: Phase) -> None:
+    layers = make("a")
+    seen = sight(is_crowded=is_crowded)
+    seen.ingests["a"] = Ingest(offset, STARTED_S - 50, is_held)
+    look(layers, seen, STARTED_S + 20)
+    assert states(layers) == [(phase, offset)]
+    idle_s = 20.0 if phase is Phase.DOWNLOADING else 0.0
+    assert next(iter(layers)).idle_s == idle_s
+
+
+def test_idle_time_ends_with_the_last_byte() -> None:
+    layers = make("a")
+    look(layers, sight(ingests={"a": 99}), STARTED_S + 30)
+    assert next(iter(layers)).idle_s == 30.0
+    look(layers, sight(ingests={"a": 100}), STARTED_S + 40)
+    assert next(iter(layers)).idle_s == 0.0
+    look(layers, sight(ingests={"a": 99}), STARTED_S - 40)  # a clock that was set back
+    assert next(iter(layers)).idle_s == 0.0
+
+
+def test_extracted_bytes_stay_below_their_estimate() -> None:
+    layer = Layer("a", 100, is_gzip=True)
+    layer.extract_to(500)
+    assert layer.extracted == 500  # nothing is known of the whole
+    layer.extracted_total = 400
+    layer.extract_to(300)
+    assert layer.extracted == 300
+    layer.extract_to(4096)
+    assert layer.extracted == 400
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "media_type", "expected"),
+    [(100, GZIP, True), (5, GZIP, False), (100, "", False)],
+)
+def test_whose_trailer_is_read(size_bytes: int, media_type: str, expected: bool) -> None:
+    layers = make("a", size_bytes=size_bytes, media_type=media_type)
+    layer = next(iter(layers))
+    assert not layer.wants_trailer
+    look(layers, sight(blobs="a"))
+    assert layer.wants_trailer is expected
+    layer.has_trailer = True
+    assert not layer.wants_trailer
+
+
+def test_the_end_of_a_fetch_without_unpacking() -> None:
+    layers = make("a", "b")
+    layers.confirm({"a": STARTED_S - 1}, {})
+    assert not layers.is_only_fetched
+    look(layers, sight(blobs="b"))
+    assert layers.is_only_fetched
+    layers.finish()
+    assert states(layers) == [(Phase.PRESENT, 100), (Phase.DONE, 100)]
+    other = make("a")
+    look(other, sight(blobs="a", active=(0,)))
+    assert not other.is_only_fetched

@@ -1,0 +1,145 @@
+"""What pulls are called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from pycrictl.progress.names import Expected, Names
+
+MANIFEST, INDEX, ID = ("sha256:" + letter * 64 for letter in "123")
+SHORT = f"sha256:{'1' * 12}"
+
+
+def choose(
+    names: Names,
+    *,
+    lease_id: str = "lease",
+    started_s: float = 100.0,
+    digests: Sequence[str] = (MANIFEST, INDEX),
+    repositories: Sequence[str] = ("host/app",),
+    images: Sequence[str] = (),
+    earlier: int = 0,
+    is_final: bool = False,
+) -> str:
+    return names.choose(
+        lease_id,
+        started_s,
+        digests=digests,
+        repositories=repositories,
+        images=images,
+        earlier=earlier,
+        is_final=is_final,
+    )
+
+
+def expect(names: Names, reference: str, since_s: float = 99.0) -> Expected:
+    expected = Expected(reference, since_s)
+    names.expect(expected)
+    return expected
+
+
+def test_a_repository_and_a_short_digest() -> None:
+    assert choose(Names(), repositories=["127.0.0.1/demo", "x/y"]) == f"127.0.0.1/demo@{SHORT}"
+
+
+def test_without_any_clue_it_is_the_digest_but_not_at_once() -> None:
+    names = Names()
+    assert choose(names, repositories=()) == ""
+    assert choose(names, repositories=(), is_final=True) == SHORT
+
+
+@pytest.mark.parametrize(
+    ("images", "expected"),
+    [
+        ([ID, f"host:5000/app@{INDEX}", "host:5000/app:1"], "host:5000/app:1"),
+        ([ID, f"host:5000/app@{INDEX}"], f"host:5000/app@{INDEX}"),
+        (["a.io/other:1", "host:5000/app:2", "host:5000/app:1"], "host:5000/app:1"),
+        (["a.io/other:1"], "a.io/other:1"),
+        ([ID], f"host/app@{SHORT}"),
+    ],
+)
+def test_an_image_that_the_node_has(images: list[str], expected: str) -> None:
+    assert choose(Names(), images=images) == expected
+
+
+def test_a_name_stays() -> None:
+    """A retry is another lease; and by its end the pull has left a record of the image."""
+    names = Names()
+    first = choose(names)
+    assert choose(names, lease_id="retry", images=["host:5000/app:1"]) == first
+    assert choose(names, digests=["sha256:" + "4" * 64]) != first
+
+
+def test_an_expected_pull() -> None:
+    names = Names()
+    expected = expect(names, "host:5000/app:1")
+    assert choose(names, images=["host:5000/app:latest"]) == "host:5000/app:1"
+    assert expected.lease_id == "lease"
+    assert choose(names, lease_id="retry") == "host:5000/app:1"
+
+
+def test_docker_hub_is_meant_by_a_short_reference() -> None:
+    names = Names()
+    expect(names, "busybox")
+    assert choose(names, repositories=["docker.io/library/busybox"]) == "busybox"
+
+
+def test_a_pull_from_before_is_not_the_expected_one() -> None:
+    names = Names()
+    expect(names, "host:5000/app:1", since_s=101.0)
+    assert choose(names) == f"host/app@{SHORT}"
+
+
+def test_a_pull_of_another_repository_is_not_the_expected_one() -> None:
+    names = Names()
+    expect(names, "host:5000/other:1")
+    assert choose(names) == ""  # its own label may follow an older one
+    assert choose(names, is_final=True) == f"host/app@{SHORT}"
+
+
+def test_a_digest_needs_no_guess() -> None:
+    names = Names()
+    other = expect(names, f"host/app@{ID}")
+    own = expect(names, f"host/app:tag@{INDEX}")
+    assert choose(names, repositories=()) == f"host/app:tag@{INDEX}"
+    assert (own.lease_id, other.lease_id) == ("lease", None)
+    assert choose(names, lease_id="later", digests=["sha256:" + "4" * 64]).startswith("host/app@")
+
+
+def test_pulls_of_one_repository_are_told_by_their_order() -> None:
+    names = Names()
+    for tag in "123":
+        expect(names, f"host:5000/app:{tag}")
+    assert choose(names, lease_id="2nd", digests=[INDEX], earlier=1) == ""
+    assert choose(names, lease_id="1st", digests=[MANIFEST]) == "host:5000/app:1"
+    assert choose(names, lease_id="2nd", digests=[INDEX]) == "host:5000/app:2"
+    assert (
+        choose(names, lease_id="3rd", digests=[ID], earlier=5, is_final=True) == "host:5000/app:3"
+    )
+
+
+def test_without_labels_the_order_decides_in_the_end() -> None:
+    names = Names()
+    expect(names, "host:5000/app:1")
+    assert choose(names, repositories=()) == ""
+    assert choose(names, repositories=(), is_final=True) == "host:5000/app:1"
+
+
+def test_a_forgotten_pull_is_not_waited_for() -> None:
+    names = Names()
+    first, second = expect(names, "host:5000/app:1"), expect(names, "host:5000/app:1")
+    names.forget(first)
+    names.forget(first)
+    assert choose(names) == "host:5000/app:1"
+    assert (first.lease_id, second.lease_id) == (None, "lease")
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    names = Names()
+    for number in range(3000):
+        choose(names, digests=[f"sha256:{number:064x}"])
+    assert choose(names, digests=[f"sha256:{0:064x}"], repositories=["new/one"]).startswith("new/")
+    newest = f"sha256:{2999:064x}"
+    assert choose(names, digests=[newest], repositories=["new/one"]).startswith("host/")

@@ -1,0 +1,597 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+import time
+import tracemalloc
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.asyncio.server import ServerConnection
+from websockets.asyncio.server import serve as serve_websocket
+
+from pycrictl.errors import ConnectError, RemoteProtocolError, StreamError, UpgradeRefused
+from pycrictl.progress.stream import follow
+from pycrictl.progress.tracker import Phase, Tracker
+from pycrictl.streaming.dial import TlsFiles
+from pycrictl.wire.progress import Report, encode_report
+from tests.streaming.servers import (
+    TEXT,
+    Certificates,
+    Handler,
+    accept_upgrade,
+    close_frame,
+    frame,
+    make_certificates,
+    read_head,
+    run,
+    serve,
+)
+
+MIB = 2**20
+SECRET = "dont-show-me"
+NDJSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n"
+CHUNKED = NDJSON + b"Transfer-Encoding: chunked\r\n\r\n"
+
+REPORTS = [
+    Report("r.io/a:1", "sha256:aa", 0, 100),
+    Report("r.io/a:1", "sha256:aa", 60, 100, "", "downloading"),
+    Report("r.io/a:1", "sha256:bb", 5, 50, "no route to host"),
+]
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+class Watcher:
+    """Follows a stream and remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.reports: list[Report] = []
+        self.notes: list[str] = []
+
+    async def follow(
+        self,
+        url: str,
+        *,
+        timeout_s: float = 10.0,
+        tls: TlsFiles | None = None,
+        silence_s: float = 10.0,
+    ) -> None:
+        await follow(
+            url,
+            on_report=self.reports.append,
+            on_note=self.notes.append,
+            timeout_s=timeout_s,
+            tls=tls,
+            silence_s=silence_s,
+        )
+
+
+def watch(
+    handler: Handler,
+    *,
+    scheme: str = "http",
+    context: ssl.SSLContext | None = None,
+    timeout_s: float = 10.0,
+    tls: TlsFiles | None = None,
+    silence_s: float = 10.0,
+) -> Watcher:
+    """Follow what a server says to its end."""
+    watcher = Watcher()
+
+    async def scenario() -> None:
+        async with serve(handler, context=context) as address:
+            url = f"{scheme}://{address}/progress/{SECRET}"
+            await watcher.follow(url, timeout_s=timeout_s, tls=tls, silence_s=silence_s)
+
+    run(scenario())
+    return watcher
+
+
+def websocket(
+    *pieces: bytes, more: tuple[str, ...] = (), pause_s: float = 0.0, stays: bool = True
+) -> Handler:
+    """Return a server of a WebSocket, as raw bytes after the handshake."""
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(accept_upgrade(await read_head(reader), *more))
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(pause_s)
+        if stays:
+            await reader.read()
+
+    return handler
+
+
+def plain(*pieces: bytes, pause_s: float = 0.0, stays: bool = False) -> Handler:
+    """Return a server that knows no WebSocket."""
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_head(reader)
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(pause_s)
+        if stays:
+            await reader.read()
+
+    return handler
+
+
+def text(report: Report) -> bytes:
+    return frame(TEXT, encode_report(report).encode())
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+LINES = b"".join(encode_report(report).encode() + b"\n" for report in REPORTS)
+FRAMES = b"".join(map(text, REPORTS))
+END = close_frame(1000)
+
+
+def failure(handler: Handler, *, reports: int = 0, timeout_s: float = 10.0) -> StreamError:
+    """Return how following fails, after a number of reports."""
+    watcher = Watcher()
+
+    async def scenario() -> None:
+        async with serve(handler) as address:
+            await watcher.follow(f"http://{address}/progress/{SECRET}", timeout_s=timeout_s)
+
+    with pytest.raises(StreamError) as caught:
+        run(scenario())
+    assert len(watcher.reports) == reports
+    assert SECRET not in f"{caught.value!r} {caught.value.__cause__!r} {watcher.notes}"
+    return caught.value
+
+
+# WebSocket
+
+
+@pytest.mark.parametrize("scheme", ["http", "ws"])
+def test_another_implementation_of_websocket(scheme: str) -> None:
+    watcher = Watcher()
+    paths = []
+
+    async def handler(connection: ServerConnection) -> None:
+        assert connection.request is not None
+        paths.append(connection.request.path)
+        for report in REPORTS:
+            await connection.send(encode_report(report))
+        await (await connection.ping())  # the client answers
+        await connection.send(encode_report(REPORTS[0]).encode())
+        await connection.send(iter(['{"image":"a",', '"progress":1}']))
+
+    async def scenario() -> None:
+        async with serve_websocket(handler, "127.0.0.1", 0) as server:
+            port = next(iter(server.sockets)).getsockname()[1]
+            await watcher.follow(f"{scheme}://127.0.0.1:{port}/progress/token?a=b")
+
+    run(scenario())
+    assert watcher.reports == [*REPORTS, REPORTS[0], Report("a", "", 1, 0)]
+    assert watcher.notes == []
+    assert paths == ["/progress/token?a=b"]
+
+
+@pytest.mark.parametrize("more", [(), ("Sec-WebSocket-Protocol:",), ("Sec-WebSocket-Protocol: ",)])
+def test_websocket(more: tuple[str, ...]) -> None:
+    watcher = watch(websocket(FRAMES, END, more=more))
+    assert watcher.reports == REPORTS
+    assert watcher.notes == []
+
+
+def test_reports_in_the_same_packet_as_the_handshake() -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(accept_upgrade(await read_head(reader)) + FRAMES + END)
+        await reader.read()
+
+    assert watch(handler).reports == REPORTS
+
+
+def test_a_slow_drip_of_frames() -> None:
+    stream = FRAMES + END
+    pieces = [stream[start : start + 7] for start in range(0, len(stream), 7)]
+    assert watch(websocket(*pieces, pause_s=0.001)).reports == REPORTS
+
+
+@pytest.mark.parametrize("code", [1001, 1011])
+def test_a_server_that_breaks_down(code: int) -> None:
+    error = failure(websocket(FRAMES, close_frame(code)), reports=3)
+    assert type(error) is StreamError
+    assert error.message.endswith(f"closed the stream with status {code}")
+
+
+def test_a_server_that_goes_away() -> None:
+    error = failure(websocket(FRAMES, stays=False), reports=3)
+    assert type(error) is StreamError
+    assert error.message.endswith("dropped the connection without closing the stream")
+
+
+def test_a_reset_in_the_middle_of_a_frame() -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(accept_upgrade(await read_head(reader)) + FRAMES + text(REPORTS[0])[:20])
+        await asyncio.sleep(0.1)
+        linger = struct.pack("ii", 1, 0)  # close by RST
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.transport.abort()
+
+    error = failure(handler, reports=3)
+    assert type(error) is StreamError
+    assert error.message.endswith("broke: connection reset by peer")
+
+
+def test_a_wrong_handshake() -> None:
+    answer = (
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Accept: made+up=\r\n\r\n"
+    )
+    assert type(failure(plain(answer, FRAMES))) is RemoteProtocolError
+
+
+def test_broken_frames() -> None:
+    assert type(failure(websocket(FRAMES, b"\xff" * 100), reports=3)) is RemoteProtocolError
+
+
+# Lines
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [CHUNKED, chunk(LINES), b"0\r\n\r\n"],
+        [CHUNKED + chunk(LINES[:30]) + chunk(LINES[30:]) + b"0\r\nX: y\r\n\r\n"],
+        [CHUNKED, *[chunk(bytes([byte])) for byte in LINES], b"0\r\n\r\n"],
+        [NDJSON + b"Content-Length: %d\r\n\r\n" % len(LINES) + LINES],
+        [NDJSON + b"Content-Length: %d\r\n\r\n" % (len(LINES) - 1) + LINES[:-1]],
+        [NDJSON + b"\r\n", LINES],
+        [b"HTTP/1.0 200 OK\r\n\r\n", LINES.replace(b"\n", b"\r\n\r\n")],
+    ],
+)
+def test_lines(pieces: list[bytes]) -> None:
+    watcher = watch(plain(*pieces))
+    assert watcher.reports == REPORTS
+    assert watcher.notes == []
+
+
+def test_a_slow_drip_of_lines() -> None:
+    stream = CHUNKED + chunk(LINES) + b"0\r\n\r\n"
+    pieces = [stream[start : start + 7] for start in range(0, len(stream), 7)]
+    assert watch(plain(*pieces, pause_s=0.001)).reports == REPORTS
+
+
+def test_lines_are_passed_on_at_once() -> None:
+    async def scenario() -> None:
+        reports: asyncio.Queue[Report] = asyncio.Queue()
+        async with serve(plain(CHUNKED + chunk(LINES), stays=True)) as address:
+            following = follow(
+                f"http://{address}/x", on_report=reports.put_nowait, on_note=print, timeout_s=10
+            )
+            task = asyncio.ensure_future(following)
+            assert [await reports.get() for _ in REPORTS] == REPORTS
+            assert not task.done()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        CHUNKED + chunk(LINES),
+        CHUNKED + chunk(LINES) + b'30\r\n{"progr',
+        NDJSON + b"Content-Length: 9999\r\n\r\n" + LINES + b'{"progr',
+    ],
+)
+def test_lines_that_break_off(data: bytes) -> None:
+    error = failure(plain(data), reports=3)
+    assert type(error) is StreamError
+    assert error.message.startswith("the connection ended before the HTTP response did (from ")
+
+
+def test_broken_chunks() -> None:
+    error = failure(plain(CHUNKED + chunk(LINES), b"nonsense\r\n"), reports=3)
+    assert type(error) is RemoteProtocolError
+
+
+# TLS
+
+
+@pytest.mark.parametrize("scheme", ["https", "wss"])
+@pytest.mark.parametrize(
+    "handler", [websocket(FRAMES, END), plain(CHUNKED, chunk(LINES), b"0\r\n\r\n")]
+)
+def test_tls(certificates: Certificates, scheme: str, handler: Handler) -> None:
+    for tls in (None, TlsFiles(ca=certificates.ca)):
+        context = certificates.server_context()
+        watcher = watch(handler, scheme=scheme, context=context, tls=tls)
+        assert watcher.reports == REPORTS
+
+
+def test_a_certificate_that_is_not_trusted(certificates: Certificates, tmp_path: Path) -> None:
+    other = make_certificates(tmp_path)
+    with pytest.raises(ConnectError, match="certificate") as caught:
+        watch(
+            websocket(FRAMES, END),
+            scheme="wss",
+            context=certificates.server_context(),
+            tls=TlsFiles(ca=other.ca),
+        )
+    assert SECRET not in str(caught.value)
+
+
+# Refusals, and no answer
+
+
+@pytest.mark.parametrize("status", [204, 302, 403, 404, 405, 426, 500])
+def test_refusals(status: int) -> None:
+    head = b"HTTP/1.1 %d Because\r\nLocation: /\r\nContent-Length: 0\r\n\r\n" % status
+    error = failure(plain(head))
+    assert isinstance(error, UpgradeRefused)
+    assert error.status == status
+    assert error.message.endswith(f"answered with status {status}: 'Because'")
+
+
+def test_a_server_that_accepts_and_says_nothing() -> None:
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    start = time.monotonic()
+    with pytest.raises(ConnectError) as caught:
+        watch(mute, timeout_s=0.2)
+    assert 0.2 <= time.monotonic() - start < 5
+    assert '"http://127.0.0.1:' in caught.value.message
+    assert SECRET not in caught.value.message
+
+
+def test_a_server_that_hangs_up() -> None:
+    async def nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_head(reader)
+
+    assert type(failure(nothing)) is StreamError
+
+
+@pytest.mark.parametrize(
+    "url", ["", f"/{SECRET}", f"http://me:{SECRET}@node/", f"http://\n{SECRET}"]
+)
+def test_urls_that_cannot_be_followed(url: str) -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        run(Watcher().follow(url))
+    assert SECRET not in str(caught.value)
+
+
+# Silence
+
+
+def test_a_long_silence_is_told_once() -> None:
+    pieces = [frame(TEXT), FRAMES, b"", END]
+    watcher = watch(websocket(*pieces, pause_s=0.3), silence_s=0.1)
+    assert watcher.reports == REPORTS
+    (note,) = watcher.notes
+    assert note.startswith('"http://127.0.0.1:')
+    assert note.endswith('" has sent no progress for 0.1 s')
+
+
+def test_a_drip_is_no_silence() -> None:
+    stream = FRAMES + END
+    pieces = [stream[start : start + 40] for start in range(0, len(stream), 40)]
+    assert watch(websocket(*pieces, pause_s=0.05), silence_s=0.5).notes == []
+
+
+# Messages that are no reports
+
+
+@pytest.mark.parametrize("is_websocket", [True, False])
+def test_bad_messages_are_told_once_and_counted(is_websocket: bool) -> None:
+    bad = [b"oops\x1b[2J", b'{"progress":"1"}', b"[" * 100_000, b"\xff"]
+    if is_websocket:
+        watcher = watch(websocket(FRAMES, *[frame(TEXT, line) for line in bad], FRAMES, END))
+    else:
+        body = LINES + b"\n".join(bad) + b"\n" + LINES
+        watcher = watch(plain(CHUNKED, chunk(body), b"0\r\n\r\n"))
+    assert watcher.reports == REPORTS * 2
+    assert watcher.notes == [
+        "skipped a message that is no progress report: not valid JSON: 'oops\\x1b[2J'",
+        "skipped 4 messages that are no progress reports",
+    ]
+
+
+def test_one_bad_message_needs_no_count() -> None:
+    watcher = watch(websocket(frame(TEXT, b"oops"), END))
+    assert watcher.notes == ["skipped a message that is no progress report: not valid JSON: 'oops'"]
+
+
+def test_bad_messages_are_counted_when_the_stream_breaks() -> None:
+    watcher = Watcher()
+
+    async def scenario() -> None:
+        async with serve(websocket(frame(TEXT, b"oops") * 3, stays=False)) as address:
+            await watcher.follow(f"http://{address}/x")
+
+    with pytest.raises(StreamError):
+        run(scenario())
+    assert watcher.notes[-1] == "skipped 3 messages that are no progress reports"
+
+
+def test_empty_messages_are_nothing() -> None:
+    watcher = watch(websocket(frame(TEXT), FRAMES, frame(TEXT), END))
+    assert watcher.reports == REPORTS
+    assert watcher.notes == []
+
+
+# Too much of everything
+
+
+def peak_of(scenario: Coroutine[Any, Any, None]) -> int:
+    """Return the most memory that was in use while the scenario ran, its server included."""
+    tracemalloc.start()
+    try:
+        run(scenario)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_100_mb_in_one_message() -> None:
+    zeros = bytes(MIB)
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(accept_upgrade(await read_head(reader)) + FRAMES)
+        writer.write(frame(TEXT, length=100 * MIB))
+        for _ in range(100):
+            writer.write(zeros)
+            await writer.drain()
+
+    watcher = Watcher()
+
+    async def scenario() -> None:
+        async with serve(handler) as address:
+            with pytest.raises(RemoteProtocolError, match="more than 1048576 bytes"):
+                await watcher.follow(f"http://{address}/x")
+
+    assert peak_of(scenario()) < 16 * MIB
+    assert watcher.reports == REPORTS
+
+
+def test_100_mb_in_one_line() -> None:
+    zeros = bytes(MIB)
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_head(reader)
+        writer.write(NDJSON + b"\r\n" + LINES)
+        for _ in range(100):
+            writer.write(zeros)
+            await writer.drain()
+        writer.write(b"\n" + LINES)
+
+    watcher = Watcher()
+
+    async def scenario() -> None:
+        async with serve(handler) as address:
+            await watcher.follow(f"http://{address}/x")
+
+    assert peak_of(scenario()) < 16 * MIB
+    assert watcher.reports == REPORTS * 2
+    assert len(watcher.notes) == 1
+    assert watcher.notes[0].startswith("skipped a message that is no progress report: longer than")
+
+
+def test_a_flood_leaves_others_their_turn() -> None:
+    count = 50_000
+    flood = text(Report("a", "l", 1, 9)) * (count // 50)
+    tracker = Tracker()
+    gaps = []
+
+    async def tick() -> None:
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(0)
+            now = time.monotonic()
+            gaps.append(now - last)
+            last = now
+
+    def apply(report: Report) -> None:
+        tracker.apply(*report, now=time.monotonic())
+
+    async def scenario() -> None:
+        async with serve(websocket(*[flood] * 50, END)) as address:
+            ticker = asyncio.ensure_future(tick())
+            await follow(f"http://{address}/x", on_report=apply, on_note=print, timeout_s=10)
+            ticker.cancel()
+            await asyncio.gather(ticker, return_exceptions=True)
+
+    run(scenario())
+    assert tracker.view(time.monotonic()).items[0].phase is Phase.DOWNLOADING
+    assert len(gaps) > 50
+    assert max(gaps) < 1.0
+
+
+def test_layers_without_end() -> None:
+    tracker = Tracker(max_items=1000)
+    count = 30_000
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_head(reader)
+        writer.write(NDJSON + b"\r\n")
+        for start in range(0, count, 1000):
+            writer.write(
+                b"".join(
+                    b'{"image":"a","layer":"sha256:%064d","progress":1,"total":9}\n' % number
+                    for number in range(start, start + 1000)
+                )
+            )
+            await writer.drain()
+
+    async def scenario() -> None:
+        async with serve(handler) as address:
+            await follow(
+                f"http://{address}/x",
+                on_report=lambda report: tracker.apply(*report, now=0.0),
+                on_note=print,
+                timeout_s=10,
+            )
+
+    assert peak_of(scenario()) < 16 * MIB
+    view = tracker.view(0.0)
+    assert len(view.items) == 1000
+    assert view.dropped == count - 1000
+
+
+# Being cancelled
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        websocket(FRAMES),
+        plain(CHUNKED + chunk(LINES), stays=True),
+        plain(stays=True),
+    ],
+)
+def test_cancelling_closes_the_connection_at_once(handler: Handler) -> None:
+    async def scenario() -> float:
+        is_gone = asyncio.Event()
+        is_there = asyncio.Event()
+
+        async def observed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            is_there.set()
+            try:
+                await handler(reader, writer)
+            finally:
+                is_gone.set()
+
+        async with serve(observed) as address:
+            task = asyncio.ensure_future(Watcher().follow(f"http://{address}/x"))
+            await is_there.wait()
+            await asyncio.sleep(0.05)
+            assert not is_gone.is_set()
+            start = time.monotonic()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await is_gone.wait()
+            return time.monotonic() - start
+
+    assert run(scenario()) < 1.0
+
+
+def test_an_error_in_a_callback_closes_the_connection() -> None:
+    def fail(report: Report) -> None:
+        raise ZeroDivisionError
+
+    async def scenario() -> None:
+        async with serve(websocket(FRAMES)) as address:
+            await follow(f"http://{address}/x", on_report=fail, on_note=print, timeout_s=10)
+
+    with pytest.raises(ZeroDivisionError):
+        run(scenario())

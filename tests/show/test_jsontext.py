@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycrictl._proto import cri_pb2
+from pycrictl.show.jsontext import document_json, list_json, message_json, number_text
+from tests.captures import capture
+from tests.captures.scene import from_json, real_images
+from tests.show.messages import messages
+
+TYPES = [
+    descriptor
+    for name, descriptor in cri_pb2.DESCRIPTOR.message_types_by_name.items()
+    if name.endswith(("Response", "Request", "Config"))
+]
+
+
+def expected(message: Message) -> str:
+    """Google's mapping; signals have shorter names in crictl's."""
+    text = json_format.MessageToJson(message, always_print_fields_with_no_presence=True)
+    return text.replace('"SIGNAL_', '"')
+
+
+@given(st.sampled_from(TYPES).flatmap(messages))
+def test_is_the_proto3_json_mapping(message: Message) -> None:
+    text = message_json(message)
+    # Integers are compared as floats, for Go writes the double 2.0 as 2.
+    assert json.loads(text, parse_int=float) == json.loads(expected(message), parse_int=float)
+    assert all(char == "\n" or char >= " " for char in text)
+
+
+def test_every_type_can_be_written_empty() -> None:
+    for name in cri_pb2.DESCRIPTOR.message_types_by_name:
+        message = getattr(cri_pb2, name)()
+        assert json.loads(message_json(message)) == json.loads(expected(message))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("pods-json", cri_pb2.ListPodSandboxResponse()),
+        ("pods-id-none-json", cri_pb2.ListPodSandboxResponse()),
+        ("ps-json", cri_pb2.ListContainersResponse()),
+        ("ps-json-empty", cri_pb2.ListContainersResponse()),
+        ("f-metricsp", cri_pb2.ListPodSandboxMetricsResponse()),
+        ("f-metricdescs", cri_pb2.ListMetricDescriptorsResponse()),
+    ],
+)
+def test_is_crictls_text_but_for_the_second_space(name: str, message: Message) -> None:
+    output = capture(name).output
+    assert message_json(from_json(name, message)) + "\n" == output.replace('":  ', '": ')
+
+
+def test_a_list_is_written_like_the_response_that_holds_it() -> None:
+    images = real_images()
+    assert list_json("images", images) == message_json(cri_pb2.ListImagesResponse(images=images))
+    assert list_json("images", []) == '{\n  "images": []\n}'
+
+
+def test_the_form() -> None:
+    image = cri_pb2.Image(id='a<b>&"\\\x1b\x7f\x9b\n', repo_tags=["x:1"], size=2**64 - 1)
+    image.spec.annotations["b"] = "2"
+    image.spec.annotations["a"] = "1"
+    assert (
+        message_json(image)
+        == r"""{
+  "id": "a<b>&\"\\\u001b\u007f\u009b\n",
+  "repoTags": [
+    "x:1"
+  ],
+  "repoDigests": [],
+  "size": "18446744073709551615",
+  "username": "",
+  "spec": {
+    "image": "",
+    "annotations": {
+      "a": "1",
+      "b": "2"
+    },
+    "userSpecifiedImage": "",
+    "runtimeHandler": "",
+    "imageRef": ""
+  },
+  "pinned": false
+}"""
+    )
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(-(2**53), 2**53)  # greater ones are read back as integers near by
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=20,
+)
+
+
+@given(JSON)
+def test_data_is_read_back_as_it_was(document: Any) -> None:
+    text = document_json(document)
+    assert json.loads(text) == document
+    assert not set(text) & set("<>&\u2028\u2029\x7f\x9b")
+
+
+def test_data_has_sorted_keys_and_escapes() -> None:
+    document = {"b": [], "a": {"z": None, "B": True}, "<&>": {}, "big": 2**63 - 1}
+    assert (
+        document_json(document)
+        == r"""{
+  "\u003c\u0026\u003e": {},
+  "a": {
+    "B": true,
+    "z": null
+  },
+  "b": [],
+  "big": 9223372036854775807
+}"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (-0.0, "-0"),
+        (2.0, "2"),
+        (1.5, "1.5"),
+        (1e20, "100000000000000000000"),
+        (1.2345678901234568e20, "123456789012345680000"),
+        (1e21, "1e+21"),
+        (1.5e300, "1.5e+300"),
+        (0.000001, "0.000001"),
+        (-1.25e-5, "-0.0000125"),
+        (1e-7, "1e-7"),
+        (5e-324, "5e-324"),
+        (2**53 + 1, "9007199254740993"),
+    ],
+)
+def test_numbers_have_gos_form(value: float, text: str) -> None:
+    assert number_text(value) == text
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_numbers_are_exact(value: float) -> None:
+    read = float(number_text(value))
+    assert read == value
+    assert math.copysign(1, read) == math.copysign(1, value)

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import StringIO
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycrictl._proto import cri_pb2
+from pycrictl.show import render
+from pycrictl.show.render import Block, Table
+
+HOSTILE = "a\x1b[2J\n\t\r\x07\x9b31m\u202eb"
+ESCAPED = "a\\x1b[2J\\n\\t\\r\\x07\\x9b31m\\u202eb"
+
+
+def written(write: Callable[[StringIO], None]) -> str:
+    out = StringIO()
+    write(out)
+    return out.getvalue()
+
+
+def table_text(table: Table, *, header: bool = True) -> str:
+    return written(lambda out: render.write_table(table, out, header=header))
+
+
+def test_columns_are_twenty_wide_or_three_wider_than_the_longest_cell() -> None:
+    table = Table(("A", "B", "C"), [("x" * 17, "y" * 18, "z" * 40), ("", "é", "")])
+    assert table_text(table) == (
+        f"A{' ' * 19}B{' ' * 20}C\n{'x' * 17}   {'y' * 18}   {'z' * 40}\n{' ' * 20}é{' ' * 20}\n"
+    )
+
+
+def test_a_heading_counts_as_a_cell() -> None:
+    table = Table(("H" * 30, "B"), [("x", "y")])
+    assert table_text(table) == f"{'H' * 30}   B\nx{' ' * 32}y\n"
+
+
+def test_without_rows_the_headings_stand_alone() -> None:
+    table = Table(("POD ID", "STATE"), [])
+    assert table_text(table) == f"POD ID{' ' * 14}STATE\n"
+    assert table_text(table, header=False) == ""
+
+
+def test_headings_can_be_left_out_and_still_count() -> None:
+    table = Table(("H" * 30, "B"), [("x", "y")])
+    assert table_text(table, header=False) == f"x{' ' * 32}y\n"
+
+
+def test_a_table_can_be_narrower() -> None:
+    assert table_text(Table(("A", "B"), [("x", "y")], min_width=10)) == (
+        f"A{' ' * 9}B\nx{' ' * 9}y\n"
+    )
+
+
+def test_names_cannot_steer_the_terminal() -> None:
+    table = Table(("A", "B"), [(HOSTILE, HOSTILE)])
+    assert table_text(table) == f"A{' ' * (len(ESCAPED) + 2)}B\n{ESCAPED}   {ESCAPED}\n"
+    assert written(lambda out: render.write_lines([HOSTILE, "b"], out)) == f"{ESCAPED}\nb\n"
+    block: Block = [(HOSTILE, HOSTILE), ("Labels", {HOSTILE: HOSTILE})]
+    text = f"{ESCAPED}: {ESCAPED}\nLabels:\n\t{ESCAPED} -> {ESCAPED}\n"
+    assert written(lambda out: render.write_block(block, out)) == text
+    assert written(lambda out: render.write_blocks([block, block], out)) == f"{text}\n" * 2
+
+
+@given(st.lists(st.tuples(st.text(), st.text()), max_size=5))
+def test_a_row_is_always_one_line(rows: list[tuple[str, str]]) -> None:
+    text = table_text(Table(("A", "B"), rows))
+    assert len(text.split("\n")) == len(rows) + 2
+    assert text.replace("\n", "").isprintable()
+
+
+def test_honest_names_are_unchanged() -> None:
+    names = ["a_b-c.d/e:f@g", "<none>", "größe", "日本", "a\\nb", "50%", "a  b"]
+    assert written(lambda out: render.write_lines(names, out)) == "\n".join(names) + "\n"
+
+
+def test_maps_of_a_block_are_sorted() -> None:
+    block: Block = [("ID", "1"), ("Labels", {"b": "2", "a": "1", "B": "3"}), ("Empty", {})]
+    assert written(lambda out: render.write_block(block, out)) == (
+        "ID: 1\nLabels:\n\tB -> 3\n\ta -> 1\n\tb -> 2\nEmpty:\n"
+    )
+
+
+def test_documents_end_as_crictls_do() -> None:
+    version = cri_pb2.VersionResponse(version="1")
+    assert written(lambda out: render.write_message_json(version, out)).endswith('": ""\n}\n')
+    assert written(lambda out: render.write_list_json("a", [], out)) == '{\n  "a": []\n}\n'
+    assert written(lambda out: render.write_document_json({"b": "<"}, out)) == (
+        '{\n  "b": "\\u003c"\n}\n'
+    )
+    assert written(lambda out: render.write_document_yaml({"b": 1}, out)) == "b: 1\n\n"

@@ -1,0 +1,100 @@
+"""Views for tests, as a tracker would make them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pycrictl.progress.tracker import Item, Phase, Totals, View
+
+MIB = 1024 * 1024
+DEMO = "127.0.0.1:5000/demo:1"
+
+
+def digest(number: int) -> str:
+    """A digest whose short form is the number in hexadecimal, twelve digits."""
+    return f"sha256:{number:012x}{'0' * 52}"
+
+
+def layer(
+    number: int = 1,
+    phase: Phase = Phase.DOWNLOADING,
+    progress: int = 0,
+    total: int = 0,
+    *,
+    image: str = DEMO,
+    name: str | None = None,
+    error: str = "",
+    queue_position: int = 0,
+    extracted: int = 0,
+    extracted_total: int = 0,
+    idle_s: float = 0.0,
+) -> Item:
+    """An item; ``name`` in place of a digest made of ``number``."""
+    return Item(
+        image,
+        digest(number) if name is None else name,
+        phase,
+        progress,
+        total,
+        error,
+        queue_position,
+        extracted,
+        extracted_total,
+        idle_s,
+    )
+
+
+def view(
+    items: Sequence[Item],
+    now: float = 0.0,
+    *,
+    changed: Sequence[Item] | None = None,
+    resumed: int = 0,
+    rate: float | None = None,
+    eta_s: float | None = None,
+    dropped: int = 0,
+) -> View:
+    """A view of these items, all of them changed unless told otherwise."""
+    known = [item for item in items if item.total]
+    totals = Totals(
+        progress=sum(item.progress for item in known),
+        total=sum(item.total for item in known),
+        done=sum(item.phase in (Phase.DONE, Phase.PRESENT) for item in items),
+        count=len(items),
+        failed=sum(item.phase is Phase.FAILED for item in items),
+        resumed=resumed,
+        rate=rate,
+        eta_s=eta_s,
+    )
+    return View(tuple(items), tuple(items if changed is None else changed), totals, now, dropped)
+
+
+IMAGES = (DEMO, "docker.io/library/postgres:16.4", "registry.k8s.io/pause:3.10")
+
+
+def forty_layers(step: int, images: Sequence[str] = IMAGES) -> list[Item]:
+    """40 layers over several images at ``step`` of 60: each waits, downloads, extracts, is done."""
+    items = []
+    for number in range(40):
+        size = (number % 7 + 1) * MIB
+        at = step - number
+        phase = Phase.WAITING
+        if at >= 14:
+            phase = Phase.DONE
+        elif at >= 10:
+            phase = Phase.EXTRACTING
+        elif at >= 0:
+            phase = Phase.DOWNLOADING
+        extracting = phase is Phase.EXTRACTING
+        items.append(
+            layer(
+                number,
+                phase,
+                min(max(at, 0), 10) * size // 10,
+                size,
+                image=images[number * len(images) // 40],
+                extracted=(at - 10) * size if extracting else 0,
+                extracted_total=4 * size if extracting else 0,
+            )
+        )
+    return items

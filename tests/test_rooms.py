@@ -1,0 +1,161 @@
+"""Who may import whom. An arrow that is not in the table fails with a chain that leads to it."""
+
+from __future__ import annotations
+
+import ast
+from collections import deque
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "pycrictl"
+
+
+ARROWS: dict[str, set[str]] = {
+    "": set(),
+    "errors": set(),
+    "units": set(),
+    "environ": {"units"},
+    "config": {"errors", "units"},
+    "_proto": {"_proto"},
+    "wire": {"wire", "errors"},
+    "cri": {"cri", "_proto", "errors", "config", "units"},
+    "containerd": {"containerd", "_proto", "errors", "units", "cri.errmap"},
+    "streaming": {"streaming", "wire", "errors", "environ"},
+    "progress": {"progress", "wire", "cri", "containerd", "streaming", "_proto", "errors", "units"},
+    "progress.tracker": {"progress.speed", "errors", "units"},
+    "progress.speed": set(),
+    "progress.reference": {"errors", "units"},
+    "show": {"show", "_proto", "progress.tracker", "units", "errors", "environ"},
+    "proxy": {
+        *("proxy", "progress", "streaming", "containerd", "cri", "wire", "_proto", "units"),
+        *("errors", "config"),
+    },
+    "proxy.queue": {"proxy.decisions", "proxy.failures", "errors", "units"},
+    "proxy.failures": {"proxy.decisions", "errors", "units"},
+    "proxy.decisions": {"errors", "units"},
+    "proxy.tokens": {"errors", "units"},
+    "cli": {
+        *(
+            "",
+            "cli",
+            "proxy",
+            "show",
+            "progress",
+            "streaming",
+            "containerd",
+            "cri",
+            "wire",
+            "_proto",
+        ),
+        *("config", "environ", "units", "errors"),
+    },
+    "__main__": {"cli"},
+}
+
+THIRD_PARTY: dict[str, set[str]] = {
+    "config": {"yaml", "tomli"},
+    "_proto": {"google"},
+    "cri": {"grpc", "google", "yaml"},
+    "containerd": {"grpc", "google", "tomli"},
+    "streaming": {"websockets"},
+    "progress": {"grpc", "websockets"},
+    "proxy": {"grpc", "websockets", "tomli"},
+    "show": {"google", "yaml"},
+    "show.bars": {"tqdm"},
+    "cli": {"typer"},
+}
+
+KNOWN_THIRD_PARTY = {"grpc", "google", "tqdm", "websockets", "yaml", "tomli", "typer", "rich"}
+
+
+def module_name(path: Path) -> str:
+    """The name below the package: ``cri.client``, and ``""`` for the package itself."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def imports_of(path: Path) -> set[str]:
+    """Every absolute import, wherever it stands, except those that only type checkers see."""
+    found: set[str] = set()
+    todo: deque[ast.AST] = deque([ast.parse(path.read_text("utf-8"))])
+    while todo:
+        node = todo.popleft()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"relative import in {path}"
+            base = node.module or ""
+            for alias in node.names:
+                inner = PACKAGE.parent.joinpath(*base.split("."), alias.name)
+                is_module = inner.with_suffix(".py").exists() or inner.is_dir()
+                found.add(f"{base}.{alias.name}" if is_module else base)
+        todo.extend(ast.iter_child_nodes(node))
+    return found
+
+
+GRAPH = {module_name(path): imports_of(path) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def rule_of(module: str, table: dict[str, set[str]]) -> set[str] | None:
+    """The row of the most exact name: ``progress.tracker`` before ``progress``."""
+    parts = module.split(".")
+    for length in range(len(parts), 0, -1):
+        if (row := table.get(".".join(parts[:length]))) is not None:
+            return row
+    return None
+
+
+def is_allowed(target: str, row: set[str]) -> bool:
+    return any(target == room or (room and target.startswith(f"{room}.")) for room in row)
+
+
+def chain_to(module: str) -> str:
+    """One way by which the program comes to import ``module``."""
+    previous: dict[str, str] = {"__main__": ""}
+    todo = deque(["__main__"])
+    while todo:
+        current = todo.popleft()
+        for name in GRAPH.get(current, ()):
+            inner = name.removeprefix("pycrictl").removeprefix(".")
+            if name.startswith("pycrictl") and inner in GRAPH and inner not in previous:
+                previous[inner] = current
+                todo.append(inner)
+    names = [module]
+    while previous.get(names[-1]):
+        names.append(previous[names[-1]])
+    return " -> ".join(reversed(names))
+
+
+@pytest.mark.parametrize("module", GRAPH)
+def test_imports_only_what_its_room_may(module: str) -> None:
+    row = rule_of(module, ARROWS)
+    assert row is not None, f"no rule for the room of {module}"
+    third_party = rule_of(module, THIRD_PARTY) or set()
+    for name in sorted(GRAPH[module]):
+        top = name.partition(".")[0]
+        if top == "pycrictl":
+            target = name.removeprefix("pycrictl").removeprefix(".")
+            own = target == module
+            assert own or is_allowed(target, row), f"{chain_to(module)} -> {target} is forbidden"
+        elif top in KNOWN_THIRD_PARTY:
+            assert top in third_party, f"{chain_to(module)} -> {name} is forbidden"
+
+
+def test_a_forbidden_arrow_is_seen() -> None:
+    assert not is_allowed("cri.client", ARROWS["wire"])
+    assert not is_allowed("cri.client", ARROWS["containerd"])
+    assert is_allowed("cri.errmap", ARROWS["containerd"])
+    assert rule_of("progress.tracker", ARROWS) == {"progress.speed", "errors", "units"}
+
+
+def test_the_walk_sees_imports_inside_functions(tmp_path: Path) -> None:
+    source = tmp_path / "probe.py"
+    source.write_text(
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    import yaml\n"
+        "def f():\n    import grpc\n    from pycrictl.cri import lookup\n"
+    )
+    assert imports_of(source) == {"typing", "grpc", "pycrictl.cri.lookup"}

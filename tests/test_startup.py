@@ -1,0 +1,58 @@
+"""What must not be imported before it is needed, seen in a fresh interpreter.
+
+A budget of modules fails the build, never one of milliseconds: counts do not flake.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = (
+    *("grpc", "google.protobuf", "websockets", "tqdm", "yaml", "rich", "asyncio", "pydantic"),
+    *("tarfile", "logging", "http", "ssl", "tomli"),
+)
+
+PROBE = """
+import json, sys
+from pycrictl.cli.main import main
+code = main(sys.argv[1:])
+sys.stdout.flush()
+print("\\n" + json.dumps([code, sorted(sys.modules)]))
+"""
+
+HELP_MODULES = 250
+"""Modules that the root help may import; the interpreter and Typer make up nearly all of them."""
+
+
+def modules_after(*words: str) -> tuple[int, set[str]]:
+    result = subprocess.run(
+        [sys.executable, "-c", PROBE, *words], capture_output=True, text=True, check=True
+    )
+    code, modules = json.loads(result.stdout.splitlines()[-1])
+    return code, set(modules)
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["--help"], ["--version"], ["help"], ["images", "--help"], ["nosuch"]]
+)
+def test_answers_without_heavy_modules(words: list[str]) -> None:
+    _, modules = modules_after(*words)
+    assert not [name for name in HEAVY if name in modules]
+
+
+def test_root_help_imports_no_command() -> None:
+    code, modules = modules_after("--help")
+    assert code == 0
+    assert not [name for name in modules if name.startswith("pycrictl.cli.commands.")]
+    assert len(modules) <= HELP_MODULES
+
+
+def test_a_commands_help_imports_only_that_command() -> None:
+    code, modules = modules_after("images", "--help")
+    assert code == 0
+    loaded = {name for name in modules if name.startswith("pycrictl.cli.commands.")}
+    assert loaded == {"pycrictl.cli.commands.images"}
