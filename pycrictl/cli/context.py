@@ -44,6 +44,10 @@ class AppContext:
                 self.env.configure_logging(debug=True)
         return self._config
 
+    def progress_mode(self, mode: str) -> str:
+        """The kind of progress to show: lines instead of bars where log lines would tear these."""
+        return "plain" if mode == "auto" and self.config.debug.value else mode
+
     def open_client(self, service: Literal["runtime", "image"]) -> CriClient:
         """Connects to a service of the CRI; use it in a ``with`` statement.
 

@@ -47,10 +47,17 @@ _EMPTY_LEASE_S: Final = 0.5  # creating a container takes a lease too, for a mom
 _TRAILERS_PER_POLL: Final = 4
 _USAGE_PAUSE_FACTOR: Final = 10.0
 _REMOTE_LABEL: Final = "containerd.io/snapshot/remote"
+_UNKNOWN_REASON: Final = (
+    "a pull ended before its image was known: it failed, or the node had the image already"
+)
 
 
 class Ending(StrEnum):
-    """How a pull ended, as far as that can be seen from outside."""
+    """How a pull ended, as far as that can be seen from outside.
+
+    ``UNKNOWN`` is no failure: a registry that refuses an image and one that says that the node has
+    the newest both end a pull before its lease holds anything.
+    """
 
     DONE = "done"
     FAILED = "failed"
@@ -313,7 +320,7 @@ class ContentWatcher:
         if not pull.manifests:
             if not pull.is_shown:
                 return None
-            return EndedPull(pull.lease_id, "", Ending.UNKNOWN, "its image never became known")
+            return EndedPull(pull.lease_id, "", Ending.UNKNOWN, _UNKNOWN_REASON)
         self._identifier.conclude(pull, now)
         self._confirm(pull)
         layers = pull.layers

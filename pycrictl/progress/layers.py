@@ -24,7 +24,7 @@ _SMALLEST_GZIP_BYTES: Final = 18
 
 
 class Ingest(NamedTuple):
-    """An unfinished blob. ``is_held``: a running pull's lease names it, so it is no left-over."""
+    """An unfinished blob. ``is_held``: a running pull's lease names it."""
 
     offset: int
     updated_s: float
@@ -221,7 +221,8 @@ class Layers:
         # containerd 2.x opens all layers at once and then lets a few download; whether a layer
         # without a byte has its turn can only be told while there is room for all.
         is_queued = layer.progress == 0 and is_crowded
-        if is_queued or not ingest.is_held:
+        is_left_over = not ingest.is_held and ingest.updated_s < self._started_s
+        if is_queued or is_left_over:
             layer.phase, layer.idle_s = Phase.WAITING, 0.0
             return
         layer.phase = Phase.DOWNLOADING

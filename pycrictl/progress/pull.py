@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
 
 import grpc
 
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
     from pycrictl.cri.client import CriClient
     from pycrictl.progress.content import ContentWatcher
 
+
+class ClosableSink(Sink, Protocol):
+    """A display that is opened for one pull."""
+
+    def close(self) -> None:
+        """Leaves the final state."""
+
+
 FIRST_LOOK_S: Final = 0.3
 """A pull that ends sooner, as that of a present image does, is not looked at."""
 
@@ -25,14 +34,15 @@ def pull(
     request: cri_pb2.PullImageRequest,
     *,
     timeout_s: float | None,
-    sink: Sink | None,
+    open_sink: Callable[[], ClosableSink] | None,
     interval_s: float,
 ) -> str:
     """Pulls one image (CRI ``PullImage``) and returns the runtime's reference to it.
 
     Args:
         timeout_s: limit of the whole pull, None for none.
-        sink: shows the pull on a containerd; None to show nothing.
+        open_sink: opens what shows the pull, on a containerd and if it takes long enough to be
+            looked at; None to show nothing.
         interval_s: pause between looks at the pull.
 
     Raises:
@@ -49,8 +59,12 @@ def pull(
         timeout_flag="--pull-timeout",
     )
     try:
-        if sink is not None:
-            _look_until_done(client, call, reference, since_s, sink=sink, interval_s=interval_s)
+        if open_sink is not None and not _is_done(call, FIRST_LOOK_S):
+            sink = open_sink()
+            try:
+                _look_until_done(client, call, reference, since_s, sink=sink, interval_s=interval_s)
+            finally:
+                sink.close()
         image_ref: str = call.result().image_ref
     except KeyboardInterrupt:
         raise Interrupted(f'cancelled the pull of "{reference}"') from None
@@ -71,8 +85,6 @@ def _look_until_done(
     interval_s: float,
 ) -> None:
     """Shows the pull until it has ended. Trouble with looking is told and never ends the pull."""
-    if _is_done(call, FIRST_LOOK_S):
-        return
     try:
         watcher, _ = open_watcher(client)
     except Unimplemented:

@@ -37,6 +37,16 @@ def parse(text: str) -> Reference:
     return Reference(host, path, tag, digest)
 
 
+def canonical(text: str) -> str:
+    """The one spelling that all aliases of a reference share.
+
+    ``busybox`` becomes ``docker.io/library/busybox:latest``. A digest says everything, so a tag
+    beside it is left out.
+    """
+    host, path, tag, digest = parse(text)
+    return f"{host}/{path}@{digest}" if digest else f"{host}/{path}:{tag or DEFAULT_TAG}"
+
+
 def is_same_image(wanted: str, known: str) -> bool:
     """Whether ``known``, a name that a runtime gave, may be the image that ``wanted`` names.
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.client import ContainerdClient
+from pycrictl.containerd.daemon import find_daemon
 from pycrictl.containerd.settings import PullSettings, pull_settings
 from pycrictl.errors import (
     ConnectError,
@@ -156,9 +157,11 @@ def open_watcher(client: CriClient) -> tuple[ContentWatcher, PullSettings]:
         client.call("Version", cri_pb2.VersionRequest())  # fails with what is wrong at the socket
         raise
     info: dict[str, str] = {}
-    with suppress(PycrictlError):  # what it tells is worth having, not worth failing for
+    daemon = None
+    with suppress(PycrictlError):  # what these tell is worth having, not worth failing for
         info = dict(client.call("Status", cri_pb2.StatusRequest(verbose=True)).info)
-    settings = pull_settings(info)
+        daemon = find_daemon(native)
+    settings = pull_settings(info, pid=daemon.pid if daemon is not None else None)
     watcher = ContentWatcher(
         native,
         snapshotter=settings.snapshotter or "overlayfs",
@@ -207,8 +210,12 @@ class _ContentWatch:
         if runs:
             self._nameless.clear()  # it was tried again
         for pull in result.ended:
-            if pull.ending is not Ending.DONE and not pull.image:
+            if pull.image or pull.ending is Ending.DONE:
+                continue
+            if pull.ending is Ending.FAILED:
                 self._nameless.append(pull.reason)
+            else:
+                self._sink.note(pull.reason)
         self._has_seen |= runs or any(tracker.wants(pull.image) for pull in result.ended)
         return runs
 

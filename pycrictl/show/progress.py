@@ -36,6 +36,16 @@ class Display(Protocol):
         """
 
 
+def check_mode(mode: str) -> None:
+    """Refuses a mode that ``open_display`` does not have, before anything is begun.
+
+    Raises:
+        UsageError: there is no such mode.
+    """
+    if mode not in MODES:
+        raise UsageError(f'unknown kind of progress "{mode}"', hint=f"one of {', '.join(MODES)}")
+
+
 def open_display(
     mode: str,
     *,
@@ -60,8 +70,7 @@ def open_display(
     Raises:
         UsageError: there is no such mode.
     """
-    if mode not in MODES:
-        raise UsageError(f'unknown kind of progress "{mode}"', hint=f"one of {', '.join(MODES)}")
+    check_mode(mode)
     if mode == "none":
         return lines.Silent()
     if mode == "json":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pycrictl.containerd.store import LayerDescriptor
 from pycrictl.progress.layers import Ingest, Layer, Layers, Sight, Snapshot
@@ -155,22 +157,63 @@ def test_what_nobody_unpacks_is_done_when_it_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "is_crowded", "is_held", "phase"),
+    ("offset", "is_crowded", "is_held", "updated_s", "phase"),
     [
-        (0, False, True, Phase.DOWNLOADING),
-        (0, True, True, Phase.WAITING),
-        (1, True, True, Phase.DOWNLOADING),
-        (1, False, False, Phase.WAITING),
+        (0, False, True, STARTED_S, Phase.DOWNLOADING),
+        (0, True, True, STARTED_S, Phase.WAITING),
+        (1, True, True, STARTED_S, Phase.DOWNLOADING),
+        (1, False, True, STARTED_S - 50, Phase.DOWNLOADING),
+        (1, False, False, STARTED_S - 50, Phase.WAITING),
+        (1, False, False, STARTED_S, Phase.DOWNLOADING),
     ],
 )
-def test_who_waits(offset: int, is_crowded: bool, is_held: bool, phase: Phase) -> None:
+def test_who_waits(
+    offset: int, is_crowded: bool, is_held: bool, updated_s: float, phase: Phase
+) -> None:
     layers = make("a")
     seen = sight(is_crowded=is_crowded)
-    seen.ingests["a"] = Ingest(offset, STARTED_S - 50, is_held)
+    seen.ingests["a"] = Ingest(offset, updated_s, is_held)
     look(layers, seen, STARTED_S + 20)
     assert states(layers) == [(phase, offset)]
     idle_s = 20.0 if phase is Phase.DOWNLOADING else 0.0
     assert next(iter(layers)).idle_s == idle_s
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.dictionaries(st.sampled_from("abc"), st.integers(0, 200)),
+            st.text("abc", max_size=3),
+            st.sets(st.integers(0, 2)),
+            st.sets(st.integers(0, 2)),
+            st.booleans(),
+        ),
+        max_size=12,
+    )
+)
+def test_whatever_is_seen_the_numbers_hold(
+    steps: list[tuple[dict[str, int], str, set[int], set[int], bool]],
+) -> None:
+    layers = make("a", "b", "c")
+    settled: dict[str, Phase] = {}
+    for ingests, blobs, committed, active, is_crowded in steps:
+        look(
+            layers,
+            sight(
+                ingests=ingests,
+                blobs=blobs,
+                committed=tuple(committed),
+                active=tuple(active),
+                is_crowded=is_crowded,
+            ),
+        )
+        for layer in layers:
+            assert 0 <= layer.progress <= layer.size_bytes
+            if layer.phase in (Phase.EXTRACTING, Phase.DONE, Phase.PRESENT):
+                assert layer.progress == layer.size_bytes
+            assert settled.get(layer.digest, layer.phase) is layer.phase
+            if layer.is_settled:
+                settled[layer.digest] = layer.phase
 
 
 def test_idle_time_ends_with_the_last_byte() -> None:

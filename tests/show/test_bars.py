@@ -484,7 +484,7 @@ ITEMS = strategies.builds(
 
 @settings(max_examples=100, deadline=None)
 @given(
-    items=strategies.lists(ITEMS, max_size=40),
+    items=strategies.lists(ITEMS, max_size=40, unique_by=lambda item: (item.image, item.layer)),
     columns=strategies.integers(min_value=2, max_value=250),
     rows=strategies.integers(min_value=1, max_value=60),
     rate=strategies.none() | strategies.floats(min_value=0, max_value=1e19),

@@ -64,7 +64,7 @@ def image_pull_progress(
     app = app_context(ctx)
     request = watch.Request(pod=pod, container=container, image=image, source=source)
     display = open_display(
-        progress,
+        app.progress_mode(progress),
         stderr=app.env.stderr,
         stdout=app.env.stdout,
         environ=app.env.environ,

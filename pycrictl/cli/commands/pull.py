@@ -98,28 +98,32 @@ def _pull_all(
 ) -> None:
     """Pulls one image after the other; one that fails does not keep back the others."""
     from pycrictl.progress.pull import pull as pull_image
-    from pycrictl.show.progress import open_display
+    from pycrictl.show.progress import Display, check_mode, open_display
+
+    def open_sink() -> Display:
+        # What progress there is goes to stderr in every mode: stdout is for the references.
+        return open_display(
+            mode,
+            stderr=env.stderr,
+            stdout=env.stderr,
+            environ=env.environ,
+            wall_clock=env.wall_clock,
+        )
 
     env = app.env
+    check_mode(mode)
+    mode = app.progress_mode(mode)
     if mode == "auto" and not env.stderr_is_terminal:
         mode = "none"
     failures: list[PycrictlError] = []
     with app.open_client("image") as client:
         for request in requests:
-            # What progress there is goes to stderr in every mode: stdout is for the references.
-            display = open_display(
-                mode,
-                stderr=env.stderr,
-                stdout=env.stderr,
-                environ=env.environ,
-                wall_clock=env.wall_clock,
-            )
             try:
                 image_ref = pull_image(
                     client,
                     request,
                     timeout_s=timeout_s,
-                    sink=None if mode == "none" else display,
+                    open_sink=None if mode == "none" else open_sink,
                     interval_s=0.25 if env.stderr_is_terminal else 1.0,
                 )
             except RuntimeFault as exc:
@@ -127,8 +131,6 @@ def _pull_all(
             else:
                 env.stdout.write(f"Image is up to date for {image_ref}\n")
                 env.stdout.flush()
-            finally:
-                display.close()
     for failure in failures[:-1]:
         env.error(failure.message, hint=failure.hint)
     if failures:

@@ -1,0 +1,250 @@
+"""``image-pull-progress`` on a runtime that offers the call (the source ``cri``)."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from tests.cli.progress_server import http_streams, websocket_stream
+from tests.cli.run import Run
+from tests.fakecri import FakeServer, Status
+
+WEB = "ab" * 32
+DB = "ac" * 32
+IMAGE = "registry.example/app:v1"
+LAYERS = ["sha256:" + digit * 64 for digit in "12"]
+
+
+def pod(pod_id: str, name: str, *, namespace: str = "default", **fields: Any) -> cri_pb2.PodSandbox:
+    metadata = cri_pb2.PodSandboxMetadata(name=name, namespace=namespace, uid=f"uid-{pod_id[:4]}")
+    return cri_pb2.PodSandbox(id=pod_id, metadata=metadata, **fields)
+
+
+PODS = cri_pb2.ListPodSandboxResponse(items=[pod(WEB, "web"), pod(DB, "db", namespace="prod")])
+
+
+def record(layer: int, progress: int, total: int = 100, **fields: Any) -> dict[str, Any]:
+    return {"image": IMAGE, "layer": LAYERS[layer], "progress": progress, "total": total, **fields}
+
+
+STORY = [record(0, 0), record(1, 10), record(0, 60), record(0, 100), record(1, 100)]
+
+
+def url(text: str) -> cri_pb2.ImagePullProgressResponse:
+    return cri_pb2.ImagePullProgressResponse(url=text)
+
+
+def watch(fake: FakeServer, *words: str) -> Run:
+    return Run("-r", fake.endpoint, "image-pull-progress", "--interval", "0.05", *words)
+
+
+def objects(run: Run) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+def test_newline_delimited_json(fake: FakeServer) -> None:
+    with http_streams(STORY) as server:
+        fake.prepare("ListPodSandbox", PODS)
+        fake.prepare("ImagePullProgress", url(server.url))
+        run = watch(fake, "web", "--progress", "json")
+    assert (run.code, run.stderr) == (0, "")
+    final = {entry["layer"]: entry for entry in objects(run)}
+    assert {entry["progress"] for entry in final.values()} == {100}
+    assert {entry["total"] for entry in final.values()} == {100}
+    assert {entry["phase"] for entry in final.values()} == {"done"}
+    (request,) = [call.request for call in fake.calls if call.method == "ImagePullProgress"]
+    assert (request.pod_sandbox_id, request.container_id) == (WEB, "")
+
+
+def test_websocket(fake: FakeServer) -> None:
+    with websocket_stream(STORY) as server:
+        fake.prepare("ListPodSandbox", PODS)
+        fake.prepare("ImagePullProgress", url(server.url))
+        run = watch(fake, "web")
+    assert run.code == 0
+    assert run.stderr.splitlines()[-1].startswith(f"{IMAGE} done: 2 layers, 200 B")
+
+
+def test_a_broken_stream_is_taken_up_again_and_the_map_survives(fake: FakeServer) -> None:
+    with http_streams(STORY[:2], [record(0, 100), record(1, 100)], cut=[0]) as server:
+        fake.prepare("ListPodSandbox", PODS)
+        fake.prepare("ImagePullProgress", url(server.url), url(server.url))
+        run = watch(fake, "web", "--progress", "json")
+        assert server.connections == 2
+    assert run.code == 0
+    assert run.stderr.endswith("; taking it up again\n")
+    assert "token" not in run.stderr
+    assert [entry["progress"] for entry in objects(run)][:2] == [0, 10]
+
+
+def test_a_failed_pull_ends_with_its_reason(fake: FakeServer) -> None:
+    story = [record(0, 100), record(1, 40, error="401 \x1b[31mUnauthorized")]
+    with http_streams(story) as server:
+        fake.prepare("ListPodSandbox", PODS)
+        fake.prepare("ImagePullProgress", url(server.url))
+        run = watch(fake, "web")
+    assert run.code == 1
+    last = run.stderr.splitlines()[-1]
+    assert last.startswith(f'pycrictl: the pull of "{IMAGE}" failed: 401 ')
+    assert "\x1b" not in run.stderr
+
+
+def test_only_one_image(fake: FakeServer) -> None:
+    other = {"image": "registry.example/other:1", "layer": LAYERS[0], "progress": 5, "total": 5}
+    with http_streams([*STORY, other]) as server:
+        fake.prepare("ListPodSandbox", PODS)
+        fake.prepare("ImagePullProgress", url(server.url))
+        run = watch(fake, "web", "--progress", "json", "--image", "registry.example/other:1")
+    assert run.code == 0
+    assert {entry["image"] for entry in objects(run)} == {"registry.example/other:1"}
+
+
+def test_nothing_is_being_pulled(fake: FakeServer) -> None:
+    with http_streams([]) as server:
+        fake.prepare("ListPodSandbox", PODS)
+        fake.prepare("ImagePullProgress", url(server.url))
+        run = watch(fake, "web")
+    assert (run.code, run.stderr) == (0, 'no image is being pulled for "web"\n')
+
+
+@pytest.mark.parametrize("text", [WEB, WEB[:20], "web", "default/web"])
+def test_names_of_a_pod(fake: FakeServer, text: str) -> None:
+    with http_streams([]) as server:
+        fake.prepare("ListPodSandbox", PODS)
+        fake.prepare("ImagePullProgress", url(server.url))
+        assert watch(fake, text).code == 0
+    assert fake.calls[-1].request.pod_sandbox_id == WEB
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a", f'pycrictl: "a" matches 2 pods: {WEB[:13]} (default/web), {DB[:13]} (prod/db)'),
+        ("prod/web", 'pycrictl: no pod "prod/web"'),
+        ("x", 'pycrictl: no pod "x"'),
+    ],
+)
+def test_names_of_no_pod(fake: FakeServer, text: str, line: str) -> None:
+    fake.prepare("ListPodSandbox", PODS)
+    run = watch(fake, text)
+    assert run.code == 1
+    assert run.stderr.splitlines()[0] == line
+
+
+def test_the_newest_sandbox_of_a_pod_is_meant(fake: FakeServer) -> None:
+    older = pod("01" * 32, "web", created_at=1)
+    newer = pod("02" * 32, "web", created_at=2)
+    newer.metadata.uid = older.metadata.uid
+    with http_streams([]) as server:
+        fake.prepare("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=[newer, older]))
+        fake.prepare("ImagePullProgress", url(server.url))
+        assert watch(fake, "web").code == 0
+    assert fake.calls[-1].request.pod_sandbox_id == newer.id
+
+
+def test_a_container_is_named_in_the_call(fake: FakeServer) -> None:
+    container = cri_pb2.Container(
+        id="cc" * 32, pod_sandbox_id=WEB, metadata=cri_pb2.ContainerMetadata(name="app")
+    )
+    with http_streams([]) as server:
+        fake.prepare("ListPodSandbox", PODS)
+        fake.prepare("ListContainers", cri_pb2.ListContainersResponse(containers=[container]))
+        fake.prepare("ImagePullProgress", url(server.url))
+        assert watch(fake, "web", "-c", "app").code == 0
+    assert fake.calls[-1].request.pod_sandbox_id == WEB
+    assert fake.calls[-1].request.container_id == container.id
+
+
+def test_a_container_that_is_not_there_yet(fake: FakeServer) -> None:
+    with http_streams(STORY) as server:
+        fake.prepare("ListPodSandbox", PODS)
+        fake.prepare("ListContainers", cri_pb2.ListContainersResponse(), repeat=True)
+        fake.prepare("ImagePullProgress", url(server.url))
+        run = watch(fake, "web", "-c", "app")
+    assert run.code == 0
+    assert 'container "app" does not exist yet' in run.stderr
+    assert fake.calls[-1].request.container_id == ""
+
+
+@pytest.mark.parametrize("status", [404, 405])
+def test_a_stream_that_is_not_offered(fake: FakeServer, status: int) -> None:
+    with http_streams(status) as server:
+        fake.prepare("ListPodSandbox", PODS)
+        fake.prepare("ImagePullProgress", url(server.url))
+        run = watch(fake, "web", "--source", "cri")
+    assert run.code == 1
+    assert run.stderr.startswith("pycrictl: the runtime does not offer ImagePullProgress: ")
+    assert "token" not in run.stderr
+
+
+def test_neither_source_is_there(fake: FakeServer) -> None:
+    fake.prepare("ListPodSandbox", PODS)
+    run = watch(fake, "web")
+    assert run.code == 1
+    assert run.stderr.splitlines()[-1] == (
+        f'pycrictl: the runtime at "{fake.endpoint}" is not containerd, '
+        "and its pulls cannot be seen from outside"
+    )
+
+
+def test_an_answer_without_url(fake: FakeServer) -> None:
+    fake.prepare("ListPodSandbox", PODS)
+    fake.prepare("ImagePullProgress", url(""))
+    run = watch(fake, "web")
+    assert run.code == 1
+    assert run.stderr == "pycrictl: the runtime answered ImagePullProgress without a URL\n"
+
+
+def test_a_pod_that_goes_away(fake: FakeServer) -> None:
+    with http_streams(STORY[:2], cut=[0]) as server:
+        fake.prepare("ListPodSandbox", PODS)
+        gone = Status(grpc.StatusCode.NOT_FOUND, "no such sandbox")
+        fake.prepare("ImagePullProgress", url(server.url), gone)
+        run = watch(fake, "web")
+    assert run.code == 0
+    assert "the pod is gone\n" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--source", "crio"], 'pycrictl: unknown source "crio"'),
+        (["--source", "cri"], "pycrictl: --source cri needs a pod or a container"),
+        (["--progress", "fancy"], 'pycrictl: unknown kind of progress "fancy"'),
+        (["--interval", "0"], "pycrictl: invalid value for '--interval': an interval is 0.05 to"),
+        (["--interval", "nan"], "pycrictl: invalid value for '--interval': an interval is"),
+        (["a", "b"], "pycrictl: got unexpected extra argument(s) (b)"),
+    ],
+)
+def test_usage(fake: FakeServer, words: list[str], line: str) -> None:
+    run = Run("-r", fake.endpoint, "image-pull-progress", *words)
+    assert run.code == 1
+    assert run.stderr.startswith(line)
+    assert fake.calls == []
+
+
+def test_ctrl_c_ends_the_watch_only(fake: FakeServer) -> None:
+    with http_streams(STORY, cut=[0]) as server:
+        fake.prepare("ListPodSandbox", PODS)
+        fake.prepare("ImagePullProgress", url(server.url), repeat=True)
+        words = ["-r", fake.endpoint, "image-pull-progress", "--follow", "--progress", "json"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pycrictl", *words, "web"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    last = stderr.splitlines()[-1]
+    assert last == "pycrictl: stopped watching; what is being pulled goes on"

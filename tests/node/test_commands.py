@@ -1,0 +1,177 @@
+"""The commands of images on a real containerd, run as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.node.images import Image
+from tests.node.lab import MIB, Lab
+
+WAIT_S = 30
+
+
+def program(lab: Lab, *words: str) -> list[str]:
+    return [sys.executable, "-m", "pycrictl", "-r", lab.node.endpoint, *words]
+
+
+def run(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
+    command = program(lab, *words)
+    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+
+
+def start(lab: Lab, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        program(lab, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_until(is_true: Callable[[], object]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not is_true():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+def slow_image(lab: Lab, name: str, *, seed: int, seconds: float) -> tuple[Image, str]:
+    image = lab.layout.image(name, lab.layout.random_layers([2 * MIB] * 4, seed=seed))
+    reference = lab.push(image)
+    lab.throttle.limit(image.layers_bytes / seconds)
+    return image, reference
+
+
+def last_records(stdout: str) -> dict[str, dict[str, Any]]:
+    return {entry["layer"]: entry for entry in map(json.loads, stdout.splitlines())}
+
+
+def test_progress_of_a_pull_that_kubelet_started(lab: Lab) -> None:
+    image, reference = slow_image(lab, "seen:1", seed=21, seconds=4)
+    pod = lab.node.kubelet.run_pod("web")
+    pull = lab.node.kubelet.start_pull(reference, pod)
+    watched = run(lab, "image-pull-progress", "web", "--progress", "json")
+    assert pull.result(WAIT_S) is not None
+    assert watched.returncode == 0
+    assert "does not tell which pod" in watched.stderr
+    records = last_records(watched.stdout)
+    sizes = {layer.digest: layer.size_bytes for layer in image.layers}
+    assert {digest: entry["progress"] for digest, entry in records.items()} == sizes
+    assert {digest: entry["total"] for digest, entry in records.items()} == sizes
+    assert {entry["phase"] for entry in records.values()} <= {"done", "present"}
+
+
+def test_pull_shows_its_own_image_by_its_name(lab: Lab) -> None:
+    image, reference = slow_image(lab, "mine:1", seed=22, seconds=3)
+    other, other_reference = slow_image(lab, "other:1", seed=23, seconds=3)
+    lab.throttle.limit((image.layers_bytes + other.layers_bytes) / 4)
+    other_pull = lab.node.kubelet.start_pull(other_reference)
+    pulled = run(lab, "pull", "--progress", "json", reference)
+    other_pull.result(WAIT_S)
+    assert pulled.returncode == 0
+    assert pulled.stdout == f"Image is up to date for {image.config_digest}\n"
+    records = [json.loads(line) for line in pulled.stderr.splitlines()]
+    assert {entry["image"] for entry in records} == {reference}
+    final = {entry["layer"]: entry["progress"] for entry in records}
+    assert final == {layer.digest: layer.size_bytes for layer in image.layers}
+
+
+def test_pull_without_a_terminal_is_quiet(lab: Lab) -> None:
+    image, reference = slow_image(lab, "quiet:1", seed=24, seconds=1)
+    pulled = run(lab, "pull", reference)
+    assert (pulled.returncode, pulled.stderr) == (0, "")
+    assert pulled.stdout == f"Image is up to date for {image.config_digest}\n"
+
+
+def test_ctrl_c_cancels_a_pull_of_ones_own(lab: Lab) -> None:
+    _, reference = slow_image(lab, "cancelled:1", seed=25, seconds=20)
+    process = start(lab, "pull", reference)
+    wait_until(lab.node.store.ingests)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, stdout) == (130, "")
+    assert stderr == f'pycrictl: cancelled the pull of "{reference}"\n'
+    wait_until(lambda: not lab.node.store.leases())
+
+
+def test_ctrl_c_ends_a_watch_and_not_the_pull(lab: Lab) -> None:
+    _, reference = slow_image(lab, "going-on:1", seed=26, seconds=4)
+    pull = lab.node.kubelet.start_pull(reference)
+    wait_until(lab.node.store.ingests)
+    process = start(lab, "image-pull-progress", "--progress", "json")
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 130
+    assert stderr.endswith("pycrictl: stopped watching; what is being pulled goes on\n")
+    assert not pull.done()
+    pull.result(WAIT_S)
+
+
+def test_terminated_watch_leaves_nothing_behind(lab: Lab) -> None:
+    _, reference = slow_image(lab, "terminated:1", seed=27, seconds=4)
+    pull = lab.node.kubelet.start_pull(reference)
+    wait_until(lab.node.store.ingests)
+    process = start(lab, "image-pull-progress", "--progress", "json")
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.terminate()
+    _, stderr = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "Traceback" not in stderr
+    pull.cancel()
+
+
+def test_a_broken_pull_is_a_failure_of_the_watch(lab: Lab) -> None:
+    image, reference = slow_image(lab, "broken:1", seed=28, seconds=4)
+    lab.throttle.cut(f"blobs/{image.layers[1].digest}", after_bytes=MIB)
+    pull = lab.node.kubelet.start_pull(reference)
+    wait_until(lab.node.store.ingests)
+    watched = run(lab, "image-pull-progress")
+    assert pull.exception(WAIT_S) is not None
+    assert watched.returncode == 1
+    last = watched.stderr.splitlines()[-1]
+    assert last.startswith('pycrictl: the pull of "127.0.0.1/broken@sha256:')
+    assert "failed: the pull ended before all layers were there (" in last
+
+
+def test_pulls_that_the_registry_refuses(lab: Lab) -> None:
+    _, reference = slow_image(lab, "refused:1", seed=29, seconds=1)
+    for status in (401, 404, 500):
+        lab.throttle.answer("/manifests/", status)
+        pulled = run(lab, "pull", reference)
+        assert (pulled.returncode, pulled.stdout) == (1, "")
+        (line, *hints) = pulled.stderr.splitlines()
+        assert line.startswith(f'pycrictl: pulling "{reference}": ')
+        assert str(status) in line or "not found" in line
+        assert all(hint.startswith("hint: ") for hint in hints)
+        lab.throttle.heal()
+
+
+def test_a_present_image(lab: Lab) -> None:
+    image, reference = slow_image(lab, "present:1", seed=30, seconds=0.5)
+    assert run(lab, "pull", reference).returncode == 0
+    again = run(lab, "pull", "--progress", "plain", reference)
+    assert (again.returncode, again.stdout) == (
+        0,
+        f"Image is up to date for {image.config_digest}\n",
+    )
+
+
+def test_nothing_to_watch(lab: Lab) -> None:
+    watched = run(lab, "image-pull-progress")
+    assert (watched.returncode, watched.stdout) == (0, "")
+    assert watched.stderr == "no image is being pulled\n"
+
+
+def test_images_and_version(lab: Lab) -> None:
+    listed = run(lab, "images", "-o", "json")
+    assert listed.returncode == 0
+    tags = [tag for image in json.loads(listed.stdout)["images"] for tag in image["repoTags"]]
+    assert lab.reference(lab.pause) in tags
+    version = run(lab, "version")
+    assert "RuntimeName:  containerd\n" in version.stdout

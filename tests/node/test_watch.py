@@ -1,0 +1,353 @@
+"""Pulls on a real containerd, as they are seen from outside."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.containerd.client import ContainerdClient
+from pycrictl.containerd.daemon import find_daemon
+from pycrictl.containerd.settings import PullSettings, config_path, from_file, from_status
+from pycrictl.errors import Unavailable
+from pycrictl.progress.content import Ending
+from pycrictl.progress.tracker import Item, Phase
+from tests.containerd.watching import Watch
+
+from .images import Image, zero_file
+from .kubelet import RUNTIME
+from .lab import MIB, Lab
+
+ORDER = [Phase.WAITING, Phase.DOWNLOADING, Phase.EXTRACTING, Phase.DONE]
+
+
+@pytest.fixture
+def client(lab: Lab) -> Iterator[ContainerdClient]:
+    with grpc.insecure_channel(
+        lab.node.endpoint, options=[("grpc.default_authority", "localhost")]
+    ) as channel:
+        yield ContainerdClient(channel, endpoint=lab.node.endpoint)
+
+
+@pytest.fixture
+def watch(client: ContainerdClient) -> Watch:
+    return Watch(client)
+
+
+def random_image(lab: Lab, name: str, sizes: list[int], *, seed: int) -> Image:
+    """An image of random layers on top of the base layer, which is on the node."""
+    return lab.layout.image(name, [lab.base, *lab.layout.random_layers(sizes, seed=seed)])
+
+
+def shown_name(image: Image) -> str:
+    repository = image.name.rpartition(":")[0]
+    return f"127.0.0.1/{repository}@{image.manifest_digest[:19]}"
+
+
+def items(watch: Watch, image: Image, name: str | None = None) -> list[Item]:
+    """The items of an image in the order of its layers."""
+    found = watch.layers(name or shown_name(image))
+    assert [item.layer for item in found] == [layer.digest for layer in image.layers]
+    return found
+
+
+def assert_whole(watch: Watch, image: Image, name: str | None = None) -> None:
+    """Every byte of the manifest is accounted for, and nothing else."""
+    found = items(watch, image, name)
+    assert [item.progress for item in found] == [layer.size_bytes for layer in image.layers]
+    assert [item.total for item in found] == [layer.size_bytes for layer in image.layers]
+    assert all(item.phase in (Phase.DONE, Phase.PRESENT) for item in found)
+    assert not any(item.error for item in found)
+
+
+def test_a_pull_of_six_layers(lab: Lab, watch: Watch) -> None:
+    zeros = lab.layout.layer([zero_file("zeros", 60 * MIB)])
+    layers = lab.layout.random_layers([3 * MIB, 2 * MIB, 4 * MIB, 1 * MIB], seed=1)
+    image = lab.layout.image("six:1", [lab.base, *layers, zeros])
+    lab.throttle.limit(5 * MIB)
+    pod = lab.node.kubelet.run_pod("web")
+    pull = lab.node.kubelet.start_pull(lab.push(image), pod)
+    watch.until(pull.done)
+    watch.until(lambda: watch.endings)
+    assert pull.result().image_ref == image.config_digest
+    name = shown_name(image)
+    assert watch.endings == [(name, Ending.DONE, "")]
+    assert_whole(watch, image)
+    assert watch.tracker.view(time.monotonic()).totals.progress == image.layers_bytes
+
+    assert watch.phases(name, lab.base.digest) == [Phase.PRESENT]
+    for layer in image.layers[1:]:
+        way = watch.ways[name, layer.digest]
+        progress = [item.progress for item in way]
+        assert progress == sorted(progress)
+        phases = watch.phases(name, layer.digest)
+        assert phases == [phase for phase in ORDER if phase in phases]
+        assert phases[-1] is Phase.DONE
+        assert {item.total for item in way} == {layer.size_bytes}
+    assert watch.phases(name, image.layers[4].digest)[0] is Phase.WAITING
+    extracting = [item for item in watch.ways[name, zeros.digest] if item.phase is Phase.EXTRACTING]
+    assert {item.extracted_total for item in extracting} <= {zeros.unpacked_bytes, 0}
+    assert any(MIB < item.extracted < zeros.unpacked_bytes for item in extracting)
+    assert watch.items[name, zeros.digest].extracted == zeros.unpacked_bytes
+    assert max(watch.downloading) == 3
+
+
+def test_two_pulls_that_share_layers(lab: Lab, watch: Watch) -> None:
+    shared = lab.layout.random_layers([3 * MIB, 2 * MIB], seed=10)
+    own = lab.layout.random_layers([1 * MIB, 2 * MIB], seed=20)
+    one = lab.layout.image("one:1", [lab.base, *shared, own[0]])
+    two = lab.layout.image("two:1", [lab.base, *shared, own[1]])
+    references = [lab.push(one), lab.push(two)]
+    lab.throttle.limit(4 * MIB)
+    first = lab.node.kubelet.start_pull(references[0])
+    watch.until(lambda: watch.layers(shown_name(one)))
+    second = lab.node.kubelet.start_pull(references[1])
+    watch.until(lambda: first.done() and second.done())
+    watch.until(lambda: len(watch.endings) == 2)
+    assert sorted(watch.endings) == [
+        (shown_name(one), Ending.DONE, ""),
+        (shown_name(two), Ending.DONE, ""),
+    ]
+    assert_whole(watch, one)
+    assert_whole(watch, two)
+    for layer in shared:  # fetched by one pull, followed under both images
+        for image in (one, two):
+            assert Phase.DOWNLOADING in watch.phases(shown_name(image), layer.digest)
+    distinct = {layer.digest: layer.size_bytes for layer in (*one.layers, *two.layers)}
+    assert watch.tracker.view(time.monotonic()).totals.progress == sum(distinct.values())
+
+
+def test_an_aborted_pull_and_its_retry(lab: Lab, watch: Watch) -> None:
+    image = random_image(lab, "abort:1", [1 * MIB, 6 * MIB, 6 * MIB], seed=30)
+    reference = lab.push(image)
+    name = shown_name(image)
+    lab.throttle.limit(4 * MIB)
+    pull = lab.node.kubelet.start_pull(reference)
+    watch.until(lambda: (name, image.layers[2].digest) in watch.items)
+    watch.until(lambda: watch.items[name, image.layers[2].digest].progress > MIB)
+    pull.cancel()
+    watch.until(lambda: watch.endings)
+    ((ended, ending, reason),) = watch.endings
+    assert (ended, ending) == (name, Ending.FAILED)
+    assert reason.startswith("the pull ended before all layers were there (")
+    found = items(watch, image)
+    assert found[0].phase is Phase.PRESENT
+    assert [item.phase for item in found[2:]] == [Phase.FAILED, Phase.FAILED]
+    assert [item.error for item in found[2:]] == [reason, reason]
+    assert found[2].progress > MIB  # though containerd has thrown it away
+    watch.until(lambda: not lab.node.store.ingests())
+
+    lab.throttle.limit(20 * MIB)
+    pull = lab.node.kubelet.start_pull(reference)
+    watch.until(pull.done)
+    watch.until(lambda: len(watch.endings) == 2)
+    assert watch.endings[1] == (name, Ending.DONE, "")
+    assert_whole(watch, image)
+
+
+def test_a_killed_containerd_and_a_resumed_pull(lab: Lab, watch: Watch) -> None:
+    image = random_image(lab, "resume:1", [8 * MIB, 1 * MIB], seed=40)
+    reference = lab.push(image)
+    name = shown_name(image)
+    large = image.layers[1].digest
+    lab.throttle.limit(4 * MIB)
+    doomed = lab.node.kubelet.start_pull(reference)
+    watch.until(lambda: (name, large) in watch.items)
+    watch.until(lambda: watch.items[name, large].progress > 2 * MIB)
+    lab.node.kill9()
+    with pytest.raises(Unavailable):
+        watch.poll(time.monotonic())
+    assert doomed.exception() is not None
+    assert watch.items[name, large].phase is Phase.DOWNLOADING
+    lab.node.start()
+    assert lab.node.store.leases()  # the dead pull's
+    (kept,) = lab.node.store.ingests().values()
+    watch.until(lambda: watch.endings, survives=(Unavailable,))
+    assert [one[:2] for one in watch.endings] == [(name, Ending.FAILED)]
+    assert watch.endings[0][2].startswith("containerd was restarted during the pull (")
+    assert watch.results[-1].quiet
+
+    late = Watch(watch.client)  # sees the traces of the dead pull, and no pull
+    for _ in range(3):
+        assert late.poll(time.monotonic()).quiet
+    assert late.items == {}
+
+    pull = lab.node.kubelet.start_pull(reference)
+    late.until(lambda: (name, large) in late.items)
+    assert late.items[name, large].progress >= kept[0] > 2 * MIB
+    assert late.tracker.view(time.monotonic()).totals.resumed >= kept[0]
+    late.until(pull.done)
+    late.until(lambda: late.results[-1].quiet)
+    assert late.endings == [(name, Ending.DONE, "")]
+    assert_whole(late, image)
+    assert len(lab.node.store.leases()) == 1
+
+
+@pytest.mark.parametrize("status", [401, 404, 500, None])
+def test_a_failing_registry(lab: Lab, watch: Watch, status: int | None) -> None:
+    """The fault hits a layer that has to wait for the others, so the pull is under way by then."""
+    image = random_image(lab, "fault:1", [1 * MIB, 1 * MIB, 1 * MIB, 2 * MIB], seed=50)
+    reference = lab.push(image)
+    name = shown_name(image)
+    bad = image.layers[-1].digest
+    if status is None:
+        lab.throttle.cut(f"blobs/{bad}")
+    else:
+        lab.throttle.answer(f"blobs/{bad}", status)
+    lab.throttle.limit(4 * MIB)
+    pull = lab.node.kubelet.start_pull(reference)
+    watch.until(pull.done)
+    assert pull.exception() is not None
+    watch.until(lambda: watch.endings)
+    ((ended, ending, reason),) = watch.endings
+    assert (ended, ending) == (name, Ending.FAILED)
+    assert reason.startswith("the pull ended before all layers were there (")
+    last = watch.items[name, bad]
+    assert (last.phase, last.progress, last.error) == (Phase.FAILED, 0, reason)
+
+    lab.throttle.heal()  # kubelet tries again, and the same items come to life
+    pull = lab.node.kubelet.start_pull(reference)
+    watch.until(pull.done)
+    watch.until(lambda: len(watch.endings) == 2)
+    assert watch.endings[1] == (name, Ending.DONE, "")
+    assert_whole(watch, image)
+
+
+def test_a_connection_that_is_cut_in_the_middle(lab: Lab, watch: Watch) -> None:
+    image = random_image(lab, "cut:1", [3 * MIB], seed=60)
+    large = image.layers[1].digest
+    name = shown_name(image)
+    lab.throttle.cut(f"blobs/{large}", after_bytes=2 * MIB + 5)
+    lab.throttle.limit(3 * MIB)
+    pull = lab.node.kubelet.start_pull(lab.push(image))
+    watch.until(pull.done)
+    assert pull.exception() is not None
+    watch.until(lambda: watch.endings)
+    reason = "the pull ended before all layers were there (1 of 2)"
+    assert watch.endings == [(name, Ending.FAILED, reason)]
+    last = watch.items[name, large]
+    assert (last.phase, last.error) == (Phase.FAILED, reason)
+    assert MIB <= last.progress <= 2 * MIB + 5
+
+
+def test_a_registry_without_the_image(lab: Lab, watch: Watch) -> None:
+    """Nothing of the image is ever known, and no failure of an image is invented."""
+    lab.throttle.answer("manifests/", 404)
+    pull = lab.node.kubelet.start_pull(f"{lab.throttle.host}/none:1")
+    watch.until(pull.done, interval_s=0.005)
+    assert pull.exception() is not None
+    watch.until(lambda: watch.results[-1].quiet)
+    assert watch.items == {}
+    assert all(ending is Ending.UNKNOWN for _, ending, _ in watch.endings)
+
+
+def test_a_registry_that_does_not_answer(lab: Lab, watch: Watch) -> None:
+    lab.throttle.stall("manifests/")
+    pull = lab.node.kubelet.start_pull(f"{lab.throttle.host}/none:1")
+    watch.until(lambda: watch.results[-1].active, timeout_s=10)
+    (active,) = watch.results[-1].active
+    assert (active.image, active.layer_count) == ("", 0)
+    pull.cancel()
+    watch.until(lambda: watch.results[-1].quiet)
+    assert [one[:2] for one in watch.endings] == [("", Ending.UNKNOWN)]
+
+
+def test_a_stalled_layer(lab: Lab, watch: Watch) -> None:
+    image = random_image(lab, "stall:1", [3 * MIB], seed=70)
+    large = image.layers[1].digest
+    name = shown_name(image)
+    lab.throttle.stall(f"blobs/{large}", after_bytes=2 * MIB + 5)
+    pull = lab.node.kubelet.start_pull(lab.push(image))
+    watch.until(lambda: (name, large) in watch.items and watch.items[name, large].idle_s > 1.0)
+    assert watch.items[name, large].progress == 2 * MIB
+    assert watch.items[name, large].phase is Phase.DOWNLOADING
+    late = Watch(watch.client)  # a watcher that comes later knows the age as well
+    late.poll(time.monotonic())
+    assert late.items[name, large].idle_s > 1.0
+    lab.throttle.heal()
+    watch.until(pull.done)
+    watch.until(lambda: watch.endings)
+    assert_whole(watch, image)
+
+
+def test_a_pull_that_ctr_started(lab: Lab, watch: Watch) -> None:
+    """ctr downloads everything first, and unpacks then."""
+    image = random_image(lab, "ctr:1", [2 * MIB, 1 * MIB], seed=80)
+    reference = lab.push(image)
+    lab.throttle.limit(3 * MIB)
+    socket_path = str(lab.node.socket_path)
+    command = ["ctr", "-a", socket_path, "-n", "k8s.io", "images", "pull", "--plain-http"]
+    with subprocess.Popen([*command, reference], stdout=subprocess.DEVNULL) as ctr:
+        watch.until(lambda: ctr.poll() is not None)
+    assert ctr.returncode == 0
+    watch.until(lambda: watch.endings)
+    assert watch.endings == [(shown_name(image), Ending.DONE, "")]
+    assert_whole(watch, image)
+    for layer in image.layers[1:]:
+        assert Phase.DOWNLOADING in watch.phases(shown_name(image), layer.digest)
+
+
+def test_announced_pulls_of_an_image_for_several_platforms(lab: Lab, watch: Watch) -> None:
+    image = lab.layout.multi_platform_image(
+        "multi:1", lab.layout.random_layers([1 * MIB, 2 * MIB], seed=90)
+    )
+    other = random_image(lab, "other:1", [2 * MIB], seed=95)
+    reference, _ = lab.push(image), lab.push(other)
+    by_digest = lab.reference_by_digest(other)
+    lab.throttle.limit(3 * MIB)
+    expected = [watch.watcher.expect(one, time.time()) for one in (by_digest, reference)]
+    pulls = [lab.node.kubelet.start_pull(one) for one in (reference, by_digest)]
+    watch.until(lambda: all(pull.done() for pull in pulls))
+    watch.until(lambda: len(watch.endings) == 2)
+    for one in expected:
+        assert one.lease_id is not None
+        watch.watcher.forget(one)
+    assert sorted(watch.endings) == sorted(
+        [(reference, Ending.DONE, ""), (by_digest, Ending.DONE, "")]
+    )
+    assert_whole(watch, image, reference)
+    assert_whole(watch, other, by_digest)
+
+
+def test_an_image_that_is_there_is_pulled_again(lab: Lab, watch: Watch) -> None:
+    image = random_image(lab, "again:1", [1 * MIB], seed=100)
+    reference = lab.push(image)
+    lab.node.kubelet.pull(reference)
+    lab.throttle.stall("manifests/")
+    pull = lab.node.kubelet.start_pull(reference)
+    watch.until(lambda: watch.results[-1].active)
+    lab.throttle.heal()
+    watch.until(pull.done, interval_s=0.0)
+    watch.until(lambda: watch.results[-1].quiet)
+    assert {ending for _, ending, _ in watch.endings} <= {Ending.DONE, Ending.UNKNOWN}
+    assert all(item.phase is Phase.PRESENT for item in watch.items.values())
+
+
+def test_pods_and_containers_are_no_pulls(lab: Lab, watch: Watch) -> None:
+    """containerd takes a lease to create a container as well."""
+    lab.node.kubelet.pull(lab.reference(lab.busybox))
+    watch.until(lambda: watch.results[-1].quiet)
+    seen = len(watch.results)
+    pod = lab.node.kubelet.run_pod("web")
+    container = lab.node.kubelet.create_container(pod, lab.reference(lab.busybox))
+    lab.node.kubelet.start_container(container)
+    for _ in range(5):
+        watch.poll(time.monotonic())
+    assert all(result.quiet and not result.ended for result in watch.results[seen:])
+
+
+def test_what_containerd_is_configured_to(lab: Lab, client: ContainerdClient) -> None:
+    daemon = find_daemon(client)
+    assert daemon is not None
+    assert daemon.pid == lab.node.pid
+    assert config_path(daemon.pid) == lab.node.config_path
+    expected = PullSettings(None, None, "overlayfs", str(lab.node.config_path))
+    assert from_file(lab.node.config_path) == expected
+    answer = lab.node.kubelet.call(
+        RUNTIME + "Status", cri_pb2.StatusRequest(verbose=True), cri_pb2.StatusResponse
+    )
+    assert from_status(answer.info) == PullSettings(None, 3, "overlayfs", "CRI Status")

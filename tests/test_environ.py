@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import io
+import logging
+import os
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+
+import pytest
+
+from pycrictl import environ
+from pycrictl.environ import Environment
+from tests.show.screen import Terminal
+
+
+def test_takes_the_process_by_default() -> None:
+    env = Environment()
+    assert env.stdin is sys.stdin
+    assert env.stdout is sys.stdout
+    assert env.stderr is sys.stderr
+    assert env.environ is os.environ
+    assert env.clock() <= env.clock()
+    assert env.wall_clock() > 1_700_000_000
+
+
+def test_takes_what_it_is_given() -> None:
+    stdin, stdout, stderr = io.StringIO(), io.StringIO(), io.StringIO()
+    variables = {"A": "b"}
+    env = Environment(
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        environ=variables,
+        clock=lambda: 1.5,
+        wall_clock=lambda: 2.5,
+    )
+    assert (env.stdin, env.stdout, env.stderr) == (stdin, stdout, stderr)
+    assert env.environ is variables
+    assert (env.clock(), env.wall_clock()) == (1.5, 2.5)
+
+
+def test_streams_that_were_closed_swallow_everything() -> None:
+    program = (
+        "from pycrictl.environ import Environment\n"
+        "env = Environment()\n"
+        "env.stdout.write('x' * 100)\n"
+        "env.stdout.flush()\n"
+        "env.error('nobody hears')\n"
+        "assert env.stdin.read() == ''\n"
+        "assert not env.stderr_is_terminal\n"
+        "assert env.terminal_size()\n"
+    )
+    command = [sys.executable, "-c", program]
+    assert subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command]).returncode == 0
+
+
+def test_what_is_a_terminal() -> None:
+    with Terminal() as terminal:
+        env = Environment(stdin=io.StringIO(), stdout=io.StringIO(), stderr=terminal.stderr)
+        assert (env.stdin_is_terminal, env.stdout_is_terminal) == (False, False)
+        assert env.stderr_is_terminal
+        env = Environment(stdin=terminal.stderr, stdout=terminal.stderr, stderr=io.StringIO())
+        assert (env.stdin_is_terminal, env.stdout_is_terminal) == (True, True)
+        assert not env.stderr_is_terminal
+    assert not env.stdin_is_terminal  # closed
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_dumb"), [({"TERM": "xterm"}, False), ({"TERM": "dumb"}, True), ({}, True)]
+)
+def test_dumb_terminals(variables: dict[str, str], is_dumb: bool) -> None:
+    assert environ.is_dumb(variables) is is_dumb
+
+
+@pytest.mark.parametrize(
+    ("variables", "has_color"),
+    [
+        ({"TERM": "xterm"}, True),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, False),
+        ({"TERM": "dumb"}, False),
+    ],
+)
+def test_colour(variables: dict[str, str], has_color: bool) -> None:
+    with Terminal() as terminal:
+        assert Environment(stderr=terminal.stderr, environ=variables).has_color is has_color
+    assert not Environment(stderr=io.StringIO(), environ=variables).has_color
+
+
+@pytest.mark.parametrize(
+    ("encoding", "expected"),
+    [("utf-8", True), ("UTF8", True), ("ascii", False), ("iso8859-1", False)],
+)
+def test_utf8(encoding: str, expected: bool) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    assert Environment(stderr=stream).stderr_is_utf8 is expected
+    assert not environ.is_utf8(io.StringIO())  # it has no encoding
+
+
+def test_the_terminal_tells_its_size_each_time() -> None:
+    with Terminal(80, 24) as terminal:
+        env = Environment(stderr=terminal.stderr, environ={"COLUMNS": "11", "LINES": "12"})
+        assert env.terminal_size() == (80, 24)
+        termios.tcsetwinsize(terminal.stderr.fileno(), (5, 20))
+        assert env.terminal_size() == (20, 5)
+        termios.tcsetwinsize(terminal.stderr.fileno(), (0, 0))
+        assert env.terminal_size() == (11, 12)
+
+
+@pytest.mark.parametrize(
+    ("variables", "size"),
+    [
+        ({}, (80, 24)),
+        ({"COLUMNS": "132"}, (132, 24)),
+        ({"COLUMNS": "-1", "LINES": "many"}, (80, 24)),
+        ({"COLUMNS": "", "LINES": "0"}, (80, 24)),
+    ],
+)
+def test_size_without_a_terminal(variables: dict[str, str], size: tuple[int, int]) -> None:
+    assert environ.terminal_size(io.StringIO(), variables) == size
+
+
+def test_errors_and_warnings_are_single_lines_that_cannot_steer_a_terminal() -> None:
+    stderr = io.StringIO()
+    env = Environment(stderr=stderr)
+    env.warn("file\nhas \x1b[31mcolour")
+    env.error('no image "\u202ex"', hint="try\r\nagain")
+    env.error("no hint")
+    assert stderr.getvalue().splitlines() == [
+        "pycrictl: warning: file has \\x1b[31mcolour",
+        'pycrictl: no image "\\u202ex"',
+        "hint: try again",
+        "pycrictl: no hint",
+    ]
+
+
+def test_an_error_that_nobody_reads_is_not_another_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    stderr = os.fdopen(writer, "w")
+    Environment(stderr=stderr).error("x")
+    with pytest.raises(BrokenPipeError):
+        stderr.close()
+
+
+def test_a_piped_password_is_the_first_line() -> None:
+    stderr = io.StringIO()
+    env = Environment(stdin=io.StringIO("secret \nmore\n"), stderr=stderr)
+    assert env.ask_password() == "secret "
+    assert stderr.getvalue() == ""
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    logger = logging.getLogger("pycrictl")
+    before = logger.handlers, logger.level, logger.propagate
+    yield logging.getLogger("pycrictl.cri")
+    logger.handlers, logger.propagate = before[0], before[2]
+    logger.setLevel(before[1])
+
+
+def test_logging_without_debug_tells_warnings(logger: logging.Logger) -> None:
+    stderr = io.StringIO()
+    Environment(stderr=stderr).configure_logging(debug=False)
+    logger.info("nothing")
+    logger.warning("careful: %s", "a\n\x1b[1m")
+    assert stderr.getvalue() == "pycrictl: careful: a \\x1b[1m\n"
+
+
+def test_logging_with_debug_tells_all_and_when(logger: logging.Logger) -> None:
+    early, late = io.StringIO(), io.StringIO()
+    Environment(stderr=early).configure_logging(debug=True)
+    Environment(stderr=late).configure_logging(debug=True)
+    logger.debug("call")
+    assert early.getvalue() == ""
+    time, message = late.getvalue().split(" ", 1)
+    assert len(time) == len("12:34:56.789")
+    assert message == "DEBUG pycrictl.cri: call\n"
+
+
+def test_costs_nothing_at_the_start() -> None:
+    program = (
+        "import sys\n"
+        "before = set(sys.modules)\n"
+        "import pycrictl.environ\n"
+        "new = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
+        "sys.exit(', '.join(new & {'logging', 'getpass', 'inspect', 'json', 'pathlib'}) or 0)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-S", "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (result.stderr, result.returncode) == ("", 0)
