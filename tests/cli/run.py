@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import signal
 from collections.abc import Mapping
 
@@ -21,9 +22,13 @@ class Run:
             stdin=io.StringIO(stdin), stdout=stdout, stderr=stderr, environ=environ or {}
         )
         handler = signal.getsignal(signal.SIGTERM)
+        logger = logging.getLogger("pycrictl")
+        handlers, level, propagate = logger.handlers, logger.level, logger.propagate
         try:
             self.code = main(words, env=env)
         finally:
             signal.signal(signal.SIGTERM, handler)
+            logger.handlers, logger.propagate = handlers, propagate
+            logger.setLevel(level)
         self.stdout = stdout.getvalue()
         self.stderr = stderr.getvalue()
