@@ -150,6 +150,10 @@ class Environment:
         except EOFError:  # Ctrl-D
             return ""
 
+    def tell(self, text: str) -> None:
+        """Tells one line beside the results."""
+        self._say(f"pycrictl: {_line(text)}\n")
+
     def warn(self, text: str) -> None:
         """Tells one line that does not end the program."""
         self._say(f"pycrictl: warning: {_line(text)}\n")

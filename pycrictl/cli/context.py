@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from pycrictl.config import Config, Flags
     from pycrictl.cri.client import CriClient
+    from pycrictl.cri.tracing import Tracer
     from pycrictl.environ import Environment
 
 
@@ -21,10 +22,12 @@ class AppContext:
     Attributes:
         env: streams, clocks and facts of the terminal.
         flags: the global options as given.
+        tracer: gets the spans of this run's calls.
     """
 
     env: Environment
     flags: Flags
+    tracer: Tracer | None = None
     _config: Config | None = field(default=None, init=False)
 
     @property
@@ -56,7 +59,9 @@ class AppContext:
         """
         from pycrictl.cri.client import open_client
 
-        return open_client(self.config, service)
+        client = open_client(self.config, service)
+        client.tracer = self.tracer
+        return client
 
 
 def app_context(ctx: typer.Context) -> AppContext:

@@ -58,6 +58,9 @@ def root(
     debug: Annotated[
         bool, typer.Option("--debug", "-D", help="Log calls; show tracebacks of errors.")
     ] = False,
+    enable_tracing: Annotated[
+        bool, typer.Option("--enable-tracing", help="Send traces to a collector.")
+    ] = False,
     image_endpoint: Annotated[
         str | None,
         typer.Option(
@@ -75,6 +78,15 @@ def root(
             help="How often to try again to connect; negative: for ever (default: 3).",
         ),
     ] = None,
+    profile_cpu: Annotated[
+        str, typer.Option("--profile-cpu", metavar="FILE", help="Write a CPU profile (pstats).")
+    ] = "",
+    profile_mem: Annotated[
+        str,
+        typer.Option(
+            "--profile-mem", metavar="FILE", help="Write a memory snapshot (tracemalloc)."
+        ),
+    ] = "",
     runtime_endpoint: Annotated[
         str | None,
         typer.Option(
@@ -91,6 +103,18 @@ def root(
             "--timeout", "-t", **DURATION, help="Limit of each call, such as 500ms (default: 2s)."
         ),
     ] = None,
+    tracing_endpoint: Annotated[
+        str,
+        typer.Option("--tracing-endpoint", metavar="HOST:PORT", help="The collector, by OTLP."),
+    ] = "127.0.0.1:4317",
+    tracing_sampling_rate_per_million: Annotated[
+        int,
+        typer.Option(
+            "--tracing-sampling-rate-per-million",
+            **INTEGER,
+            help="Runs in a million to trace; negative: all.",
+        ),
+    ] = -1,
     version: Annotated[
         bool,
         typer.Option(
@@ -116,6 +140,19 @@ def root(
         max_retries=max_retries,
         debug=given_debug,
     )
+    if enable_tracing or profile_cpu or profile_mem:
+        from pycrictl.cli import observing
+
+        ctx.with_resource(
+            observing.observed(
+                app_context,
+                ctx.invoked_subcommand,
+                collector=tracing_endpoint if enable_tracing else "",
+                sampling_rate=tracing_sampling_rate_per_million,
+                profile_cpu=profile_cpu,
+                profile_mem=profile_mem,
+            )
+        )
 
 
 def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -> int:

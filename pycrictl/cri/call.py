@@ -71,7 +71,9 @@ class PendingCall:
             raise self._attempt.failure(exc) from None
         except KeyboardInterrupt:
             self._future.cancel()
+            self._attempt.end("interrupted")
             raise
+        self._attempt.end()
         return self._attempt.decoded(answer)
 
 
@@ -95,9 +97,22 @@ class Attempt:
         self.what = what if what is not None else method.name
         self.timeout_flag = timeout_flag
         self.started = time.monotonic()
+        self.span = client.tracer.begin(method.name) if client.tracer is not None else None
         self.logs = log.isEnabledFor(logging.DEBUG)
         if self.logs:
             log.debug("> %s %s", method.name, describe(request))
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...] | None:
+        """What goes with the request."""
+        if self.client.tracer is None or self.span is None:
+            return None
+        return (self.client.tracer.context(self.span),)
+
+    def end(self, error: str = "") -> None:
+        """Ends the call's span, if there is one."""
+        if self.client.tracer is not None and self.span is not None:
+            self.client.tracer.end(self.span, error)
 
     def decoded(self, answer: bytes) -> Any:
         try:
@@ -122,6 +137,11 @@ class Attempt:
 
     def failure(self, exc: grpc.RpcError) -> PycrictlError:
         """What to tell of a failed call, after a post-mortem when the connection is in doubt."""
+        error = self._error(exc)
+        self.end(error.message)
+        return error
+
+    def _error(self, exc: grpc.RpcError) -> PycrictlError:
         elapsed_s = time.monotonic() - self.started
         code = exc.code() if isinstance(exc, grpc.Call) else None
         if self.logs:

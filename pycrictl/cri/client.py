@@ -31,6 +31,8 @@ from pycrictl.errors import ConnectError, PycrictlError
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+    from pycrictl.cri.tracing import Tracer
+
 log = logging.getLogger("pycrictl.cri")
 
 DEFAULT_ENDPOINTS: Final = (
@@ -92,6 +94,7 @@ class CriClient:
         channel: the gRPC channel, for other services on the same socket.
         timeout_s: the global timeout.
         runtime: name and version of the runtime, once a ``Version`` call has told them, else "".
+        tracer: gets a span for each call; None to trace nothing.
     """
 
     def __init__(self, path: str, *, timeout_s: float) -> None:
@@ -99,6 +102,7 @@ class CriClient:
         self.endpoint = f"unix://{path}"
         self.timeout_s = timeout_s
         self.runtime = ""
+        self.tracer: Tracer | None = None
         self.channel = grpc.insecure_channel(
             _target(path),
             options=(
@@ -160,9 +164,10 @@ class CriClient:
         remote: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(
             attempt.method.path
         )
-        return PendingCall(
-            remote.future(request.SerializeToString(), timeout=attempt.deadline_s), attempt
+        future = remote.future(
+            request.SerializeToString(), timeout=attempt.deadline_s, metadata=attempt.metadata
         )
+        return PendingCall(future, attempt)
 
     def stream(
         self,
@@ -182,7 +187,9 @@ class CriClient:
         remote: grpc.UnaryStreamMultiCallable[bytes, bytes] = self.channel.unary_stream(
             attempt.method.path
         )
-        answers = remote(request.SerializeToString(), timeout=attempt.deadline_s)
+        answers = remote(
+            request.SerializeToString(), timeout=attempt.deadline_s, metadata=attempt.metadata
+        )
         try:
             for answer in answers:
                 yield attempt.decoded(answer)
@@ -190,6 +197,8 @@ class CriClient:
             raise attempt.failure(exc) from None
         finally:
             answers.cancel()
+            if attempt.span is not None and not attempt.span.end_ns:
+                attempt.end()
 
     def close(self) -> None:
         """Cancel what still runs and close the connection. Closing twice does nothing."""

@@ -1,0 +1,137 @@
+"""Traces of a command and its calls, for an OpenTelemetry collector (OTLP over gRPC).
+
+One trace a run: a root span named after the command, and a span for each call to the runtime, which
+gets the trace's context with the call (W3C ``traceparent``) and may add spans of its own.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import grpc
+
+from pycrictl._proto import otlp_pb2
+from pycrictl.errors import StreamError
+
+SERVICE_NAME: Final = "pycrictl"
+EXPORT_TIMEOUT_S: Final = 2.0
+ALWAYS: Final = -1
+MILLION: Final = 1_000_000
+
+_EXPORT: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+_NANOS: Final = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Span:
+    """A piece of work that has begun. Times are in nanoseconds since 1970."""
+
+    name: str
+    span_id: bytes
+    parent_id: bytes
+    start_ns: int
+    end_ns: int = 0
+    error: str = ""
+
+    @property
+    def is_root(self) -> bool:
+        """Whether it stands for the whole command."""
+        return not self.parent_id
+
+
+class Tracer:
+    """Collects the spans of one run.
+
+    Args:
+        endpoint: ``HOST:PORT`` of the collector.
+        wall_clock: seconds since 1970.
+    """
+
+    def __init__(self, endpoint: str, *, wall_clock: Callable[[], float] = time.time) -> None:
+        self._endpoint = endpoint
+        self._wall_clock = wall_clock
+        self._trace_id = secrets.token_bytes(16)
+        self._root: Span | None = None
+        self._spans: list[Span] = []
+
+    def begin(self, name: str) -> Span:
+        """Begins a span; the first one is the root, all others are its children."""
+        parent_id = self._root.span_id if self._root is not None else b""
+        span = Span(name, secrets.token_bytes(8), parent_id, self._now_ns())
+        self._root = self._root or span
+        self._spans.append(span)
+        return span
+
+    def end(self, span: Span, error: str = "") -> None:
+        """Ends a span; ``error`` says why it failed."""
+        span.end_ns = span.end_ns or self._now_ns()
+        span.error = error
+
+    def context(self, span: Span) -> tuple[str, str]:
+        """The metadata that hands the trace on with a call."""
+        return "traceparent", f"00-{self._trace_id.hex()}-{span.span_id.hex()}-01"
+
+    def export(self) -> None:
+        """Sends what has ended.
+
+        Raises:
+            StreamError: the collector does not take it.
+        """
+        request = self._request()
+        with grpc.insecure_channel(
+            self._endpoint, options=[("grpc.enable_http_proxy", 0)]
+        ) as channel:
+            export = channel.unary_unary(
+                _EXPORT,
+                request_serializer=otlp_pb2.ExportTraceServiceRequest.SerializeToString,
+                response_deserializer=otlp_pb2.ExportTraceServiceResponse.FromString,
+            )
+            try:
+                export(request, timeout=EXPORT_TIMEOUT_S)
+            except grpc.RpcError as exc:
+                code = exc.code().name if isinstance(exc, grpc.Call) else "no status"
+                raise StreamError(
+                    f'the collector at "{self._endpoint}" does not take traces: {code}'
+                ) from None
+
+    def _request(self) -> otlp_pb2.ExportTraceServiceRequest:
+        request = otlp_pb2.ExportTraceServiceRequest()
+        resource_spans = request.resource_spans.add()
+        name = resource_spans.resource.attributes.add(key="service.name")
+        name.value.string_value = SERVICE_NAME
+        scope_spans = resource_spans.scope_spans.add()
+        scope_spans.scope.name = SERVICE_NAME
+        for span in self._spans:
+            scope_spans.spans.append(self._message(span))
+        return request
+
+    def _message(self, span: Span) -> otlp_pb2.Span:
+        kinds = otlp_pb2.Span.SpanKind
+        codes = otlp_pb2.Status.StatusCode
+        return otlp_pb2.Span(
+            trace_id=self._trace_id,
+            span_id=span.span_id,
+            parent_span_id=span.parent_id,
+            name=span.name,
+            kind=kinds.SPAN_KIND_INTERNAL if span.is_root else kinds.SPAN_KIND_CLIENT,
+            start_time_unix_nano=span.start_ns,
+            end_time_unix_nano=span.end_ns or self._now_ns(),
+            status=otlp_pb2.Status(
+                message=span.error,
+                code=codes.STATUS_CODE_ERROR if span.error else codes.STATUS_CODE_UNSET,
+            ),
+        )
+
+    def _now_ns(self) -> int:
+        return int(self._wall_clock() * _NANOS)
+
+
+def is_sampled(rate_per_million: int) -> bool:
+    """Whether this run is traced: always below 0, never at 0, else by chance."""
+    if rate_per_million < 0:
+        return True
+    return secrets.randbelow(MILLION) < rate_per_million

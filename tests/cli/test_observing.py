@@ -1,0 +1,149 @@
+"""Traces and profiles of a run."""
+
+from __future__ import annotations
+
+import pstats
+import tracemalloc
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2, otlp_pb2
+from pycrictl.cri.tracing import MILLION, Tracer, is_sampled
+from pycrictl.errors import StreamError
+from tests.cli.run import Run
+from tests.fakecri import FakeServer, Status
+
+VERSION = cri_pb2.VersionResponse(version="0.1.0", runtime_name="fake")
+
+
+class Collector(grpc.GenericRpcHandler):
+    """Takes traces on a port of its own."""
+
+    def __init__(self) -> None:
+        self.endpoint = ""
+        self.spans: list[otlp_pb2.Span] = []
+        self.services: list[str] = []
+
+    def service(
+        self, details: grpc.HandlerCallDetails
+    ) -> grpc.RpcMethodHandler[
+        otlp_pb2.ExportTraceServiceRequest, otlp_pb2.ExportTraceServiceResponse
+    ]:
+        assert details.method.endswith(".v1.TraceService/Export")
+        return grpc.unary_unary_rpc_method_handler(
+            self._export,
+            request_deserializer=otlp_pb2.ExportTraceServiceRequest.FromString,
+            response_serializer=otlp_pb2.ExportTraceServiceResponse.SerializeToString,
+        )
+
+    def _export(
+        self, request: otlp_pb2.ExportTraceServiceRequest, context: grpc.ServicerContext
+    ) -> otlp_pb2.ExportTraceServiceResponse:
+        for resource in request.resource_spans:
+            self.services += [item.value.string_value for item in resource.resource.attributes]
+            for scope in resource.scope_spans:
+                self.spans += scope.spans
+        return otlp_pb2.ExportTraceServiceResponse()
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    collector = Collector()
+    with ThreadPoolExecutor(2) as pool:
+        server = grpc.server(pool, handlers=[collector])
+        collector.endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        yield collector
+        server.stop(None).wait()
+
+
+def traced(fake: FakeServer, collector: Collector, *words: str) -> Run:
+    tracing = ["--enable-tracing", "--tracing-endpoint", collector.endpoint]
+    return Run("-r", fake.endpoint, *tracing, *words)
+
+
+def test_a_root_span_and_one_for_each_call(fake: FakeServer, collector: Collector) -> None:
+    fake.prepare("Version", VERSION)
+    assert traced(fake, collector, "version").code == 0
+    root, call = collector.spans
+    assert (root.name, call.name) == ("version", "Version")
+    assert collector.services == ["pycrictl"]
+    assert call.parent_span_id == root.span_id
+    assert call.trace_id == root.trace_id
+    assert root.start_time_unix_nano <= call.start_time_unix_nano
+    assert call.end_time_unix_nano <= root.end_time_unix_nano
+    expected = f"00-{call.trace_id.hex()}-{call.span_id.hex()}-01"
+    assert fake.calls[0].metadata["traceparent"] == expected
+
+
+def test_a_failed_call_marks_its_span(fake: FakeServer, collector: Collector) -> None:
+    fake.prepare("Version", Status(grpc.StatusCode.INTERNAL, "broken"))
+    assert traced(fake, collector, "version").code == 1
+    assert all(span.status.code == otlp_pb2.Status.STATUS_CODE_ERROR for span in collector.spans)
+    assert all("broken" in span.status.message for span in collector.spans)
+
+
+def test_without_the_option_nothing_is_sent(fake: FakeServer, collector: Collector) -> None:
+    fake.prepare("Version", VERSION, VERSION)
+    endpoint = ["--tracing-endpoint", collector.endpoint]
+    assert Run("-r", fake.endpoint, *endpoint, "version").code == 0
+    assert Run("-r", fake.endpoint, *endpoint, "--enable-tracing=false", "version").code == 0
+    assert collector.spans == []
+    assert "traceparent" not in fake.calls[0].metadata
+
+
+def test_a_rate_of_zero_traces_nothing(fake: FakeServer, collector: Collector) -> None:
+    fake.prepare("Version", VERSION)
+    rate = ["--tracing-sampling-rate-per-million", "0"]
+    assert traced(fake, collector, *rate, "version").code == 0
+    assert collector.spans == []
+
+
+def test_a_missing_collector_is_a_warning(fake: FakeServer) -> None:
+    fake.prepare("Version", VERSION)
+    words = ["--enable-tracing", "--tracing-endpoint", "127.0.0.1:1", "version"]
+    run = Run("-r", fake.endpoint, *words)
+    assert run.code == 0
+    assert run.stdout.startswith("Version:  0.1.0\n")
+    assert run.stderr == (
+        'pycrictl: warning: the collector at "127.0.0.1:1" does not take traces: UNAVAILABLE\n'
+    )
+
+
+def test_export_names_the_collector() -> None:
+    tracer = Tracer("127.0.0.1:1", wall_clock=lambda: 5.0)
+    tracer.end(tracer.begin("x"))
+    with pytest.raises(StreamError, match=r'"127\.0\.0\.1:1" does not take traces'):
+        tracer.export()
+
+
+def test_sampling() -> None:
+    assert is_sampled(-1)
+    assert is_sampled(MILLION)
+    assert not is_sampled(0)
+
+
+def test_profiles(fake: FakeServer, tmp_path: Path) -> None:
+    cpu, memory = tmp_path / "cpu", tmp_path / "memory"
+    fake.prepare("Version", VERSION)
+    profiles = ["--profile-cpu", str(cpu), "--profile-mem", str(memory)]
+    run = Run("-r", fake.endpoint, *profiles, "version")
+    assert run.code == 0
+    assert f"CPU profile written to {cpu}" in run.stderr
+    names = {name for _, _, name in pstats.Stats(str(cpu)).stats}  # type: ignore[attr-defined]
+    assert "version" in names
+    assert tracemalloc.Snapshot.load(str(memory)).traces
+
+
+@pytest.mark.parametrize("option", ["--profile-cpu", "--profile-mem"])
+def test_a_profile_that_cannot_be_written(fake: FakeServer, option: str) -> None:
+    run = Run("-r", fake.endpoint, option, "/nonexistent/profile", "version")
+    assert run.code == 1
+    assert run.stderr == (
+        'pycrictl: cannot write profile "/nonexistent/profile": No such file or directory\n'
+    )
+    assert fake.calls == []
