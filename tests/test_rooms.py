@@ -60,7 +60,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "containerd": {"grpc", "google", "tomli"},
     "streaming": {"websockets"},
     "progress": {"grpc", "websockets"},
-    "proxy": {"grpc", "google", "websockets", "tomli"},
+    "proxy": {"grpc", "google", "websockets", "tomli", "yaml"},
     "show": {"google", "yaml"},
     "show.bars": {"tqdm"},
     "cli": {"typer"},
