@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from pycrictl.show.documents import declared_document
 from pycrictl.show.render import Block, Field
 from pycrictl.show.rows import enum_name, maps
 from pycrictl.show.times import NEVER, age, go_time, rfc3339
@@ -81,6 +82,16 @@ def image_status_block(image: cri_pb2.Image, info: Mapping[str, str]) -> Block:
     block += [("Tag", tag) for tag in image.repo_tags]
     block += [("Digest", digest) for digest in image.repo_digests]
     return [*block, ("Size", format_size(image.size, 3)), *_info(info)]
+
+
+def runtime_extras(response: cri_pb2.StatusResponse) -> dict[str, Any]:
+    """What ``info``'s document holds beside the status, where the runtime tells it."""
+    extras: dict[str, Any] = {}
+    if response.runtime_handlers:
+        extras["runtimeHandlers"] = list(map(declared_document, response.runtime_handlers))
+    if response.HasField("features"):
+        extras["features"] = declared_document(response.features)
+    return extras
 
 
 def image_filesystem_lines(response: cri_pb2.ImageFsInfoResponse) -> list[str]:

@@ -61,11 +61,12 @@ def list_json(name: str, messages: Iterable[Message]) -> str:
 
 def document_json(document: Any) -> str:
     """Data as JSON with sorted keys; ``<``, ``>`` and ``&`` are escaped, as Go's encoder does."""
-    text = _document_text(document, "\n")
-    for char in "<>&\u2028\u2029":
-        if char in text:
-            text = text.replace(char, f"\\u{ord(char):04x}")
-    return _escape_controls(text)
+    return _for_html(_document_text(document, "\n"))
+
+
+def compact_json(document: Any) -> str:
+    """Data as ``document_json`` writes it, but on one line and without spaces."""
+    return _for_html(_compact_text(document))
 
 
 def number_text(value: int | float) -> str:
@@ -86,6 +87,13 @@ def _escape_controls(text: str) -> str:
     if text.isascii() and "\x7f" not in text:
         return text
     return _LEFT_RAW.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _for_html(text: str) -> str:
+    for char in "<>&\u2028\u2029":
+        if char in text:
+            text = text.replace(char, f"\\u{ord(char):04x}")
+    return _escape_controls(text)
 
 
 def _wrap(opening: str, parts: list[str], closing: str, newline: str = "\n") -> str:
@@ -112,6 +120,15 @@ def _document_text(value: Any, newline: str) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return number_text(value)
+
+
+def _compact_text(value: Any) -> str:
+    if isinstance(value, dict):
+        parts = (f"{quote_string(key)}:{_compact_text(value[key])}" for key in sorted(value))
+        return f"{{{','.join(parts)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_compact_text, value))}]"
+    return _document_text(value, "")
 
 
 def _message_text(message: Message, newline: str) -> str:

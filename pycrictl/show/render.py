@@ -7,6 +7,7 @@ escapes of JSON and YAML), so that no name can steer the terminal or forge a lin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 COLUMN_GAP: Final = 3
 MIN_COLUMN_WIDTH: Final = 20
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,11 @@ def write_table(table: Table, out: TextIO, *, header: bool = True) -> None:
 def write_lines(lines: Iterable[str], out: TextIO) -> None:
     """Writes each text on one line."""
     out.write("".join(f"{escape(line)}\n" for line in lines))
+
+
+def write_text(text: str, out: TextIO) -> None:
+    """Writes what a template made, and a line break. Its lines and tabs are kept."""
+    out.write(_CONTROL.sub(lambda match: escape(match[0]), text) + "\n")
 
 
 def write_block(block: Block, out: TextIO) -> None:

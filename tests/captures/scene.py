@@ -82,6 +82,11 @@ def real_images() -> list[cri_pb2.Image]:
     return list(from_yaml("images-yaml", cri_pb2.ListImagesResponse()).images)
 
 
+def real_image_fs_info() -> cri_pb2.ImageFsInfoResponse:
+    recorded = yaml.safe_load(capture("imagefsinfo").output)["status"]
+    return json_format.ParseDict(recorded, cri_pb2.ImageFsInfoResponse())
+
+
 def from_yaml(name: str, message: M) -> M:
     """``message`` with the content of a YAML recording."""
     return json_format.ParseDict(yaml.safe_load(capture(name).output), message)

@@ -15,6 +15,7 @@ from pycrictl.show.documents import (
     message_document,
     status_document,
 )
+from pycrictl.show.inspections import runtime_extras
 from pycrictl.show.jsontext import document_json
 from pycrictl.show.times import rfc3339
 from pycrictl.show.yamltext import document_yaml
@@ -51,12 +52,20 @@ def test_a_container_status_is_crictls() -> None:
 
 def test_the_runtime_status_is_crictls() -> None:
     response = fake_status()
-    extras = {
-        "runtimeHandlers": [declared_document(handler) for handler in response.runtime_handlers],
-        "features": declared_document(response.features),
-    }
-    document = status_document(response.status, extras=extras)
+    document = status_document(response.status, extras=runtime_extras(response))
     assert document_json(document) + "\n" == capture("f-info-quiet").output
+    status = cri_pb2.StatusResponse(status=response.status)
+    assert set(status_document(status.status, extras=runtime_extras(status))) == {"status"}
+
+
+def test_names_of_the_proto_file() -> None:
+    pod = cri_pb2.PodSandbox(id="a", runtime_handler="kata")
+    pod.metadata.name = "web"
+    assert declared_document(pod) == {
+        "id": "a",
+        "runtime_handler": "kata",
+        "metadata": {"name": "web"},
+    }
 
 
 def test_unset_submessages_are_null_if_wanted() -> None:

@@ -18,6 +18,7 @@ from tests.captures.scene import (
     fake_container_status,
     fake_image_fs_info,
     fake_pod_status,
+    real_image_fs_info,
     real_images,
     real_pods,
 )
@@ -128,11 +129,6 @@ def test_the_document_of_an_image_leaves_out_what_is_unset() -> None:
     image = next(image for image in real_images() if len(image.repo_tags) == 2)
     recorded = yaml.safe_load(capture("inspecti").output)
     assert status_document(image)["status"] == recorded["status"]
-
-
-def real_image_fs_info() -> cri_pb2.ImageFsInfoResponse:
-    recorded = yaml.safe_load(capture("imagefsinfo").output)["status"]
-    return json_format.ParseDict(recorded, cri_pb2.ImageFsInfoResponse())
 
 
 @pytest.mark.parametrize(

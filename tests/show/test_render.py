@@ -75,6 +75,11 @@ def test_honest_names_are_unchanged() -> None:
     assert written(lambda out: render.write_lines(names, out)) == "\n".join(names) + "\n"
 
 
+def test_what_templates_make_keeps_its_lines() -> None:
+    text = written(lambda out: render.write_text("a\tb\n\x1b[31m\r\x85é\u200d", out))
+    assert text == "a\tb\n\\x1b[31m\\r\\x85é\u200d\n"
+
+
 def test_maps_of_a_block_are_sorted() -> None:
     block: Block = [("ID", "1"), ("Labels", {"b": "2", "a": "1", "B": "3"}), ("Empty", {})]
     assert written(lambda out: render.write_block(block, out)) == (

@@ -1,0 +1,171 @@
+"""The functions of templates: Go's and, of crictl's own, ``json``, ``title``, ``lower``, ``upper``.
+
+They take values of documents and raise ``ValueError`` with the reason when these do not fit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import quote_plus
+
+from pycrictl.show.gotemplate.formatting import formatted, inner, joined, plain
+from pycrictl.show.jsontext import compact_json
+from pycrictl.units import quote
+
+Value = Any
+
+_WORD: Final = re.compile(r"\w+(?:['’.:]\w+)*")
+_HTML: Final = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;", "\0": "\ufffd"}
+)
+_JS: Final = str.maketrans(
+    {"\\": "\\\\", "'": "\\'", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    | {char: f"\\u{ord(char):04X}" for char in "<>&="}
+)
+
+
+def is_true(value: Value) -> bool:
+    """Whether ``if`` takes it: everything but false, 0, nil and what is empty."""
+    return bool(value)
+
+
+def order(first: Value, second: Value) -> int:
+    """Less than, equal to or greater than 0, as ``first`` is compared with ``second``."""
+    is_text = isinstance(first, str) and isinstance(second, str)
+    if not is_text and not (_is_number(first) and _is_number(second)):
+        raise ValueError(f"{_named(first)} and {_named(second)} have no order")
+    return int(first > second) - int(first < second)
+
+
+def is_equal(first: Value, second: Value) -> bool:
+    """Whether two simple values are the same; numbers are compared by value."""
+    for value in (first, second):
+        if isinstance(value, dict | list):
+            raise ValueError(f"{_named(value)} cannot be compared")
+    if first is None or second is None:
+        return first is second
+    if type(first) is not type(second) and not (_is_number(first) and _is_number(second)):
+        raise ValueError(f"{_named(first)} cannot be compared with {_named(second)}")
+    return bool(first == second)
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _eq(first: Value, *others: Value) -> bool:
+    if not others:
+        raise ValueError("there is nothing to compare with")
+    return any(is_equal(first, other) for other in others)
+
+
+def _index(value: Value, *keys: Value) -> Value:
+    for key in keys:
+        if isinstance(value, dict):
+            if not isinstance(key, str):
+                raise ValueError(f"{_named(key)} is no key of a map")
+            value = value.get(key)
+        elif isinstance(value, list | str):
+            place = _place(key, len(value) - 1)
+            value = value[place] if isinstance(value, list) else ord(value[place])
+        else:
+            raise ValueError(f"{_named(value)} has no index")
+    return value
+
+
+def _slice(value: Value, *places: Value) -> Value:
+    if not isinstance(value, list | str) or len(places) > 2:
+        raise ValueError("give a list or string and at most two places")
+    start, end = 0, len(value)
+    if places:
+        start = _place(places[0], end)
+    if len(places) == 2:
+        end = _place(places[1], end)
+    if start > end:
+        raise ValueError(f"place {start} is behind {end}")
+    return value[start:end]
+
+
+def _place(value: Value, last: int) -> int:
+    if type(value) is not int:
+        raise ValueError(f"{_named(value)} is no place in a list")
+    if not 0 <= value <= last:
+        raise ValueError(f"place {value} is out of range")
+    return value
+
+
+def _len(value: Value) -> int:
+    if isinstance(value, str):
+        return len(value.encode())  # Go counts bytes
+    if isinstance(value, dict | list):
+        return len(value)
+    raise ValueError(f"{_named(value)} has no length")
+
+
+def _printf(template: Value, *values: Value) -> str:
+    return formatted(_text(template), values)
+
+
+def _title(value: Value) -> str:
+    return _WORD.sub(lambda word: word[0][0].title() + word[0][1:], _text(value))
+
+
+def _html(*values: Value) -> str:
+    return _printed(values).translate(_HTML)
+
+
+def _js(*values: Value) -> str:
+    return _printed(values).translate(_JS)
+
+
+def _urlquery(*values: Value) -> str:
+    return quote_plus(_printed(values))
+
+
+def _printed(values: tuple[Value, ...]) -> str:
+    return plain(values[0]) if len(values) == 1 else joined(values)
+
+
+def _text(value: Value) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{_named(value)} is no string")
+    return value
+
+
+def _named(value: Value) -> str:
+    """A value for a message; what has parts is named by its type."""
+    if isinstance(value, dict):
+        return "a map"
+    if isinstance(value, list):
+        return "a list"
+    return quote(value) if isinstance(value, str) else inner(value)
+
+
+FUNCTIONS: Final[dict[str, tuple[Callable[..., Value], int, int | None]]] = {
+    "not": (lambda value: not is_true(value), 1, 1),
+    "eq": (_eq, 1, None),
+    "ne": (lambda first, second: not is_equal(first, second), 2, 2),
+    "lt": (lambda first, second: order(first, second) < 0, 2, 2),
+    "le": (lambda first, second: order(first, second) <= 0, 2, 2),
+    "gt": (lambda first, second: order(first, second) > 0, 2, 2),
+    "ge": (lambda first, second: order(first, second) >= 0, 2, 2),
+    "len": (_len, 1, 1),
+    "index": (_index, 1, None),
+    "slice": (_slice, 1, None),
+    "print": (lambda *values: joined(values), 0, None),
+    "println": (lambda *values: " ".join(map(inner, values)) + "\n", 0, None),
+    "printf": (_printf, 1, None),
+    "html": (_html, 0, None),
+    "js": (_js, 0, None),
+    "urlquery": (_urlquery, 0, None),
+    "json": (lambda value: compact_json(value) + "\n", 1, 1),
+    "title": (_title, 1, 1),
+    "lower": (lambda value: _text(value).lower(), 1, 1),
+    "upper": (lambda value: _text(value).upper(), 1, 1),
+}
+"""Functions, each with the least and the greatest number of its arguments."""
+
+DECIDING: Final = {"and": False, "or": True}
+"""Functions that take no further arguments after the first with this truth, which they return."""

@@ -1,0 +1,140 @@
+"""The words of a template."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from pycrictl.show.gotemplate.nodes import Place, TemplateError
+from pycrictl.units import quote
+
+LEFT: Final = "{{"
+RIGHT: Final = "}}"
+SPACES: Final = " \t\r\n"
+
+
+class Kind(Enum):
+    """What a token is."""
+
+    TEXT = auto()
+    LEFT = auto()
+    RIGHT = auto()
+    SPACE = auto()
+    NAME = auto()
+    FIELD = auto()
+    VARIABLE = auto()
+    DOT = auto()
+    STRING = auto()
+    RAW_STRING = auto()
+    CHARACTER = auto()
+    NUMBER = auto()
+    OPERATOR = auto()
+    END = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A word and where it begins, in characters from the start of the template."""
+
+    kind: Kind
+    text: str
+    position: int
+
+
+# The first kind whose expression matches is taken. A sign belongs to the number that follows it.
+_WORDS: Final = tuple(
+    (kind, re.compile(expression))
+    for kind, expression in (
+        (Kind.SPACE, rf"[{SPACES}]+"),
+        (Kind.NUMBER, r"[+-]?(?:\.?[0-9])(?:[eEpP][+-]|[\w.])*"),
+        (Kind.FIELD, r"\.[^\W\d]\w*"),
+        (Kind.DOT, r"\."),
+        (Kind.VARIABLE, r"\$\w*"),
+        (Kind.NAME, r"[^\W\d]\w*"),
+        (Kind.STRING, r'"(?:[^"\\\n]|\\.)*"'),
+        (Kind.RAW_STRING, r"`[^`]*`"),
+        (Kind.CHARACTER, r"'(?:[^'\\\n]|\\.)+'"),
+        (Kind.OPERATOR, r":=|[=|(),]"),
+    )
+)
+_UNCLOSED: Final = {'"': "string", "`": "raw string", "'": "character"}
+_LEFT: Final = re.compile(rf"\{{\{{(-(?=[{SPACES}]))?")
+_RIGHT: Final = re.compile(rf"(?:[{SPACES}]+-)?}}}}")
+_COMMENT: Final = re.compile(rf"[{SPACES}]*/\*(?s:.*?)\*/")
+
+
+class Source:
+    """The text of a template, which knows its lines."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def place(self, position: int, source: str = "") -> Place:
+        """Line and column of a position."""
+        line_start = self.text.rfind("\n", 0, position) + 1
+        line = self.text.count("\n", 0, position) + 1
+        return Place(line, position - line_start, source)
+
+    def error(self, position: int, message: str, *, hint: str | None = None) -> TemplateError:
+        """What goes wrong here while the template is read."""
+        line = self.place(position).line
+        return TemplateError(f"template: :{line}: {message}", hint=hint)
+
+
+def tokens(source: Source) -> Iterator[Token]:
+    """The words of a template. White space in actions is kept, since it parts arguments.
+
+    Raises:
+        TemplateError: what stands between ``{{`` and ``}}`` is not made of words, or not closed.
+    """
+    text, position, trims = source.text, 0, False
+    while True:
+        left = _LEFT.search(text, position)
+        copied = text[position : left.start() if left else None]
+        if trims:
+            copied = copied.lstrip(SPACES)
+        if left and left[1]:
+            copied = copied.rstrip(SPACES)
+        if copied:
+            yield Token(Kind.TEXT, copied, position)
+        if not left:
+            yield Token(Kind.END, "", len(text))
+            return
+        if comment := _COMMENT.match(text, left.end()):
+            right = _RIGHT.match(text, comment.end())
+            if not right:
+                raise source.error(left.start(), "a comment must fill its action")
+            position = right.end()
+        else:
+            yield Token(Kind.LEFT, left[0], left.start())
+            words = list(_action(source, left.end()))
+            yield from words
+            right_token = words[-1]
+            position = right_token.position + len(right_token.text)
+        trims = text.startswith("-}}", position - 3)
+
+
+def _action(source: Source, start: int) -> Iterator[Token]:
+    """The words of one action, its end included."""
+    position = start
+    while not (right := _RIGHT.match(source.text, position)):
+        if position == len(source.text):
+            raise source.error(start, "unclosed action")
+        token = _word(source, position)
+        yield token
+        position += len(token.text)
+    yield Token(Kind.RIGHT, right[0], position)
+
+
+def _word(source: Source, position: int) -> Token:
+    for kind, expression in _WORDS:
+        if match := expression.match(source.text, position):
+            return Token(kind, match[0], position)
+    char = source.text[position]
+    if char in _UNCLOSED:
+        raise source.error(position, f"unclosed {_UNCLOSED[char]}")
+    hint = 'keys with dashes are read so: {{index .labels "a-key"}}' if char == "-" else None
+    raise source.error(position, f"unexpected {quote(char)} in an action", hint=hint)

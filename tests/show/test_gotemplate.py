@@ -1,0 +1,357 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pycrictl.show.documents import message_document, status_document
+from pycrictl.show.gotemplate import Template, TemplateError
+from pycrictl.show.inspections import runtime_extras
+from tests.captures import Capture, capture
+from tests.captures.scene import (
+    fake_container_status,
+    fake_pod_status,
+    fake_status,
+    real_image_fs_info,
+)
+
+DATA: dict[str, Any] = {
+    "state": "RUNNING",
+    "labels": {"b": "2", "a": "1", "a-b": "3"},
+    "items": [{"name": "x"}, {"name": "y"}],
+    "numbers": [1, 2, 3],
+    "empty": {"list": [], "map": {}, "text": "", "zero": 0, "null": None, "no": False},
+    "big": 2**63 - 1,
+    "half": 1.5,
+    "million": 1_000_000.0,
+    "yes": True,
+    "html": "<a & 'b'>",
+}
+
+
+def rendered(text: str, data: Any = DATA) -> str:
+    return Template(text).render(data)
+
+
+def template_of(recorded: Capture) -> str:
+    match = re.search(r"--template '([^']*)'", recorded.command)
+    return match[1] if match else ""
+
+
+def test_crictls_functions() -> None:
+    recorded = capture("f-stats-title-tmpl")
+    response = fake_status()
+    document = status_document(response.status, extras=runtime_extras(response))
+    assert rendered(template_of(recorded), document) + "\n" == recorded.output
+
+
+def test_ranges_as_recorded() -> None:
+    recorded = capture("imagefsinfo-template")
+    document = status_document(real_image_fs_info())
+    assert rendered(template_of(recorded), document) + "\n" == recorded.output
+
+
+def test_an_empty_template_as_recorded() -> None:
+    recorded = capture("inspect-template-empty")
+    assert rendered(template_of(recorded)) + "\n" == recorded.output
+
+
+def test_errors_have_the_recorded_places() -> None:
+    # Recorded: 1:2 for <.nokey>, 1:19 for <.podSandboxStatus.id>, line 1 for the unclosed action.
+    with pytest.raises(TemplateError) as caught:
+        rendered(template_of(capture("inspect-template-missing-key")))
+    assert caught.value.message == 'template: :1:2: at <.nokey>: there is no key "nokey"'
+    with pytest.raises(TemplateError, match=r"^template: :1:19: at <\.podSandboxStatus\.id>: "):
+        rendered(template_of(capture("f-events-template-missing")))
+    with pytest.raises(TemplateError, match=r"^template: :1: unclosed action$"):
+        rendered(template_of(capture("events-bad-template")))
+
+
+def test_an_event() -> None:
+    pod = fake_pod_status().status
+    document = {"podSandboxStatus": message_document(pod)}
+    template = template_of(capture("f-events-template-missing"))
+    assert rendered(template, document) == pod.id
+
+
+def test_a_container_as_admins_write_it() -> None:
+    response = fake_container_status()
+    document = status_document(response.status, response.info)
+    assert rendered(
+        "{{.status.metadata.name}}: {{if eq .status.state `CONTAINER_RUNNING`}}up"
+        "{{else if .status.exitCode}}{{.status.reason}} ({{.status.exitCode}}){{end}} "
+        "{{range .status.mounts}}{{.hostPath}}:{{.containerPath}}{{end}} {{.info.rate}}",
+        document,
+    ) == ("ctr0: OOMKilled (137) /h:/c 9007199254740993")
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("", ""),
+        ("plain } text }} {", "plain } text }} {"),
+        ("{{.state}} {{ .labels.a }}", "RUNNING 1"),
+        ("{{$.state}}{{with .labels}}{{$.state}}{{.a}}{{end}}", "RUNNINGRUNNING1"),
+        ('{{index .labels "a-b"}}', "3"),
+        ('{{index .labels "none"}}', "<no value>"),
+        ("{{(index .items 1).name}}", "y"),
+        ("{{index . `items` 0 `name`}}", "x"),
+        (
+            "{{.labels}} {{.numbers}} {{.items}}",
+            "map[a:1 a-b:3 b:2] [1 2 3] [map[name:x] map[name:y]]",
+        ),
+        ("{{.empty}}", "map[list:[] map:map[] no:false null:<nil> text: zero:0]"),
+        ("{{.big}} {{.half}} {{.million}} {{.yes}}", "9223372036854775807 1.5 1000000 true"),
+        ("{{.empty.null}}|{{.empty.text}}", "<no value>|"),
+        # white space
+        ("a  {{- .state -}}  b", "aRUNNINGb"),
+        ("a\n{{- /* gone */ -}}\nb", "ab"),
+        ("a {{/* gone */}} b", "a  b"),
+        ("{{- 3 -}}", "3"),
+        ("{{-3}}", "-3"),
+        ("{{\n.state\n}}", "RUNNING"),
+        # decisions
+        ("{{if .yes}}a{{else}}b{{end}}", "a"),
+        ("{{if .empty.no}}a{{else if .yes}}b{{else}}c{{end}}", "b"),
+        ("{{if .empty.no}}a{{else if .empty.no}}b{{else if .empty.no}}c{{else}}d{{end}}e", "de"),
+        *((f"{{{{if .empty.{name}}}}}a{{{{else}}}}b{{{{end}}}}", "b") for name in DATA["empty"]),
+        ("{{with .labels.a}}{{.}}{{end}}{{with .empty.list}}{{else}}none{{end}}", "1none"),
+        ("{{with .empty.no}}{{else with .labels}}{{.b}}{{end}}", "2"),
+        ("{{if not .empty.no}}a{{end}}{{and 1 0 .nokey}}{{or 0 2 .nokey}}", "a02"),
+        ("{{and 1 2}}{{or 0 ``}}|{{1 | and 2}}{{0 | or 0}}", "2|10"),
+        ("{{eq .state `a` `RUNNING`}}{{eq 1 1.0}}{{eq nil .empty.null}}", "truetruetrue"),
+        ("{{ne 1 2}}{{eq .state `a`}}{{eq nil 1}}", "truefalsefalse"),
+        ("{{lt 1 2}}{{le 2 2}}{{gt `b` `a`}}{{ge 1 2}}", "truetruetruefalse"),
+        # loops
+        ("{{range .items}}{{.name}},{{end}}", "x,y,"),
+        ("{{range $i, $e := .items}}{{if $i}} {{end}}{{$i}}{{$e.name}}{{end}}", "0x 1y"),
+        ("{{range $e := .numbers}}{{$e}}{{end}}", "123"),
+        ("{{range $k, $v := .labels}}{{$k}}={{$v}};{{end}}", "a=1;a-b=3;b=2;"),
+        ("{{range .labels}}{{.}}{{end}}", "132"),
+        ("{{range .empty.list}}a{{else}}none{{end}}{{range .empty.null}}a{{end}}", "none"),
+        ("{{range .numbers}}{{if eq . 2}}{{continue}}{{end}}{{.}}{{end}}", "13"),
+        ("{{range .numbers}}{{if eq . 2}}{{break}}{{end}}{{.}}{{end}}", "1"),
+        ("{{range .items}}{{range $.numbers}}{{break}}{{end}}{{.name}}{{end}}", "xy"),
+        # variables
+        ("{{$x := 1}}{{if .yes}}{{$x = 2}}{{end}}{{$x}}", "2"),
+        ("{{$x := 1}}{{if .yes}}{{$x := 2}}{{$x}}{{end}}{{$x}}", "21"),
+        ("{{$x := .labels}}{{$x.a}}", "1"),
+        ("{{$last := 0}}{{range .numbers}}{{$last = .}}{{end}}{{$last}}", "3"),
+        ("{{if $x := .state}}{{$x}}{{end}}", "RUNNING"),
+        ("{{with $x := .labels}}{{$x.a}}{{.b}}{{end}}", "12"),
+        # pipelines and functions
+        ("{{.state | lower | title}}", "Running"),
+        ('{{"abc dEF it\'s a-b" | title}}', "Abc DEF It's A-B"),
+        ('{{upper "straße"}} {{lower "ÄB"}}', "STRASSE äb"),
+        ("{{json .labels}}", '{"a":"1","a-b":"3","b":"2"}\n'),
+        ("{{json .html}}", "\"\\u003ca \\u0026 'b'\\u003e\"\n"),
+        ("{{html .html}}", "&lt;a &amp; &#39;b&#39;&gt;"),
+        ("{{js .html}}", "\\u003Ca \\u0026 \\'b\\'\\u003E"),
+        ("{{urlquery .html}}", "%3Ca+%26+%27b%27%3E"),
+        ("{{len .state}}{{len .labels}}{{len .numbers}}{{len `é`}}", "7332"),
+        ("{{slice .state 1 3}}{{slice .numbers 1}}{{slice .state}}", "UN[2 3]RUNNING"),
+        ("{{print 1 2 `a` 3}}{{println `b` nil}}", "1 2a3b <nil>\n"),
+        ("{{printf `%s is %d of %v` .state 1 .numbers}}", "RUNNING is 1 of [1 2 3]"),
+        ('{{.state | printf "%-9s|%3d|"}}', "RUNNING  |%!d(MISSING)|"),
+        ("{{len (printf `%s` (index .items 0).name)}}", "1"),
+        # constants
+        ('{{"a\\t\\"\\x41\\u00e9\\U0001f600\\101\\\\"}}', 'a\t"Aé\U0001f600A\\'),
+        ("{{`a\\t`}}{{'a'}}{{'\\n'}}{{true}}", "a\\t9710true"),
+        ("{{0x1F}} {{1_000}} {{-1.5e3}} {{017}} {{.5}}", "31 1000 -1500 15 0.5"),
+    ],
+)
+def test_what_templates_make(template: str, text: str) -> None:
+    assert rendered(template) == text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ("`%5d|%-5d|%05d|%+d|% d` 42 42 -42 42 42", "   42|42   |-0042|+42| 42"),
+        ("`%x %X %#x %o %#o %b %c` 255 255 255 8 8 5 65", "ff FF 0xff 10 010 101 A"),
+        ("`%f %.1f %e %g %G` 1.5 1.25 1500.0 1e21 0.5", "1.500000 1.2 1.500000e+03 1e+21 0.5"),
+        ("`%6.2f|%-7.1f|%d` 3.14159 2 1.5", "  3.14|2.0    |%!d(float64=1.5)"),
+        ('`%s %q %x %.2s %5s|` `a` `b"` `hi` `abc` `é`', 'a "b\\"" 6869 ab     é|'),
+        ("`%v %v %t %d` true nil false true", "true <nil> false %!d(bool=true)"),
+        ("`%s %s` .numbers .labels", "[1 2 3] %!s(map[string]interface {}=map[a:1 a-b:3 b:2])"),
+        ("`%T %T %T %T %T` 1 1.5 `a` true nil", "int float64 string bool <nil>"),
+        ("`%T %T` .labels .numbers", "map[string]interface {} []interface {}"),
+        ("`%#v` .labels", 'map[string]interface {}{"a":"1", "a-b":"3", "b":"2"}'),
+        ("`%#v` .numbers", "[]interface {}{1, 2, 3}"),
+        ("`%s %d` .half .big", "1.5 9223372036854775807"),
+        ("`%% %d %` 1", "% 1 %!(NOVERB)"),
+        ("`%d` 1 2 `a`", "1%!(EXTRA int=2, string=a)"),
+        ("`%y` 1", "%!y(int=1)"),
+    ],
+)
+def test_printf(arguments: str, text: str) -> None:
+    assert rendered(f"{{{{printf {arguments}}}}}") == text
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{{", "unclosed action"),
+        ("\n{{.a", ":2: unclosed action"),
+        ("{{/* a", 'unexpected "/" in an action'),
+        ("{{/* a */ b}}", "a comment must fill its action"),
+        ('{{"a}}', "unclosed string"),
+        ("{{`a}}", "unclosed raw string"),
+        ("{{'ab'}}", "\"'ab'\" is not valid"),
+        ('{{"\\q"}}', "is not valid"),
+        ('{{"\\ud800"}}', "is not valid"),
+        ("{{1.2.3}}", '"1.2.3" is not valid'),
+        ("{{1e999}}", '"1e999" is not valid'),
+        ("{{99999999999999999999}}", "is not valid"),
+        ("{{.a-b}}", 'unexpected "-"'),
+        ("{{.state\x1b}}", 'unexpected "\\x1b"'),
+        ("{{}}", "missing value in the action"),
+        ("{{if}}{{end}}", "missing value in if"),
+        ("{{if .yes}}", "{{if}} without {{end}}"),
+        ("{{range .a}}{{if .b}}{{end}}", "{{range}} without {{end}}"),
+        ("{{end}}", "unexpected {{end}}"),
+        ("{{else}}", "unexpected {{else}}"),
+        ("{{if 1}}{{else}}{{else}}{{end}}", "a second {{else}}"),
+        ("{{if 1}}{{else x}}{{end}}", 'unexpected "x" in {{else}}'),
+        ("{{range .a}}{{else range .b}}{{end}}", 'unexpected "range" in {{else}}'),
+        ("{{if 1}}{{end 1}}", 'unexpected "1" in {{end}}'),
+        ("{{break}}", "{{break}} outside of {{range}}"),
+        ("{{if 1}}{{continue}}{{end}}", "{{continue}} outside of {{range}}"),
+        ("{{define `a`}}{{end}}", "{{define}} is not supported"),
+        ("{{template `a`}}", "{{template}} is not supported"),
+        ("{{block `a` .}}{{end}}", "{{block}} is not supported"),
+        ("{{call .a}}", 'function "call" is not supported'),
+        ("{{nosuch .a}}", 'there is no function "nosuch"'),
+        ("{{$x}}", "undefined variable $x"),
+        ("{{$x = 1}}", "undefined variable $x"),
+        ("{{if 1}}{{$x := 1}}{{else}}{{$x}}{{end}}", "undefined variable $x"),
+        ("{{range $x := .a}}{{end}}{{$x}}", "undefined variable $x"),
+        ("{{$a, $b := .a}}", "2 variables set outside of {{range}}"),
+        ("{{($a := 1)}}", "1 variables set in parentheses"),
+        ("{{(.a}}", "unclosed parenthesis"),
+        ("{{.a)}}", 'unexpected ")" in the action'),
+        ("{{.a`b`}}", "unexpected"),
+        ("{{.a |}}", "missing value in the action"),
+        ("{{.a | 1}}", "only a function can follow |"),
+        ("{{`a`.b}}", "has no fields"),
+        ("{{len.b}}", "has no fields"),
+        ("{{" + "(" * 500 + "1" + ")" * 500 + "}}", "nested too deeply"),
+        ("{{if 1}}" * 500 + "{{end}}" * 500, "nested too deeply"),
+        ("{{if 0}}" + "{{else if 0}}" * 500 + "{{end}}", "nested too deeply"),
+        # while it is executed
+        ("{{.state.x}}", ':1:8: at <.state.x>: "x" is asked of a string'),
+        ("{{.empty.null.x}}", ':1:8: at <.empty.null.x>: "x" is asked of null'),
+        ("{{.numbers.x}}", '"x" is asked of a list'),
+        ("{{$.nokey}}", ':1:3: at <$.nokey>: there is no key "nokey"'),
+        ("{{(index .items 0).nokey}}", 'at <(index .items 0).nokey>: there is no key "nokey"'),
+        ("{{1 2}}", "only functions take arguments"),
+        ("{{.state .yes}}", "at <.state>: only functions take arguments"),
+        ("{{.state | .yes}}", "only functions take arguments"),
+        ("{{nil}}", "nil alone has no value"),
+        ("{{range .state}}{{end}}", "a string cannot be ranged over"),
+        ("{{range 3}}{{end}}", "a number cannot be ranged over"),
+        ("{{len}}", "len takes 1 arguments, not 0"),
+        ("{{not 1 2}}", "not takes 1 arguments, not 2"),
+        ("{{and}}", "and takes 1 or more arguments, not 0"),
+        ("{{len 3}}", ":1:2: at <len 3>: len: 3 has no length"),
+        ("{{index .items 2}}", "place 2 is out of range"),
+        ("{{index .items -1}}", "place -1 is out of range"),
+        ("{{index .items `a`}}", '"a" is no place in a list'),
+        ("{{index .labels 1}}", "1 is no key of a map"),
+        ("{{index 1 1}}", "1 has no index"),
+        ("{{slice .state 3 1}}", "place 3 is behind 1"),
+        ("{{slice .state 0 99}}", "place 99 is out of range"),
+        ("{{slice 1}}", "give a list or string"),
+        ("{{eq 1}}", "there is nothing to compare with"),
+        ("{{eq 1 `a`}}", '1 cannot be compared with "a"'),
+        ("{{eq .labels 1}}", "a map cannot be compared"),
+        ("{{lt nil 1}}", "nil> and 1 have no order"),
+        ("{{lt true false}}", "true and false have no order"),
+        ("{{upper 1}}", "1 is no string"),
+        ("{{printf 1}}", "1 is no string"),
+        ("{{printf `%9999999d` 1}}", "width 9999999 is out of range"),
+        ("{{printf `%.9999999f` 1}}", "width 9999999 is out of range"),
+    ],
+)
+def test_what_is_refused(template: str, message: str) -> None:
+    with pytest.raises(TemplateError, match=re.escape(message)) as caught:
+        rendered(template)
+    assert caught.value.message.startswith("template: :")
+    assert caught.value.exit_code == 1
+
+
+def test_keys_with_dashes_get_a_hint() -> None:
+    with pytest.raises(TemplateError) as caught:
+        rendered("{{.labels.a-b}}")
+    assert caught.value.hint is not None
+    assert "index" in caught.value.hint
+
+
+def test_a_template_can_be_used_again() -> None:
+    template = Template("{{$x := .a}}{{range .b}}{{$x}}{{.}}{{end}}")
+    assert template.render({"a": 1, "b": [2]}) == "12"
+    assert template.render({"a": 3, "b": [4, 5]}) == "3435"
+
+
+def outcome(text: str) -> str | TemplateError:
+    """What the template makes, or why not."""
+    try:
+        return rendered(text)
+    except TemplateError as exc:
+        return exc
+
+
+WORDS = st.sampled_from(
+    [
+        *("{{", "}}", "{{- ", " -}}", "/*", "*/", " ", "\n", ".", "(", ")", "|", ",", ":=", "="),
+        *("if ", "else ", "end", "range ", "with ", "break", "continue", "define ", "nil", "true"),
+        *("$", "$x", "$y", ".state", ".labels", ".items", ".name", ".nokey", "-", "+", "0x", "1.5"),
+        *("1", "`a`", '"b"', "'c'", '"\\n"', "%d", '"%5.2f|%v"', "x", "é", "\x1b", "{", "}", '"'),
+        *("len ", "index ", "printf ", "print ", "eq ", "lt ", "and ", "or ", "not ", "json "),
+    ]
+)
+
+
+@settings(max_examples=500)
+@given(st.lists(WORDS, max_size=30).map("".join))
+def test_every_text_is_a_template_or_refused(text: str) -> None:
+    result = outcome(text)
+    if isinstance(result, TemplateError):
+        assert re.match(r"template: :\d+:", result.message)
+
+
+ACTIONS = st.sampled_from(["{{.state}}", "{{.nokey}}", "{{len .items}}", "é\n"])
+BODIES = st.recursive(
+    ACTIONS,
+    lambda inner: st.tuples(
+        st.sampled_from(
+            [
+                "{{if .yes}}%s{{else}}%s{{end}}",
+                "{{range .numbers}}%s{{else}}%s{{end}}",
+                "{{with .labels}}%s{{else}}%s{{end}}",
+                "%s{{$x := .}}{{$x}}%s",
+            ]
+        ),
+        inner,
+        inner,
+    ).map(lambda parts: parts[0] % parts[1:]),
+)
+
+
+@given(BODIES)
+def test_nested_blocks_are_read_whole(text: str) -> None:
+    result = outcome(text)
+    if isinstance(result, TemplateError):
+        assert " at <" in result.message  # it was read, and failed later
+    else:
+        assert "{{" not in result
+
+
+@given(st.text())
+def test_text_without_actions_is_copied(text: str) -> None:
+    text = text.replace("{{", "")
+    if "{{" not in text:
+        assert rendered(text) == text
