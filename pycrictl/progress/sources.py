@@ -20,6 +20,7 @@ from pycrictl.containerd.daemon import find_daemon
 from pycrictl.containerd.settings import PullSettings, pull_settings
 from pycrictl.errors import (
     ConnectError,
+    DeadlineExceeded,
     NotFound,
     PycrictlError,
     RemoteProtocolError,
@@ -234,7 +235,7 @@ class _ContentWatch:
         for pause_s in REOPEN_PAUSES_S:
             try:
                 return self._watcher.poll(tracker, time.monotonic())
-            except (Unavailable, ConnectError) as exc:
+            except (Unavailable, ConnectError, DeadlineExceeded) as exc:
                 if not has_told:
                     self._sink.note(f"{exc.message}; waiting for it")
                     has_told = True

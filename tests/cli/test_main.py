@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -85,13 +86,9 @@ def test_secrets_stay_out_of_errors() -> None:
     assert "c2VjcmV0" not in run.stderr
 
 
-def program(*words: str, **options: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "pycrictl", *words],
-        stderr=subprocess.PIPE,
-        text=True,
-        **options,  # type: ignore[call-overload]
-    )
+def program(*words: str, stdout: IO[str] | int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "pycrictl", *words]
+    return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
 
 
 def test_full_disk_is_one_line() -> None:

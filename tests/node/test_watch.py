@@ -30,7 +30,8 @@ def client(lab: Lab) -> Iterator[ContainerdClient]:
     with grpc.insecure_channel(
         lab.node.endpoint, options=[("grpc.default_authority", "localhost")]
     ) as channel:
-        yield ContainerdClient(channel, endpoint=lab.node.endpoint)
+        # The limit is for a machine that runs many tests at once.
+        yield ContainerdClient(channel, endpoint=lab.node.endpoint, timeout_s=20)
 
 
 @pytest.fixture

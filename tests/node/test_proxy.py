@@ -1,0 +1,360 @@
+"""The proxy in front of a real containerd."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.proxy import admin
+from tests.proxy.program import Program
+
+from .images import Image
+from .kubelet import IMAGE, RUNTIME, Pod
+from .lab import MIB, Lab
+
+
+@pytest.fixture
+def start(lab: Lab) -> Iterator[Callable[..., Program]]:
+    """Starts a proxy with these flags; it ends with the test."""
+    started: list[Program] = []
+
+    def run(*flags: str) -> Program:
+        program = Program(lab.folder, lab.node.endpoint, *flags)
+        started.append(program)
+        return program.__enter__()
+
+    yield run
+    for program in started:
+        program.__exit__(None, None, None)
+        program.log_path.unlink(missing_ok=True)
+
+
+def images(lab: Lab, count: int, *, size_bytes: int = MIB, seed: int = 1000) -> list[str]:
+    """References of so many images that share nothing but their base."""
+    found = []
+    for number in range(count):
+        layers = lab.layout.random_layers([size_bytes], seed=seed + number)
+        found.append(lab.push(lab.layout.image(f"s{seed}n{number}:1", [lab.base, *layers])))
+    return found
+
+
+def wait_until(condition: Callable[[], object], *, limit_s: float = 15.0) -> None:
+    give_up_at = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < give_up_at, "it never became true"
+        time.sleep(0.02)
+
+
+def url_of(proxy: Program, pod: Pod) -> str:
+    request = cri_pb2.ImagePullProgressRequest(pod_sandbox_id=pod.id)
+    answer = proxy.kubelet.call(
+        RUNTIME + "ImagePullProgress", request, cri_pb2.ImagePullProgressResponse
+    )
+    return answer.url
+
+
+def status(proxy: Program) -> dict[str, Any]:
+    return admin.ask(str(proxy.admin_path), "status", timeout_s=10.0)
+
+
+def pycrictl(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "pycrictl", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def curl(url: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        ["curl", "--silent", "--no-buffer", "--fail", url], stdout=subprocess.PIPE, text=True
+    )
+
+
+def records(text: str) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in text.splitlines()]
+    assert all(type(record["progress"]) is int for record in found)
+    assert all(type(record["total"]) is int for record in found)
+    return found
+
+
+def final_layers(found: list[dict[str, Any]]) -> dict[tuple[str, str], tuple[int, int, str]]:
+    """The last record of each layer."""
+    return {
+        (record["image"], record["layer"]): (record["progress"], record["total"], record["phase"])
+        for record in found
+        if record.get("layer")
+    }
+
+
+def test_twelve_pulls_never_more_than_two_at_once(lab: Lab, start: Callable[..., Program]) -> None:
+    proxy = start("--max-parallel-image-pulls", "2")
+    references = images(lab, 12, size_bytes=MIB // 2)
+    lab.throttle.limit(3 * MIB)
+    pulls = [proxy.kubelet.start_pull(reference) for reference in references]
+    peaks: list[int] = []
+    while not all(pull.done() for pull in pulls):
+        peaks.append(len(lab.node.store.leases()))
+        time.sleep(0.01)
+    assert max(peaks) == 2
+    assert len({pull.result().image_ref for pull in pulls}) == 12
+    assert proxy.log().count("outcome=OK") == 12
+    assert status(proxy)["slotsTaken"] == 0
+
+
+def test_kubelets_sequence_and_every_kind_of_call(lab: Lab, start: Callable[..., Program]) -> None:
+    proxy = start("--max-parallel-image-pulls", "1")
+    kubelet = proxy.kubelet
+    version = kubelet.call(RUNTIME + "Version", cri_pb2.VersionRequest(), cri_pb2.VersionResponse)
+    assert version.runtime_name == "containerd"
+    disks = kubelet.call(
+        IMAGE + "ImageFsInfo", cri_pb2.ImageFsInfoRequest(), cri_pb2.ImageFsInfoResponse
+    )
+    assert disks.image_filesystems
+    reference = lab.reference(lab.busybox)
+    spec = cri_pb2.ImageSpec(image=reference)
+    before = kubelet.call(
+        IMAGE + "ImageStatus", cri_pb2.ImageStatusRequest(image=spec), cri_pb2.ImageStatusResponse
+    )
+    assert not before.HasField("image")
+    pod = kubelet.run_pod("web")
+    assert kubelet.pull(reference, pod) == lab.busybox.config_digest
+    container = kubelet.create_container(pod, reference)
+    kubelet.start_container(container)
+    ran = kubelet.call(
+        RUNTIME + "ExecSync",
+        cri_pb2.ExecSyncRequest(container_id=container, cmd=["echo", "hello"]),
+        cri_pb2.ExecSyncResponse,
+    )
+    assert ran.stdout == b"hello\n"
+
+    def listed(endpoint: str) -> str:
+        return pycrictl("-r", endpoint, "images", "-o", "json").communicate(timeout=30)[0]
+
+    assert listed(proxy.endpoint) == listed(lab.node.endpoint)
+    with pytest.raises(grpc.RpcError) as caught:
+        kubelet.call(RUNTIME + "NoSuchCall", cri_pb2.VersionRequest(), cri_pb2.VersionResponse)
+    assert isinstance(caught.value, grpc.Call)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_progress_shows_only_the_pods_own_pulls(lab: Lab, start: Callable[..., Program]) -> None:
+    proxy = start("--max-parallel-image-pulls", "2")
+    mine = [_image(lab, "mine", 1), _image(lab, "mine", 2)]
+    theirs = _image(lab, "theirs", 1)
+    references = [lab.push(image) for image in mine]
+    other = lab.push(theirs)
+    pod, their_pod = proxy.kubelet.run_pod("web"), proxy.kubelet.run_pod("other")
+    lab.throttle.limit(3 * MIB)
+    pulls = [
+        proxy.kubelet.start_pull(references[0], pod),
+        proxy.kubelet.start_pull(other, their_pod),
+        proxy.kubelet.start_pull(references[1], pod),
+    ]
+    wait_until(lambda: len(status(proxy)["running"]) == 2)
+    watcher = pycrictl(
+        *("-r", proxy.endpoint, "image-pull-progress", pod.id[:13]),
+        *("--source", "cri", "--progress", "json", "--interval", "0.2"),
+    )
+    streams = [curl(url_of(proxy, pod)), curl(url_of(proxy, pod))]
+    their_stream = curl(url_of(proxy, their_pod))
+    outputs = [records(stream.communicate(timeout=60)[0]) for stream in streams]
+    their_output = records(their_stream.communicate(timeout=60)[0])
+    watched, errors = watcher.communicate(timeout=60)
+    assert [stream.returncode for stream in [*streams, their_stream, watcher]] == [0] * 4, errors
+    assert all(pull.result().image_ref for pull in pulls)
+
+    expected = {
+        (reference, layer.digest): (layer.size_bytes, layer.size_bytes)
+        for reference, image in zip(references, mine, strict=True)
+        for layer in image.layers
+    }
+    for found in [*outputs, records(watched)]:
+        layers = final_layers(found)
+        assert {key: value[:2] for key, value in layers.items()} == expected
+        assert {value[2] for value in layers.values()} <= {"done", "present"}
+        assert {record["image"] for record in found} == set(references)
+        progress = [r["progress"] for r in found if r.get("layer") == mine[0].layers[1].digest]
+        assert progress == sorted(progress)
+    waiting = [record for record in outputs[0] if record.get("queue_position")]
+    assert waiting[0]["image"] == references[1]
+    assert waiting[0]["phase"] == "waiting"
+    assert {record["image"] for record in their_output} == {other}
+    assert set(final_layers(their_output)) == {(other, layer.digest) for layer in theirs.layers}
+
+
+def _image(lab: Lab, name: str, number: int) -> Image:
+    layers = lab.layout.random_layers([2 * MIB, MIB], seed=100 * number + len(name))
+    return lab.layout.image(f"{name}{number}:1", [lab.base, *layers])
+
+
+def test_a_failed_pull_is_told_and_ends_the_stream(lab: Lab, start: Callable[..., Program]) -> None:
+    proxy = start()
+    reference = lab.push(lab.layout.image("gone:1", lab.layout.random_layers([MIB], seed=77)))
+    pod = proxy.kubelet.run_pod("web")
+    lab.throttle.answer("gone/manifests", 404)
+    pull = proxy.kubelet.start_pull(reference, pod)
+    assert pull.exception() is not None
+    stream = curl(url_of(proxy, pod))
+    found = records(stream.communicate(timeout=20)[0])
+    assert stream.returncode == 0
+    assert found[-1]["image"] == reference
+    assert found[-1]["phase"] == "failed"
+    assert "not found" in found[-1]["error"]
+    assert "outcome=NotFound" in proxy.log()
+
+
+def test_a_present_image_takes_no_slot(lab: Lab, start: Callable[..., Program]) -> None:
+    proxy = start("--max-parallel-image-pulls", "1")
+    present, slow = lab.reference(lab.busybox), images(lab, 1, seed=2000)[0]
+    proxy.kubelet.pull(present)
+    lab.throttle.stall("blobs/")
+    pull = proxy.kubelet.start_pull(slow)
+    wait_until(lambda: status(proxy)["slotsTaken"] == 1)
+    asked = len(lab.throttle.requests)
+    assert proxy.kubelet.pull(present, timeout_s=5.0) == lab.busybox.config_digest
+    assert any("busybox/manifests" in str(one) for one in lab.throttle.requests[asked:])
+    lab.throttle.heal()
+    assert pull.result().image_ref
+
+
+def test_the_runtime_is_killed_during_pulls_and_comes_back(
+    lab: Lab, start: Callable[..., Program]
+) -> None:
+    proxy = start("--max-parallel-image-pulls", "2")
+    references = images(lab, 4, seed=3000)
+    lab.throttle.limit(MIB // 2)
+    pod = proxy.kubelet.run_pod("web")
+    pulls = [proxy.kubelet.start_pull(reference, pod) for reference in references]
+    wait_until(lambda: len(lab.node.store.leases()) == 2)
+    stream = curl(url_of(proxy, pod))
+    lab.node.kill9()
+    codes = {pull.exception(timeout=10) and pull.code() for pull in pulls}  # type: ignore[attr-defined]
+    assert codes == {grpc.StatusCode.UNAVAILABLE}
+    started = time.monotonic()
+    with pytest.raises(grpc.RpcError) as caught:
+        proxy.kubelet.call(RUNTIME + "Version", cri_pb2.VersionRequest(), cri_pb2.VersionResponse)
+    assert time.monotonic() - started < 2.0
+    assert isinstance(caught.value, grpc.Call)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    found = records(stream.communicate(timeout=20)[0])
+    assert {record["image"] for record in found if record.get("error")} == set(references)
+    assert status(proxy)["slotsTaken"] == 0
+    lab.throttle.limit(None)
+    lab.node.start()
+    assert proxy.kubelet.pull(references[0], pod)
+
+
+def test_the_proxy_is_killed_during_pulls_and_starts_clean(
+    lab: Lab, start: Callable[..., Program]
+) -> None:
+    proxy = start("--max-parallel-image-pulls", "2")
+    references = images(lab, 5, seed=4000)
+    lab.throttle.limit(MIB // 2)
+    pulls = [proxy.kubelet.start_pull(reference) for reference in references]
+    wait_until(lambda: len(lab.node.store.leases()) == 2)
+    proxy.kill9()
+    codes = {pull.exception(timeout=10) and pull.code() for pull in pulls}  # type: ignore[attr-defined]
+    assert codes == {grpc.StatusCode.UNAVAILABLE}
+    assert proxy.socket_path.exists()
+    lab.throttle.limit(None)
+    proxy.start()
+    again = [proxy.kubelet.start_pull(reference) for reference in references]
+    assert len({pull.result(timeout=20).image_ref for pull in again}) == 5
+    assert status(proxy)["slotsTaken"] == 0
+
+
+def test_pulls_that_others_left_count_until_they_are_gone(
+    lab: Lab, start: Callable[..., Program]
+) -> None:
+    before, after = images(lab, 2, seed=5000)
+    lab.throttle.stall("blobs/")
+    earlier = lab.node.kubelet.start_pull(before)
+    wait_until(lambda: lab.node.store.ingests())
+    proxy = start("--max-parallel-image-pulls", "1")
+    found = status(proxy)
+    assert [pull["image"].startswith("earlier pull ") for pull in found["running"]] == [True]
+    pull = proxy.kubelet.start_pull(after)
+    wait_until(lambda: len(status(proxy)["waiting"]) == 1)
+    lab.throttle.heal()
+    earlier.cancel()
+    assert pull.result(timeout=20).image_ref
+
+
+def test_a_client_that_goes_leaves_the_line_and_frees_its_slot(
+    lab: Lab, start: Callable[..., Program]
+) -> None:
+    proxy = start("--max-parallel-image-pulls", "1")
+    first, second, third = images(lab, 3, seed=6000)
+    lab.throttle.stall("blobs/")
+    running = proxy.kubelet.start_pull(first)
+    wait_until(lambda: lab.node.store.ingests())
+    queued = proxy.kubelet.start_pull(second)
+    wait_until(lambda: len(status(proxy)["waiting"]) == 1)
+    joined = proxy.kubelet.start_pull(first)
+    wait_until(lambda: len(status(proxy)["joined"]) == 1)
+    queued.cancel()
+    wait_until(lambda: not status(proxy)["waiting"])
+    running.cancel()  # the one that joined leads now, and the pull goes on
+    wait_until(lambda: not status(proxy)["joined"])
+    assert len(lab.node.store.leases()) == 1
+    joined.cancel()  # the last one: the pull is cancelled at the runtime as well
+    wait_until(lambda: not lab.node.store.leases())
+    lab.throttle.heal()
+    assert proxy.kubelet.pull(third)
+    assert proxy.log().count("outcome=gone") == 3
+
+
+def test_sigterm_lets_pulls_finish(lab: Lab, start: Callable[..., Program]) -> None:
+    proxy = start("--drain-timeout", "20s")
+    (reference,) = images(lab, 1, seed=7000)
+    lab.throttle.limit(MIB)
+    pull = proxy.kubelet.start_pull(reference)
+    wait_until(lambda: lab.node.store.ingests())
+    proxy.terminate()
+    wait_until(lambda: "stopping" in proxy.log())
+    lab.throttle.limit(None)
+    assert pull.result(timeout=20).image_ref
+    assert proxy.wait() == 0
+    assert not proxy.socket_path.exists()
+
+
+def test_drain_has_an_end(lab: Lab, start: Callable[..., Program]) -> None:
+    proxy = start("--drain-timeout", "300ms")
+    (reference,) = images(lab, 1, seed=8000)
+    lab.throttle.stall("blobs/")
+    pull = proxy.kubelet.start_pull(reference)
+    wait_until(lambda: lab.node.store.ingests())
+    proxy.terminate()
+    assert proxy.wait() == 0
+    assert pull.exception(timeout=5) is not None
+    wait_until(lambda: not lab.node.store.leases())
+
+
+def test_the_limit_is_changed_live(lab: Lab, start: Callable[..., Program]) -> None:
+    proxy = start("--max-parallel-image-pulls", "1")
+    references = images(lab, 3, seed=9000)
+    lab.throttle.stall("blobs/")
+    pulls = [proxy.kubelet.start_pull(reference) for reference in references]
+    wait_until(lambda: len(status(proxy)["waiting"]) == 2)
+    table = pycrictl("pull-limiter", "status", "--admin-socket", str(proxy.admin_path))
+    text = table.communicate(timeout=30)[0]
+    assert references[0] in text
+    assert "any running pull" in text
+    assert "containerd: downloads 3 layers at once" in text
+    change = pycrictl("pull-limiter", "set", "3", "--admin-socket", str(proxy.admin_path))
+    assert change.communicate(timeout=30)[0] == "limit 1 -> 3\n"
+    wait_until(lambda: len(status(proxy)["running"]) == 3)
+    wait_until(lambda: any(pull["total"] for pull in status(proxy)["running"]))
+    lab.throttle.heal()
+    assert all(pull.result(timeout=20).image_ref for pull in pulls)
