@@ -9,10 +9,17 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from benchmarks import decode, pull, start, watch
+from benchmarks import decode, lists, proxy, pull, start, watch
 from benchmarks.harness import Benchmark
 
-BENCHMARKS = (*start.BENCHMARKS, *decode.BENCHMARKS, *watch.BENCHMARKS, *pull.BENCHMARKS)
+BENCHMARKS = (
+    *start.BENCHMARKS,
+    *lists.BENCHMARKS,
+    *decode.BENCHMARKS,
+    *watch.BENCHMARKS,
+    *pull.BENCHMARKS,
+    *proxy.BENCHMARKS,
+)
 ROW = "{:<12} {:>13} {:>13} {:>7} {:>8}  {}"
 
 

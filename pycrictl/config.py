@@ -29,6 +29,17 @@ FILE_LIMIT_BYTES: Final = 1024 * 1024
 # A file's name is shown whole, whatever its length; Linux allows no longer one.
 _PATH_LIMIT_CHARS: Final = 4096
 
+KEYS: Final = (
+    "runtime-endpoint",
+    "image-endpoint",
+    "timeout",
+    "debug",
+    "pull-image-on-create",
+    "disable-pull-on-run",
+    "max-retries",
+)
+"""All keys of a file, in the order in which they are listed."""
+
 _NAME_BESIDE_EXECUTABLE: Final = "crictl.yaml"
 
 
@@ -175,10 +186,10 @@ def parse_file(text: str) -> FileValues:
         entries = list(_yaml_entries(text))
     found: dict[str, _Entry] = {}
     for entry in entries:
-        if entry.key not in _KEYS:
+        if entry.key not in KEYS:
             raise ConfigError(
                 f"line {entry.line}: unknown key {quote(entry.key)}",
-                hint=f"known keys: {', '.join(_KEYS)}",
+                hint=f"known keys: {', '.join(KEYS)}",
             )
         found[entry.key] = entry
     return FileValues(
@@ -190,17 +201,6 @@ def parse_file(text: str) -> FileValues:
         pull_image_on_create=_value(found, "pull-image-on-create", parse_bool),
         disable_pull_on_run=_value(found, "disable-pull-on-run", parse_bool),
     )
-
-
-_KEYS: Final = (
-    "runtime-endpoint",
-    "image-endpoint",
-    "timeout",
-    "debug",
-    "pull-image-on-create",
-    "disable-pull-on-run",
-    "max-retries",
-)
 
 
 class _Entry(NamedTuple):
@@ -234,7 +234,7 @@ def _read_first(
     for path in candidates:
         file = f"config file {quote(path, _PATH_LIMIT_CHARS)}"
         try:
-            values = parse_file(_read_text(path))
+            values = parse_file(read_text(path))
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
@@ -254,7 +254,13 @@ def _read_first(
     return FileValues(), None, ()
 
 
-def _read_text(path: str) -> str:
+def read_text(path: str) -> str:
+    """The content of a configuration file.
+
+    Raises:
+        OSError: it cannot be read.
+        ConfigError: it is too large, or no text.
+    """
     # Not Path.read_bytes: it may be a pipe (`--config <(…)`), a device, or a log file by mistake.
     with Path(path).open("rb") as stream:
         content = stream.read(FILE_LIMIT_BYTES + 1)

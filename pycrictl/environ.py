@@ -154,6 +154,10 @@ class Environment:
         """Tells one line beside the results."""
         self._say(f"pycrictl: {_line(text)}\n")
 
+    def note(self, text: str) -> None:
+        """Tells one line about what is, or is not, done."""
+        self._say(f"pycrictl: {_line(text)}\n")
+
     def warn(self, text: str) -> None:
         """Tells one line that does not end the program."""
         self._say(f"pycrictl: warning: {_line(text)}\n")

@@ -19,6 +19,8 @@ catches them and prints ``pycrictl: <message>`` and the hint.
     │     RemoteProtocolError the peer broke a protocol
     │     UpgradeRefused      the server does not offer the stream
     ├── PullFailed            at least one watched pull failed
+    ├── CopyError             a copy did not happen; the destination is as it was
+    │     EntryRefused        an entry of the archive or tree breaks a rule
     └── Interrupted           the user pressed Ctrl-C
 """
 
@@ -189,6 +191,30 @@ class PullFailed(PycrictlError):
     """At least one of the watched pulls failed."""
 
     reference = "pull-failed"
+
+
+class CopyError(PycrictlError):
+    """A copy failed; unless the message says otherwise, the destination is as it was."""
+
+    reference = "copy"
+
+
+class EntryRefused(CopyError):
+    """An entry of the archive or tree breaks a rule, and so nothing of it was copied.
+
+    Attributes:
+        path: the entry's name as it came, in bytes.
+        rule: the short name of the rule, stable, for scripts.
+        reason: what is wrong with it.
+    """
+
+    reference = "entry-refused"
+
+    def __init__(self, message: str, *, path: bytes, rule: str, reason: str) -> None:
+        super().__init__(message)
+        self.path = path
+        self.rule = rule
+        self.reason = reason
 
 
 class Interrupted(PycrictlError):

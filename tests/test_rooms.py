@@ -17,15 +17,20 @@ ARROWS: dict[str, set[str]] = {
     "units": set(),
     "environ": {"units"},
     "config": {"errors", "units"},
+    "configfile": {"config", "errors", "units"},
     "_proto": {"_proto"},
     "wire": {"wire", "errors"},
     "cri": {"cri", "_proto", "errors", "config", "units"},
     "containerd": {"containerd", "_proto", "errors", "units", "cri.errmap"},
+    "logs": {"logs", "wire.logline", "wire.logtime", "errors", "units"},
     "streaming": {"streaming", "wire", "errors", "environ"},
     "progress": {"progress", "wire", "cri", "containerd", "streaming", "_proto", "errors", "units"},
     "progress.tracker": {"progress.speed", "errors", "units"},
     "progress.speed": set(),
     "progress.reference": {"errors", "units"},
+    "copy": {"copy", "wire", "cri", "streaming", "_proto", "errors", "units"},
+    "copy.spec": {"errors", "units"},
+    "copy.policy": {"wire.tar_header", "errors", "units"},
     "show": {"show", "_proto", "progress.tracker", "units", "errors", "environ"},
     "proxy": {
         *("proxy", "progress", "streaming", "containerd", "cri", "wire", "_proto", "units"),
@@ -45,16 +50,18 @@ ARROWS: dict[str, set[str]] = {
             "streaming",
             "containerd",
             "cri",
+            "logs",
             "wire",
             "_proto",
         ),
-        *("config", "environ", "units", "errors"),
+        *("config", "configfile", "environ", "units", "errors"),
     },
     "__main__": {"cli"},
 }
 
 THIRD_PARTY: dict[str, set[str]] = {
     "config": {"yaml", "tomli"},
+    "configfile": {"yaml"},
     "_proto": {"google"},
     "cri": {"grpc", "google", "yaml"},
     "containerd": {"grpc", "google", "tomli"},
@@ -63,10 +70,13 @@ THIRD_PARTY: dict[str, set[str]] = {
     "proxy": {"grpc", "google", "websockets", "tomli", "yaml"},
     "show": {"google", "yaml"},
     "show.bars": {"tqdm"},
+    "show.jsonpath": {"jsonpath"},
     "cli": {"typer"},
 }
 
-KNOWN_THIRD_PARTY = {"grpc", "google", "tqdm", "websockets", "yaml", "tomli", "typer", "rich"}
+KNOWN_THIRD_PARTY = {
+    *("grpc", "google", "tqdm", "websockets", "yaml", "tomli", "jsonpath", "typer", "rich"),
+}
 
 
 def module_name(path: Path) -> str:

@@ -98,3 +98,58 @@ Progress = Annotated[
         help="How progress is shown; auto is bars on a terminal.",
     ),
 ]
+
+Auth = Annotated[
+    str,
+    typer.Option("--auth", envvar="CRICTL_AUTH", metavar="B64", help="Base64 of USER:PASSWORD."),
+]
+Creds = Annotated[
+    str,
+    typer.Option(
+        "--creds", envvar="CRICTL_CREDS", metavar="USER[:PASSWORD]", help="Credentials for a pull."
+    ),
+]
+Username = Annotated[
+    str, typer.Option("--username", "-u", metavar="USER", help="User; asks for the password.")
+]
+PullTimeout = Annotated[
+    float,
+    typer.Option(
+        "--pull-timeout",
+        "-pt",
+        envvar="CRICTL_PULL_TIMEOUT",
+        help="Limit of each pull; 0s is none.",
+        **DURATION,
+    ),
+]
+NoPull = Annotated[bool, typer.Option("--no-pull", help="Use the images that are on the node.")]
+WithPull = Annotated[bool, typer.Option("--with-pull", help="Pull the container's images.")]
+CancelTimeout = Annotated[
+    float,
+    typer.Option(
+        "--cancel-timeout", "-T", help="Limit of each call, in place of --timeout.", **DURATION
+    ),
+]
+RuntimeHandler = Annotated[
+    str,
+    typer.Option("--runtime", "-r", metavar="HANDLER", help="Runtime handler of the pod sandbox."),
+]
+PodFile = Annotated[
+    str,
+    typer.Argument(metavar="POD-CONFIG", help="The pod, a JSON or YAML file.", show_default=False),
+]
+ContainerFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="CONTAINER-CONFIG", help="The container, a JSON or YAML file.", show_default=False
+    ),
+]
+ContainerIds = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="CONTAINER-ID...", help="IDs of containers.", show_default=False),
+]
+PodIds = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="POD-ID...", help="IDs of pod sandboxes.", show_default=False),
+]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Stop what runs.")]

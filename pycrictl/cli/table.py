@@ -26,6 +26,7 @@ class Entry(NamedTuple):
     family: str
     aliases: tuple[str, ...] = ()
     kind: Kind = Kind.CRICTL
+    subcommands: tuple[Entry, ...] = ()
 
     @property
     def module(self) -> str:
@@ -38,12 +39,92 @@ class Entry(NamedTuple):
         return self.target.partition(":")[2]
 
 
+CONTAINERS: Final = "Containers"
+PODS: Final = "Pods"
 IMAGES: Final = "Images"
 NODE: Final = "Node"
+NODE_SIDE: Final = "Node side"
+
+POD_SCHEMA: Final = Entry(
+    "jsonschema",
+    "jsonschema:pod",
+    "Print the JSON Schema of a pod's configuration",
+    PODS,
+    ("js",),
+)
+SCHEMAS: Final = Entry(
+    "jsonschema",
+    "jsonschema:pod_and_container",
+    "Print the JSON Schemas of configurations",
+    CONTAINERS,
+    ("js",),
+)
 
 COMMANDS: Final = (
+    Entry("ps", "ps:ps", "List containers, by default those that run", CONTAINERS),
+    Entry("inspect", "inspect:inspect", "Show all that is known of containers", CONTAINERS),
+    Entry("logs", "logs:logs", "Show what a container has written", CONTAINERS),
+    Entry("stats", "stats:stats", "Show what containers use", CONTAINERS),
+    Entry(
+        "events",
+        "events:events",
+        "Show events of containers as they happen",
+        CONTAINERS,
+        ("event",),
+    ),
+    Entry(
+        "create",
+        "create:create",
+        "Create a container in a pod sandbox",
+        CONTAINERS,
+        subcommands=(SCHEMAS,),
+    ),
+    Entry(
+        "run",
+        "run:run",
+        "Run a container in a new pod sandbox",
+        CONTAINERS,
+        subcommands=(SCHEMAS,),
+    ),
+    Entry("start", "start:start", "Start created containers", CONTAINERS),
+    Entry("stop", "stop:stop", "Stop containers that run", CONTAINERS),
+    Entry("rm", "rm:rm", "Remove containers", CONTAINERS),
+    Entry("update", "update:update", "Change the resource limits of containers", CONTAINERS),
+    Entry(
+        "checkpoint",
+        "checkpoint:checkpoint",
+        "Write checkpoints of containers that run",
+        CONTAINERS,
+    ),
+    Entry("pods", "pods:pods", "List pod sandboxes", PODS),
+    Entry("inspectp", "inspectp:inspectp", "Show all that is known of pod sandboxes", PODS),
+    Entry("statsp", "statsp:statsp", "Show what pods use", PODS),
+    Entry("metricsp", "metricsp:metricsp", "Show the metrics of pods", PODS),
+    Entry(
+        "metricdescs",
+        "metricdescs:metricdescs",
+        "List the metrics that the runtime measures of pods",
+        PODS,
+    ),
+    Entry("runp", "runp:runp", "Run a pod sandbox", PODS, subcommands=(POD_SCHEMA,)),
+    Entry("stopp", "stopp:stopp", "Stop pod sandboxes that run", PODS),
+    Entry("rmp", "rmp:rmp", "Remove pod sandboxes with their containers", PODS),
     Entry("images", "images:images", "List the images on the node", IMAGES, ("image", "img")),
-    Entry("pull", "pull:pull", "Pull images from their registry", IMAGES),
+    Entry("inspecti", "inspecti:inspecti", "Show all that is known of images", IMAGES),
+    Entry(
+        "imagefsinfo",
+        "imagefsinfo:imagefsinfo",
+        "Show what images take up on the node's file systems",
+        IMAGES,
+    ),
+    Entry(
+        "pull",
+        "pull:pull",
+        "Pull images from their registry",
+        IMAGES,
+        subcommands=(POD_SCHEMA,),
+    ),
+    Entry("rmi", "rmi:rmi", "Remove images", IMAGES),
     Entry(
         "image-pull-progress",
         "image_pull_progress:image_pull_progress",
@@ -52,6 +133,34 @@ COMMANDS: Final = (
         kind=Kind.NEW,
     ),
     Entry("version", "version:version", "Show the runtime's name and version", NODE),
+    Entry("info", "info:info", "Show the state and the settings of the runtime", NODE),
+    Entry(
+        "runtime-config",
+        "runtime_config:runtime_config",
+        "Show the settings that the kubelet takes over from the runtime",
+        NODE,
+    ),
+    Entry("config", "config:config", "Show and change the configuration file", NODE),
+    Entry(
+        "update-runtime-config",
+        "update_runtime_config:update_runtime_config",
+        "Update the runtime's configuration",
+        NODE,
+    ),
+    Entry(
+        "proxy",
+        "proxy:proxy",
+        "Serve the CRI in front of a runtime: pull progress and a limit of pulls",
+        NODE_SIDE,
+        kind=Kind.NEW,
+    ),
+    Entry(
+        "pull-limiter",
+        "pull_limiter:pull_limiter",
+        "Show or set the limit of parallel image pulls of a running proxy",
+        NODE_SIDE,
+        kind=Kind.NEW,
+    ),
 )
 
 BY_NAME: Final = {name: entry for entry in COMMANDS for name in (entry.name, *entry.aliases)}

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 HELP_WORDS: Final = ("help", "h")
 """crictl takes these as the first positional of every command."""
 
+SUBCOMMAND: Final = "pycrictl.subcommand"
+"""Key in ``Context.meta`` of the sub-command to run, and its words."""
+
 NEGATED: Final = "pycrictl.negated"
 """Key in ``Context.meta`` of the switches that were explicitly given as false."""
 
@@ -70,17 +73,49 @@ class Command(TyperCommand):
     Attributes:
         interspersed: whether options may follow positionals.
         has_help_word: whether a first positional ``help`` or ``h`` asks for help, as in crictl.
+        subcommands: commands that a first positional of their name runs in place of this one.
     """
 
     interspersed = True
     has_help_word = True
+    subcommands: tuple[Entry, ...] = ()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Rewrites the words by crictl's grammar before Typer reads them."""
+        if self.subcommands:
+            head = _parse(self, ctx, args, interspersed=False)
+            found = self.subcommand(head.positionals[0]) if head.positionals else None
+            if found is not None:
+                ctx.meta[SUBCOMMAND] = (found, head.positionals[1:])
+                return []
         line = _parse(self, ctx, args, interspersed=self.interspersed)
         if self.has_help_word and line.positionals and line.positionals[0] in HELP_WORDS:
             _show_help(ctx)
         return super().parse_args(ctx, line.words())
+
+    def subcommand(self, word: str) -> click.Command | None:
+        """The sub-command of that name."""
+        for entry in self.subcommands:
+            if word in (entry.name, *entry.aliases):
+                return build(entry)
+        return None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the function, or the sub-command that was named."""
+        if SUBCOMMAND not in ctx.meta:
+            return super().invoke(ctx)
+        command, words = ctx.meta.pop(SUBCOMMAND)
+        # Below the root: a parent with arguments would have them in the sub-command's usage line.
+        name = f"{ctx.info_name} {command.name}"
+        with command.make_context(name, words, parent=ctx.parent) as child:
+            return command.invoke(child)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Lists the sub-commands below the options."""
+        super().format_options(ctx, formatter)
+        if self.subcommands:
+            with formatter.section("Commands"):
+                formatter.write_dl([_row(entry) for entry in self.subcommands])
 
 
 class NewCommand(Command):
@@ -134,11 +169,7 @@ class Root(TyperGroup):
         """Lists the table by family, without importing any command."""
         families = dict.fromkeys(entry.family for entry in COMMANDS)
         for family in families:
-            rows = [
-                (", ".join((entry.name, *entry.aliases)), entry.summary)
-                for entry in COMMANDS
-                if entry.family == family
-            ]
+            rows = [_row(entry) for entry in COMMANDS if entry.family == family]
             with formatter.section(family):
                 formatter.write_dl(rows)
 
@@ -152,7 +183,14 @@ def build(entry: Entry) -> click.Command:
     function = cast("Callable[..., Any]", getattr(module, entry.function))
     app = new_app()
     app.command(entry.name, cls=KINDS[entry.kind], short_help=entry.summary)(function)
-    return typer.main.get_command(app)
+    command = typer.main.get_command(app)
+    if entry.subcommands and isinstance(command, Command):
+        command.subcommands = entry.subcommands
+    return command
+
+
+def _row(entry: Entry) -> tuple[str, str]:
+    return ", ".join((entry.name, *entry.aliases)), entry.summary
 
 
 def _unknown_command(name: str) -> UnknownCommand:

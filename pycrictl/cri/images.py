@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri import lists
 from pycrictl.cri.patterns import compile_pattern
 from pycrictl.errors import UsageError
 from pycrictl.units import quote
@@ -78,9 +79,7 @@ def list_images(
         name: as ``select_by_name`` reads it; empty for all images.
         filters: further conditions, applied one after the other.
     """
-    request = cri_pb2.ListImagesRequest()
-    request.filter.image.image = name
-    images = sort_images(client.call("ListImages", request).images)
+    images = sort_images(lists.images(client, name))
     return apply_filters(select_by_name(images, name), filters)
 
 

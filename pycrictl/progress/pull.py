@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import grpc
 
-from pycrictl.errors import Interrupted, PycrictlError, RemoteProtocolError, Unimplemented
+from pycrictl._proto import cri_pb2
+from pycrictl.errors import (
+    Interrupted,
+    NotFound,
+    PycrictlError,
+    RemoteProtocolError,
+    Unimplemented,
+)
+from pycrictl.progress.slots import Retry, pull_slot
 from pycrictl.progress.sources import ImageTracker, Sink, open_watcher
 
 if TYPE_CHECKING:
-    from pycrictl._proto import cri_pb2
     from pycrictl.cri.call import PendingCall
     from pycrictl.cri.client import CriClient
     from pycrictl.progress.content import ContentWatcher
@@ -27,6 +35,72 @@ class ClosableSink(Sink, Protocol):
 
 FIRST_LOOK_S: Final = 0.3
 """A pull that ends sooner, as that of a present image does, is not looked at."""
+
+
+class Turns(NamedTuple):
+    """The limit of parallel pulls that all processes of the node keep together.
+
+    Attributes:
+        limit: the most images pulled at once.
+        directory: where the slots are shared.
+        retry: how to look again when none is free; None waits in line.
+        on_wait: told the place in line when it changes, from 1; 0 if there is no line.
+    """
+
+    limit: int
+    directory: Path
+    retry: Retry | None
+    on_wait: Callable[[int], None]
+
+
+def pull_in_turn(
+    client: CriClient,
+    request: cri_pb2.PullImageRequest,
+    turns: Turns,
+    *,
+    timeout_s: float | None,
+    open_sink: Callable[[], ClosableSink] | None,
+    interval_s: float,
+) -> str:
+    """As ``pull``, once a slot is free; a present image is not pulled and takes none.
+
+    Args:
+        timeout_s: limit of the waiting and the pull together.
+
+    Raises:
+        DeadlineExceeded: no slot became free in time.
+        Exhausted: none was free at any retry.
+    """
+    if image_id := _present(client, request.image):
+        return image_id
+    began_at = time.monotonic()
+    reference = request.image.image
+    try:
+        with pull_slot(
+            turns.limit,
+            image=reference,
+            directory=turns.directory,
+            timeout_s=timeout_s,
+            retry=turns.retry,
+            on_wait=turns.on_wait,
+        ):
+            if timeout_s is not None:
+                timeout_s = max(timeout_s - (time.monotonic() - began_at), 0.001)
+            return pull(
+                client, request, timeout_s=timeout_s, open_sink=open_sink, interval_s=interval_s
+            )
+    except KeyboardInterrupt:
+        raise Interrupted(f'stopped waiting to pull "{reference}"') from None
+
+
+def _present(client: CriClient, image: cri_pb2.ImageSpec) -> str:
+    """The ID of an image that the runtime has, else an empty text."""
+    try:
+        answer = client.call("ImageStatus", cri_pb2.ImageStatusRequest(image=image))
+    except NotFound:  # the CRI answers without an image, some runtimes with this
+        return ""
+    image_id: str = answer.image.id
+    return image_id
 
 
 def pull(

@@ -1,11 +1,11 @@
-"""The tables of the inspecting commands: one block of fields for one status. Pure."""
+"""What the inspecting commands show of one answer: its document, and its block of fields. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from pycrictl.show.documents import declared_document
+from pycrictl.show.documents import Document, declared_document, status_document
 from pycrictl.show.render import Block, Field
 from pycrictl.show.rows import enum_name, maps
 from pycrictl.show.times import NEVER, age, go_time, rfc3339
@@ -22,6 +22,32 @@ _EXITED: Final = 2
 _UNKNOWN: Final = 3
 
 SIZE_DIGITS: Final = 4
+
+
+def container_document(
+    answer: cri_pb2.ContainerStatusResponse, *, zone: tzinfo | None = None
+) -> Document:
+    """The document of ``inspect``."""
+    times = container_times(answer.status, zone=zone)
+    return status_document(answer.status, answer.info, unset_as_null=True, times=times)
+
+
+def pod_document(
+    answer: cri_pb2.PodSandboxStatusResponse, *, zone: tzinfo | None = None
+) -> Document:
+    """The document of ``inspectp``."""
+    times = pod_times(answer.status, zone=zone)
+    return status_document(answer.status, answer.info, unset_as_null=True, times=times)
+
+
+def image_document(answer: cri_pb2.ImageStatusResponse) -> Document:
+    """The document of ``inspecti``."""
+    return status_document(answer.image, answer.info)
+
+
+def runtime_document(answer: cri_pb2.StatusResponse) -> Document:
+    """The document of ``info``."""
+    return status_document(answer.status, answer.info, extras=runtime_extras(answer))
 
 
 def container_status_block(

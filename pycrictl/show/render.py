@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from pycrictl.show import jsontext, yamltext
 from pycrictl.units import escape
 
 if TYPE_CHECKING:
@@ -20,6 +19,9 @@ if TYPE_CHECKING:
 
 COLUMN_GAP: Final = 3
 MIN_COLUMN_WIDTH: Final = 20
+
+CLEAR_SCREEN: Final = "\x1b[2J\x1b[H"
+"""Empties a terminal and goes to its upper left corner."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -98,19 +100,27 @@ def write_blocks(blocks: Iterable[Block], out: TextIO) -> None:
 
 def write_message_json(message: Message, out: TextIO) -> None:
     """Writes a message by the proto3 JSON mapping."""
+    from pycrictl.show import jsontext  # 5 ms that tables do not need
+
     out.write(jsontext.message_json(message) + "\n")
 
 
 def write_list_json(name: str, messages: Iterable[Message], out: TextIO) -> None:
     """Writes ``{"name": [messages]}`` by the proto3 JSON mapping."""
+    from pycrictl.show import jsontext
+
     out.write(jsontext.list_json(name, messages) + "\n")
 
 
 def write_document_json(document: Any, out: TextIO) -> None:
     """Writes data as JSON with sorted keys."""
+    from pycrictl.show import jsontext
+
     out.write(jsontext.document_json(document) + "\n")
 
 
 def write_document_yaml(document: Any, out: TextIO) -> None:
     """Writes data as YAML; an empty line ends it."""
+    from pycrictl.show import yamltext
+
     out.write(yamltext.document_yaml(document) + "\n")

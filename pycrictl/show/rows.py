@@ -30,6 +30,7 @@ DIGEST_PREFIX: Final = "sha256:"
 
 POD_NAME_LABEL: Final = "io.kubernetes.pod.name"
 POD_NAMESPACE_LABEL: Final = "io.kubernetes.pod.namespace"
+POD_UID_LABEL: Final = "io.kubernetes.pod.uid"
 
 POD_STATES: Final = ("Ready", "NotReady")
 CONTAINER_STATES: Final = ("Created", "Running", "Exited")
@@ -55,6 +56,7 @@ def images_table(
     digests: bool = False,
     pinned: bool = False,
     no_trunc: bool = False,
+    wide: bool = False,
 ) -> Table:
     """A row for each tag of each image, and one for each image without tags.
 
@@ -63,12 +65,16 @@ def images_table(
         digests: whether there is a DIGEST column.
         pinned: whether there is a PINNED column.
         no_trunc: whether IDs and digests are shown whole.
+        wide: whether there are these two columns and USER.
     """
+    digests, pinned = digests or wide, pinned or wide
     header = ["IMAGE", "TAG", "IMAGE ID", "SIZE"]
     if digests:
         header.insert(2, "DIGEST")
     if pinned:
         header.append("PINNED")
+    if wide:
+        header.append("USER")
     rows = []
     for image in images:
         repository, digest = _first_digest(image)
@@ -78,6 +84,8 @@ def images_table(
                 row.insert(2, _short(digest, no_trunc))
             if pinned:
                 row.append("true" if image.pinned else "false")
+            if wide:
+                row.append(_user(image))
             rows.append(tuple(row))
     return Table(tuple(header), rows)
 
@@ -99,16 +107,26 @@ def image_block(image: cri_pb2.Image) -> Block:
     return block
 
 
-def pods_table(pods: Iterable[cri_pb2.PodSandbox], *, now: float, no_trunc: bool = False) -> Table:
+def pods_table(
+    pods: Iterable[cri_pb2.PodSandbox],
+    *,
+    now: float,
+    no_trunc: bool = False,
+    addresses: Mapping[str, str] | None = None,
+) -> Table:
     """A row for each pod sandbox.
 
     Args:
         pods: in the order to show them.
         now: seconds since 1970, for the ages.
         no_trunc: whether IDs are shown whole.
+        addresses: IP addresses by pod ID, for the wide table, which has the UID as well.
     """
-    header = ("POD ID", "CREATED", "STATE", "NAME", "NAMESPACE", "ATTEMPT", "RUNTIME")
-    rows = [
+    header: tuple[str, ...] = (
+        *("POD ID", "CREATED", "STATE", "NAME", "NAMESPACE", "ATTEMPT", "RUNTIME"),
+        *(("IP", "UID") if addresses is not None else ()),
+    )
+    rows: list[tuple[str, ...]] = [
         (
             _short(pod.id, no_trunc),
             f"{age(pod.created_at, now)} ago",
@@ -117,6 +135,7 @@ def pods_table(pods: Iterable[cri_pb2.PodSandbox], *, now: float, no_trunc: bool
             pod.metadata.namespace,
             str(pod.metadata.attempt),
             pod.runtime_handler or DEFAULT_RUNTIME,
+            *((addresses.get(pod.id) or NONE, pod.metadata.uid) if addresses is not None else ()),
         )
         for pod in pods
     ]
@@ -146,6 +165,7 @@ def containers_table(
     now: float,
     no_trunc: bool = False,
     image_names: Mapping[str, str] | None = None,
+    wide: bool = False,
 ) -> Table:
     """A row for each container.
 
@@ -153,18 +173,20 @@ def containers_table(
         containers: in the order to show them.
         now: seconds since 1970, for the ages.
         no_trunc: whether IDs are shown whole.
-        image_names: what to show in place of an image that is named so (``shown_image``).
+        image_names: what to show in place of an image, by what the container has for it.
+        wide: whether there are the columns IMAGE ID and POD UID.
     """
-    header = (
+    header: tuple[str, ...] = (
         *("CONTAINER", "IMAGE", "CREATED", "STATE", "NAME", "ATTEMPT"),
         *("POD ID", "POD", "NAMESPACE"),
+        *(("IMAGE ID", "POD UID") if wide else ()),
     )
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for container in containers:
-        image = shown_image(container.image.image, no_trunc=no_trunc)
-        row = (
+        image = container.image.image
+        row: tuple[str, ...] = (
             _short(container.id, no_trunc),
-            (image_names or {}).get(image, image),
+            (image_names or {}).get(image) or shown_image(image, no_trunc=no_trunc),
             f"{age(container.created_at, now)} ago",
             _state(CONTAINER_STATES, container.state),
             container.metadata.name,
@@ -173,6 +195,9 @@ def containers_table(
             container.labels.get(POD_NAME_LABEL, UNKNOWN),
             container.labels.get(POD_NAMESPACE_LABEL, UNKNOWN),
         )
+        if wide:
+            image_id = container.image_id or container.image_ref
+            row += (_short(image_id, no_trunc), container.labels.get(POD_UID_LABEL, UNKNOWN))
         rows.append(row)
     return Table(header, rows)
 
@@ -229,6 +254,12 @@ def enum_name(message: Message, field: str) -> str:
 
 def _state(names: Sequence[str], number: int) -> str:
     return names[number] if 0 <= number < len(names) else UNKNOWN_STATE
+
+
+def _user(image: cri_pb2.Image) -> str:
+    if image.HasField("uid"):
+        return str(image.uid.value)
+    return image.username or NONE
 
 
 def _first_digest(image: cri_pb2.Image) -> tuple[str, str]:

@@ -1,15 +1,17 @@
 """How gRPC uses HTTP/2: messages, metadata, deadlines and statuses as bytes. Pure.
 
-It follows the protocol's own description, "gRPC over HTTP2". Only calls that a proxy answers by
-itself need this; those that pass through keep their bytes.
+It follows the protocol's own description, "gRPC over HTTP2". Only calls that the proxy answers or
+makes by itself need this; those that pass through keep their bytes.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import math
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from pycrictl.errors import RemoteProtocolError
@@ -20,6 +22,7 @@ Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 OK: Final = 0
 CANCELLED: Final = 1
 UNKNOWN: Final = 2
+DEADLINE_EXCEEDED: Final = 4
 RESOURCE_EXHAUSTED: Final = 8
 UNIMPLEMENTED: Final = 12
 INTERNAL: Final = 13
@@ -31,9 +34,27 @@ _TIMEOUT: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNIT_S: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _RESERVED: Final = frozenset({"content-type", "te", "user-agent", "connection", "host"})
 _ESCAPED: Final = re.compile(rb"[^ -$&-~]")
+_ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
 # What the characters of an ASCII value and of a key may be.
 _VALUE: Final = re.compile(r"[ -~]*")
 _KEY: Final = re.compile(r"[0-9a-z_.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a call with one response ended.
+
+    Attributes:
+        code: of the gRPC status, 0 for OK.
+        message: of the gRPC status.
+        response: the serialised response; None when there is none, as with an error.
+    """
+
+    code: int = OK
+    message: str = ""
+    response: bytes | None = None
+    initial_metadata: Metadata = ()
+    trailing_metadata: Metadata = ()
 
 
 def prefixed(message: bytes) -> bytes:
@@ -42,13 +63,13 @@ def prefixed(message: bytes) -> bytes:
 
 
 def only_message(body: bytes | bytearray) -> bytes:
-    """The message of a request that has exactly one, not compressed.
+    """The message of a body that has exactly one, not compressed.
 
     Raises:
         RemoteProtocolError: it has none, or more than one.
     """
     if len(body) < PREFIX_BYTES or len(body) != PREFIX_BYTES + int.from_bytes(body[1:5], "big"):
-        raise RemoteProtocolError("the request is not exactly one message")
+        raise RemoteProtocolError("there is not exactly one message")
     return bytes(body[PREFIX_BYTES:])
 
 
@@ -70,6 +91,15 @@ def timeout_s(headers: Iterable[Header]) -> float | None:
                 raise RemoteProtocolError("grpc-timeout is malformed")
             return int(match[1]) * _UNIT_S[match[2]]
     return None
+
+
+def timeout_header(timeout_s: float) -> Header:
+    """A deadline as a header, rounded up, in the finest unit that has room for it."""
+    for unit in (b"u", b"m", b"S", b"M"):
+        value = math.ceil(max(timeout_s, 0.0) / _UNIT_S[unit])
+        if value < 10**8:
+            return (b"grpc-timeout", b"%d%b" % (value, unit))
+    return (b"grpc-timeout", b"99999999H")
 
 
 def metadata_of(headers: Iterable[Header]) -> Metadata:
@@ -134,6 +164,18 @@ def status_of(headers: Iterable[Header]) -> int | None:
         if name == b"grpc-status":
             return int(value) if value.isdigit() and len(value) < 10 else None
     return None
+
+
+def message_of(headers: Iterable[Header]) -> str:
+    """The status message in an answer's trailers; octets that are no UTF-8 read as Latin-1."""
+    for name, value in headers:
+        if name == b"grpc-message":
+            raw = _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), value)
+            try:
+                return raw.decode()
+            except UnicodeDecodeError:
+                return raw.decode("latin-1")
+    return ""
 
 
 def _percent_encoded(message: str) -> bytes:

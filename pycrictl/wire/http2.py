@@ -6,7 +6,7 @@ unit, as nothing may come between its frames.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Final
 
@@ -20,6 +20,7 @@ MAX_STREAM_ID: Final = 2**31 - 1
 # Every peer takes frames of this size (SETTINGS_MAX_FRAME_SIZE cannot be lower).
 MAX_FRAME_BYTES: Final = 16384
 MAX_BLOCK_BYTES: Final = 16 * 1024 * 1024
+PING_BYTES: Final = 8  # the payload of a PING, no more and no less
 
 # Types and flags are plain numbers: they are compared once a frame, on the path of every call.
 DATA: Final = 0
@@ -44,14 +45,18 @@ INITIAL_WINDOW_SIZE: Final = 4
 
 
 class ErrorCode(IntEnum):
-    """Why a stream or a connection ends (section 7), those that are sent or told apart."""
+    """Why a stream or a connection ends (section 7): those that are sent or told apart."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
-    INTERNAL_ERROR = 2
-    FLOW_CONTROL_ERROR = 3
     REFUSED_STREAM = 7
     CANCEL = 8
+
+
+def check_server_preface(buffer: bytes) -> None:
+    """Checks the head of a server's first frame, which is at least there: it must be SETTINGS."""
+    if buffer[3] != SETTINGS or any(buffer[4:HEAD_BYTES]):
+        raise RemoteProtocolError("HTTP/2: the server's preface is wrong")
 
 
 def unit_end(buffer: bytes, pos: int) -> int:
@@ -152,6 +157,13 @@ def frame(kind: int, flags: int = 0, stream_id: int = 0, payload: bytes = b"") -
         stream_id.to_bytes(4, "big"),
         payload,
     )
+
+
+def settings(values: Mapping[int, int] | None = None) -> bytes:
+    """A SETTINGS frame that is no acknowledgement."""
+    pairs = (values or {}).items()
+    payload = (name.to_bytes(2, "big") + value.to_bytes(4, "big") for name, value in pairs)
+    return frame(SETTINGS, payload=b"".join(payload))
 
 
 def header_frames(stream_id: int, block: bytes, *, end_stream: bool) -> bytes:

@@ -76,6 +76,11 @@ def load(prefix: str) -> list[Capture]:
     return found
 
 
+def everything() -> list[Capture]:
+    """All recordings, sorted by name."""
+    return [capture for _, capture in sorted(_all().items())]
+
+
 def capture(name: str) -> Capture:
     """The one recording of that name."""
     return _all()[name]

@@ -108,6 +108,44 @@ def fake_status() -> cri_pb2.StatusResponse:
     return response
 
 
+def fake_runtime_config() -> cri_pb2.RuntimeConfigResponse:
+    response = cri_pb2.RuntimeConfigResponse()
+    response.linux.cgroup_driver = cri_pb2.CGROUPFS
+    return response
+
+
+def fake_metric_descriptors() -> cri_pb2.ListMetricDescriptorsResponse:
+    descriptor = cri_pb2.MetricDescriptor(
+        name="container_x", help="an x", label_keys=["id", "name"]
+    )
+    return cri_pb2.ListMetricDescriptorsResponse(descriptors=[descriptor])
+
+
+def fake_pod_metrics() -> cri_pb2.ListPodSandboxMetricsResponse:
+    response = cri_pb2.ListPodSandboxMetricsResponse()
+    pod = response.pod_metrics.add(pod_sandbox_id=hex_id(1))
+    metric = pod.metrics.add(
+        name="container_x", timestamp=1, metric_type=cri_pb2.GAUGE, label_values=["a", "b"]
+    )
+    metric.value.value = 42
+    pod.container_metrics.add(container_id=hex_id(2))
+    return response
+
+
+def fake_events() -> list[cri_pb2.ContainerEventResponse]:
+    events = [
+        cri_pb2.ContainerEventResponse(
+            container_id=hex_id(1),
+            container_event_type=kind,  # type: ignore[arg-type]
+            created_at=1_700_000_000_000_000_000 + kind,
+        )
+        for kind in range(4)
+    ]
+    events[1].pod_sandbox_status.CopyFrom(fake_pod_status().status)
+    events[1].containers_statuses.append(fake_container_status().status)
+    return events
+
+
 def fake_container_status() -> cri_pb2.ContainerStatusResponse:
     status = cri_pb2.ContainerStatus(
         id=hex_id(1),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import logging
 import signal
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
 from pycrictl.cli.main import main
 from pycrictl.environ import Environment
@@ -15,11 +16,19 @@ class Run:
     """One run: its exit status and what it wrote."""
 
     def __init__(
-        self, *words: str, environ: Mapping[str, str] | None = None, stdin: str = ""
+        self,
+        *words: str,
+        environ: Mapping[str, str] | None = None,
+        stdin: str = "",
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         stdout, stderr = io.StringIO(), io.StringIO()
         env = Environment(
-            stdin=io.StringIO(stdin), stdout=stdout, stderr=stderr, environ=environ or {}
+            stdin=io.StringIO(stdin),
+            stdout=stdout,
+            stderr=stderr,
+            environ=environ or {},
+            wall_clock=wall_clock,
         )
         handler = signal.getsignal(signal.SIGTERM)
         logger = logging.getLogger("pycrictl")

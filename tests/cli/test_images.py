@@ -1,49 +1,16 @@
-"""``images`` and ``version`` as a whole, against what crictl printed."""
+"""``images`` and ``version`` beyond what the recordings show."""
 
 from __future__ import annotations
 
 import json
-import shlex
 
 import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from tests.captures import Capture, load, scene
+from tests.captures import load, scene
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status
-
-DIFFERENT = {
-    "images-two-args": "a wrong number of arguments is a usage error",
-    "images-format-bad-falls-to-table": "an unknown format is an error",
-    "images-repo-only": "the name selects here, also where the runtime ignores it",
-    "images-filter-since-id": "an ID's beginning names an image, as the user meant",
-    "f-images-filter-before-id": "an ID's beginning names an image, as the user meant",
-}
-"""Recordings that this program deliberately does not reproduce, and why."""
-
-CAPTURES = [
-    capture for capture in (*load("images"), *load("f-images")) if capture.name not in DIFFERENT
-]
-
-
-@pytest.mark.parametrize("capture", CAPTURES, ids=lambda capture: capture.name)
-def test_output_is_crictls(fake: FakeServer, capture: Capture) -> None:
-    words = shlex.split(capture.command)[1:]
-    images = scene.fake_images() if capture.name.startswith("f-") else scene.real_images()
-    fake.prepare("ListImages", cri_pb2.ListImagesResponse(images=images))
-    run = Run("-r", fake.endpoint, *words)
-    assert (run.code, run.stderr) == (capture.rc, "")
-    assert run.stdout == capture.output
-    # crictl asks ImageFsInfo first, only to see whether the runtime answers.
-    expected = [rpc for rpc in capture.rpc if rpc["rpc"] != "ImageFsInfo"]
-    assert fake.methods() == [rpc["rpc"] for rpc in expected]
-    request = expected[0]["request"]["filter"]["image"]
-    assert fake.calls[0].request.filter.image.image == request.get("image", "")
-
-
-def test_every_difference_has_its_recording() -> None:
-    assert set(DIFFERENT) <= {capture.name for capture in (*load("images"), *load("f-images"))}
 
 
 def test_json_is_crictls_document(fake: FakeServer) -> None:

@@ -126,13 +126,13 @@ def test_pod_config(fake: FakeServer, tmp_path: Path, text: str) -> None:
     ("text", "problem"),
     [
         (None, "cannot read pod config"),
-        ("{", "is no valid YAML"),
-        ("- 1", "the top level must be a mapping"),
+        ("{", "line 1: it is not JSON"),
+        ("- 1", "line 1: the document must be a mapping, not a list"),
         ("a: &x [1]\nb: *x\n", "aliases are not supported"),
-        ('{"metadata": {"name": "web"}}', "needs metadata.name and metadata.namespace"),
-        ('{"metadata": {"nam": "web"}}', 'no field named "nam"'),
-        ('{"metadata": 5}', "is invalid"),
-        ("[" * 100_000, "is no valid YAML"),
+        ('{"metadata": {"name": "web"}}', "line 1: metadata.namespace is missing"),
+        ('{"metadata": {"nam": "web"}}', 'line 1: metadata: unknown key "nam"'),
+        ('{"metadata": 5}', "metadata must be a mapping, not a number"),
+        ("[" * 100_000, "nested too deep"),
     ],
 )
 def test_bad_pod_config_is_refused_before_any_call(
@@ -144,7 +144,7 @@ def test_bad_pod_config_is_refused_before_any_call(
     run = pull(fake, "--pod-config", str(file), "a")
     assert run.code == 1
     assert problem in run.stderr
-    assert len(run.stderr.splitlines()) == 1
+    assert len(run.stderr.splitlines()) <= 2
     assert fake.calls == []
 
 

@@ -70,6 +70,7 @@ class FakeServer:
         self.endpoint = f"unix://{path}"
         self.calls: list[Call] = []
         self._prepared: dict[str, _Prepared] = {}
+        self._offered: dict[str, Answer | Maker | Sequence[Any]] = {}
         self._lock = threading.Lock()
 
     def prepare(
@@ -87,6 +88,11 @@ class FakeServer:
             prepared.repeated, prepared.repeats = answers[-1], True
             answers = answers[:-1]
         prepared.answers.extend(answers)
+
+    def offer(self, name: str, answer: Answer | Maker | Sequence[Any]) -> None:
+        """Give an answer as often as it is asked for, which may be never."""
+        assert method(name).is_stream == isinstance(answer, list | tuple), name
+        self._offered[name] = answer
 
     def methods(self) -> list[str]:
         """The names of the calls so far."""
@@ -108,6 +114,8 @@ class FakeServer:
         if prepared is not None and prepared.repeats:
             prepared.is_used = True
             return prepared.repeated
+        if name in self._offered:
+            return self._offered[name]
         details = f"unknown method {name} for service {method(name).service}"
         return Status(grpc.StatusCode.UNIMPLEMENTED, details)
 

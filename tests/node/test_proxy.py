@@ -138,10 +138,25 @@ def test_kubelets_sequence_and_every_kind_of_call(lab: Lab, start: Callable[...,
     )
     assert ran.stdout == b"hello\n"
 
-    def listed(endpoint: str) -> str:
-        return pycrictl("-r", endpoint, "images", "-o", "json").communicate(timeout=30)[0]
-
-    assert listed(proxy.endpoint) == listed(lab.node.endpoint)
+    for words in (
+        ["images", "-o", "json"],
+        ["ps", "-a", "-o", "json"],
+        ["pods", "-o", "json"],
+        ["inspect", container],
+        ["inspectp", pod.id],
+    ):
+        both = [pycrictl("-r", one, *words) for one in (proxy.endpoint, lab.node.endpoint)]
+        outputs = [process.communicate(timeout=30) for process in both]
+        assert outputs[0] == outputs[1]
+        assert [process.returncode for process in both] == [0, 0]
+    # This containerd has no events: a stream's UNIMPLEMENTED comes with its first message.
+    events: grpc.UnaryStreamMultiCallable[bytes, bytes] = proxy.channel.unary_stream(
+        RUNTIME + "GetContainerEvents"
+    )
+    stream = events(b"", timeout=10)
+    with pytest.raises(grpc.RpcError):
+        next(iter(stream))
+    assert stream.code() is grpc.StatusCode.UNIMPLEMENTED
     with pytest.raises(grpc.RpcError) as caught:
         kubelet.call(RUNTIME + "NoSuchCall", cri_pb2.VersionRequest(), cri_pb2.VersionResponse)
     assert isinstance(caught.value, grpc.Call)

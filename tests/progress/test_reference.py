@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.progress.reference import Reference, is_same_image, parse
+from pycrictl.progress.reference import Reference, canonical, is_same_image, parse
 
 DIGEST = "sha256:" + "5d" * 32
 
@@ -52,6 +52,22 @@ def test_same(wanted: str, known: str) -> None:
 )
 def test_different(wanted: str, known: str) -> None:
     assert not is_same_image(wanted, known)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("busybox", "docker.io/library/busybox:latest"),
+        ("docker.io/library/busybox:latest", "docker.io/library/busybox:latest"),
+        ("localhost:5000/a", "localhost:5000/a:latest"),
+        ("me/app:1", "docker.io/me/app:1"),
+        ("quay.io/a@" + DIGEST, "quay.io/a@" + DIGEST),
+        ("quay.io/a:1@" + DIGEST, "quay.io/a@" + DIGEST),
+    ],
+)
+def test_the_spelling_of_all_aliases(text: str, expected: str) -> None:
+    assert canonical(text) == expected
+    assert canonical(expected) == expected
 
 
 @given(st.text(max_size=40))

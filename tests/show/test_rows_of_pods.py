@@ -108,7 +108,7 @@ def test_image_cells(image: str, shown: str) -> None:
 
 def test_image_names_stand_in_for_digests() -> None:
     container = fake_containers(LATE)[1]
-    names = {"0707070707070": "docker.io/library/redis:7"}
+    names = {container.image.image: "docker.io/library/redis:7"}
     table = rows.containers_table([container], now=LATE, image_names=names)
     assert table.rows[0][1] == "docker.io/library/redis:7"
     assert rows.containers_table([cri_pb2.Container()], now=LATE).rows == [

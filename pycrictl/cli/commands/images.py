@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pycrictl.cli import options
+from pycrictl.cli import listing, options
 from pycrictl.cli.context import app_context
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pycrictl._proto import cri_pb2
+    from pycrictl.show.render import Table
 
 
 def images(
@@ -21,42 +27,46 @@ def images(
         ),
     ] = "",
     digests: Annotated[bool, typer.Option("--digests", help="Show digests.")] = False,
-    filters: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--filter",
-            "-f",
-            metavar="NAME=VALUE",
-            help="dangling=true|false, reference=REGEX, before=IMAGE or since=IMAGE; repeatable.",
-        ),
-    ] = None,
+    filters: listing.ImageFilters = None,
+    no_headers: listing.NoHeaders = False,
     no_trunc: options.NoTrunc = False,
-    output: options.Output = "table",
+    output: listing.ListOutput = "table",
     pinned: Annotated[bool, typer.Option("--pinned", help="Show which images are pinned.")] = False,
     quiet: options.Quiet = False,
+    sort_by: listing.SortBy = "",
     verbose: options.Verbose = False,
+    watch: listing.Watch = False,
 ) -> None:
     """List the images on the node.
 
     Example: pycrictl images --digests --filter reference=busybox
     """
     from pycrictl.cri.images import list_images, parse_filters
-    from pycrictl.show import documents, render, rows
+    from pycrictl.show import rows
+    from pycrictl.show.lists import ListFormat, Views
 
-    options.check_output(output, "json", "yaml", "table")
+    chosen = ListFormat(
+        output or "table",
+        name="images",
+        quiet=quiet,
+        verbose=verbose,
+        sort_by=sort_by,
+        header=not no_headers,
+    )
     conditions = parse_filters(options.split_list(filters))
     app = app_context(ctx)
+
+    def table(found: Sequence[cri_pb2.Image], wide: bool) -> Table:
+        return rows.images_table(
+            found, digests=digests, pinned=pinned, no_trunc=no_trunc, wide=wide
+        )
+
+    views = Views(table=table, block=rows.image_block)
     with app.open_client("image") as client:
-        found = list_images(client, repository, conditions)
-    out = app.env.stdout
-    if output == "json":
-        render.write_list_json("images", found, out)
-    elif output == "yaml":
-        render.write_document_yaml(documents.list_document("images", found), out)
-    elif quiet:
-        render.write_lines((image.id for image in found), out)
-    elif verbose:
-        render.write_blocks(map(rows.image_block, found), out)
-    else:
-        table = rows.images_table(found, digests=digests, pinned=pinned, no_trunc=no_trunc)
-        render.write_table(table, out)
+        listing.show_list(
+            app.env,
+            lambda: list_images(client, repository, conditions),
+            chosen,
+            views,
+            watch=watch,
+        )

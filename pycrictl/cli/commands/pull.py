@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pycrictl.cli import options
+from pycrictl.cli import launching, options
 from pycrictl.cli.context import AppContext, app_context
-from pycrictl.errors import PycrictlError, RuntimeFault, UsageError
+from pycrictl.cli.pulling import pull_image
+from pycrictl.cli.results import Results
+from pycrictl.errors import RuntimeFault, UsageError
 
 if TYPE_CHECKING:
     from pycrictl._proto import cri_pb2
+    from pycrictl.progress.pull import Turns
 
 
 def pull(
@@ -26,38 +30,46 @@ def pull(
             "--annotation", "-a", metavar="KEY=VALUE", help="Annotation of the image; repeatable."
         ),
     ] = None,
-    auth: Annotated[
-        str,
-        typer.Option(
-            "--auth", envvar="CRICTL_AUTH", help="Base64 of USER:PASSWORD.", metavar="B64"
-        ),
-    ] = "",
-    creds: Annotated[
-        str,
-        typer.Option(
-            "--creds", envvar="CRICTL_CREDS", metavar="USER[:PASSWORD]", help="Credentials."
-        ),
-    ] = "",
+    auth: options.Auth = "",
+    creds: options.Creds = "",
     pod_config: Annotated[
         str,
         typer.Option(
             "--pod-config", metavar="FILE", help="Pull for the pod of this JSON or YAML file."
         ),
     ] = "",
-    pull_timeout: Annotated[
+    pull_timeout: options.PullTimeout = 0.0,
+    username: options.Username = "",
+    progress: options.Progress = "auto",
+    max_parallel_image_pulls: Annotated[
+        int,
+        typer.Option(
+            "--max-parallel-image-pulls",
+            help="Limit shared by all pycrictl pulls of the node; a present image is left as it is."
+            " 0 is none.",
+            **options.INTEGER,
+        ),
+    ] = 0,
+    when_full: Annotated[
+        str,
+        typer.Option(
+            "--when-full",
+            metavar="wait|retry",
+            help="With the limit: wait in line, or look again a few times.",
+        ),
+    ] = "wait",
+    retry_interval: Annotated[
         float,
         typer.Option(
-            "--pull-timeout",
-            "-pt",
-            envvar="CRICTL_PULL_TIMEOUT",
-            help="Limit of each pull; 0s is none.",
+            "--retry-interval",
+            help="With retry: the pause (default: 10s).",
+            show_default=False,
             **options.DURATION,
         ),
-    ] = 0.0,
-    username: Annotated[
-        str, typer.Option("--username", "-u", metavar="USER", help="User; asks for the password.")
-    ] = "",
-    progress: options.Progress = "auto",
+    ] = 10.0,
+    retries: Annotated[
+        int, typer.Option("--retries", help="With retry: how often.", **options.INTEGER)
+    ] = 3,
 ) -> None:
     """Pull images from their registry.
 
@@ -67,71 +79,74 @@ def pull(
     """
     from pycrictl._proto import cri_pb2
     from pycrictl.cri.auth import auth_config
-    from pycrictl.cri.podconfig import load_pod_config
+    from pycrictl.show.progress import check_mode
 
     if not images:
         raise UsageError("no image is named")
     if pull_timeout < 0:
         raise UsageError("--pull-timeout must not be negative")
+    check_mode(progress)
     app = app_context(ctx)
-    template = cri_pb2.PullImageRequest(
-        auth=auth_config(
-            creds=creds,
-            auth=auth,
-            username=username,
-            password=app.env.ask_password() if username else "",
-        ),
-        sandbox_config=load_pod_config(pod_config) if pod_config else None,
+    sandbox_config = launching.load_pod(app, pod_config) if pod_config else None
+    annotations = options.split_pairs(annotation, "--annotation")
+    password = app.env.ask_password() if username else ""
+    requests = [
+        cri_pb2.PullImageRequest(
+            image=cri_pb2.ImageSpec(image=image, annotations=annotations),
+            auth=auth_config(creds=creds, auth=auth, username=username, password=password),
+            sandbox_config=sandbox_config,
+        )
+        for image in images
+    ]
+    turns = None
+    if max_parallel_image_pulls:
+        turns = _turns(app, max_parallel_image_pulls, when_full, retry_interval, retries)
+    _pull_all(app, requests, timeout_s=pull_timeout, mode=progress, turns=turns)
+
+
+def _turns(
+    app: AppContext, limit: int, when_full: str, retry_interval_s: float, retries: int
+) -> Turns:
+    from pycrictl.progress.pull import Turns
+    from pycrictl.progress.slots import MAX_LIMIT, Retry, default_directory
+
+    if when_full not in ("wait", "retry"):
+        raise UsageError(f'--when-full is wait or retry, not "{when_full}"')
+    if not 0 < limit <= MAX_LIMIT:
+        raise UsageError(f"--max-parallel-image-pulls must be from 0 to {MAX_LIMIT}")
+    if retry_interval_s <= 0 or retries < 0:
+        raise UsageError("--retry-interval must be positive and --retries not negative")
+
+    def on_wait(place: int) -> None:
+        where = f"place {place} in line" if place else "looking again"
+        app.env.note(f"waiting for a pull to end: {where}")
+
+    return Turns(
+        limit=limit,
+        directory=default_directory(app.env.environ, os.geteuid()),
+        retry=Retry(retry_interval_s, retries) if when_full == "retry" else None,
+        on_wait=on_wait,
     )
-    template.image.annotations.update(options.split_pairs(annotation, "--annotation"))
-    requests = []
-    for image in images:
-        request = cri_pb2.PullImageRequest()
-        request.CopyFrom(template)
-        request.image.image = image
-        requests.append(request)
-    _pull_all(app, requests, timeout_s=pull_timeout or None, mode=progress)
 
 
 def _pull_all(
-    app: AppContext, requests: list[cri_pb2.PullImageRequest], *, timeout_s: float | None, mode: str
+    app: AppContext,
+    requests: list[cri_pb2.PullImageRequest],
+    *,
+    timeout_s: float,
+    mode: str,
+    turns: Turns | None,
 ) -> None:
     """Pulls one image after the other; one that fails does not keep back the others."""
-    from pycrictl.progress.pull import pull as pull_image
-    from pycrictl.show.progress import Display, check_mode, open_display
-
-    def open_sink() -> Display:
-        # What progress there is goes to stderr in every mode: stdout is for the references.
-        return open_display(
-            mode,
-            stderr=env.stderr,
-            stdout=env.stderr,
-            environ=env.environ,
-            wall_clock=env.wall_clock,
-        )
-
-    env = app.env
-    check_mode(mode)
-    mode = app.progress_mode(mode)
-    if mode == "auto" and not env.stderr_is_terminal:
-        mode = "none"
-    failures: list[PycrictlError] = []
+    results = Results(app.env)
     with app.open_client("image") as client:
         for request in requests:
             try:
                 image_ref = pull_image(
-                    client,
-                    request,
-                    timeout_s=timeout_s,
-                    open_sink=None if mode == "none" else open_sink,
-                    interval_s=0.25 if env.stderr_is_terminal else 1.0,
+                    app, client, request, timeout_s=timeout_s, mode=mode, turns=turns
                 )
-            except RuntimeFault as exc:
-                failures.append(exc)
+            except RuntimeFault as error:
+                results.fail(error)
             else:
-                env.stdout.write(f"Image is up to date for {image_ref}\n")
-                env.stdout.flush()
-    for failure in failures[:-1]:
-        env.error(failure.message, hint=failure.hint)
-    if failures:
-        raise failures[-1]
+                results.say([f"Image is up to date for {image_ref}"])
+    results.finish()

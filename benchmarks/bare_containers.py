@@ -1,0 +1,56 @@
+"""The yardstick of lists: the least Python that lists the containers over gRPC.
+
+python benchmarks/bare_containers.py SOCKET [json]
+
+Prints their IDs, or with ``json`` all of their data.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import grpc
+
+from pycrictl._proto import cri_pb2
+
+
+def data(container: cri_pb2.Container) -> dict[str, Any]:
+    return {
+        "id": container.id,
+        "podSandboxId": container.pod_sandbox_id,
+        "metadata": {"name": container.metadata.name, "attempt": container.metadata.attempt},
+        "image": {
+            "image": container.image.image,
+            "annotations": dict(container.image.annotations),
+            "userSpecifiedImage": container.image.user_specified_image,
+            "runtimeHandler": container.image.runtime_handler,
+            "imageRef": container.image.image_ref,
+        },
+        "imageRef": container.image_ref,
+        "state": cri_pb2.ContainerState.Name(container.state),
+        "createdAt": str(container.created_at),
+        "labels": dict(container.labels),
+        "annotations": dict(container.annotations),
+        "imageId": container.image_id,
+    }
+
+
+def main() -> None:
+    with grpc.insecure_channel(f"unix://{sys.argv[1]}") as channel:
+        call = channel.unary_unary(
+            "/runtime.v1.RuntimeService/ListContainers",
+            request_serializer=cri_pb2.ListContainersRequest.SerializeToString,
+            response_deserializer=cri_pb2.ListContainersResponse.FromString,
+        )
+        containers = call(cri_pb2.ListContainersRequest(), timeout=5).containers
+        if sys.argv[2:] == ["json"]:
+            print(json.dumps({"containers": [data(each) for each in containers]}, indent=2))
+        else:
+            for container in containers:
+                print(container.id)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""A gRPC server with a fixed list of containers, so that nothing but the client's time varies.
+
+    python -m benchmarks.container_server SOCKET COUNT
+
+Writes a line when it is ready and ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+
+from pycrictl._proto import cri_pb2
+
+NOW_NS = 1_795_209_010_000_000_000
+
+
+def container(number: int) -> cri_pb2.Container:
+    """A container as kubelet makes them."""
+    return cri_pb2.Container(
+        id=f"{number:064x}",
+        pod_sandbox_id=f"{number // 2:064x}",
+        metadata=cri_pb2.ContainerMetadata(name=f"app-{number}", attempt=number % 3),
+        image=cri_pb2.ImageSpec(image=f"registry.example/team/app-{number % 40}:1.{number}"),
+        image_ref=f"sha256:{number % 40:064x}",
+        state=cri_pb2.CONTAINER_RUNNING,
+        created_at=NOW_NS - number * 10**9,
+        labels={
+            "io.kubernetes.container.name": f"app-{number}",
+            "io.kubernetes.pod.name": f"web-{number // 2}",
+            "io.kubernetes.pod.namespace": f"team-{number % 7}",
+            "io.kubernetes.pod.uid": f"11111111-aaaa-bbbb-cccc-{number // 2:012d}",
+        },
+        annotations={
+            "io.kubernetes.container.hash": f"{number:08x}",
+            "io.kubernetes.container.restartCount": "0",
+            "io.kubernetes.container.terminationMessagePath": "/dev/termination-log",
+            "io.kubernetes.container.terminationMessagePolicy": "File",
+            "io.kubernetes.pod.terminationGracePeriod": "30",
+        },
+    )
+
+
+def status(number: int) -> cri_pb2.ContainerStatusResponse:
+    """A status with as much verbose information as containerd gives: 8 kB."""
+    listed = container(number)
+    answer = cri_pb2.ContainerStatusResponse()
+    answer.status.id = listed.id
+    answer.status.metadata.CopyFrom(listed.metadata)
+    answer.status.image.CopyFrom(listed.image)
+    answer.status.image_ref = listed.image_ref
+    answer.status.created_at = answer.status.started_at = listed.created_at
+    answer.status.labels.update(listed.labels)
+    answer.status.annotations.update(listed.annotations)
+    capabilities = [f"CAP_{name:016d}" for name in range(14)]
+    spec = {
+        "process": {
+            "args": ["/bin/app"],
+            "env": [f"VARIABLE_{index}=value {index}" for index in range(30)],
+            "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), capabilities),
+        },
+        "mounts": [
+            {"destination": f"/mount/{index}", "options": ["rbind", "rprivate", "ro"]}
+            for index in range(20)
+        ],
+        "linux": {"maskedPaths": [f"/proc/masked/{index}" for index in range(30)]},
+    }
+    answer.info["info"] = json.dumps({"pid": number, "runtimeSpec": spec, "config": {}})
+    return answer
+
+
+def main() -> None:
+    count = int(sys.argv[2])
+    listed = cri_pb2.ListContainersResponse(containers=map(container, range(count)))
+    statuses = {f"{number:064x}": status(number) for number in range(min(count, 100))}
+    answer = listed.SerializeToString()
+    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "ListContainers": grpc.unary_unary_rpc_method_handler(lambda request, context: answer),
+        "ContainerStatus": grpc.unary_unary_rpc_method_handler(
+            lambda request, context: statuses[request.container_id].SerializeToString(),
+            request_deserializer=cri_pb2.ContainerStatusRequest.FromString,
+        ),
+    }
+    server = grpc.server(ThreadPoolExecutor(max_workers=4))
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler("runtime.v1.RuntimeService", methods)]
+    )
+    server.add_insecure_port(f"unix://{sys.argv[1]}")
+    server.start()
+    print("ready", flush=True)
+    sys.stdin.read()
+    server.stop(0).wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""``pycrictl events``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pycrictl.cli import listing
+from pycrictl.cli.context import app_context
+from pycrictl.errors import ExitCode, UsageError
+
+
+def events(
+    ctx: typer.Context,
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="json|yaml|go-template", help="Output format."),
+    ] = "json",
+    template: listing.Template = "",
+) -> None:
+    """Show events of containers as they happen.
+
+    Ends with 0 when the runtime ends the stream, and with 130 by Ctrl-C.
+
+    Example: pycrictl events -o go-template --template '{{.containerEventType}} {{.containerId}}'
+    """
+    from pycrictl._proto import cri_pb2
+    from pycrictl.show.details import DOCUMENT_FORMATS, DetailFormat
+    from pycrictl.show.gotemplate import TemplateError
+
+    chosen = DetailFormat(output, template=template, formats=DOCUMENT_FORMATS)
+    if template and not chosen.is_template:
+        raise UsageError("--template goes with --output go-template only")
+    app = app_context(ctx)
+    has_failed = False
+    with app.open_client("runtime") as client:
+        for event in client.stream("GetContainerEvents", cri_pb2.GetEventsRequest()):
+            try:
+                chosen.write_message(event, app.env.stdout)
+            except TemplateError as error:
+                has_failed = True
+                app.env.warn(f"event of container {event.container_id[:13]}: {error.message}")
+            app.env.stdout.flush()
+    app.env.note("the runtime ended the stream of events")
+    if has_failed:
+        raise typer.Exit(ExitCode.FAILURE)

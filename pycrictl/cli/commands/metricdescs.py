@@ -1,0 +1,23 @@
+"""``pycrictl metricdescs``."""
+
+from __future__ import annotations
+
+import typer
+
+from pycrictl.cli import listing
+from pycrictl.cli.context import app_context
+
+
+def metricdescs(ctx: typer.Context, output: listing.DocumentOutput = "json") -> None:
+    """List the metrics that the runtime measures of pods.
+
+    Example: pycrictl metricdescs
+    """
+    from pycrictl._proto import cri_pb2
+    from pycrictl.show.details import write_list
+
+    is_yaml = listing.wants_yaml(output)
+    app = app_context(ctx)
+    with app.open_client("runtime") as client:
+        answer = client.call("ListMetricDescriptors", cri_pb2.ListMetricDescriptorsRequest())
+    write_list("descriptors", answer.descriptors, app.env.stdout, is_yaml=is_yaml)

@@ -1,0 +1,152 @@
+"""``pycrictl proxy``."""
+
+from __future__ import annotations
+
+from typing import Annotated, TextIO
+
+import typer
+
+from pycrictl.cli.context import app_context
+from pycrictl.cli.tree import NEGATED
+
+
+def proxy(
+    ctx: typer.Context,
+    upstream: Annotated[
+        str | None,
+        typer.Option("--upstream", metavar="SOCKET", help="The runtime's socket."),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="SOCKET",
+            help="The proxy's own (default: unix:///run/pycrictl/cri.sock).",
+        ),
+    ] = None,
+    max_parallel_image_pulls: Annotated[
+        int | None,
+        typer.Option(
+            "--max-parallel-image-pulls",
+            metavar="N",
+            help="The most images pulled at once (default: 0, no limit).",
+        ),
+    ] = None,
+    serialize_image_pulls: Annotated[
+        bool, typer.Option("--serialize-image-pulls", help="The same as a limit of 1.")
+    ] = False,
+    when_full: Annotated[
+        str | None,
+        typer.Option(
+            "--when-full",
+            metavar="wait|retry",
+            help="Wait in line for a slot (default), or look again a few times.",
+        ),
+    ] = None,
+    retry_interval: Annotated[
+        str | None,
+        typer.Option(
+            "--retry-interval", metavar="DURATION", help="With retry: the pause (default: 10s)."
+        ),
+    ] = None,
+    retries: Annotated[
+        int | None,
+        typer.Option("--retries", metavar="N", help="With retry: how often (default: 3)."),
+    ] = None,
+    kubelet_config: Annotated[
+        str | None,
+        typer.Option(
+            "--kubelet-config",
+            metavar="FILE",
+            help="Take the limit from kubelet's configuration, such as"
+            " /var/lib/kubelet/config.yaml.",
+        ),
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="TOML; every option is a key (default: /etc/pycrictl.toml).",
+        ),
+    ] = None,
+    drain_timeout: Annotated[
+        str | None,
+        typer.Option(
+            "--drain-timeout",
+            metavar="DURATION",
+            help="How long pulls may finish after SIGTERM (default: 30s).",
+        ),
+    ] = None,
+    admin_socket: Annotated[
+        str | None,
+        typer.Option(
+            "--admin-socket",
+            metavar="SOCKET",
+            help="For pull-limiter (default: unix:///run/pycrictl/admin.sock).",
+        ),
+    ] = None,
+    stream_address: Annotated[
+        str | None,
+        typer.Option(
+            "--stream-address",
+            metavar="IP:PORT",
+            help="Where progress streams are served (default: 127.0.0.1:0, any port).",
+        ),
+    ] = None,
+) -> None:
+    """Serve the CRI in front of a runtime: pull progress and a limit of pulls.
+
+    kubelet, crictl and pycrictl dial the proxy's socket instead of the runtime's. Every call passes
+    through as it is. PullImage waits for a slot, and ImagePullProgress is answered by the proxy
+    itself, whatever the runtime.
+
+    In front of kubelet, change its configuration and restart it; to take the proxy out again,
+    change it back:
+
+    imageServiceEndpoint: unix:///run/pycrictl/cri.sock (pulls only),
+    containerRuntimeEndpoint: the same (everything),
+    serializeImagePulls: false (or kubelet itself sends one pull at a time).
+
+    Is it working? "pycrictl -r unix:///run/pycrictl/cri.sock version" answers as the runtime does,
+    and "pycrictl pull-limiter status" shows what is pulled.
+
+    Example: pycrictl proxy --upstream unix:///run/containerd/containerd.sock
+    """
+    from pycrictl.proxy import app, settings
+
+    negated = "--serialize-image-pulls" in ctx.meta[NEGATED]
+    found = settings.load(
+        {
+            "upstream": upstream,
+            "listen": listen,
+            "max-parallel-image-pulls": max_parallel_image_pulls,
+            "serialize-image-pulls": True
+            if serialize_image_pulls
+            else (False if negated else None),
+            "when-full": when_full,
+            "retry-interval": retry_interval,
+            "retries": retries,
+            "kubelet-config": kubelet_config,
+            "config": config,
+            "drain-timeout": drain_timeout,
+            "admin-socket": admin_socket,
+            "stream-address": stream_address,
+        }
+    )
+    context = app_context(ctx)
+    _log_to(context.env.stderr, debug=bool(context.flags.debug))
+    app.run(found, context.env.environ)
+
+
+def _log_to(stream: TextIO, *, debug: bool) -> None:
+    """Sends the proxy's log lines to ``stream``; the journal adds the time."""
+    import logging
+
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("level=%(levelname)s %(message)s"))
+    logger = logging.getLogger("pycrictl")
+    logger.handlers = [handler]
+    logger.propagate = False
+    logger.setLevel(logging.DEBUG if debug else logging.WARNING)
+    logging.getLogger("pycrictl.proxy").setLevel(logging.DEBUG if debug else logging.INFO)

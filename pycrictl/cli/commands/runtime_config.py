@@ -1,0 +1,23 @@
+"""``pycrictl runtime-config``."""
+
+from __future__ import annotations
+
+import typer
+
+from pycrictl.cli.context import app_context
+
+
+def runtime_config(ctx: typer.Context) -> None:
+    """Show the settings that the kubelet takes over from the runtime.
+
+    Example: pycrictl runtime-config
+    """
+    from pycrictl._proto import cri_pb2
+    from pycrictl.show import render, rows
+
+    app = app_context(ctx)
+    with app.open_client("runtime") as client:
+        answer = client.call("RuntimeConfig", cri_pb2.RuntimeConfigRequest())
+    table = rows.runtime_config_table(answer)
+    if table is not None:
+        render.write_table(table, app.env.stdout)

@@ -1,0 +1,105 @@
+"""What ``create`` and ``run`` have in common: files, credentials and connections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pycrictl.errors import UsageError
+
+if TYPE_CHECKING:
+    from pycrictl._proto import cri_pb2
+    from pycrictl.cli.context import AppContext
+    from pycrictl.cri.client import CriClient
+    from pycrictl.cri.launch import Launch
+
+CANCEL_FLAG = "--cancel-timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class PullOptions:
+    """The options about pulling, as given."""
+
+    auth: str
+    creds: str
+    username: str
+    no_pull: bool
+    with_pull: bool
+    timeout_s: float
+
+    def __post_init__(self) -> None:
+        """Refuses what excludes each other."""
+        if self.no_pull and self.with_pull:
+            raise UsageError("--no-pull and --with-pull exclude each other")
+        if self.timeout_s < 0:
+            raise UsageError("--pull-timeout must not be negative")
+
+    def decide(self, by_default: bool) -> bool:
+        """Whether to pull."""
+        return self.with_pull or (by_default and not self.no_pull)
+
+
+def load_pod(app: AppContext, path: str) -> cri_pb2.PodSandboxConfig:
+    """Reads a pod's file and shows the warnings about it."""
+    from pycrictl.cri import specs
+
+    spec = specs.load_pod(path)
+    for warning in spec.warnings:
+        app.env.warn(warning)
+    return spec.config
+
+
+@contextmanager
+def runtime_client(app: AppContext, cancel_timeout_s: float) -> Iterator[CriClient]:
+    """A client of the runtime whose calls may take ``cancel_timeout_s``, if that is not 0."""
+    if cancel_timeout_s < 0:
+        raise UsageError(f"{CANCEL_FLAG} must not be negative")
+    with app.open_client("runtime") as client:
+        client.timeout_s = cancel_timeout_s or client.timeout_s
+        yield client
+
+
+def timeout_flag(cancel_timeout_s: float) -> str:
+    """The flag that sets the limit of the runtime's calls."""
+    return CANCEL_FLAG if cancel_timeout_s else "--timeout"
+
+
+@contextmanager
+def prepared(
+    app: AppContext,
+    container_file: str,
+    pod_file: str,
+    *,
+    pulls: bool,
+    pull_options: PullOptions,
+    cancel_timeout_s: float,
+) -> Iterator[tuple[CriClient, Launch]]:
+    """Reads the files, then connects: nothing is sent for files that are not valid."""
+    from pycrictl.cli.pulling import pull_image
+    from pycrictl.cri.auth import auth_config
+    from pycrictl.cri.launch import Launch
+    from pycrictl.cri.specs import load_container
+
+    container, pod = load_container(container_file), load_pod(app, pod_file)
+    env, flag = app.env, timeout_flag(cancel_timeout_s)
+    auth = auth_config(
+        creds=pull_options.creds,
+        auth=pull_options.auth,
+        username=pull_options.username,
+        password=env.ask_password() if pulls and pull_options.username else "",
+    )
+    with ExitStack() as stack:
+        client = stack.enter_context(runtime_client(app, cancel_timeout_s))
+        if not pulls:
+            yield client, Launch(container, pod, timeout_flag=flag)
+            return
+        images = client
+        if app.config.image_endpoint != app.config.runtime_endpoint:
+            images = stack.enter_context(app.open_client("image"))
+
+        def pull(request: cri_pb2.PullImageRequest) -> str:
+            return pull_image(app, images, request, timeout_s=pull_options.timeout_s)
+
+        yield client, Launch(container, pod, pull=pull, auth=auth, timeout_flag=flag)

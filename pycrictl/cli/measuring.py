@@ -1,0 +1,101 @@
+"""What ``stats`` and ``statsp`` have in common: samples, and tables of two of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from pycrictl.cli import listing
+from pycrictl.cli.options import INTEGER, check_output
+from pycrictl.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from pycrictl.cri.stats import Sample
+    from pycrictl.environ import Environment
+    from pycrictl.show.render import Table
+
+LONGEST_S: Final = 24 * 3600
+
+StatsOutput = Annotated[
+    str, typer.Option("--output", "-o", metavar="json|yaml|table", help="Output format.")
+]
+Seconds = Annotated[
+    int,
+    typer.Option("--seconds", "-s", help="Seconds between the two measurements.", **INTEGER),
+]
+
+
+@dataclass(slots=True)
+class Measuring:
+    """One run of ``stats`` or ``statsp``.
+
+    Attributes:
+        output: json, yaml or table.
+        seconds: between the two samples of a table.
+        watch: whether to go on until Ctrl-C.
+        told: the warnings so far; each is told once.
+
+    Raises:
+        UsageError: an unknown format, or a number of seconds that nobody waits.
+    """
+
+    output: str
+    seconds: int
+    watch: bool
+    told: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.output = self.output or "table"
+        check_output(self.output, "json", "yaml", "table")
+        if not 0 <= self.seconds <= LONGEST_S:
+            raise UsageError(f'"{self.seconds}" for --seconds is not between 0 and {LONGEST_S}')
+
+    def show(
+        self,
+        env: Environment,
+        sample: Callable[[], Sample[Any]],
+        table: Callable[[list[Any], list[Any]], Table],
+    ) -> None:
+        """Measures and shows, once or until Ctrl-C.
+
+        Raises:
+            typer.Exit: with the status 1 when something could not be measured that was wanted once.
+        """
+
+        def look() -> None:
+            self._show_once(env, sample, table)
+
+        if self.watch:
+            listing.repeat(env, look, pause_s=listing.STATS_PAUSE_S)
+            return
+        look()
+        if self.told:
+            raise typer.Exit(ExitCode.FAILURE)
+
+    def _show_once(
+        self,
+        env: Environment,
+        sample: Callable[[], Sample[Any]],
+        table: Callable[[list[Any], list[Any]], Table],
+    ) -> None:
+        from pycrictl.show import render
+        from pycrictl.show.details import write_list
+
+        measured = sample()
+        if self.output == "table":
+            before = measured.stats
+            time.sleep(self.seconds)
+            measured = sample()
+            if self.watch:
+                listing.clear_screen(env)
+            render.write_table(table(before, measured.stats), env.stdout)
+        else:
+            write_list("stats", measured.stats, env.stdout, is_yaml=self.output == "yaml")
+        for failure in measured.failures:
+            if failure.message not in self.told:
+                self.told.add(failure.message)
+                env.warn(failure.message)

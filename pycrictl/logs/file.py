@@ -1,0 +1,125 @@
+"""One log file, read in blocks from either end."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Final
+
+from pycrictl.errors import PycrictlError
+from pycrictl.units import quote
+
+BLOCK_BYTES: Final = 64 << 10
+
+
+class LogFile:
+    """An open log, which stays the same file when its path becomes that of another.
+
+    Args:
+        path: absolute; of a regular file, or a link to one.
+
+    Raises:
+        PycrictlError: it cannot be opened.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            # Not to wait for a writer if it is a pipe.
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        except (OSError, ValueError) as exc:
+            raise _failure(path, exc) from None
+        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            self.close()
+            raise PycrictlError(f"the log {quote(path, 4096)} is not a regular file")
+
+    def blocks(self) -> Iterator[bytes]:
+        """What comes from where reading stands, until the present end of the file.
+
+        Raises:
+            PycrictlError: it cannot be read.
+        """
+        try:
+            while block := os.read(self._fd, BLOCK_BYTES):
+                yield block
+        except OSError as exc:
+            raise _failure(self.path, exc) from None
+
+    def seek_tail(self, lines: int) -> int:
+        """Go to the beginning of the last ``lines`` lines; return the offset of that.
+
+        What follows the last line feed is a line. For no lines at all, reading goes on at the end,
+        or at the beginning of a line that is not finished.
+        """
+        end = os.fstat(self._fd).st_size
+        ends_whole = os.pread(self._fd, 1, max(end - 1, 0)) == b"\n"
+        offset = self._behind_line_feed(max(lines + ends_whole, 1), end)
+        os.lseek(self._fd, offset, os.SEEK_SET)
+        return offset
+
+    def _behind_line_feed(self, number: int, end: int) -> int:
+        """The offset behind one line feed, counted back from ``end``; 0 if there are fewer."""
+        while end > 0:
+            start = max(end - BLOCK_BYTES, 0)
+            block = os.pread(self._fd, end - start, start)
+            found = block.count(b"\n")
+            if found >= number:
+                position = len(block)
+                for _ in range(number):
+                    position = block.rfind(b"\n", 0, position)
+                return start + position + 1
+            number -= found
+            end = start
+        return 0
+
+    def rewind_if_truncated(self) -> bool:
+        """Go to the beginning if the file has become shorter than what was read of it."""
+        if os.fstat(self._fd).st_size >= os.lseek(self._fd, 0, os.SEEK_CUR):
+            return False
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        return True
+
+    def successor(self) -> LogFile | None:
+        """The file that now has the path of this one, once there is something in it.
+
+        While it is empty the runtime may still write to the old one: it first makes the new file
+        and changes over then.
+        """
+        try:
+            there, here = os.stat(self.path), os.fstat(self._fd)  # noqa: PTH116 (by descriptor)
+            if os.path.samestat(there, here) or not there.st_size:
+                return None
+            return LogFile(self.path)
+        except (OSError, PycrictlError):
+            return None  # it is not there yet, or gone again
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+    def __enter__(self) -> LogFile:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _failure(path: str, exc: OSError | ValueError) -> PycrictlError:
+    name = quote(path, 4096)
+    match exc:
+        case FileNotFoundError() | NotADirectoryError():
+            return PycrictlError(
+                f"there is no log {name}",
+                hint="logs are files of the node: is it this one, and has the container started?",
+            )
+        case PermissionError():
+            return PycrictlError(f"the log {name} may not be read", hint="try it as root")
+    reason = (getattr(exc, "strerror", None) or str(exc)).lower()
+    return PycrictlError(f"the log {name} cannot be read: {reason}")

@@ -1,0 +1,127 @@
+"""What a container wrote, out of its log file: once, or for as long as it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from pycrictl.logs.file import LogFile
+from pycrictl.logs.selection import Selection
+from pycrictl.wire.logline import Chunk
+
+_GROWTH: Final = 8
+
+OnBad = Callable[[str], None]
+"""Told once, when the first line of neither format comes; gets its beginning, printable."""
+
+
+class LogReader:
+    """Reads one container's log.
+
+    Args:
+        path: of the log file.
+        wanted: what to leave out, and how to write the rest.
+        on_bad: told of the first line that is passed on because it is of neither format.
+    """
+
+    def __init__(self, path: str, wanted: Selection, *, on_bad: OnBad) -> None:
+        self._path = path
+        self._wanted = wanted
+        self._decoder = wanted.decoder()
+        self._on_bad: OnBad | None = on_bad
+
+    def read(self) -> Iterator[Chunk]:
+        """The log as it is now, up to a last line that is not finished.
+
+        Raises:
+            PycrictlError: the file cannot be opened or read.
+        """
+        with LogFile(self._path) as log:
+            if self._wanted.tail_lines != 0:
+                yield from self._wanted.limited(self._present(log))
+
+    def follow(self, is_alive: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:
+        """The log as it is and as it becomes, until the container has ended.
+
+        Another file under the same path is read when the old one is at its end; a file that
+        becomes shorter is read from its beginning.
+
+        Args:
+            is_alive: whether the container may still write.
+            wait: returns when the log may have changed.
+
+        Raises:
+            PycrictlError: the file cannot be opened or read.
+        """
+        yield from self._wanted.limited(self._growing(is_alive, wait))
+
+    def _present(self, log: LogFile) -> Iterator[Chunk]:
+        yield from self._beginning(log, is_whole=True)
+        yield from self._rest(log)
+        yield from self._end()
+
+    def _growing(self, is_alive: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:
+        log = LogFile(self._path)
+        try:
+            yield from self._beginning(log, is_whole=False)
+            while True:
+                # Asked first, so that all is read that was written before the answer.
+                lives = is_alive()
+                yield from self._rest(log)
+                if new_log := log.successor():
+                    old_log, log = log, new_log
+                    with old_log:
+                        yield from self._rest(old_log)
+                elif not log.rewind_if_truncated():
+                    if not lives:
+                        break
+                    wait()
+                    continue
+                yield from self._end()
+        finally:
+            log.close()
+        yield from self._end()
+
+    def _beginning(self, log: LogFile, *, is_whole: bool) -> Iterator[Chunk]:
+        """Go to where the tail begins, or read it, if its lines can only be counted so."""
+        lines = self._wanted.tail_lines
+        if lines is None:
+            return
+        offset = log.seek_tail(lines)
+        if not lines or self._wanted.only is None:
+            return
+        counted = lines
+        while True:
+            data = b"".join([chunk.data for chunk in self._rest(log)])
+            if is_whole:
+                data += b"".join([chunk.data for chunk in self._end()])
+            tail = _last_lines(data, lines)
+            if not offset or len(tail) < len(data):
+                break
+            counted *= _GROWTH
+            offset = log.seek_tail(counted)
+            self._decoder = self._wanted.decoder()
+        if tail:
+            yield Chunk(self._wanted.only, tail)
+
+    def _rest(self, log: LogFile) -> Iterator[Chunk]:
+        for block in log.blocks():
+            yield from self._checked(self._decoder.receive_data(block))
+
+    def _end(self) -> Iterator[Chunk]:
+        yield from self._checked(self._decoder.receive_eof())
+
+    def _checked(self, chunks: list[Chunk]) -> list[Chunk]:
+        if self._decoder.first_bad is not None and self._on_bad is not None:
+            self._on_bad(self._decoder.first_bad)
+            self._on_bad = None
+        return chunks
+
+
+def _last_lines(data: bytes, lines: int) -> bytes:
+    position = len(data) - data.endswith(b"\n")
+    for _ in range(lines):
+        position = data.rfind(b"\n", 0, position)
+        if position < 0:
+            return data
+    return data[position + 1 :]

@@ -1,0 +1,103 @@
+"""What of a log is wanted. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, cast
+
+from pycrictl.errors import UsageError
+from pycrictl.units import parse_duration, quote
+from pycrictl.wire.logline import Chunk, LogDecoder, LogStream
+from pycrictl.wire.logtime import parse_time
+
+_SECOND_NS: Final = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which lines, and how they are written.
+
+    Attributes:
+        only: the one output that is wanted; None for both.
+        since_ns: no lines before this time, in nanoseconds since 1970; None for all.
+        tail_lines: so many lines of the file, counted back from its end; None for all. With
+            ``only``, so many lines of that output.
+        limit_bytes: end after so many bytes; None for no limit.
+        has_timestamps: begin each line with its time.
+    """
+
+    only: LogStream | None = None
+    since_ns: int | None = None
+    tail_lines: int | None = None
+    limit_bytes: int | None = None
+    has_timestamps: bool = False
+
+    def decoder(self) -> LogDecoder:
+        """A new decoder that leaves out what is not wanted, the tail and the limit aside."""
+        return LogDecoder(
+            only=self.only, has_timestamps=self.has_timestamps, since_ns=self.since_ns
+        )
+
+    def limited(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """The chunks up to the limit; not one more is asked for when it is reached."""
+        if self.limit_bytes is None:
+            yield from chunks
+            return
+        left = self.limit_bytes
+        if left == 0:
+            return
+        for stream, data in chunks:
+            yield Chunk(stream, data[:left])
+            left -= len(data)
+            if left <= 0:
+                return
+
+
+def select(
+    *,
+    stream: str = "",
+    since: str = "",
+    tail_lines: int = -1,
+    limit_bytes: int = -1,
+    has_timestamps: bool = False,
+    now: float,
+) -> Selection:
+    """Read the selection as it is given in options; an empty text or a negative number is none.
+
+    Args:
+        now: seconds since 1970, which durations count back from.
+
+    Raises:
+        UsageError: an option's value means nothing.
+    """
+    if stream not in ("", "stdout", "stderr"):
+        raise UsageError(f"no output is called {quote(stream)}", hint="it is stdout or stderr")
+    return Selection(
+        only=cast("LogStream", stream) if stream else None,
+        since_ns=parse_since(since, now=now) if since else None,
+        tail_lines=tail_lines if tail_lines >= 0 else None,
+        limit_bytes=limit_bytes if limit_bytes >= 0 else None,
+        has_timestamps=has_timestamps,
+    )
+
+
+def parse_since(text: str, *, now: float) -> int:
+    """Read the time from which on lines are wanted: a duration back from ``now``, or a point.
+
+    Durations count in whole seconds, as crictl's do; ``0`` is 1970.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    try:
+        return parse_time(text)
+    except UsageError:
+        pass
+    try:
+        return int((now - parse_duration(text)) // 1) * _SECOND_NS
+    except ValueError:
+        raise UsageError(
+            f"{quote(text)} is no time to begin at",
+            hint="give a duration, 10m, a day, 2024-01-31, or a time, 2024-01-31T15:04:05Z",
+        ) from None

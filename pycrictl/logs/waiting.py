@@ -1,0 +1,96 @@
+"""Waiting for a log to change: by inotify where there is such a thing, else by looking often."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import time
+from types import TracebackType
+from typing import Final
+
+IDLE_S: Final = 1.0
+"""Longest wait: some file systems report no changes, and a container may end in silence."""
+
+POLL_S: Final = 0.25
+"""Longest wait without inotify."""
+
+COALESCE_S: Final = 0.01
+"""Pause after a change, so that what is written line by line is read in blocks."""
+
+_IN_MODIFY: Final = 0x002
+_IN_MOVED_TO: Final = 0x080
+_IN_CREATE: Final = 0x100
+_EVENTS_BYTES: Final = 64 << 10
+
+
+class LogWatch:
+    """Waits for changes of a log file and of those beside it. Use it in a ``with`` statement.
+
+    Args:
+        path: the log's; it may be a link.
+        reader_fd: a descriptor that output goes to. Waiting ends when nobody can read it any more,
+            which is not noticed otherwise before the container writes again.
+    """
+
+    def __init__(self, path: str, *, reader_fd: int | None = None) -> None:
+        self._inotify_fd = _watch_folder(os.path.dirname(os.path.realpath(path)))  # noqa: PTH120
+        self._poll = select.poll()
+        if self._inotify_fd is not None:
+            self._poll.register(self._inotify_fd, select.POLLIN)
+        if reader_fd is not None:
+            self._poll.register(reader_fd, 0)
+
+    @property
+    def has_inotify(self) -> bool:
+        """Whether changes are reported, and not looked for."""
+        return self._inotify_fd is not None
+
+    def wait(self) -> None:
+        """Return when something may have changed.
+
+        Raises:
+            BrokenPipeError: nobody reads the output any more.
+        """
+        limit_s = IDLE_S if self.has_inotify else POLL_S
+        for fd, event in self._poll.poll(limit_s * 1000):
+            if fd != self._inotify_fd:
+                if event & select.POLLERR:
+                    raise BrokenPipeError
+                self._poll.unregister(fd)
+                continue
+            time.sleep(COALESCE_S)
+            os.read(fd, _EVENTS_BYTES)
+
+    def close(self) -> None:
+        """End the watch."""
+        if self._inotify_fd is not None:
+            os.close(self._inotify_fd)
+            self._inotify_fd = None
+
+    def __enter__(self) -> LogWatch:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _watch_folder(folder: str) -> int | None:
+    """A descriptor of inotify(7) that reports changes in a folder; None where there is none."""
+    try:
+        libc = ctypes.CDLL(None)
+        fd = int(libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
+    except (OSError, AttributeError):
+        return None
+    if fd < 0:
+        return None  # this user has as many as the kernel grants
+    mask = _IN_MODIFY | _IN_MOVED_TO | _IN_CREATE
+    if libc.inotify_add_watch(fd, os.fsencode(folder), mask) < 0:
+        os.close(fd)
+        return None
+    return fd

@@ -1,0 +1,125 @@
+"""The proxy's admin service: one JSON object a line, there and back, on a unix socket of its own.
+
+::
+
+    {"call": "status"}                  -> {"ok": {…}}
+    {"call": "set-limit", "limit": 4}   -> {"ok": {"limit": 4, "before": 2}}
+    anything else                       -> {"error": "…"}
+
+A connection takes any number of calls, one after the other. Who may open the socket may do all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from pycrictl.errors import ConnectError, PycrictlError, RemoteProtocolError
+from pycrictl.units import quote
+
+MAX_REQUEST_BYTES: Final = 4096
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+IDLE_S: Final = 300.0
+
+Call: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
+"""Answers a call; what is wrong with its arguments is a ValueError."""
+
+
+class AdminServer:
+    """Answers admin calls.
+
+    Args:
+        calls: by their names.
+    """
+
+    def __init__(self, calls: Mapping[str, Call]) -> None:
+        self._calls = calls
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, listener: socket.socket) -> None:
+        """Begins to accept connections."""
+        self._server = await asyncio.start_unix_server(
+            self._serve, sock=listener, limit=MAX_REQUEST_BYTES
+        )
+
+    async def stop(self) -> None:
+        """Ends all connections."""
+        if self._server is not None:
+            self._server.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            while True:
+                async with asyncio.timeout(IDLE_S):
+                    line = await reader.readline()
+                if not line:
+                    break
+                answer = await self._answer(line)
+                writer.write(json.dumps(answer).encode() + b"\n")
+                async with asyncio.timeout(IDLE_S):
+                    await writer.drain()
+        except (OSError, ValueError):
+            pass  # gone, silent for too long, or a line without end
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def _answer(self, line: bytes) -> dict[str, Any]:
+        try:
+            request = json.loads(line)
+            name = request.get("call") if isinstance(request, dict) else None
+            call = self._calls.get(name) if isinstance(name, str) else None
+            if call is None:
+                return {"error": f"no such call; there are {', '.join(self._calls)}"}
+            return {"ok": await call(request)}
+        except (ValueError, RecursionError) as exc:
+            return {"error": str(exc) or "not a JSON object"}
+
+
+def ask(path: str, name: str, *, timeout_s: float, **arguments: Any) -> dict[str, Any]:
+    """Makes one call to the admin service of a running proxy.
+
+    Args:
+        path: its socket.
+        name: of the call.
+        timeout_s: for each step of it.
+
+    Raises:
+        ConnectError: no proxy answers there.
+        PycrictlError: it refused the call.
+    """
+    line = json.dumps({"call": name, **arguments}).encode() + b"\n"
+    where = f"the proxy's admin socket {quote('unix://' + path)}"
+    try:
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as connection:
+            connection.settimeout(timeout_s)
+            connection.connect(path)
+            connection.sendall(line)
+            with connection.makefile("rb") as stream:
+                text = stream.readline(MAX_ANSWER_BYTES)
+    except OSError as exc:
+        reason = (exc.strerror or str(exc)).lower()
+        raise ConnectError(
+            f"cannot reach {where}: {reason}",
+            hint="is 'pycrictl proxy' running? --admin-socket names its admin socket",
+        ) from None
+    try:
+        answer = json.loads(text)
+        if "error" in answer:
+            raise PycrictlError(str(answer["error"]))
+        found: dict[str, Any] = answer["ok"]
+    except (ValueError, KeyError, TypeError):
+        raise RemoteProtocolError(f"the answer of {where} is not one of a proxy") from None
+    return found

@@ -1,0 +1,231 @@
+"""The proxy as a whole: everything made, joined, served until SIGTERM, and ended in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from pycrictl._proto import cri_pb2
+from pycrictl.containerd.daemon import listener_pid
+from pycrictl.containerd.settings import pull_settings
+from pycrictl.errors import ConfigError
+from pycrictl.proxy import kubelet, status
+from pycrictl.proxy.admin import AdminServer
+from pycrictl.proxy.board import Board
+from pycrictl.proxy.calls import Answer, CallRecord
+from pycrictl.proxy.endpoints import StreamServer
+from pycrictl.proxy.forward import Forwarder, Peer
+from pycrictl.proxy.layers import LayerPoller
+from pycrictl.proxy.listen import Listener, notify
+from pycrictl.proxy.log import Log
+from pycrictl.proxy.lookup import Lookup, Target
+from pycrictl.proxy.progress import IMAGE_PULL_PROGRESS, Bell, Progress
+from pycrictl.proxy.pulls import PULL_PATHS, Pulls
+from pycrictl.proxy.queue import PullQueue
+from pycrictl.proxy.settings import MAX_LIMIT, Settings
+from pycrictl.proxy.tokens import Tokens
+from pycrictl.proxy.upstream import Upstream
+
+LOGGER: Final = "pycrictl.proxy"
+
+
+class App:
+    """A running proxy.
+
+    Args:
+        settings: what it was told.
+        environ: for systemd's ``NOTIFY_SOCKET``.
+    """
+
+    def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._environ = environ
+        self._log = Log(LOGGER)
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self._limit_origin = settings.limit_origin
+        self._queue = PullQueue[Answer](
+            settings.limit,
+            settings.policy,
+            retry_interval_s=settings.retry_interval_s,
+            retries=settings.retries,
+        )
+        bell, board = Bell(), Board()
+        upstream = Upstream(settings.upstream)
+        lookup = Lookup(upstream)
+        self._layers = LayerPoller(settings.upstream, log=self._log, on_look=bell.ring)
+        self._pulls = Pulls(
+            self._queue,
+            board,
+            upstream=upstream,
+            lookup=lookup,
+            layers=self._layers,
+            log=self._log,
+            on_change=bell.ring,
+        )
+        self._progress = Progress(
+            lookup,
+            board,
+            self._layers,
+            place=self._queue.place,
+            bell=bell,
+            tokens=Tokens[Target](),
+            url=lambda token: self._streams.url(token),
+        )
+        self._streams = StreamServer[Target](
+            redeem=self._progress.redeem, follow=self._progress.follow, log=self._log
+        )
+        self._admin = AdminServer({"status": self._status, "set-limit": self._set_limit})
+        self._forwarder = Forwarder(
+            settings.upstream,
+            own={
+                **dict.fromkeys(PULL_PATHS, self._pulls.handle),
+                IMAGE_PULL_PROGRESS: self._progress.handle,
+            },
+            on_call=self._ended,
+        )
+        self._upstream = upstream
+
+    async def run(self) -> None:
+        """Serves until SIGTERM or SIGINT.
+
+        Raises:
+            UsageError: a socket is in use or cannot be made.
+            ConfigError: the streaming server's address cannot be used.
+        """
+        settings = self._settings
+        _raise_file_limit()
+        async with contextlib.AsyncExitStack() as stack:
+            listener = Listener(Path(settings.listen))
+            stack.callback(listener.close)
+            admin = Listener(Path(settings.admin_socket))
+            stack.callback(admin.close)
+            await self._streams.start(settings.stream_address)
+            stack.push_async_callback(self._layers.close)
+            stack.push_async_callback(self._streams.stop)
+            await self._admin.start(admin.socket)
+            stack.push_async_callback(self._admin.stop)
+            for signal_ in (signal.SIGTERM, signal.SIGINT):
+                self._loop.add_signal_handler(signal_, self._stop.set)
+            await self._count_earlier()
+            await self._forwarder.start(listener.socket)
+            stack.push_async_callback(self._pulls.stop)
+            self._log.info(
+                "ready",
+                listen=settings.listen,
+                upstream=settings.upstream,
+                streams=self._streams.address.authority,
+                limit=settings.limit,
+                limit_origin=settings.limit_origin,
+                when_full=settings.policy.value,
+            )
+            notify("READY=1", self._environ)
+            await self._stop.wait()
+            notify("STOPPING=1", self._environ)
+            self._log.info("stopping", drain=settings.drain_timeout_s)
+            await self._forwarder.stop(
+                drain_s=settings.drain_timeout_s, is_awaited=PULL_PATHS.__contains__
+            )
+        self._log.info("stopped")
+
+    def _ended(self, record: CallRecord, peer: Peer) -> None:
+        """Logs a stream that passed through; unary calls would drown everything else."""
+        name = record.path.rpartition("/")[2]
+        if name == "GetContainerEvents" or name.startswith("Stream"):
+            self._log.info(
+                "stream",
+                method=name,
+                code="" if record.code is None else record.code,
+                bytes=record.response_bytes,
+                duration_s=round(record.duration_s, 3),
+                pid=peer.pid,
+                uid=peer.uid,
+            )
+
+    async def _count_earlier(self) -> None:
+        """Lets pulls that an earlier proxy left at the runtime count until they are gone."""
+        if not self._settings.limit:
+            return
+        for lease_id in await self._layers.running() or ():
+            self._pulls.count_earlier(f"earlier pull {lease_id}", self._layers.gone(lease_id))
+
+    # Admin calls
+
+    async def _status(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        await self._layers.refresh()
+        return {
+            **status.status_document(
+                self._pulls.snapshot(),
+                now=self._loop.time(),
+                wall_s=time.time(),
+                progress=self._layers.progress,
+                limit_origin=self._limit_origin,
+                retry_interval_s=self._settings.retry_interval_s,
+                retries=self._settings.retries,
+            ),
+            "kubelet": await asyncio.to_thread(self._kubelet),
+            "containerd": await self._containerd(),
+        }
+
+    async def _set_limit(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        limit = request.get("limit")
+        if type(limit) is not int or not 0 <= limit <= MAX_LIMIT:
+            raise ValueError(f"the limit must be a number from 0 to {MAX_LIMIT}")
+        before = self._pulls.snapshot().limit
+        self._pulls.set_limit(limit)
+        self._limit_origin = "pull-limiter set"
+        self._log.info("limit", limit=limit, before=before)
+        return {"limit": limit, "before": before}
+
+    def _kubelet(self) -> dict[str, Any]:
+        path = self._settings.kubelet_config or kubelet.DEFAULT_PATH
+        try:
+            return status.kubelet_document(kubelet.read(path), "")
+        except ConfigError as exc:
+            return status.kubelet_document(None, exc.message)
+
+    async def _containerd(self) -> dict[str, Any] | None:
+        """What containerd itself limits; None for another runtime."""
+        answer = await self._upstream.unary(
+            "/runtime.v1.RuntimeService/Version",
+            cri_pb2.VersionRequest().SerializeToString(),
+            timeout_s=2.0,
+        )
+        if answer.code:
+            return {"problem": answer.message}
+        name = ""
+        with contextlib.suppress(DecodeError):
+            name = cri_pb2.VersionResponse.FromString(answer.response or b"").runtime_name
+        if name != "containerd":
+            return None
+
+        def read() -> dict[str, Any]:
+            pid = listener_pid(f"unix://{self._settings.upstream}")
+            return status.containerd_document(pull_settings({}, pid=pid))
+
+        return await asyncio.to_thread(read)
+
+
+def run(settings: Settings, environ: Mapping[str, str]) -> None:
+    """Serves until SIGTERM or SIGINT; errors as ``App.run``."""
+
+    async def serve() -> None:
+        await App(settings, environ).run()
+
+    asyncio.run(serve())
+
+
+def _raise_file_limit() -> None:
+    """Every client and every pull is a connection: takes as many as the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,46 @@
+"""What a call is to the proxy: a request, an answer, a record. Plain data, messages as bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pycrictl.wire.grpc_http2 import Answer, Metadata
+
+__all__ = ["Answer", "CallRecord", "Metadata", "Request"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A call that the proxy answers by itself, with the one message that it has.
+
+    Attributes:
+        path: the method, ``/runtime.v1.ImageService/PullImage``.
+        message: the request, still serialised; it may hold credentials.
+        metadata: without what is the transport's own.
+        timeout_s: the client's deadline, counted from the call's arrival; None without one.
+    """
+
+    path: str
+    message: bytes = field(repr=False)
+    metadata: Metadata = field(default=(), repr=False)
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """A call that is over, for the log. It holds nothing of its content.
+
+    Attributes:
+        code: of the gRPC status; None when the call ended without one, by a reset.
+        started: on the clock that the relay was told.
+        request_bytes: data on the wire, with the few bytes that frame each message.
+        is_own: whether the proxy answered it, rather than the runtime.
+    """
+
+    path: str
+    code: int | None
+    started: float
+    duration_s: float
+    request_bytes: int
+    response_bytes: int
+    is_own: bool

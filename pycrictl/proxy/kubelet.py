@@ -1,0 +1,78 @@
+"""What kubelet's own configuration says about image pulls (``KubeletConfiguration``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from pycrictl.errors import ConfigError
+from pycrictl.units import escape, quote
+
+DEFAULT_PATH: Final = "/var/lib/kubelet/config.yaml"
+_FILE_LIMIT_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletPulls:
+    """What is configured; None where nothing is.
+
+    Attributes:
+        path: the file that says so.
+        serialize: ``serializeImagePulls``.
+        max_parallel: ``maxParallelImagePulls``.
+    """
+
+    path: str
+    serialize: bool | None = None
+    max_parallel: int | None = None
+
+    @property
+    def limit(self) -> int | None:
+        """The limit that is configured, 0 for none; None if nothing is."""
+        if self.serialize:
+            return 1
+        if self.max_parallel is not None:
+            return self.max_parallel
+        return None if self.serialize is None else 0
+
+    @property
+    def own_limit(self) -> int:
+        """How many pulls kubelet sends at once, by its own defaults; 0 for any number."""
+        if self.serialize is None and (self.max_parallel or 0) < 2:
+            return 1
+        return self.limit or 0
+
+
+def read(path: str) -> KubeletPulls:
+    """Reads kubelet's configuration file.
+
+    Raises:
+        ConfigError: it cannot be read, or a value in it is not what kubelet takes.
+    """
+    name = quote(path, 4096)
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(_FILE_LIMIT_BYTES)
+        document: Any = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except OSError as exc:
+        reason = (exc.strerror or str(exc)).lower()
+        raise ConfigError(f"cannot read kubelet's configuration {name}: {reason}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as exc:
+        reason = escape(str(exc).partition("\n")[0])
+        raise ConfigError(f"kubelet's configuration {name} is no valid YAML: {reason}") from None
+    if not isinstance(document, dict):
+        raise ConfigError(f"kubelet's configuration {name} is not a mapping")
+    serialize = document.get("serializeImagePulls")
+    if serialize is not None and not isinstance(serialize, bool):
+        raise ConfigError(f"{name}: serializeImagePulls: it is not true or false")
+    number = document.get("maxParallelImagePulls")
+    if number is not None and (type(number) is not int or number < 1):
+        raise ConfigError(f"{name}: maxParallelImagePulls: it is not a number from 1 on")
+    if serialize and number is not None and number > 1:
+        raise ConfigError(
+            f"{name}: maxParallelImagePulls: it is {number}, but serializeImagePulls is true"
+        )
+    return KubeletPulls(path, serialize, number)

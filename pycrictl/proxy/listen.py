@@ -1,0 +1,144 @@
+"""The socket that clients of the proxy dial, and the word to systemd that it is there.
+
+The socket hands out all the runtime's power, so it is never there with wrong permissions, not even
+for a moment, and never taken from a program that still serves it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pycrictl.errors import UsageError
+from pycrictl.units import quote
+
+MAX_PATH_BYTES: Final = 107  # sun_path of struct sockaddr_un, without its NUL
+_BACKLOG: Final = 1024
+
+
+class Listener:
+    """A listening unix socket of mode 0600 that appears in its directory all at once.
+
+    A missing directory is made, for root only. The lock file beside the socket stays: removing it
+    would let two proxies lock two files of one name.
+
+    Args:
+        path: where clients find it; absolute.
+
+    Raises:
+        UsageError: somebody serves it already, or it cannot be made there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        # A socket file that nobody listens on yet would be refused or replaced by others, so the
+        # name is given to it last, in one step that also replaces a stale one.
+        self._first_name = path.with_name(f".{os.getpid():x}")
+        longest = max(len(os.fsencode(name)) for name in (path, self._first_name))
+        if not path.is_absolute() or longest > MAX_PATH_BYTES:
+            raise UsageError(
+                f"cannot listen on {quote(str(path))}: a socket needs an absolute path of at most "
+                f"{MAX_PATH_BYTES} bytes"
+            )
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _check_directory(path.parent)
+            self._lock = _locked(path.with_name(path.name + ".lock"))
+            try:
+                _check_unused(path)
+                self.socket = self._bind()
+            except BaseException:
+                os.close(self._lock)
+                raise
+        except OSError as exc:
+            raise UsageError(f"cannot listen on {quote(str(path))}: {exc.strerror}") from None
+
+    def close(self) -> None:
+        """Stops listening and removes the socket file, unless it is somebody else's by now."""
+        self.socket.close()
+        if _identity(self.path) == self._identity:
+            self.path.unlink(missing_ok=True)
+        os.close(self._lock)
+
+    def _bind(self) -> socket.socket:
+        self._first_name.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX)
+        try:
+            os.fchmod(listener.fileno(), 0o600)  # Linux gives the file the socket's mode
+            listener.bind(str(self._first_name))
+            listener.listen(_BACKLOG)
+            self._identity = _identity(self._first_name)
+            self._first_name.rename(self.path)
+        except BaseException:
+            listener.close()
+            self._first_name.unlink(missing_ok=True)
+            raise
+        return listener
+
+
+def notify(state: str, environ: Mapping[str, str]) -> bool:
+    """Tells systemd a state, such as ``READY=1`` or ``STOPPING=1`` (sd_notify(3)).
+
+    Returns:
+        Whether it was told; there is nobody to tell unless the unit has ``Type=notify``.
+    """
+    address = environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return False
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(state.encode(), address)
+    except OSError:
+        return False
+    return True
+
+
+def _check_directory(directory: Path) -> None:
+    """Who may write in the directory can put another socket in the place of this one."""
+    mode = directory.stat().st_mode
+    if mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
+        raise UsageError(
+            f"the directory {quote(str(directory))} is open to other users",
+            hint=f"give the socket a directory of its own, or run chmod go-w {directory}",
+        )
+
+
+def _locked(path: Path) -> int:
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise UsageError(f"another proxy serves {quote(str(path.with_suffix('')))}") from None
+    return lock
+
+
+def _check_unused(path: Path) -> None:
+    """Refuses a path that is anything but free or a stale socket."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise UsageError(f"{quote(str(path))} exists and is not a socket")
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)  # a full backlog is somebody's, too
+        code = probe.connect_ex(str(path))
+    if code not in (errno.ECONNREFUSED, errno.ENOENT):
+        raise UsageError(f"somebody else serves {quote(str(path))}")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino

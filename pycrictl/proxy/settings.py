@@ -1,0 +1,234 @@
+"""The proxy's settings: from flags, from a TOML file with the flags' names, from kubelet's own.
+
+Each setting takes the first of: its flag, its key in the file, for the limit kubelet's
+configuration, the default. Flags and file are checked by the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple, cast
+
+import tomli
+
+from pycrictl.config import Setting, socket_path
+from pycrictl.errors import ConfigError, PycrictlError, UsageError
+from pycrictl.proxy import kubelet
+from pycrictl.proxy.decisions import Policy
+from pycrictl.proxy.endpoints import Address, parse_address
+from pycrictl.units import parse_duration, quote
+
+DEFAULT_PATH: Final = "/etc/pycrictl.toml"
+DEFAULT_LISTEN: Final = "unix:///run/pycrictl/cri.sock"
+DEFAULT_ADMIN: Final = "unix:///run/pycrictl/admin.sock"
+
+MAX_LIMIT: Final = 10_000
+_FILE_LIMIT_BYTES: Final = 1024 * 1024
+_LONGEST_S: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All that the proxy is told. Sockets are absolute paths.
+
+    Attributes:
+        limit: the most images pulled at once; 0 for no limit.
+        limit_origin: ``flag``, a file's path or ``default``.
+        policy: for callers that find no free slot.
+        kubelet_config: the file that was named; empty if none was.
+    """
+
+    upstream: str
+    listen: str
+    admin_socket: str
+    stream_address: Address
+    limit: int
+    limit_origin: str
+    policy: Policy
+    retry_interval_s: float
+    retries: int
+    drain_timeout_s: float
+    kubelet_config: str
+
+
+def load(flags: Mapping[str, object]) -> Settings:
+    """The settings in force.
+
+    Args:
+        flags: values by the keys of the file and ``config``, as typed: durations are texts. None
+            means not given.
+
+    Raises:
+        UsageError: a flag has a bad value, or no runtime is named.
+        ConfigError: a file cannot be read or has a bad value; the message names file and key.
+    """
+    given = {key: value for key, value in flags.items() if value is not None}
+    path = str(given.pop("config", ""))
+    source = _Source("", given)
+    file = _read(path or DEFAULT_PATH, is_required=bool(path))
+    values = {**_DEFAULTS, **file.checked(), **source.checked()}
+    if "upstream" not in values:
+        raise UsageError(
+            "no runtime is named",
+            hint="such as --upstream unix:///run/containerd/containerd.sock",
+        )
+    sockets = [values["upstream"], values["listen"], values["admin-socket"]]
+    if len(set(sockets)) < len(sockets):
+        raise UsageError("upstream, listen and admin-socket must be three different sockets")
+    limit, origin = _limit(source, file, values)
+    return Settings(
+        upstream=values["upstream"],
+        listen=values["listen"],
+        admin_socket=values["admin-socket"],
+        stream_address=values["stream-address"],
+        limit=limit,
+        limit_origin=origin,
+        policy=values["when-full"],
+        retry_interval_s=values["retry-interval"],
+        retries=values["retries"],
+        drain_timeout_s=values["drain-timeout"],
+        kubelet_config=values["kubelet-config"],
+    )
+
+
+class _Source(NamedTuple):
+    """Values as given, and the file they came from; no file for flags."""
+
+    path: str
+    given: Mapping[str, object]
+
+    def checked(self) -> dict[str, Any]:
+        """The values, read."""
+        return {key: self.read(key, value) for key, value in self.given.items()}
+
+    def read(self, key: str, value: object) -> Any:
+        """One value.
+
+        Raises:
+            UsageError: a flag's is bad.
+            ConfigError: a file's is bad.
+        """
+        reader = _READERS.get(key)
+        if reader is None:
+            hint = f"known keys: {', '.join(_READERS)}"
+            raise ConfigError(f"{quote(self.path, 4096)}: unknown key {quote(key)}", hint=hint)
+        try:
+            return reader(value)
+        except ValueError as exc:
+            if self.path:
+                raise ConfigError(f"{quote(self.path, 4096)}: {key}: {exc}") from None
+            raise UsageError(f"--{key}: {exc}") from None
+
+
+def _limit(flags: _Source, file: _Source, values: Mapping[str, Any]) -> tuple[int, str]:
+    """The limit, from the first source that says anything about it."""
+    for source in (flags, file):
+        found = source.checked()
+        is_serial = found.get("serialize-image-pulls")
+        number = found.get("max-parallel-image-pulls")
+        if is_serial and number not in (None, 1):
+            where = f"{quote(source.path, 4096)}: " if source.path else "--"
+            raise (ConfigError if source.path else UsageError)(
+                f"{where}serialize-image-pulls: it means a limit of 1, "
+                f"but max-parallel-image-pulls is {number}"
+            )
+        if is_serial or number is not None:
+            return (1 if is_serial else number or 0), source.path or "flag"
+        if is_serial is False:
+            return 0, source.path or "flag"
+    if named := values["kubelet-config"]:
+        limit = kubelet.read(named).limit
+        if limit is not None:
+            return min(limit, MAX_LIMIT), named
+    return 0, "default"
+
+
+def _read(path: str, *, is_required: bool) -> _Source:
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(_FILE_LIMIT_BYTES).decode()
+        return _Source(path, tomli.loads(text))
+    except FileNotFoundError:
+        if not is_required:
+            return _Source(path, {})
+        raise ConfigError(f"config file {quote(path, 4096)} does not exist") from None
+    except OSError as exc:
+        reason = (exc.strerror or str(exc)).lower()
+        raise ConfigError(f"cannot read the config file {quote(path, 4096)}: {reason}") from None
+    except (ValueError, RecursionError) as exc:
+        raise ConfigError(f"{quote(path, 4096)} is no valid TOML: {exc}") from None
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("it is not a text")
+    return value
+
+
+def _socket(value: object) -> str:
+    try:
+        path = socket_path(Setting(_text(value), "flag"), "endpoint")
+    except PycrictlError as exc:
+        raise ValueError(exc.message) from None
+    return str(Path(path).absolute())
+
+
+def _count(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= MAX_LIMIT:
+        raise ValueError(f"it is not a number from 0 to {MAX_LIMIT}")
+    return value
+
+
+def _switch(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("it is not true or false")
+    return value
+
+
+def _duration(value: object) -> float:
+    seconds = parse_duration(_text(value))
+    if not 0 <= seconds <= _LONGEST_S:
+        raise ValueError("it is not a duration from 0s to 24h")
+    return seconds
+
+
+def _interval(value: object) -> float:
+    seconds = _duration(value)
+    if not seconds:
+        raise ValueError("it must be longer than 0s")
+    return seconds
+
+
+def _policy(value: object) -> Policy:
+    try:
+        return Policy(cast("str", value))
+    except ValueError:
+        raise ValueError("it is not wait or retry") from None
+
+
+_READERS: Final[dict[str, Callable[[object], Any]]] = {
+    "upstream": _socket,
+    "listen": _socket,
+    "max-parallel-image-pulls": _count,
+    "serialize-image-pulls": _switch,
+    "when-full": _policy,
+    "retry-interval": _interval,
+    "retries": _count,
+    "kubelet-config": _text,
+    "drain-timeout": _duration,
+    "admin-socket": _socket,
+    "stream-address": lambda value: parse_address(_text(value)),
+}
+
+_DEFAULTS: Final[dict[str, Any]] = {
+    "listen": _socket(DEFAULT_LISTEN),
+    "admin-socket": _socket(DEFAULT_ADMIN),
+    "when-full": Policy.WAIT,
+    "retry-interval": 10.0,
+    "retries": 3,
+    "kubelet-config": "",
+    "drain-timeout": 30.0,
+    "stream-address": Address("127.0.0.1", 0),
+}

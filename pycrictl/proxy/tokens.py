@@ -1,0 +1,129 @@
+"""One-time tokens for the URLs of the streaming server. Pure: no IO, no clock.
+
+A token is the whole permission to open its URL, so it is random (192 bits), works once and soon
+expires. Only its hash is kept: neither a dump of this object nor the time that a lookup takes tells
+anything about a token that is still good.
+
+The number of tokens that were given out and not used is bounded, and a pod gets another one only
+while it holds fewer than are still free. So one pod alone can hold half of all, each of ``n``
+greedy pods an ``n + 1``-th, and they leave some for a pod that has none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from pycrictl.errors import Exhausted
+from pycrictl.units import format_duration, quote
+
+PayloadT = TypeVar("PayloadT")
+
+TOKEN_BYTES: Final = 24
+LIFETIME_S: Final = 60.0
+MAX_OUTSTANDING: Final = 1_000
+
+
+def random_token() -> str:
+    """192 random bits in 32 characters that are safe in a URL."""
+    return secrets.token_urlsafe(TOKEN_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class _Grant(Generic[PayloadT]):
+    pod: str
+    payload: PayloadT
+    expires_at: float
+
+
+class Tokens(Generic[PayloadT]):
+    """The tokens that are still good. One thread uses it; ``now`` is in seconds, never goes back.
+
+    Args:
+        lifetime_s: how long an unused token works.
+        max_outstanding: how many unused tokens there may be.
+        source: makes a new token.
+    """
+
+    def __init__(
+        self,
+        *,
+        lifetime_s: float = LIFETIME_S,
+        max_outstanding: int = MAX_OUTSTANDING,
+        source: Callable[[], str] = random_token,
+    ) -> None:
+        self._lifetime_s = lifetime_s
+        self._max_outstanding = max_outstanding
+        self._source = source
+        self._grants: OrderedDict[bytes, _Grant[PayloadT]] = OrderedDict()  # the oldest first
+        self._held: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        """How many tokens are outstanding, those that expired since the last event included."""
+        return len(self._grants)
+
+    def issue(self, pod: str, payload: PayloadT, *, now: float) -> str:
+        """Makes a token for a pod.
+
+        Args:
+            pod: whose share it is taken from.
+            payload: what the one who brings the token back is given.
+
+        Raises:
+            Exhausted: too many tokens are outstanding, of all pods or of this one.
+        """
+        self._sweep(now)
+        free = self._max_outstanding - len(self._grants)
+        if free <= 0:
+            raise self._exhausted(f"{self._max_outstanding} stream URLs are waiting to be opened")
+        if self._held[pod] >= free:
+            raise self._exhausted(
+                f"{self._held[pod]} stream URLs of pod {quote(pod)} are waiting to be opened, "
+                "its share of all"
+            )
+        token = self._source()
+        digest = _digest(token)
+        if digest in self._grants:
+            raise AssertionError("the source of random tokens repeats itself")
+        self._grants[digest] = _Grant(pod, payload, now + self._lifetime_s)
+        self._held[pod] += 1
+        return token
+
+    def redeem(self, token: str, *, now: float) -> PayloadT | None:
+        """Uses a token up: its payload, or None if it is not good, for whatever reason."""
+        self._sweep(now)
+        digest = _digest(token)
+        return self._take(digest).payload if digest in self._grants else None
+
+    def _sweep(self, now: float) -> None:
+        """Forgets expired tokens. They expire in the order in which they were made."""
+        while self._grants:
+            digest, oldest = next(iter(self._grants.items()))
+            if oldest.expires_at > now:
+                break
+            self._take(digest)
+
+    def _take(self, digest: bytes) -> _Grant[PayloadT]:
+        grant = self._grants.pop(digest)
+        self._held[grant.pod] -= 1
+        if not self._held[grant.pod]:
+            del self._held[grant.pod]
+        return grant
+
+    def _exhausted(self, quota: str) -> Exhausted:
+        message = f"{quota}; try again later"
+        return Exhausted(
+            message,
+            code="ResourceExhausted",
+            details=message,
+            hint=f"a URL that nobody opens expires after {format_duration(self._lifetime_s)}",
+        )
+
+
+def _digest(token: str) -> bytes:
+    # What comes out of a URL may hold lone surrogates.
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,102 @@
+"""The output formats of the commands that show all of few things."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
+
+from pycrictl.errors import UsageError
+from pycrictl.show import render
+from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from pycrictl.show.documents import Document
+    from pycrictl.show.gotemplate import Template
+    from pycrictl.show.render import Block
+
+T = TypeVar("T")
+
+DOCUMENT_FORMATS: Final = ("json", "yaml", "go-template")
+DETAIL_FORMATS: Final = (*DOCUMENT_FORMATS, "table")
+
+
+class DetailFormat:
+    """JSON, YAML, a Go template, or blocks of fields, which are called a table.
+
+    Args:
+        output: the value of ``--output``; empty for JSON.
+        template: that of ``--template``, which nothing but ``go-template`` looks at.
+        formats: those that the command has.
+
+    Raises:
+        UsageError: there is no such format, or the template is invalid.
+    """
+
+    def __init__(
+        self, output: str, *, template: str = "", formats: Sequence[str] = DETAIL_FORMATS
+    ) -> None:
+        self._kind = output or "json"
+        self._template: Template | None = None
+        if self._kind not in formats:
+            raise UsageError(
+                f"unknown output format {quote(output)}", hint=f"formats are {', '.join(formats)}"
+            )
+        if self._kind == "go-template":
+            from pycrictl.show.gotemplate import Template
+
+            self._template = Template(template)
+
+    @property
+    def is_table(self) -> bool:
+        """Whether fields are wanted, for people."""
+        return self._kind == "table"
+
+    @property
+    def is_template(self) -> bool:
+        """Whether the output is that of a template."""
+        return self._template is not None
+
+    def write(
+        self,
+        answers: Sequence[T],
+        document: Callable[[T], Document],
+        block: Callable[[T], Block],
+        out: TextIO,
+    ) -> None:
+        """Writes what the runtime answered; several answers make a list of documents."""
+        if self.is_table:
+            for answer in answers:
+                render.write_block(block(answer), out)
+        else:
+            made = [document(answer) for answer in answers]
+            self.write_document(made[0] if len(made) == 1 else made, out)
+
+    def write_document(self, document: Any, out: TextIO) -> None:
+        """Writes data; the keys of JSON are sorted."""
+        if self._template is not None:
+            render.write_text(self._template.render(document), out)
+        elif self._kind == "yaml":
+            render.write_document_yaml(document, out)
+        else:
+            render.write_document_json(document, out)
+
+    def write_message(self, message: Message, out: TextIO) -> None:
+        """Writes a message; the keys of JSON are in the order of the API."""
+        if self._kind == "json":
+            render.write_message_json(message, out)
+        else:
+            from pycrictl.show.documents import message_document
+
+            self.write_document(message_document(message), out)
+
+
+def write_list(name: str, messages: Iterable[Message], out: TextIO, *, is_yaml: bool) -> None:
+    """Writes a list as the document ``name`` holds it: YAML, or JSON in the order of the API."""
+    if is_yaml:
+        from pycrictl.show.documents import list_document
+
+        render.write_document_yaml(list_document(name, messages), out)
+    else:
+        render.write_list_json(name, messages, out)

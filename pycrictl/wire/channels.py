@@ -1,0 +1,228 @@
+"""A remote command's streams (exec, attach) on either transport, versions 1 to 5. Pure.
+
+Over SPDY each stream of the command is a stream of the connection, told apart by the header
+``streamtype``. Over WebSocket each is a channel, the first byte of every binary message. Messages
+of ours must not be split into fragments, because the runtimes' server takes the first byte of each
+fragment for a channel.
+
+The versions differ in few things: from 3 on, SPDY has a stream for the terminal's size; from 4 on,
+the outcome is a Status object (``metav1.Status``) and not a mere text; from 5 on, and never from a
+runtime itself, a WebSocket message of the byte 255 and a channel ends that channel. So before 5
+nothing can end the standard input over WebSocket: what reads it to its end never ends.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
+from pycrictl.wire.command import Channel, Ready, RemoteCommand, StreamClosed, Streams
+from pycrictl.wire.spdy import Connection, Side
+from pycrictl.wire.spdy_events import DataReceived, StreamAccepted, StreamEnded, StreamReset
+from pycrictl.wire.spdy_events import Event as SpdyEvent
+
+__all__ = ["SPDY_PROTOCOLS", "WEBSOCKET_PROTOCOLS", "remote_command"]
+
+SPDY_PROTOCOLS: Final = (
+    "v4.channel.k8s.io",
+    "v3.channel.k8s.io",
+    "v2.channel.k8s.io",
+    "channel.k8s.io",
+)
+"""What to offer over SPDY, best first. A runtime answers an offer of v5 alone with 403."""
+
+WEBSOCKET_PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io", "channel.k8s.io")
+"""What to offer over WebSocket, best first; the server takes the first that it knows."""
+
+MESSAGE_BYTES: Final = 32768
+"""Most data in a WebSocket message of ours."""
+
+_VERSIONS: Final = {"": 1, "channel.k8s.io": 1} | {f"v{n}.channel.k8s.io": n for n in (2, 3, 4, 5)}
+_CLOSE: Final = 255
+
+
+class _WebSocketCommand(RemoteCommand):
+    def __init__(self, version: int, streams: Streams) -> None:
+        super().__init__(version, streams)
+        self.can_end_stdin = version >= 5
+        self._output: list[bytes] = []
+        self._events.append(Ready())
+
+    def receive_data(self, data: bytes) -> None:
+        if self.is_over:
+            return
+        try:
+            self._receive_message(data)
+        except RemoteProtocolError as exc:
+            self._fail(exc)
+
+    def receive_eof(self) -> None:
+        if self.is_over:
+            return
+        if self._version < 4:
+            self._report()  # without a Status, only the end tells that nothing went wrong
+        self._end()
+
+    def data_to_send(self) -> list[bytes]:
+        output, self._output = self._output, []
+        return output
+
+    def _receive_message(self, message: bytes) -> None:
+        number, data = message[:1], message[1:]
+        if number == b"\xff" and self._version >= 5:
+            if len(data) != 1 or data[0] > max(Channel):
+                raise RemoteProtocolError("the peer closed a channel that does not exist")
+            self._events.append(StreamClosed(Channel(data[0])))
+        # A message without data, as the first one always is, says nothing.
+        elif data:
+            if message[0] > max(Channel):
+                raise RemoteProtocolError("the peer sent data on a channel that does not exist")
+            self._receive(Channel(message[0]), data)
+            if message[0] == Channel.ERROR and self._version >= 4:
+                self._report()
+
+    def _takes_stdin(self) -> bool:
+        return not self.is_over
+
+    def _send_stdin(self, data: bytes) -> None:
+        for start in range(0, len(data), MESSAGE_BYTES):
+            self._output.append(b"\x00" + data[start : start + MESSAGE_BYTES])
+
+    def _end_stdin(self) -> None:
+        self._output.append(bytes((_CLOSE, Channel.STDIN)))
+
+    def _send_size(self, text: bytes) -> None:
+        self._output.append(bytes((Channel.RESIZE,)) + text)
+
+
+class _SpdyCommand(RemoteCommand):
+    can_end_stdin = True
+
+    def __init__(self, version: int, streams: Streams) -> None:
+        super().__init__(version, streams)
+        self._connection = Connection(Side.CLIENT)
+        wanted = {
+            Channel.ERROR: True,
+            Channel.STDIN: streams.stdin,
+            Channel.STDOUT: streams.stdout,
+            Channel.STDERR: streams.stderr,
+            Channel.RESIZE: streams.tty and version >= 3,
+        }
+        # The server counts the streams and waits for as many as it was asked for, in any order.
+        self._ids = {
+            channel: self._connection.open_stream((("streamtype", channel.name.lower()),))
+            for channel, is_wanted in wanted.items()
+            if is_wanted
+        }
+        self._channels = {stream_id: channel for channel, stream_id in self._ids.items()}
+        self._not_accepted = set(self._channels)
+        outputs = {Channel.ERROR, Channel.STDOUT, Channel.STDERR}
+        self._still_sending = outputs & self._ids.keys()
+
+    def receive_data(self, data: bytes) -> None:
+        if self.is_over:
+            return
+        self._connection.receive_data(data)
+        try:
+            for event in self._connection.events_received():
+                self._receive_event(event)
+            if self._connection.error is not None:
+                raise self._connection.error
+        except StreamError as exc:
+            self._fail(exc)
+        else:
+            if not self._still_sending:
+                self._end()
+
+    def receive_eof(self) -> None:
+        if self.is_over:
+            return
+        self._connection.receive_eof()
+        try:
+            if self._status:
+                self._report()
+        except RemoteProtocolError as exc:
+            self._fail(exc)
+        else:
+            self._end()
+
+    def data_to_send(self) -> list[bytes]:
+        data = self._connection.data_to_send()
+        return [data] if data else []
+
+    def _receive_event(self, event: SpdyEvent) -> None:
+        match event:
+            case DataReceived():
+                self._receive(self._channels[event.stream_id], event.data)
+            case StreamAccepted():
+                self._not_accepted.discard(event.stream_id)
+                if not self._not_accepted:
+                    self._events.append(Ready())
+            case StreamReset():
+                self._receive_reset(event)
+            case StreamEnded():
+                self._receive_end(self._channels[event.stream_id])
+            case _:
+                pass  # the end of the connection follows a farewell; nothing else concerns us
+
+    def _receive_reset(self, event: StreamReset) -> None:
+        if event.error is not None:
+            raise event.error
+        channel = self._channels[event.stream_id]
+        if event.stream_id in self._not_accepted:
+            raise StreamError(f"the server refused the stream {channel.name.lower()}")
+        # The runtimes' server ends the error stream like that, and what nobody has read.
+        if channel is Channel.STDIN:
+            self._events.append(StreamClosed(channel))
+        self._receive_end(channel)
+
+    def _receive_end(self, channel: Channel) -> None:
+        if channel not in self._still_sending:
+            return
+        self._still_sending.discard(channel)
+        if channel is not Channel.ERROR:
+            self._events.append(StreamClosed(channel))
+        elif self._status or self._version < 4:
+            self._report()
+
+    def _takes_stdin(self) -> bool:
+        stdin = self._ids[Channel.STDIN]
+        if stdin in self._not_accepted:
+            raise LocalProtocolError("standard input sent before the stream was accepted")
+        return not self.is_over and self._connection.can_send(stdin)
+
+    def _send_stdin(self, data: bytes) -> None:
+        self._connection.send_data(self._ids[Channel.STDIN], data)
+
+    def _end_stdin(self) -> None:
+        self._connection.end_stream(self._ids[Channel.STDIN])
+
+    def _send_size(self, text: bytes) -> None:
+        stream_id = self._ids.get(Channel.RESIZE)
+        if stream_id in self._not_accepted:
+            raise LocalProtocolError("a size sent before the stream was accepted")
+        if stream_id is not None and self._connection.can_send(stream_id):
+            self._connection.send_data(stream_id, text)
+
+
+def remote_command(
+    transport: Literal["spdy", "websocket"], protocol: str, streams: Streams
+) -> RemoteCommand:
+    """Begin a command on a connection whose upgrade has just succeeded.
+
+    Args:
+        protocol: what the server chose of SPDY_PROTOCOLS or WEBSOCKET_PROTOCOLS; empty for none.
+
+    Raises:
+        LocalProtocolError: no such protocol on that transport, or streams that cannot be together.
+    """
+    version = _VERSIONS.get(protocol, 0)
+    if streams.tty and streams.stderr:
+        raise LocalProtocolError("a terminal has no standard error of its own")
+    if not (streams.stdin or streams.stdout or streams.stderr):
+        raise LocalProtocolError("a command without any stream")
+    if transport == "spdy" and 1 <= version <= 4:
+        return _SpdyCommand(version, streams)
+    if transport == "websocket" and version in (1, 4, 5):
+        return _WebSocketCommand(version, streams)
+    raise LocalProtocolError(f'no remote command speaks "{protocol}" over {transport}')

@@ -1,0 +1,248 @@
+"""A remote command (exec, attach) without its transport: what it takes and what it tells. Pure.
+
+``pycrictl.wire.channels`` has the transports. What a command is fed with and what it wants sent
+are pieces: over SPDY any pieces of the byte stream after the upgrade, over WebSocket whole
+messages.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
+
+__all__ = [
+    "Channel",
+    "Event",
+    "ExitReported",
+    "Ready",
+    "RemoteCommand",
+    "StderrReceived",
+    "StdoutReceived",
+    "StreamClosed",
+    "Streams",
+    "parse_status",
+]
+
+MAX_STATUS_BYTES: Final = 1 << 20
+"""Longest outcome that is accepted. It repeats the command's arguments."""
+
+_MAX_SIZE: Final = 65535
+
+
+class Channel(IntEnum):
+    """A stream of a command, as WebSocket numbers it."""
+
+    STDIN = 0
+    STDOUT = 1
+    STDERR = 2
+    ERROR = 3
+    RESIZE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Which streams were asked for in the RPC. They must be exactly the same here."""
+
+    stdin: bool = False
+    stdout: bool = True
+    stderr: bool = True
+    tty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """All streams are there: standard input and sizes can be sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class StdoutReceived:
+    """The next bytes of the standard output; with a terminal, of both outputs."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StderrReceived:
+    """The next bytes of the standard error."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StreamClosed:
+    """The peer ended an output, or takes no more standard input."""
+
+    channel: Channel
+
+
+@dataclass(frozen=True, slots=True)
+class ExitReported:
+    """The outcome is known. Over WebSocket from version 5 on, output may still come after it.
+
+    Attributes:
+        exit_code: the command's exit status; None if it did not start, or if that is not told.
+        message: what the runtime says; empty for an exit status of 0.
+    """
+
+    exit_code: int | None
+    message: str = ""
+
+
+Event = Ready | StdoutReceived | StderrReceived | StreamClosed | ExitReported
+
+
+class RemoteCommand(ABC):
+    """The client's side of a command on one connection. See ``remote_command``.
+
+    Feed it with ``receive_data`` and ``receive_eof``, then take ``events_received``, and send the
+    pieces of ``data_to_send`` after each call of any method. The two feeding methods never raise
+    for what the peer does: ``error`` says why it is over.
+
+    Attributes:
+        error: RemoteProtocolError if the peer broke the protocol, StreamError if it refused a
+            stream or ended before the outcome was known, else None.
+        is_over: nothing more will come, or be sent. ExitReported came before, or ``error`` is set.
+        can_end_stdin: whether ``end_stdin`` works.
+    """
+
+    can_end_stdin: bool
+
+    def __init__(self, version: int, streams: Streams) -> None:
+        self.error: StreamError | None = None
+        self.is_over = False
+        self._version = version
+        self._streams = streams
+        self._status = bytearray()
+        self._is_reported = False
+        self._is_stdin_ended = not streams.stdin
+        self._events: list[Event] = []
+
+    def send_stdin(self, data: bytes) -> None:
+        """Send standard input. It is thrown away if the peer takes no more.
+
+        Raises:
+            LocalProtocolError: before Ready, after ``end_stdin``, or without standard input.
+        """
+        self._require_stdin()
+        if data and self._takes_stdin():
+            self._send_stdin(data)
+
+    def end_stdin(self) -> None:
+        """End the standard input; the command sees its end.
+
+        Raises:
+            StreamError: this transport cannot tell it.
+            LocalProtocolError: before Ready, a second time, or without standard input.
+        """
+        self._require_stdin()
+        if not self.can_end_stdin:
+            raise StreamError(
+                "the end of the standard input cannot be sent over this WebSocket protocol",
+                hint="use the transport spdy",
+            )
+        self._is_stdin_ended = True
+        if self._takes_stdin():
+            self._end_stdin()
+
+    def resize(self, *, width: int, height: int) -> None:
+        """Tell the terminal's size in characters. One that no terminal has is left out.
+
+        Raises:
+            LocalProtocolError: before Ready, or without a terminal.
+        """
+        if not self._streams.tty:
+            raise LocalProtocolError("a command without a terminal has no size")
+        if 0 < width <= _MAX_SIZE and 0 < height <= _MAX_SIZE and not self.is_over:
+            self._send_size(b'{"Width":%d,"Height":%d}\n' % (width, height))
+
+    def events_received(self) -> list[Event]:
+        """Return the events since the last call."""
+        events, self._events = self._events, []
+        return events
+
+    @abstractmethod
+    def receive_data(self, data: bytes) -> None:
+        """Take in a piece from the peer. It is thrown away if all is over."""
+
+    @abstractmethod
+    def receive_eof(self) -> None:
+        """Take in that the peer sends no more, in whatever way that came about."""
+
+    @abstractmethod
+    def data_to_send(self) -> list[bytes]:
+        """Return the pieces to send since the last call."""
+
+    @abstractmethod
+    def _takes_stdin(self) -> bool: ...
+
+    @abstractmethod
+    def _send_stdin(self, data: bytes) -> None: ...
+
+    @abstractmethod
+    def _end_stdin(self) -> None: ...
+
+    @abstractmethod
+    def _send_size(self, text: bytes) -> None: ...
+
+    def _require_stdin(self) -> None:
+        if self._is_stdin_ended:
+            raise LocalProtocolError("standard input sent to a command that takes none any more")
+
+    def _receive(self, channel: Channel, data: bytes) -> None:
+        if channel is Channel.STDOUT and self._streams.stdout:
+            self._events.append(StdoutReceived(data))
+        elif channel is Channel.STDERR and self._streams.stderr:
+            self._events.append(StderrReceived(data))
+        elif channel is Channel.ERROR:
+            self._status += data
+            if len(self._status) > MAX_STATUS_BYTES:
+                raise RemoteProtocolError("the outcome of the command is too long")
+        else:
+            raise RemoteProtocolError(f"the peer sent data on the stream {channel.name.lower()}")
+
+    def _report(self) -> None:
+        """Tell the outcome once, from what came on the error stream."""
+        if self._is_reported:
+            return
+        if self._version >= 4:
+            outcome = parse_status(bytes(self._status))
+        elif self._status:
+            outcome = ExitReported(None, self._status.decode(errors="replace"))
+        else:
+            outcome = ExitReported(0)
+        self._is_reported = True
+        self._events.append(outcome)
+
+    def _fail(self, error: StreamError) -> None:
+        self.is_over = True
+        self.error = error
+
+    def _end(self) -> None:
+        self.is_over = True
+        if not self._is_reported:
+            self.error = StreamError("the connection ended before the outcome was known")
+
+
+def parse_status(text: bytes) -> ExitReported:
+    """Read a Status object (``metav1.Status``), the outcome of a command.
+
+    Raises:
+        RemoteProtocolError: it is none.
+    """
+    try:
+        status = json.loads(text)
+        outcome, message = status["status"], str(status.get("message") or "")
+        causes = (status.get("details") or {}).get("causes") or []
+        # The key of a cause's type is not ``type`` on the wire.
+        codes = [cause.get("message") for cause in causes if cause.get("reason") == "ExitCode"]
+        code = int(codes[0]) if codes and status.get("reason") == "NonZeroExitCode" else None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise RemoteProtocolError("the outcome of the command is not a Status object") from None
+    if outcome == "Success":
+        return ExitReported(0)
+    return ExitReported(code, message or "the runtime reported a failure without a reason")

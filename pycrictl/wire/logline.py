@@ -1,0 +1,289 @@
+"""Container logs as runtimes write them: lines of the CRI's format, or Docker's JSON. Pure.
+
+A CRI line is ``<RFC 3339 time> <stdout|stderr> <tag[:tag…]> <text>``; the first tag is ``P`` where
+the container's line goes on in the next one of that stream, else ``F``. A Docker line is a JSON
+object with ``log`` (which has its own line feed at the end of a line), ``stream`` and ``time``. The
+two cannot be taken for each other, so each line is read for what it is.
+
+Logs are large, and nearly always of full lines of one stream. So a block of such lines is cut by
+one regular expression that leaves nothing over but texts; a block of any CRI lines by another one,
+which leaves over what each text is; everything else is read by a loop. The expressions look at
+the characters of a time only. Where times matter, they are read in full.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from itertools import groupby
+from operator import itemgetter
+from typing import Final, Literal, NamedTuple
+
+from pycrictl.wire.logtime import TIMESTAMP, comparable_time, format_timestamp, timestamp_ns
+
+__all__ = ["Chunk", "LogDecoder", "LogFormat", "LogStream", "detect_format"]
+
+MAX_LINE_BYTES: Final = 16 << 20
+"""Longest line that is looked at, unless told otherwise."""
+
+LogStream = Literal["stdout", "stderr"]
+
+_STREAMS: Final[dict[str, LogStream]] = {"stdout": "stdout", "stderr": "stderr"}
+_EXCERPT: Final = 60
+_USUAL_CHARACTERS: Final = 29  # of a time without its zone
+
+# Each line begins with the line feed before it. The first branch is for times of nine digits, the
+# usual ones; the last eats up the block at the first line of another kind, so that the result ends
+# with an empty text.
+_FULL_LINES: Final[dict[LogStream, re.Pattern[bytes]]] = {
+    "stdout": re.compile(rb"\n(?:.{29}Z stdout F |[-+.:0-9TZ]++ stdout F |(?s:.*+))"),
+    "stderr": re.compile(rb"\n(?:.{29}Z stderr F |[-+.:0-9TZ]++ stderr F |(?s:.*+))"),
+}
+_STAMPED_LINES: Final[dict[LogStream, re.Pattern[bytes]]] = {
+    "stdout": re.compile(rb"\n(?:(.{29}|[-.:0-9T]++)(?:Z|\+00:00) stdout F |(?s:.*+))"),
+    "stderr": re.compile(rb"\n(?:(.{29}|[-.:0-9T]++)(?:Z|\+00:00) stderr F |(?s:.*+))"),
+}
+_CRI_LINES: Final = re.compile(
+    rb"\n(?:(?:.{29}Z|[-+.:0-9TZ]++) (std(?:out|err) [FP])(?::[^ \n]*)? |(?s:.*+))"
+)
+_KINDS: Final[dict[bytes, tuple[LogStream, bytes]]] = {
+    b"stdout F": ("stdout", b"\n"),
+    b"stderr F": ("stderr", b"\n"),
+    b"stdout P": ("stdout", b""),
+    b"stderr P": ("stderr", b""),
+}
+_LINE: Final = re.compile(rb"\n(?:(%b) (stdout|stderr) ([^ \n]*) (.*)|(.*))" % TIMESTAMP)
+_TIMESTAMP: Final = re.compile(TIMESTAMP)
+
+
+class LogFormat(Enum):
+    """How a log is written."""
+
+    CRI = "cri"
+    DOCKER = "docker"
+
+
+class Chunk(NamedTuple):
+    """Bytes that the container wrote to one of its outputs; never empty."""
+
+    stream: LogStream
+    data: bytes
+
+
+class _Piece(NamedTuple):
+    """A line, taken apart. ``data`` has a line feed unless the container's line goes on."""
+
+    timestamp: bytes
+    stream: LogStream
+    data: bytes
+    goes_on: bool
+
+
+def detect_format(line: bytes) -> LogFormat | None:
+    """Tell a log's format by one of its lines, with or without its line feed."""
+    line = line.removesuffix(b"\n")
+    match = _LINE.fullmatch(b"\n" + line)
+    if match is not None and match[2]:
+        return LogFormat.CRI
+    return None if _docker_piece(line) is None else LogFormat.DOCKER
+
+
+class LogDecoder:
+    """Turns the bytes of a log file into what the container wrote, in order.
+
+    Feed it with blocks of 16 to 64 KiB: larger ones are slower. No input makes it raise. A line of
+    neither format is passed on as it is, on the standard output, and counted.
+
+    Args:
+        only: the one output to leave in; None for both.
+        has_timestamps: begin each line of the container with its time.
+        since_ns: leave out lines before this time, in nanoseconds since 1970.
+        max_line_bytes: a longer line is of neither format, and is passed on in parts.
+
+    Attributes:
+        bad_count: how many lines were of neither format.
+        first_bad: the beginning of the first of them, in one printable line, or None.
+    """
+
+    def __init__(
+        self,
+        *,
+        only: LogStream | None = None,
+        has_timestamps: bool = False,
+        since_ns: int | None = None,
+        max_line_bytes: int = MAX_LINE_BYTES,
+    ) -> None:
+        self.bad_count = 0
+        self.first_bad: str | None = None
+        self._only = only
+        self._has_timestamps = has_timestamps
+        self._since_ns = since_ns
+        self._since = None if since_ns is None else comparable_time(since_ns)
+        self._max_line_bytes = max_line_bytes
+        self._is_plain = not has_timestamps and since_ns is None
+        self._last_stream: LogStream = only or "stdout"
+        self._is_inside_line: dict[LogStream, bool] = {"stdout": False, "stderr": False}
+        self._in_long_line = False
+        # What has no line feed yet, after the line feed before it.
+        self._pending = [b"\n"]
+        self._pending_bytes = 1
+
+    def receive_data(self, data: bytes) -> list[Chunk]:
+        """Take the next bytes of the file; return what they complete."""
+        chunks: list[Chunk] = []
+        if self._in_long_line:
+            end = data.find(b"\n") + 1
+            self._in_long_line = not end
+            head, data = (data[:end], data[end:]) if end else (data, b"")
+            chunks.extend(self._raw(head))
+        end = data.rfind(b"\n")
+        if end < 0:
+            self._pending.append(data)
+            self._pending_bytes += len(data)
+        else:
+            block = b"".join((*self._pending, data[:end]))
+            self._pending = [data[end:]]
+            self._pending_bytes = len(data) - end
+            chunks.extend(self._decode(block))
+        if self._pending_bytes > self._max_line_bytes:
+            line = b"".join(self._pending)[1:]
+            self._reject(line)
+            self._forget()
+            self._in_long_line = True
+            chunks.extend(self._raw(line))
+        return chunks
+
+    def receive_eof(self) -> list[Chunk]:
+        """Take the end of the file; return its last line if that has no line feed.
+
+        The decoder can go on after it, for a file that was rotated or truncated.
+        """
+        line = b"".join(self._pending)
+        self._forget()
+        self._in_long_line = False
+        return list(self._gather(self._lines(line, b""))) if len(line) > 1 else []
+
+    def _forget(self) -> None:
+        self._pending = [b"\n"]
+        self._pending_bytes = 1
+
+    def _decode(self, block: bytes) -> Iterable[Chunk]:
+        """Read whole lines, each with a line feed before it and none behind."""
+        if self._is_plain:
+            texts = _FULL_LINES[self._last_stream].split(block)
+            if texts[-1]:
+                del texts[0]  # what comes before the first line feed: nothing
+                texts.append(b"")
+                return (Chunk(self._last_stream, b"\n".join(texts)),)
+            fields = _CRI_LINES.split(block)
+            if fields[-2] is not None:
+                return self._join(fields[1::2], fields[2::2])
+        elif (stamped := self._decode_stamped(block)) is not None:
+            return stamped
+        return self._gather(self._lines(block, b"\n"))
+
+    def _decode_stamped(self, block: bytes) -> Iterable[Chunk] | None:
+        """Read full lines of the usual output whose times, all in UTC, matter; None for others."""
+        stream = self._last_stream
+        fields = _STAMPED_LINES[stream].split(block)
+        if fields[-2] is None or self._is_inside_line[stream]:
+            return None
+        pairs = list(zip(fields[1::2], fields[2::2], strict=True))
+        if self._since is not None:
+            since = self._since
+            pairs = [pair for pair in pairs if pair[0] >= since]
+        if not self._has_timestamps:
+            lines = [text for _, text in pairs]
+        else:
+            try:
+                lines = [
+                    b"Z ".join(pair) if len(pair[0]) == _USUAL_CHARACTERS else _stamp(*pair)
+                    for pair in pairs
+                ]
+            except ValueError:
+                return None
+        return (Chunk(stream, b"\n".join([*lines, b""])),) if lines else ()
+
+    def _join(self, kinds: Iterable[bytes], texts: Iterable[bytes]) -> Iterator[Chunk]:
+        """Put together the texts of lines of the same kind."""
+        for kind, run in groupby(zip(kinds, texts, strict=True), itemgetter(0)):
+            stream, line_end = _KINDS[kind]
+            if self._only in (None, stream):
+                self._last_stream = stream
+                data = line_end.join([text for _, text in run]) + line_end
+                if data:
+                    yield Chunk(stream, data)
+
+    def _gather(self, lines: Iterable[Chunk]) -> Iterator[Chunk]:
+        """Put together neighbours that go to the same output."""
+        for stream, run in groupby(lines, itemgetter(0)):
+            yield Chunk(stream, b"".join([data for _, data in run]))
+
+    def _lines(self, block: bytes, line_end: bytes) -> Iterator[Chunk]:
+        """Read lines of any kind, one by one."""
+        for timestamp, name, tag, text, other in _LINE.findall(block):
+            piece: _Piece | None
+            if name:
+                goes_on = tag == b"P" or tag.startswith(b"P:")
+                stream: LogStream = "stdout" if name == b"stdout" else "stderr"
+                piece = _Piece(timestamp, stream, text if goes_on else text + line_end, goes_on)
+            else:
+                piece = _docker_piece(other)
+            is_early = False
+            try:
+                is_early = piece is not None and self._is_early(piece)
+            except ValueError:
+                piece = None  # there is no such time
+            if piece is None:
+                line = b" ".join((timestamp, name, tag, text)) if name else other
+                self._reject(line)
+                yield from self._raw(line + line_end)
+            elif not is_early and self._only in (None, piece.stream):
+                data = piece.data
+                if self._has_timestamps and not self._is_inside_line[piece.stream]:
+                    data = format_timestamp(piece.timestamp) + b" " + data
+                self._is_inside_line[piece.stream] = piece.goes_on
+                self._last_stream = piece.stream
+                if data:
+                    yield Chunk(piece.stream, data)
+
+    def _is_early(self, piece: _Piece) -> bool:
+        return self._since_ns is not None and timestamp_ns(piece.timestamp) < self._since_ns
+
+    def _raw(self, data: bytes) -> Iterator[Chunk]:
+        if data and self._only != "stderr":
+            yield Chunk("stdout", data)
+
+    def _reject(self, line: bytes) -> None:
+        self.bad_count += 1
+        if self.first_bad is None:
+            # repr() escapes whatever could steer a terminal.
+            self.first_bad = repr(line[:_EXCERPT].decode(errors="replace"))
+
+
+def _stamp(time: bytes, text: bytes) -> bytes:
+    """Put a time in UTC, given without its zone, before a text."""
+    timestamp = time + b"Z"
+    if not _TIMESTAMP.fullmatch(timestamp):
+        raise ValueError("not a time")
+    return b"%b %b" % (format_timestamp(timestamp), text)
+
+
+def _docker_piece(line: bytes) -> _Piece | None:
+    if not line.startswith(b"{"):
+        return None
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    text, stream, time = entry.get("log"), entry.get("stream"), entry.get("time")
+    if not (isinstance(text, str) and isinstance(stream, str) and isinstance(time, str)):
+        return None
+    timestamp = time.encode(errors="replace")
+    if stream not in _STREAMS or not _TIMESTAMP.fullmatch(timestamp):
+        return None
+    return _Piece(
+        timestamp, _STREAMS[stream], text.encode(errors="replace"), not text.endswith("\n")
+    )

@@ -1,0 +1,123 @@
+"""Times in container logs, and times that people give to choose lines by. Pure.
+
+Times are nanoseconds since 1970 as integers, because a float has no room for them.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from typing import Final
+
+from pycrictl.errors import UsageError
+
+__all__ = ["TIMESTAMP", "comparable_time", "format_timestamp", "parse_time", "timestamp_ns"]
+
+TIMESTAMP: Final = (
+    rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
+    rb"(?:[.][0-9]+)?(?:Z|[-+][0-9]{2}:[0-9]{2})"
+)
+"""A regular expression of a log's times: RFC 3339, any number of digits after the second."""
+
+_SECOND_NS: Final = 10**9
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SECONDS_CHARACTERS: Final = 19
+_USUAL_CHARACTERS: Final = 30
+_Z: Final = ord("Z")
+_GIVEN: Final = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:T([0-9]{2})(?::([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?)?)?"
+    r"(Z|[-+][0-9]{2}:[0-9]{2})?",
+    re.ASCII,
+)
+_UNIX: Final = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?", re.ASCII)
+
+
+def format_timestamp(timestamp: bytes) -> bytes:
+    """Write a log's time with nine digits after the second, in its own zone.
+
+    Args:
+        timestamp: what TIMESTAMP matches in full. The numbers may be impossible.
+    """
+    if len(timestamp) == _USUAL_CHARACTERS and timestamp[-1] == _Z:
+        return timestamp
+    fraction, zone = _split(timestamp)
+    return b"%b.%b%b" % (timestamp[:_SECONDS_CHARACTERS], fraction, zone)
+
+
+def timestamp_ns(timestamp: bytes) -> int:
+    """Read a log's time.
+
+    Args:
+        timestamp: what TIMESTAMP matches in full.
+
+    Raises:
+        ValueError: there is no such day, time or zone.
+    """
+    fraction, zone = _split(timestamp)
+    return _seconds(timestamp[:_SECONDS_CHARACTERS] + zone) * _SECOND_NS + int(fraction)
+
+
+def comparable_time(moment_ns: int) -> bytes:
+    """Write a time as a log does in UTC, without the zone and without zeros at the end.
+
+    No log's time without its zone is less than it as a text unless it is less as a time. A moment
+    before the year 1 is less, one after 9999 greater than all of them.
+    """
+    seconds, fraction = divmod(moment_ns, _SECOND_NS)
+    try:
+        moment = _EPOCH + timedelta(seconds=seconds)
+    except OverflowError:
+        return b"" if seconds < 0 else b"A"
+    text = moment.isoformat()[:_SECONDS_CHARACTERS]
+    return f"{text}.{fraction:09d}".rstrip("0").rstrip(".").encode()
+
+
+def _split(timestamp: bytes) -> tuple[bytes, bytes]:
+    """Return the nine digits after the second, and the zone, which is Z where it is zero."""
+    if timestamp.endswith(b"Z"):
+        fraction, zone = timestamp[_SECONDS_CHARACTERS + 1 : -1], b"Z"
+    else:
+        fraction, zone = timestamp[_SECONDS_CHARACTERS + 1 : -6], timestamp[-6:]
+        if zone.endswith(b"00:00"):
+            zone = b"Z"
+    return fraction[:9].ljust(9, b"0"), zone
+
+
+@lru_cache(maxsize=256)  # lines of one second come together
+def _seconds(timestamp: bytes) -> int:
+    moment = datetime.fromisoformat(timestamp.decode())
+    return (moment - _EPOCH) // timedelta(seconds=1)
+
+
+def parse_time(text: str, *, zone: tzinfo | None = None) -> int:
+    """Read a point in time as it is given in an option.
+
+    A day (``2024-01-31``), an hour (``…T15``), a minute (``…T15:04``) or a second with up to nine
+    digits after it (``…T15:04:05.123``), each with ``Z`` or ``+02:00`` behind it or without; or
+    seconds since 1970 (``1706713445.123``).
+
+    Args:
+        zone: what is meant where no zone is given; None for that of this machine.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    try:
+        if match := _UNIX.fullmatch(text):
+            return int(match[1]) * _SECOND_NS + int((match[2] or "").ljust(9, "0"))
+        if match := _GIVEN.fullmatch(text):
+            day, hour, minute, second, fraction, given_zone = match.groups()
+            moment = datetime.fromisoformat(
+                f"{day}T{hour or '00'}:{minute or '00'}:{second or '00'}{given_zone or ''}"
+            )
+            if moment.tzinfo is None:
+                moment = moment.replace(tzinfo=zone) if zone else moment.astimezone()
+            seconds = (moment - _EPOCH) // timedelta(seconds=1)
+            return seconds * _SECOND_NS + int((fraction or "").ljust(9, "0"))
+    except (ValueError, OverflowError):
+        pass  # no such day, time or zone
+    raise UsageError(
+        f'invalid time "{text}"',
+        hint="give a day, 2024-01-31, a time, 2024-01-31T15:04:05Z, or seconds since 1970",
+    )

@@ -1,0 +1,179 @@
+"""The client of one gRPC call, one message each way, on an HTTP/2 connection of its own. Pure.
+
+It is for a call whose outcome must be known to the byte: unknown status codes, binary metadata, and
+whether the server said so or the connection broke.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pycrictl.errors import RemoteProtocolError
+from pycrictl.wire import grpc_http2, hpack, http2
+from pycrictl.wire.grpc_http2 import Answer, Metadata
+from pycrictl.wire.hpack import Header
+
+_STREAM: Final = 1
+_ENABLE_PUSH: Final = 2
+# Statuses that HTTP/2 errors stand for where a server sent none ("gRPC over HTTP2", "Errors").
+_RESET_STATUS: Final[dict[int, int]] = {
+    http2.ErrorCode.REFUSED_STREAM: grpc_http2.UNAVAILABLE,
+    http2.ErrorCode.CANCEL: grpc_http2.CANCELLED,
+}
+
+
+class UnaryCall:
+    """Send ``data_to_send()``, feed ``receive_data``, and again until ``answer`` is there.
+
+    Args:
+        path: full path of the method.
+        message: the serialised request.
+        metadata: what goes with it.
+        timeout_s: the deadline that the server is told; keeping it is up to the caller.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        message: bytes,
+        *,
+        metadata: Metadata = (),
+        timeout_s: float | None = None,
+    ) -> None:
+        self.answer: Answer | None = None
+        self.is_ready = False  # the server has begun to speak
+        self._rest = b""
+        self._decoder = hpack.Decoder()
+        self._initial_metadata: Metadata | None = None
+        self._body = bytearray()
+        self._pending = grpc_http2.prefixed(message)
+        self._window_bytes = http2.DEFAULT_WINDOW_BYTES
+        self._stream_window_bytes = http2.DEFAULT_WINDOW_BYTES
+        self._initial_window_bytes = http2.DEFAULT_WINDOW_BYTES
+        headers: list[Header] = [
+            (b":method", b"POST"),
+            (b":scheme", b"http"),
+            (b":path", path.encode()),
+            (b":authority", b"localhost"),
+            (b"content-type", b"application/grpc"),
+            (b"te", b"trailers"),
+        ]
+        if timeout_s is not None:
+            headers.append(grpc_http2.timeout_header(timeout_s))
+        headers += grpc_http2.headers_of(metadata)
+        # The answer is kept as a whole, so the windows need not slow it down.
+        limits = {
+            _ENABLE_PUSH: 0,
+            http2.INITIAL_WINDOW_SIZE: http2.MAX_WINDOW_BYTES,
+        }
+        self._to_send = [
+            http2.PREFACE,
+            http2.settings(limits),
+            http2.window_update(0, http2.MAX_WINDOW_BYTES - http2.DEFAULT_WINDOW_BYTES),
+            http2.header_frames(_STREAM, hpack.encode(headers), end_stream=False),
+        ]
+        self._send_body()
+
+    def data_to_send(self) -> bytes:
+        """What to send now; may be empty."""
+        data = b"".join(self._to_send)
+        self._to_send.clear()
+        return data
+
+    def cancel(self) -> None:
+        """Gives up the call, for the server's sake: ``data_to_send`` tells it."""
+        self._to_send.append(http2.rst_stream(_STREAM, http2.ErrorCode.CANCEL))
+
+    def receive_data(self, data: bytes) -> None:
+        """Takes what the server sent.
+
+        Raises:
+            RemoteProtocolError: it is no HTTP/2.
+        """
+        buffer = self._rest + data if self._rest else data
+        pos = 0
+        if not self.is_ready and len(buffer) >= http2.HEAD_BYTES:
+            http2.check_server_preface(buffer)
+            self.is_ready = True
+        while self.answer is None and (stop := http2.unit_end(buffer, pos)):
+            self._frame(buffer, pos, stop)
+            pos = stop
+        self._rest = buffer[pos:]
+
+    def _frame(self, buffer: bytes, pos: int, stop: int) -> None:
+        kind = buffer[pos + 3]
+        flags = buffer[pos + 4]
+        stream_id = int.from_bytes(buffer[pos + 5 : pos + 9], "big") & http2.MAX_STREAM_ID
+        if kind == http2.DATA:
+            self._body += http2.data_of(buffer, pos, stop)
+            if flags & http2.END_STREAM:
+                self._end(grpc_http2.INTERNAL, "the answer has no status")
+        elif kind == http2.HEADERS:
+            headers = self._decoder.decode(http2.block_of(buffer, pos, stop))
+            if flags & http2.END_STREAM:
+                self._trailers(headers)
+            else:
+                self._initial_metadata = grpc_http2.metadata_of(headers)
+        elif kind == http2.WINDOW_UPDATE:
+            increment = http2.number_of(buffer, pos, stop)
+            if stream_id:
+                self._stream_window_bytes += increment
+            else:
+                self._window_bytes += increment
+            self._send_body()
+        elif kind == http2.SETTINGS and not flags & http2.ACK:
+            for name, value in http2.settings_of(buffer, pos, stop):
+                if name == http2.INITIAL_WINDOW_SIZE:
+                    self._stream_window_bytes += value - self._initial_window_bytes
+                    self._initial_window_bytes = value
+            self._to_send.append(http2.frame(http2.SETTINGS, http2.ACK))
+            self._send_body()
+        elif kind == http2.PING and not flags & http2.ACK:
+            payload = buffer[pos + http2.HEAD_BYTES : stop]
+            self._to_send.append(http2.frame(http2.PING, http2.ACK, 0, payload))
+        elif kind == http2.RST_STREAM:
+            code = http2.number_of(buffer, pos, stop)
+            status = _RESET_STATUS.get(code, grpc_http2.INTERNAL)
+            self._end(status, f"the call was reset with the HTTP/2 error {code}")
+        elif kind == http2.GOAWAY and http2.number_of(buffer, pos, stop) < _STREAM:
+            self._end(grpc_http2.UNAVAILABLE, "the server takes no more calls")
+
+    def _trailers(self, headers: list[Header]) -> None:
+        code = grpc_http2.status_of(headers)
+        if code is None:
+            status = next((value for name, value in headers if name == b":status"), b"?")
+            self._end(
+                grpc_http2.UNKNOWN,
+                f"the answer has no gRPC status, but the HTTP status {status.decode('latin-1')}",
+            )
+            return
+        response = None
+        if code == grpc_http2.OK:
+            try:
+                if grpc_http2.is_compressed(self._body):
+                    raise RemoteProtocolError("the answer is compressed")
+                response = grpc_http2.only_message(self._body)
+            except RemoteProtocolError as exc:
+                self._end(grpc_http2.INTERNAL, exc.message)
+                return
+        self.answer = Answer(
+            code=code,
+            message=grpc_http2.message_of(headers),
+            response=response,
+            initial_metadata=self._initial_metadata or (),
+            trailing_metadata=grpc_http2.metadata_of(headers),
+        )
+
+    def _end(self, code: int, message: str) -> None:
+        self.answer = Answer(code, message)
+
+    def _send_body(self) -> None:
+        while self._pending:
+            size = min(self._window_bytes, self._stream_window_bytes, http2.MAX_FRAME_BYTES)
+            if size <= 0:
+                return
+            chunk, self._pending = self._pending[:size], self._pending[size:]
+            flags = 0 if self._pending else http2.END_STREAM
+            self._to_send.append(http2.frame(http2.DATA, flags, _STREAM, chunk))
+            self._window_bytes -= len(chunk)
+            self._stream_window_bytes -= len(chunk)

@@ -1,0 +1,80 @@
+"""Answers to the recordings of commands that change state.
+
+A recording tells each call's status; what an answer must hold beyond that is little, and is made
+here from the request.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+from google.protobuf import json_format
+from google.protobuf.message import Message
+
+from pycrictl._proto import cri_pb2
+from tests.captures import Capture, Rpc
+from tests.captures.scene import fake_container_status, fake_containers, fake_images, real_version
+from tests.fakecri import FakeServer, Maker, Status
+
+FILES: Final = Path(__file__).parent / "data" / "files"
+"""The configuration files of the scenes."""
+
+VALIDATION: Final = ("Version", "ImageFsInfo")
+"""Calls by which crictl only sees whether a runtime answers."""
+
+UNAVAILABLE_HERE: Final = {"StreamContainers", "StreamPodSandboxes", "StreamImages"}
+"""Calls with which this program asks first whether the runtime streams its lists."""
+
+
+def calls_that_count(capture: Capture) -> list[Rpc]:
+    """The recorded calls less the validation."""
+    return [rpc for rpc in capture.rpc if rpc["rpc"] not in VALIDATION]
+
+
+def as_recorded(request: Message) -> dict[str, Any]:
+    """A request in the form of the recordings; a filter without conditions is none."""
+    document = json_format.MessageToDict(request, preserving_proto_field_name=True)
+    return {key: value for key, value in document.items() if (key, value) != ("filter", {})}
+
+
+def prepare(fake: FakeServer, capture: Capture, now: float) -> None:
+    """Makes the fake answer each call of a recording as its runtime did."""
+    answers: dict[str, list[Any]] = {}
+    for rpc in calls_that_count(capture):
+        code = grpc.StatusCode[rpc["code"]]
+        ok = code is grpc.StatusCode.OK
+        answers.setdefault(rpc["rpc"], []).append(
+            _answer(capture, now) if ok else Status(code, "as recorded")
+        )
+    for name, prepared in answers.items():
+        fake.prepare(name, *prepared)
+
+
+def _answer(capture: Capture, now: float) -> Maker:
+    is_fake = capture.name.startswith("f-")
+
+    def make(request: Any, context: grpc.ServicerContext) -> Message | None:
+        match request:
+            case cri_pb2.ListContainersRequest() if is_fake:
+                return cri_pb2.ListContainersResponse(containers=fake_containers(now))
+            case cri_pb2.ContainerStatusRequest() if is_fake:
+                return fake_container_status()
+            case cri_pb2.ContainerStatusRequest():
+                response = cri_pb2.ContainerStatusResponse()
+                response.status.id = request.container_id
+                response.status.state = cri_pb2.CONTAINER_RUNNING
+                return response
+            case cri_pb2.PodSandboxStatusRequest():
+                pod = cri_pb2.PodSandboxStatusResponse()
+                pod.status.id = request.pod_sandbox_id
+                return pod
+            case cri_pb2.ImageStatusRequest() if is_fake:
+                images = [i for i in fake_images() if request.image.image in i.repo_tags]
+                return cri_pb2.ImageStatusResponse(image=images[0])
+            case cri_pb2.VersionRequest():
+                return real_version()
+        return None
+
+    return make

@@ -1,0 +1,104 @@
+"""``config`` as a whole, against what crictl wrote."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from pycrictl.cli.main import main
+from pycrictl.environ import Environment
+from tests.captures import capture
+from tests.cli.run import Run
+
+REAL = """\
+runtime-endpoint: unix:///scene/node/containerd.sock
+image-endpoint: unix:///scene/node/containerd.sock
+timeout: 20
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "c.yaml"
+    file.write_text(REAL)
+    return file
+
+
+def config(file: Path, *words: str) -> Run:
+    return Run("-c", str(file), "config", *words)
+
+
+def test_list(file: Path) -> None:
+    run = config(file, "--list")
+    assert (run.code, run.stderr) == (0, "")
+    # crictl clears the screen even of a pipe; its file without max-retries means no retries.
+    recorded = capture("config-list").output.removeprefix("^[[2J^[[H")
+    assert run.stdout == recorded.replace("max-retries            0", "max-retries            3")
+
+
+def test_the_screen_is_cleared_on_a_terminal_only(file: Path) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    out = Terminal()
+    env = Environment(stdout=out, stderr=io.StringIO(), environ={})
+    assert main(["-c", str(file), "config", "--list"], env=env) == 0
+    assert out.getvalue().startswith("\x1b[2J\x1b[HKEY ")
+
+
+@pytest.mark.parametrize("words", [["--get", "timeout"], ["-get=timeout"], ["timeout"]])
+def test_get(file: Path, words: list[str]) -> None:
+    run = config(file, *words)
+    assert (run.code, run.stdout, run.stderr) == (0, "20\n", "")
+    assert file.read_text() == REAL
+
+
+@pytest.mark.parametrize("words", [["--get", "timeout"], ["--list"]])
+def test_looking_makes_no_file(file: Path, words: list[str]) -> None:
+    file.unlink()
+    assert config(file, *words).code == 0
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (["--set", "timeout=7,debug=true"], ["timeout: 7", "debug: true"]),
+        (["--set", "timeout=7", "--set", "max-retries=-1"], ["timeout: 7", "max-retries: -1"]),
+        (["timeout", "7"], ["timeout: 7"]),
+    ],
+)
+def test_set(file: Path, words: list[str], lines: list[str]) -> None:
+    run = config(file, *words)
+    assert (run.code, run.stdout, run.stderr) == (0, "", "")
+    assert file.read_text().splitlines() == [*REAL.splitlines()[:2], *lines]
+
+
+def test_a_value_may_hold_an_equal_sign(file: Path) -> None:
+    assert config(file, "--set", "runtime-endpoint=unix:///a=b.sock").code == 0
+    assert config(file, "--get", "runtime-endpoint").stdout == "unix:///a=b.sock\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ([], "give one of --get, --set, --list"),
+        (["--get", "timeout", "--list"], "give one of"),
+        (["a", "b", "c"], "give one of"),
+        (["--get", "nokey"], 'no configuration key is named "nokey"'),
+        (["--get", ""], 'no configuration key is named ""'),
+        (["nokey", "1"], 'no configuration key is named "nokey"'),
+        (["--set", "debug"], '"debug" is not KEY=VALUE'),
+        (["--set", "timeout=2s"], 'timeout: "2s" is not a whole number'),
+        (["--set", "debug=true,timeout=x"], 'timeout: "x" is not a whole number'),
+        (["timeout", ""], 'timeout: "" is not a whole number'),
+    ],
+)
+def test_usage_errors(file: Path, words: list[str], line: str) -> None:
+    run = config(file, *words)
+    assert (run.code, run.stdout) == (1, "")
+    assert line in run.stderr.splitlines()[0]
+    assert file.read_text() == REAL

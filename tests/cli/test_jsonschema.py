@@ -1,0 +1,77 @@
+"""``jsonschema`` below other commands, and how sub-commands are found."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.captures import capture
+from tests.cli.run import Run
+
+POD = "https://k8s.io/cri-api/pkg/apis/runtime/v1/pod-sandbox-config"
+CONTAINER = "https://k8s.io/cri-api/pkg/apis/runtime/v1/container-config"
+
+
+def ids(text: str) -> list[str]:
+    """The IDs of the documents that follow each other in a text."""
+    decoder, found = json.JSONDecoder(), []
+    while text.strip():
+        document, end = decoder.raw_decode(text)
+        found.append(document["$id"])
+        text = text[end:].lstrip()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["runp", "jsonschema"], [POD]),
+        (["runp", "js"], [POD]),
+        (["pull", "js"], [POD]),
+        (["pull", "-u", "x", "js"], [POD]),
+        (["create", "jsonschema", "-p"], [POD]),
+        (["create", "js", "--container"], [CONTAINER]),
+        (["run", "js", "-c", "-p"], [POD, CONTAINER]),
+        (["run", "js", "-pc"], [POD, CONTAINER]),
+        (["run", "js", "-p", "--container=false"], [POD]),
+    ],
+)
+def test_schemas(words: list[str], expected: list[str]) -> None:
+    run = Run(*words)
+    assert (run.code, run.stderr) == (0, "")
+    assert ids(run.stdout) == expected
+
+
+def test_the_text_is_laid_out_as_crictls() -> None:
+    head = capture("config-image-annotation").output
+    assert Run("pull", "js").stdout.startswith(head.rstrip("\n"))
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["run", "js"], "no schema is named"),
+        (["run", "js", "--nosuch"], 'unknown option "--nosuch"'),
+        (["runp", "js", "x"], "got unexpected extra argument(s) (x)"),
+        (["runp", "jsonschem"], 'cannot read pod config "jsonschem"'),
+    ],
+)
+def test_usage_errors(words: list[str], line: str) -> None:
+    run = Run(*words)
+    assert (run.code, run.stdout) == (1, "")
+    assert line in run.stderr
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["run", "--help"], ["help", "run"], ["run", "h"]):
+        assert Run(*words).code == 0
+        text = capsys.readouterr().out
+        assert text.startswith("Usage: pycrictl run ")
+        assert "  jsonschema, js  Print the JSON Schemas" in text
+    for words in (["run", "js", "--help"], ["run", "jsonschema", "help"]):
+        assert Run(*words).code == 0
+        text = capsys.readouterr().out
+        assert text.startswith("Usage: pycrictl run jsonschema [OPTIONS]\n")
+        assert "--container" in text
+        assert max(map(len, text.splitlines())) <= 80

@@ -1,0 +1,244 @@
+"""``runp create run`` as a whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from tests.cli.run import Run
+from tests.fakecri import FakeServer, Status, hang
+
+POD = "metadata: {name: web, namespace: default}\n"
+CONTAINER = """
+metadata: {name: main}
+image: {image: x/app:1, annotations: {a: b}}
+mounts:
+- {container_path: /data, image: {image: x/data:1}}
+- {container_path: /host, host_path: /tmp}
+"""
+BROKEN = Status(grpc.StatusCode.INTERNAL, "broken")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    """The container's and the pod's configuration."""
+    container, pod = tmp_path / "container.yaml", tmp_path / "pod.yaml"
+    container.write_text(CONTAINER)
+    pod.write_text(POD)
+    return str(container), str(pod)
+
+
+def run(fake: FakeServer, *words: str, config: str | None = None) -> Run:
+    given = ["-c", config] if config else []
+    return Run(*given, "-t", "5s", "-r", fake.endpoint, *words)
+
+
+def prepare_run(fake: FakeServer, *, pulls: bool = True) -> None:
+    fake.prepare("RunPodSandbox", cri_pb2.RunPodSandboxResponse(pod_sandbox_id="p1"))
+    if pulls:
+        pulled = cri_pb2.PullImageResponse(image_ref="sha256:1")
+        fake.prepare("PullImage", pulled, pulled)
+    fake.prepare("CreateContainer", cri_pb2.CreateContainerResponse(container_id="c1"))
+    fake.prepare("StartContainer", None)
+
+
+def requests(fake: FakeServer, method: str) -> list[Any]:
+    return [call.request for call in fake.calls if call.method == method]
+
+
+def test_runp(fake: FakeServer, files: tuple[str, str]) -> None:
+    fake.prepare("RunPodSandbox", cri_pb2.RunPodSandboxResponse(pod_sandbox_id="p1"))
+    result = run(fake, "runp", "-r", "kata", files[1])
+    assert (result.code, result.stdout, result.stderr) == (0, "p1\n", "")
+    (request,) = requests(fake, "RunPodSandbox")
+    assert (request.runtime_handler, request.config.metadata.name) == ("kata", "web")
+    assert len(request.config.metadata.uid) == 36
+    assert abs(float(fake.calls[0].deadline_s or 0) - 10) < 1
+
+
+def test_cancel_timeout_replaces_the_global_one(fake: FakeServer, files: tuple[str, str]) -> None:
+    fake.prepare("RunPodSandbox", hang())
+    result = run(fake, "runp", "-T", "100ms", files[1])
+    assert result.code == 1
+    assert result.stderr.splitlines() == [
+        'pycrictl: running pod sandbox "web": no answer within 200ms',
+        "hint: the runtime may be busy: allow it more time with --cancel-timeout",
+    ]
+
+
+def test_run_is_four_steps_with_one_uid(fake: FakeServer, files: tuple[str, str]) -> None:
+    prepare_run(fake)
+    result = run(fake, "run", "--creds", "u:p", *files)
+    assert (result.code, result.stdout, result.stderr) == (0, "c1\n", "")
+    steps = ["RunPodSandbox", "PullImage", "PullImage", "CreateContainer", "StartContainer"]
+    assert fake.methods() == steps
+    (pod,) = requests(fake, "RunPodSandbox")
+    pulls = requests(fake, "PullImage")
+    assert [pull.image.image for pull in pulls] == ["x/app:1", "x/data:1"]
+    assert dict(pulls[0].image.annotations) == {"a": "b"}
+    assert all(pull.auth.username == "u" for pull in pulls)
+    (create,) = requests(fake, "CreateContainer")
+    assert create.pod_sandbox_id == "p1"
+    assert create.config.image.user_specified_image == "x/app:1"
+    configs = [pod.config, create.sandbox_config, *(pull.sandbox_config for pull in pulls)]
+    assert {config.metadata.uid for config in configs} == {pod.config.metadata.uid}
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "config", "pulls"),
+    [
+        ("run", [], "", True),
+        ("run", ["--no-pull"], "", False),
+        ("run", [], "disable-pull-on-run: true\n", False),
+        ("run", ["--with-pull"], "disable-pull-on-run: true\n", True),
+        ("create", [], "", False),
+        ("create", ["--with-pull"], "", True),
+        ("create", [], "pull-image-on-create: true\n", True),
+        ("create", ["--no-pull"], "pull-image-on-create: true\n", False),
+    ],
+)
+def test_when_images_are_pulled(
+    fake: FakeServer,
+    files: tuple[str, str],
+    tmp_path: Path,
+    command: str,
+    options: list[str],
+    config: str,
+    pulls: bool,
+) -> None:
+    if pulls:
+        pulled = cri_pb2.PullImageResponse(image_ref="sha256:1")
+        fake.prepare("PullImage", pulled, pulled)
+    if command == "run":
+        fake.prepare("RunPodSandbox", cri_pb2.RunPodSandboxResponse(pod_sandbox_id="p1"))
+        fake.prepare("StartContainer", None)
+    fake.prepare("CreateContainer", cri_pb2.CreateContainerResponse(container_id="c1"))
+    settings = tmp_path / "crictl.yaml"
+    settings.write_text(config)
+    pod = ["p1"] if command == "create" else []
+    result = run(fake, command, *options, *pod, *files, config=str(settings))
+    assert (result.code, result.stdout, result.stderr) == (0, "c1\n", "")
+    assert ("PullImage" in fake.methods()) == pulls
+
+
+@pytest.mark.parametrize(
+    ("failing", "doing"),
+    [
+        ("PullImage", 'pulling "x/app:1"'),
+        ("CreateContainer", 'creating container "main"'),
+        ("StartContainer", 'starting container "main"'),
+    ],
+)
+def test_run_leaves_nothing_behind(
+    fake: FakeServer, files: tuple[str, str], failing: str, doing: str
+) -> None:
+    fake.prepare("RunPodSandbox", cri_pb2.RunPodSandboxResponse(pod_sandbox_id="p1"))
+    if failing != "PullImage":
+        pulled = cri_pb2.PullImageResponse(image_ref="sha256:1")
+        fake.prepare("PullImage", pulled, pulled)
+    if failing == "StartContainer":
+        fake.prepare("CreateContainer", cri_pb2.CreateContainerResponse(container_id="c1"))
+    fake.prepare(failing, BROKEN)
+    fake.prepare("StopPodSandbox", None)
+    fake.prepare("RemovePodSandbox", None)
+    result = run(fake, "run", *files)
+    assert (result.code, result.stdout) == (1, "")
+    assert result.stderr.splitlines() == [
+        f"pycrictl: {doing}: internal error: broken",
+        'hint: its pod sandbox "p1" was removed again',
+    ]
+    assert fake.methods()[-2:] == ["StopPodSandbox", "RemovePodSandbox"]
+    assert requests(fake, "RemovePodSandbox")[0].pod_sandbox_id == "p1"
+
+
+def test_a_pod_that_stays_is_told(fake: FakeServer, files: tuple[str, str]) -> None:
+    fake.prepare("RunPodSandbox", cri_pb2.RunPodSandboxResponse(pod_sandbox_id="p1"))
+    fake.prepare("CreateContainer", BROKEN)
+    fake.prepare("StopPodSandbox", BROKEN)
+    result = run(fake, "run", "--no-pull", *files)
+    assert result.code == 1
+    assert 'its pod sandbox "p1" is left over (' in result.stderr
+    assert "remove it with rmp --force" in result.stderr
+
+
+def test_ctrl_c_removes_the_pod(fake: FakeServer, files: tuple[str, str]) -> None:
+    fake.prepare("RunPodSandbox", cri_pb2.RunPodSandboxResponse(pod_sandbox_id="p1"))
+    fake.prepare("CreateContainer", hang(20))
+    fake.prepare("StopPodSandbox", None)
+    fake.prepare("RemovePodSandbox", None)
+    words = ["-t", "20s", "-r", fake.endpoint, "run", "--no-pull", *files]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pycrictl", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 20
+    while "CreateContainer" not in fake.methods() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=10)
+    assert (process.returncode, stdout) == (130, "")
+    assert stderr == 'pycrictl: interrupted; its pod sandbox "p1" was removed again\n'
+
+
+@pytest.mark.parametrize(
+    ("method", "command"), [("RunPodSandbox", "runp"), ("CreateContainer", "create")]
+)
+def test_an_answer_without_an_id(
+    fake: FakeServer, files: tuple[str, str], method: str, command: str
+) -> None:
+    fake.prepare(method, None)
+    words = ["p1", *files] if command == "create" else [files[1]]
+    result = run(fake, command, *words)
+    assert (result.code, result.stdout) == (1, "")
+    assert "the runtime answered without an ID" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["runp"], "missing argument 'POD-CONFIG'"),
+        (["runp", "{pod}", "x"], "unexpected extra argument"),
+        (["run", "{container}"], "missing argument 'POD-CONFIG'"),
+        (["create", "p1", "{container}"], "missing argument 'POD-CONFIG'"),
+        (["create", "", "{container}", "{pod}"], "the pod sandbox ID is empty"),
+        (["create", "p1", "{pod}", "{container}"], "line 1: metadata: unknown key"),
+        (["create", "p1", "/nonexistent", "{pod}"], 'container config "/nonexistent"'),
+        (["run", "{container}", "{container}"], 'line 3: unknown key "image"'),
+        (["run", "--no-pull", "--with-pull", "{container}", "{pod}"], "exclude each other"),
+        (["run", "--pull-timeout", "-1s", "{container}", "{pod}"], "must not be negative"),
+        (["run", "-T", "-1s", "{container}", "{pod}"], "must not be negative"),
+        (["run", "-T", "5", "{container}", "{pod}"], '"5" has no unit'),
+        (["run", "--creds", "u:p", "--auth", "x", "{container}", "{pod}"], "exclude each other"),
+    ],
+)
+def test_bad_input_is_refused_before_any_call(
+    fake: FakeServer, files: tuple[str, str], words: list[str], line: str
+) -> None:
+    container, pod = files
+    result = run(fake, *(word.format(container=container, pod=pod) for word in words))
+    assert (result.code, result.stdout) == (1, "")
+    assert line in result.stderr.splitlines()[0]
+    assert fake.calls == []
+
+
+def test_the_cgroup_warning_comes_once(
+    fake: FakeServer, files: tuple[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "pod.yaml").write_text(POD + "linux: {}\n")
+    prepare_run(fake)
+    result = run(fake, "run", *files)
+    assert result.code == 0
+    assert len(result.stderr.splitlines()) == 1
+    assert "sets no linux.cgroup_parent" in result.stderr

@@ -1,0 +1,338 @@
+"""``ps``, ``pods`` and ``images`` beyond crictl, and what could go wrong with any of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from tests.captures import scene
+from tests.cli.run import Run
+from tests.fakecri import FakeServer, Status, hang
+
+NOW = 1_700_000_000.0
+
+LISTS = {
+    "ps": ("ListContainers", cri_pb2.ListContainersResponse),
+    "pods": ("ListPodSandbox", cri_pb2.ListPodSandboxResponse),
+    "images": ("ListImages", cri_pb2.ListImagesResponse),
+    "stats": ("ListContainerStats", cri_pb2.ListContainerStatsResponse),
+    "statsp": ("ListPodSandboxStats", cri_pb2.ListPodSandboxStatsResponse),
+    "metricsp": ("ListPodSandboxMetrics", cri_pb2.ListPodSandboxMetricsResponse),
+    "metricdescs": ("ListMetricDescriptors", cri_pb2.ListMetricDescriptorsResponse),
+}
+
+
+def run(fake: FakeServer, *words: str) -> Run:
+    return Run("-r", fake.endpoint, *words, wall_clock=lambda: NOW)
+
+
+@pytest.fixture
+def containers(fake: FakeServer) -> FakeServer:
+    found = scene.fake_containers(NOW)[:3]
+    for number, container in enumerate(found):
+        container.image_id = f"sha256:{scene.hex_id(90 + number)}"
+        container.labels["io.kubernetes.pod.uid"] = f"uid-{number}"
+        container.metadata.name = f"app-{10 - number}"
+    fake.prepare("ListContainers", cri_pb2.ListContainersResponse(containers=found), repeat=True)
+    return fake
+
+
+def column(text: str, heading: str) -> list[str]:
+    lines = text.splitlines()
+    start = lines[0].index(heading)
+    return [line[start:].split("  ")[0].strip() for line in lines[1:]]
+
+
+def test_wide_containers(containers: FakeServer) -> None:
+    shown = run(containers, "ps", "-o", "wide")
+    assert shown.stdout.splitlines()[0].endswith("NAMESPACE           IMAGE ID            POD UID")
+    assert column(shown.stdout, "POD UID") == ["uid-0", "uid-1", "uid-2"]
+    assert column(shown.stdout, "IMAGE ID") == ["5a" * 6 + "5", "5b" * 6 + "5", "5c" * 6 + "5"]
+
+
+def test_sorted_without_headings(containers: FakeServer) -> None:
+    shown = run(containers, "ps", "--sort-by", ".metadata.name", "--no-headers")
+    assert [line.split()[7] for line in shown.stdout.splitlines()] != []
+    names = [word for word in shown.stdout.split() if word.startswith("app-")]
+    assert names == ["app-8", "app-9", "app-10"]
+    assert "CONTAINER" not in shown.stdout
+
+
+def test_custom_columns(containers: FakeServer) -> None:
+    shown = run(containers, "ps", "-o", "custom-columns=NAME:.metadata.name,STATE:.state,X:.x")
+    assert shown.stdout.splitlines() == [
+        "NAME     STATE               X",
+        "app-10   CONTAINER_CREATED   <none>",
+        "app-9    CONTAINER_RUNNING   <none>",
+        "app-8    CONTAINER_EXITED    <none>",
+    ]
+
+
+def test_jsonpath(containers: FakeServer) -> None:
+    template = '{range .items[?(@.state=="CONTAINER_RUNNING")]}{.metadata.name}{"\\n"}{end}'
+    assert run(containers, "ps", "-o", f"jsonpath={template}").stdout == "app-9\n"
+    assert run(containers, "ps", f"-ojsonpath={template}").code == 1  # crictl has no such spelling
+    assert run(containers, "ps", f"--output=jsonpath={template}").stdout == "app-9\n"
+
+
+def test_wide_pods_have_addresses(fake: FakeServer) -> None:
+    def status(request: Any, context: Any) -> Any:
+        if request.pod_sandbox_id == scene.hex_id(2):
+            return Status(grpc.StatusCode.NOT_FOUND, "gone")
+        answer = scene.fake_pod_status()
+        answer.status.id = request.pod_sandbox_id
+        return answer
+
+    fake.prepare("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=scene.fake_pods(NOW)[:3]))
+    fake.prepare("PodSandboxStatus", status, repeat=True)
+    shown = run(fake, "pods", "-o", "wide")
+    assert column(shown.stdout, "IP") == ["10.0.0.5,fd00::5", "<none>", "10.0.0.5,fd00::5"]
+    assert column(shown.stdout, "UID") == ["u0", "u1", "u2"]
+
+
+def test_wide_images(fake: FakeServer) -> None:
+    images = scene.fake_images()
+    images[0].uid.value = 1000
+    fake.prepare("ListImages", cri_pb2.ListImagesResponse(images=images))
+    shown = run(fake, "images", "-o", "wide", "--no-trunc")
+    assert shown.stdout.splitlines()[0].split() == [
+        *("IMAGE", "TAG", "DIGEST", "IMAGE", "ID", "SIZE", "PINNED", "USER"),
+    ]
+    users = column(shown.stdout, "USER")
+    assert {"1000", "joe", "0", "<none>"} == set(users)
+
+
+def test_images_are_looked_up_once_each(containers: FakeServer) -> None:
+    image = cri_pb2.Image(id="x", repo_tags=["tag:1", "tag:2"])
+    containers.prepare(
+        "ImageStatus",
+        lambda request, context: (
+            cri_pb2.ImageStatusResponse(image=image)
+            if request.image.image.startswith("sha256:")
+            else cri_pb2.ImageStatusResponse()
+        ),
+        repeat=True,
+    )
+    shown = run(containers, "ps", "-r")
+    assert column(shown.stdout, "IMAGE") == [
+        *("docker.io/library/busybox:1", "tag:1", "docker.io/library/busybox:1"),
+    ]
+    assert containers.methods().count("ImageStatus") == 2
+    assert run(containers, "ps", "-r", "-q").code == 0
+    assert containers.methods().count("ImageStatus") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["ps", "x"], "got unexpected extra argument"),
+        (["pods", "x"], "got unexpected extra argument"),
+        (["stats", "a", "b"], "got unexpected extra argument"),
+        (["info", "x"], "got unexpected extra argument"),
+        (["ps", "-o", "xml"], 'unknown output format "xml"'),
+        (["ps", "-o", ""], 'unknown output format ""'),
+        (["pods", "-o", "go-template"], 'unknown output format "go-template"'),
+        (["stats", "-o", "wide"], 'unknown output format "wide"'),
+        (["metricsp", "-o", "table"], 'unknown output format "table"'),
+        (["info", "-o", "table"], 'unknown output format "table"'),
+        (["events", "-o", "table"], 'unknown output format "table"'),
+        (["ps", "-s", "paused"], 'unknown state "paused"'),
+        (["pods", "-s", "running"], 'unknown state "running"'),
+        (["ps", "--label", "a"], 'invalid value for --label: "a" is not KEY=VALUE'),
+        (["pods", "--label", "=a"], 'invalid value for --label: "=a" is not KEY=VALUE'),
+        (["ps", "--name", "("], '"(" for --name is not a valid regular expression'),
+        (["ps", "--last", "abc"], "invalid value for '--last'"),
+        (["ps", "--last", "99999999999999999999"], "invalid value for '--last'"),
+        (["ps", "--sort-by", "{"], '"{" is not a JSONPath'),
+        (["ps", "--sort-by", ".a["], '"]" is missing in ".a["'),
+        (["ps", "-o", "jsonpath={.a"], '"}" is missing in "{.a"'),
+        (["ps", "-o", "custom-columns=a"], '"a" is not NAME:PATH'),
+        (["stats", "-s", "-1"], '"-1" for --seconds is not between 0 and 86400'),
+        (["stats", "-s", "9000000000"], '"9000000000" for --seconds is not between'),
+        (["stats", "-s", "1s"], "invalid value for '--seconds'"),
+        (["inspect", ""], "the name of one container is empty"),
+        (["inspectp", "a", ""], "the name of one pod is empty"),
+        (["inspecti", ""], "the name of one image is empty"),
+        (["inspect", "-o", "go-template", "--template", "{{", "x"], "template"),
+        (["inspect", "-o", "go-template", "--template", '{{template "x"}}', "x"], "template"),
+        (["events", "--template", "x"], "--template goes with --output go-template only"),
+        (["images", "-f", "since"], 'unknown filter "since"'),
+        (["inspecti", "-f", "a=b"], 'unknown filter "a=b"'),
+    ],
+)
+def test_bad_input_is_one_line_before_any_call(
+    fake: FakeServer, words: list[str], line: str
+) -> None:
+    shown = run(fake, *words)
+    assert (shown.code, shown.stdout) == (1, "")
+    first, *rest = shown.stderr.splitlines()
+    assert first.startswith(f"pycrictl: {line}")
+    assert all(each.startswith("hint: ") for each in rest)
+    assert fake.calls == []
+
+
+@pytest.mark.parametrize("command", LISTS)
+def test_a_runtime_that_hangs(fake: FakeServer, command: str) -> None:
+    fake.prepare(LISTS[command][0], hang())
+    shown = Run("-r", fake.endpoint, "-t", "200ms", command)
+    assert (shown.code, shown.stdout) == (1, "")
+    assert shown.stderr.startswith(f"pycrictl: {LISTS[command][0]}: no answer within 200ms\n")
+
+
+@pytest.mark.parametrize("command", LISTS)
+def test_an_answer_that_is_no_message(fake: FakeServer, command: str) -> None:
+    fake.prepare(LISTS[command][0], b"\xff\xff\xff")
+    shown = run(fake, command)
+    assert (shown.code, shown.stdout) == (1, "")
+    assert shown.stderr.startswith(f"pycrictl: {LISTS[command][0]}: the answer of ")
+    assert "is not a valid" in shown.stderr
+
+
+@pytest.mark.parametrize("command", LISTS)
+def test_elements_without_anything_in_them(fake: FakeServer, command: str) -> None:
+    name, response = LISTS[command]
+    answer = response()
+    field = answer.DESCRIPTOR.fields[0].name
+    getattr(answer, field).add()
+    getattr(answer, field).add()
+    fake.prepare(name, answer, repeat=True)
+    formats = [["-o", "json"], ["-o", "yaml"]]
+    if command in ("ps", "pods", "images"):
+        formats += [[], ["-q"], ["-v"], ["-o", "custom-columns=A:.metadata.name,B:.id"]]
+    if command in ("stats", "statsp"):
+        formats += [["-s", "0"]]
+    for words in formats:
+        shown = run(fake, command, *words)
+        assert (shown.code, shown.stderr) == (0, ""), words
+
+
+HOSTILE = "evil\x1b]0;title\x07\n\r\x9b2J\u202e" + "x" * 10_000
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *([], ["-v"], ["-q"], ["-o", "json"], ["-o", "yaml"], ["-o", "wide"], ["--no-trunc"]),
+        ["-o", "jsonpath={.items[*]}"],
+        ["-o", "jsonpath={range .items[*]}{.metadata.name}{end}"],
+        ["-o", "custom-columns=A:.metadata.name,B:.labels"],
+        ["--sort-by", ".metadata.name"],
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("command", ["ps", "pods"])
+def test_names_cannot_steer_the_terminal(fake: FakeServer, command: str, words: list[str]) -> None:
+    labels = {HOSTILE: HOSTILE, "io.kubernetes.pod.name": HOSTILE}
+    if command == "ps":
+        container = cri_pb2.Container(id=HOSTILE, labels=labels, annotations=labels)
+        container.metadata.name = container.image.image = container.image_id = HOSTILE
+        fake.prepare("ListContainers", cri_pb2.ListContainersResponse(containers=[container]))
+    else:
+        pod = cri_pb2.PodSandbox(id=HOSTILE, labels=labels, annotations=labels)
+        pod.metadata.name = pod.metadata.namespace = pod.runtime_handler = HOSTILE
+        fake.prepare("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=[pod]))
+        if words == ["-o", "wide"]:
+            status = cri_pb2.PodSandboxStatus(id=HOSTILE)
+            status.network.ip = HOSTILE
+            fake.prepare("PodSandboxStatus", cri_pb2.PodSandboxStatusResponse(status=status))
+    shown = run(fake, command, *words)
+    assert (shown.code, shown.stderr) == (0, "")
+    printable = shown.stdout.replace("\n", "").replace("\t", "")
+    assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in printable)
+    assert "evil" in shown.stdout
+    if words in ([], ["--no-trunc"], ["-o", "wide"]):
+        assert len(shown.stdout.splitlines()) == 2
+
+
+def test_ten_thousand_containers(fake: FakeServer) -> None:
+    found = [cri_pb2.Container(id=f"{number:064x}", created_at=number) for number in range(10_000)]
+    parts = [
+        cri_pb2.StreamContainersResponse(containers=found[start : start + 500])
+        for start in range(0, 10_000, 500)
+    ]
+    fake.prepare("StreamContainers", parts, parts, parts)
+    assert len(run(fake, "ps", "-a").stdout.splitlines()) == 10_001
+    assert len(json.loads(run(fake, "ps", "-a", "-o", "json").stdout)["containers"]) == 10_000
+    newest = run(fake, "ps", "-n", "1", "-q").stdout
+    assert newest == f"{9999:064x}\n"
+
+
+def test_a_list_that_breaks_off_is_not_shown(fake: FakeServer) -> None:
+    part = cri_pb2.StreamContainersResponse(containers=[cri_pb2.Container(id="a")])
+    fake.prepare("StreamContainers", [part, Status(grpc.StatusCode.UNAVAILABLE, "going down")])
+    shown = run(fake, "ps")
+    assert (shown.code, shown.stdout) == (1, "")
+    assert "is unavailable: going down" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "call", "answer"),
+    [
+        ("info", "Status", cri_pb2.StatusResponse()),
+        ("imagefsinfo", "ImageFsInfo", cri_pb2.ImageFsInfoResponse()),
+        ("runtime-config", "RuntimeConfig", cri_pb2.RuntimeConfigResponse()),
+        (
+            "inspect",
+            "ContainerStatus",
+            cri_pb2.ContainerStatusResponse(status=cri_pb2.ContainerStatus()),
+        ),
+        (
+            "inspectp",
+            "PodSandboxStatus",
+            cri_pb2.PodSandboxStatusResponse(status=cri_pb2.PodSandboxStatus()),
+        ),
+        ("inspecti", "ImageStatus", cri_pb2.ImageStatusResponse(image=cri_pb2.Image())),
+    ],
+)
+def test_statuses_without_anything_in_them(
+    fake: FakeServer, command: str, call: str, answer: Any
+) -> None:
+    fake.prepare(call, answer, repeat=True)
+    target = ["x"] if command.startswith("inspect") else []
+    formats = [[], ["-o", "yaml"], ["-o", "table"]]
+    for words in formats[: {"info": 2, "runtime-config": 1}.get(command, 3)]:
+        shown = run(fake, command, *words, *target)
+        assert (shown.code, shown.stderr) == (0, ""), words
+
+
+def test_status_fields_that_hold_nonsense(fake: FakeServer) -> None:
+    """Texts of the runtime's own that are no JSON, times at the ends of 64 bits."""
+    answer = cri_pb2.ContainerStatusResponse(
+        info={"info": "{no json\x1b[2J", "deep": "[" * 500, "nan": '{"a": NaN}', "": "{}"}
+    )
+    answer.status.created_at, answer.status.started_at = 2**63 - 1, -(2**63)
+    answer.status.state = 77  # type: ignore[assignment]
+    fake.prepare("ContainerStatus", answer, repeat=True)
+    for words in (["-o", "json"], ["-o", "yaml"], ["-o", "table"]):
+        shown = run(fake, "inspect", *words, "x")
+        assert (shown.code, shown.stderr) == (0, ""), words
+        assert "\x1b" not in shown.stdout
+    template = ["-o", "go-template", "--template", "{{.status.state}}{{.info}}"]
+    assert "\x1b" not in run(fake, "inspect", *template, "x").stdout
+
+
+def test_nothing_to_inspect(fake: FakeServer) -> None:
+    fake.prepare("ListContainers", None)
+    fake.prepare("ListPodSandbox", None)
+    fake.prepare("ListImages", None)
+    for command, kind in (("inspect", "container"), ("inspectp", "pod"), ("inspecti", "image")):
+        shown = run(fake, command)
+        assert (shown.code, shown.stdout) == (1, "")
+        assert shown.stderr.startswith(f"pycrictl: no {kind} is selected\n")
+
+
+def test_another_socket_for_images(fake: FakeServer) -> None:
+    from tests.fakecri import serve
+
+    container = cri_pb2.Container(id="c", image=cri_pb2.ImageSpec(image="sha256:1"))
+    fake.prepare("ListContainers", cri_pb2.ListContainersResponse(containers=[container]))
+    with serve() as images:
+        image = cri_pb2.Image(id="1", repo_tags=["there:1"])
+        images.prepare("ImageStatus", cri_pb2.ImageStatusResponse(image=image))
+        shown = run(fake, "-i", images.endpoint, "ps", "-r")
+    assert column(shown.stdout, "IMAGE") == ["there:1"]
+    assert "ImageStatus" not in fake.methods()

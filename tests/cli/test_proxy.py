@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.run import Run
+
+UPSTREAM = "unix:///run/none.sock"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ([], "pycrictl: no runtime is named"),
+        (["--upstream", "tcp://1.2.3.4:5"], "pycrictl: --upstream: the endpoint "),
+        (["--upstream", UPSTREAM, "--retry-interval", "5"], "pycrictl: --retry-interval: "),
+        (["--upstream", UPSTREAM, "--when-full", "x"], "pycrictl: --when-full: it is not wait"),
+        (["--upstream", UPSTREAM, "--max-parallel-image-pulls=-1"], "pycrictl: --max-parallel"),
+        (["--upstream", UPSTREAM, "--stream-address", "0.0.0.0:1"], "pycrictl: --stream-address"),
+        (["--upstream", UPSTREAM, "--listen", UPSTREAM], "pycrictl: upstream, listen and admin"),
+    ],
+)
+def test_mistakes_are_one_line(words: list[str], line: str) -> None:
+    run = Run("proxy", "--config", os.devnull, *words)
+    assert run.code == 1
+    assert run.stderr.startswith(line)
+    assert len(run.stderr.splitlines()) <= 2
+
+
+def test_a_bad_file_is_named_with_its_key(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text('upstream = "/u.sock"\nretries = "x"\n')
+    run = Run("proxy", "--config", str(file))
+    assert run.code == 1
+    assert run.stderr == f'pycrictl: "{file}": retries: it is not a number from 0 to 10000\n'
+
+
+@pytest.mark.parametrize("words", [["--serialize-image-pulls"], ["--serialize-image-pulls=false"]])
+def test_it_serves_until_sigterm(tmp_path: Path, words: list[str]) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text(
+        f'upstream = "{tmp_path}/u.sock"\nlisten = "{tmp_path}/d/l.sock"\n'
+        f'admin-socket = "{tmp_path}/d/a.sock"\nmax-parallel-image-pulls = 5\n'
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pycrictl", "proxy", "--config", str(file), *words],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        if "layers_unknown" in line:  # there is no runtime
+            line = process.stderr.readline()
+        assert line.startswith("level=INFO ready listen=")
+        limit = 0 if words[0].endswith("false") else 1
+        assert f" limit={limit} limit_origin=flag when_full=wait" in line
+        process.send_signal(signal.SIGTERM)
+        rest = process.communicate(timeout=20)[1]
+        assert process.returncode == 0
+        assert rest.splitlines()[-1] == "level=INFO stopped"
+    finally:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,126 @@
+"""``pull --max-parallel-image-pulls``: slots shared by processes, without a proxy."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pycrictl._proto import cri_pb2
+from tests.cli.run import Run
+from tests.fakecri import FakeServer
+
+ABSENT = cri_pb2.ImageStatusResponse()
+PRESENT = cri_pb2.ImageStatusResponse(image=cri_pb2.Image(id="sha256:11"))
+
+
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"PYCRICTL_SLOTS_DIR": str(tmp_path / "slots")}
+
+
+def command(fake: FakeServer, *words: str) -> list[str]:
+    limit = ("--max-parallel-image-pulls", "1")
+    return [sys.executable, "-m", "pycrictl", "-r", fake.endpoint, "pull", *limit, *words]
+
+
+def start(fake: FakeServer, tmp_path: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command(fake, *words),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environ(tmp_path)},
+    )
+
+
+def wait_until(condition: Any) -> None:
+    give_up_at = time.monotonic() + 15
+    while not condition():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
+
+
+def test_a_present_image_succeeds_at_once(fake: FakeServer, tmp_path: Path) -> None:
+    fake.prepare("ImageStatus", PRESENT)
+    words = ("--max-parallel-image-pulls", "1", "a/b:1")
+    run = Run("-r", fake.endpoint, "pull", *words, environ=environ(tmp_path))
+    assert (run.code, run.stdout) == (0, "Image is up to date for sha256:11\n")
+    assert fake.methods() == ["ImageStatus"]
+    assert not (tmp_path / "slots").exists()
+
+
+def test_without_a_limit_nothing_is_asked(fake: FakeServer, tmp_path: Path) -> None:
+    fake.prepare("PullImage", cri_pb2.PullImageResponse(image_ref="r"))
+    run = Run("-r", fake.endpoint, "pull", "a/b:1", environ=environ(tmp_path))
+    assert run.code == 0
+    assert fake.methods() == ["PullImage"]
+
+
+def test_processes_take_turns_and_a_killed_one_frees_its_slot(
+    fake: FakeServer, tmp_path: Path
+) -> None:
+    release = threading.Event()
+    running: list[str] = []
+
+    def pull(request: Any, context: Any) -> Any:
+        running.append(request.image.image)
+        ended = threading.Event()
+        context.add_callback(ended.set)
+        while not (release.wait(0.01) or ended.is_set()):
+            pass
+        return cri_pb2.PullImageResponse(image_ref=request.image.image)
+
+    fake.prepare("ImageStatus", ABSENT, repeat=True)
+    fake.prepare("PullImage", pull, repeat=True)
+    first = start(fake, tmp_path, "a/first")
+    wait_until(lambda: running == ["a/first"])
+    second = start(fake, tmp_path, "a/second")
+    wait_until(lambda: fake.methods().count("ImageStatus") == 2)
+    hasty = start(fake, tmp_path, "--pull-timeout", "300ms", "a/hasty")
+    stderr = hasty.communicate(timeout=20)[1]
+    assert hasty.returncode == 1
+    assert 'no slot for pulling "a/hasty" became free in time' in stderr
+    assert running == ["a/first"]
+    first.send_signal(signal.SIGKILL)
+    first.communicate(timeout=20)
+    wait_until(lambda: running == ["a/first", "a/second"])
+    refused = start(
+        *(fake, tmp_path, "--when-full", "retry", "--retry-interval", "50ms"),
+        *("--retries", "2", "a/third"),
+    )
+    stderr = refused.communicate(timeout=20)[1]
+    assert refused.returncode == 1
+    assert "\npycrictl: TooManyPullingInParallelErr: " in stderr
+    waiting = start(fake, tmp_path, "a/fourth")
+    wait_until(lambda: fake.methods().count("ImageStatus") == 5)
+    waiting.send_signal(signal.SIGINT)
+    stderr = waiting.communicate(timeout=20)[1]
+    assert waiting.returncode == 130
+    assert "a/fourth" not in running
+    release.set()
+    assert second.communicate(timeout=20)[0] == "Image is up to date for a/second\n"
+    assert second.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--max-parallel-image-pulls", "-1"],
+        ["--max-parallel-image-pulls", "10001"],
+        ["--max-parallel-image-pulls", "1", "--when-full", "x"],
+        ["--max-parallel-image-pulls", "1", "--when-full", "retry", "--retry-interval", "0s"],
+        ["--max-parallel-image-pulls", "1", "--retries", "-1"],
+    ],
+)
+def test_bad_values(fake: FakeServer, words: list[str]) -> None:
+    run = Run("-r", fake.endpoint, "pull", *words, "a/b:1")
+    assert run.code == 1
+    assert run.stderr.startswith("pycrictl: --")
+    assert fake.calls == []

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pycrictl.containerd.settings import PullSettings
+from pycrictl.proxy.admin import AdminServer
+from pycrictl.proxy.decisions import Policy, PullKey
+from pycrictl.proxy.kubelet import KubeletPulls
+from pycrictl.proxy.queue import PullQueue
+from pycrictl.proxy.status import containerd_document, kubelet_document, status_document
+from tests.cli.run import Run
+
+TABLE = """\
+LIMIT   SLOTS TAKEN   WHEN FULL   LIMIT FROM
+2       2/2           wait        flag
+
+RUNNING   POD          FOR   BYTES                  ATTEMPT   JOINED
+a/one     default/w1   20s   1.0 MiB of 4.0 MiB     1         1
+a/two     -            19s   -                      1         0
+a/there   default/w3   17s   - (present, no slot)   1         0
+
+WAITING     POD          FOR   PLACE   BEHIND             JOINED
+a/three     default/w3   16s   1       any running pull   0
+a/\\x1b[2J   default/w4   15s   2       a/three            0
+
+JOINED   POD          SHARES THE PULL OF
+a/one    default/w2   default/w1
+
+FAILED   POD          AGO   ATTEMPTS   ERROR
+a/bad    default/w9   30s   1          denied
+
+kubelet: sends one pull at a time (serializeImagePulls), so the limit above is never reached; k.yaml
+containerd: downloads 3 layers at once (max_concurrent_downloads), gives up a pull that stands \
+still for 5m0s (image_pull_progress_timeout); defaults
+"""
+
+
+def document() -> dict[str, Any]:
+    queue = PullQueue[str](2, Policy.WAIT)
+    (bad,) = queue.submit(1, PullKey("a/bad"), now=60, pod="default/w9")
+    queue.finish(bad.pull, "", now=70, error="denied")  # type: ignore[union-attr]
+    queue.submit(2, PullKey("a/one"), now=80, pod="default/w1")
+    queue.submit(3, PullKey("a/two"), now=81)
+    queue.submit(4, PullKey("a/one"), now=82, pod="default/w2")
+    queue.submit(5, PullKey("a/there"), now=83, pod="default/w3", is_present=True)
+    queue.submit(6, PullKey("a/three"), now=84, pod="default/w3")
+    queue.submit(7, PullKey("a/\x1b[2J"), now=85, pod="default/w4")
+    known = {2: (1024**2, 4 * 1024**2)}
+    return {
+        **status_document(
+            queue.snapshot(),
+            now=100,
+            wall_s=1_000_000_000,
+            progress=known.get,
+            limit_origin="flag",
+            retry_interval_s=10,
+            retries=3,
+        ),
+        "kubelet": kubelet_document(KubeletPulls("k.yaml"), ""),
+        "containerd": containerd_document(PullSettings()),
+    }
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[str]:
+    """The socket of an admin service with the document above and a limit of 2."""
+    name = str(tmp_path / "a.sock")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(name)
+    loop = asyncio.new_event_loop()
+
+    async def status(request: Mapping[str, Any]) -> dict[str, Any]:
+        return document()
+
+    async def set_limit(request: Mapping[str, Any]) -> dict[str, Any]:
+        return {"limit": request["limit"], "before": 2}
+
+    server = AdminServer({"status": status, "set-limit": set_limit})
+    loop.run_until_complete(server.start(listener))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield name
+    asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def limiter(path: str, *words: str) -> Run:
+    return Run("pull-limiter", *words, "--admin-socket", path)
+
+
+def test_the_table(path: str) -> None:
+    run = limiter(path, "status")
+    assert (run.code, run.stderr) == (0, "")
+    assert run.stdout == TABLE
+
+
+def test_json_and_yaml_say_the_same(path: str) -> None:
+    found = json.loads(limiter(path, "status", "-o", "json").stdout)
+    assert found == yaml.safe_load(limiter(path, "status", "-o", "yaml").stdout)
+    assert found == document()
+    assert found["running"][0]["since"] == "2001-09-09T01:46:20.000Z"
+    assert found["waiting"][1]["behind"] == "a/three"
+
+
+def test_set(path: str) -> None:
+    run = limiter(path, "set", "7")
+    assert (run.code, run.stdout) == (0, "limit 2 -> 7\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["set"], ["set", "x"], ["set", "-1"], ["set", "9" * 5000], ["status", "3"], ["stop"]],
+)
+def test_wrong_words(path: str, words: list[str]) -> None:
+    run = limiter(path, *words)
+    assert run.code == 1
+    assert run.stdout == ""
+    assert run.stderr.startswith("pycrictl: ")
+
+
+def test_no_proxy(tmp_path: Path) -> None:
+    run = limiter(str(tmp_path / "none"), "status")
+    assert run.code == 1
+    assert "no such file or directory" in run.stderr
+    assert "is 'pycrictl proxy' running?" in run.stderr
+
+
+def test_watch_goes_on_until_ctrl_c(path: str) -> None:
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "pycrictl", "pull-limiter", "status", "--watch"),
+            *("--interval", "0.1", "--admin-socket", path),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    heads = 0
+    while heads < 3:
+        line = process.stdout.readline()
+        assert line
+        assert "\x1b" not in line
+        heads += line.startswith("LIMIT")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 130

@@ -1,0 +1,234 @@
+"""``rm``, ``rmp`` and ``rmi`` as a whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from tests.cli.run import Run
+from tests.fakecri import FakeServer, Status, hang
+
+MISSING = Status(grpc.StatusCode.NOT_FOUND, "gone")
+
+
+def run(fake: FakeServer, *words: str) -> Run:
+    return Run("-t", "5s", "-r", fake.endpoint, *words)
+
+
+def container_status(request: Any, context: object) -> Any:
+    """IDs that begin with ``run`` run, ``no`` are missing; ``null`` has no status."""
+    if request.container_id.startswith("no"):
+        return MISSING
+    response = cri_pb2.ContainerStatusResponse()
+    if request.container_id != "null":
+        running = request.container_id.startswith("run")
+        response.status.state = cri_pb2.CONTAINER_RUNNING if running else cri_pb2.CONTAINER_EXITED
+        response.status.id = request.container_id
+    return response
+
+
+def pod_status(request: Any, context: object) -> Any:
+    if request.pod_sandbox_id.startswith("no"):
+        return MISSING
+    response = cri_pb2.PodSandboxStatusResponse()
+    running = request.pod_sandbox_id.startswith("run")
+    response.status.state = cri_pb2.SANDBOX_READY if running else cri_pb2.SANDBOX_NOTREADY
+    return response
+
+
+def test_rm_goes_on_after_a_failure(fake: FakeServer) -> None:
+    fake.prepare("ContainerStatus", container_status, repeat=True)
+    fake.prepare("RemoveContainer", None, None)
+    result = run(fake, "rm", "a", "none", "run1", "null", "b")
+    assert (result.code, result.stdout) == (1, "a\nb\n")
+    assert result.stderr.splitlines() == [
+        'pycrictl: removing container "none": not found: gone',
+        'pycrictl: container "run1" is running',
+        "hint: stop it first, or use --force",
+        'pycrictl: the runtime gave no status of container "null"',
+    ]
+
+
+def test_rm_force_tells_the_stop_and_the_removal(fake: FakeServer) -> None:
+    fake.prepare("ContainerStatus", container_status, repeat=True)
+    fake.prepare("StopContainer", None)
+    fake.prepare("RemoveContainer", None, None)
+    result = run(fake, "rm", "-f", "run1", "b")
+    assert (result.code, result.stdout) == (0, "run1\nrun1\nb\n")
+    (stop,) = [call.request for call in fake.calls if call.method == "StopContainer"]
+    assert (stop.container_id, stop.timeout) == ("run1", 0)
+
+
+def test_rm_does_not_remove_what_it_could_not_stop(fake: FakeServer) -> None:
+    fake.prepare("ContainerStatus", container_status)
+    fake.prepare("StopContainer", Status(grpc.StatusCode.INTERNAL, "stuck"))
+    result = run(fake, "rm", "-f", "run1")
+    assert (result.code, result.stdout) == (1, "")
+    assert result.stderr == 'pycrictl: stopping container "run1": internal error: stuck\n'
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_rm_deletes_logs(fake: FakeServer, tmp_path: Path, keep: bool) -> None:
+    for name in ("0.log", "0.log.1", "other"):
+        (tmp_path / name).write_text("x")
+    status = cri_pb2.ContainerStatus(log_path=str(tmp_path / "0.log"), state="CONTAINER_EXITED")
+    fake.prepare("ContainerStatus", cri_pb2.ContainerStatusResponse(status=status))
+    fake.prepare("RemoveContainer", None)
+    assert run(fake, "rm", *(["-k"] if keep else []), "a").code == 0
+    assert len(list(tmp_path.iterdir())) == (3 if keep else 1)
+
+
+def test_rm_keeps_logs_of_what_stays(fake: FakeServer, tmp_path: Path) -> None:
+    log = tmp_path / "0.log"
+    log.write_text("x")
+    status = cri_pb2.ContainerStatus(log_path=str(log), state="CONTAINER_EXITED")
+    fake.prepare("ContainerStatus", cri_pb2.ContainerStatusResponse(status=status))
+    fake.prepare("RemoveContainer", MISSING)
+    assert run(fake, "rm", "a").code == 1
+    assert log.exists()
+
+
+def test_rm_warns_of_logs_and_succeeds(fake: FakeServer) -> None:
+    status = cri_pb2.ContainerStatus(log_path="relative/0.log", state="CONTAINER_EXITED")
+    fake.prepare("ContainerStatus", cri_pb2.ContainerStatusResponse(status=status))
+    fake.prepare("RemoveContainer", None)
+    result = run(fake, "rm", "a")
+    assert (result.code, result.stdout) == (0, "a\n")
+    assert result.stderr.startswith('pycrictl: warning: the log path "relative/0.log"')
+
+
+def test_rmp(fake: FakeServer) -> None:
+    fake.prepare("PodSandboxStatus", pod_status, repeat=True)
+    fake.prepare("RemovePodSandbox", None)
+    result = run(fake, "rmp", "a", "run1", "none")
+    assert (result.code, result.stdout) == (1, "Removed sandbox a\n")
+    assert result.stderr.splitlines() == [
+        'pycrictl: pod sandbox "run1" is running',
+        "hint: stop it first, or use --force",
+        'pycrictl: removing pod sandbox "none": not found: gone',
+    ]
+
+
+def test_rmp_force_all(fake: FakeServer) -> None:
+    pods = [cri_pb2.PodSandbox(id="run1"), cri_pb2.PodSandbox(id="b")]
+    fake.prepare("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=pods))
+    fake.prepare("PodSandboxStatus", pod_status, repeat=True)
+    fake.prepare("StopPodSandbox", None)
+    fake.prepare("RemovePodSandbox", None, None)
+    result = run(fake, "rmp", "-fa")
+    assert result.code == 0
+    assert result.stdout == "Stopped sandbox run1\nRemoved sandbox run1\nRemoved sandbox b\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "method", "line"),
+    [
+        ("rm", "ListContainers", "pycrictl: no containers to remove\n"),
+        ("rmp", "ListPodSandbox", "pycrictl: no pod sandboxes to remove\n"),
+        ("rmi", "ListImages", "pycrictl: no images to remove\n"),
+    ],
+)
+def test_all_of_nothing(fake: FakeServer, command: str, method: str, line: str) -> None:
+    fake.prepare(method, None)
+    result = run(fake, command, "--all")
+    assert (result.code, result.stdout, result.stderr) == (0, "", line)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["rm"], ["rmp"], ["rmi"], ["rm", ""], ["rmp", ""], ["rmi", ""], ["rm", "a", ""]),
+        *(["rm", "-a", "x"], ["rmp", "-a", "x"], ["rmi", "-a", "-q"]),
+    ],
+)
+def test_bad_input_is_refused_before_any_call(fake: FakeServer, words: list[str]) -> None:
+    result = run(fake, *words)
+    assert (result.code, result.stdout) == (1, "")
+    assert len(result.stderr.splitlines()) == 1
+    assert fake.calls == []
+
+
+def image(number: int, *tags: str) -> cri_pb2.Image:
+    return cri_pb2.Image(id=f"sha256:{number:064x}", repo_tags=tags)
+
+
+def image_status(images: list[cri_pb2.Image]) -> Any:
+    def answer(request: Any, context: object) -> cri_pb2.ImageStatusResponse:
+        name = request.image.image
+        found = [image for image in images if name == image.id or name in image.repo_tags]
+        return cri_pb2.ImageStatusResponse(image=found[0] if found else None)
+
+    return answer
+
+
+def test_rmi_tells_all_tags_first(fake: FakeServer) -> None:
+    images = [image(1, "x/a:1", "x/a:2"), image(2, "x/b:1")]
+    fake.prepare("ImageStatus", image_status(images), repeat=True)
+    fake.prepare("RemoveImage", None, None)
+    result = run(fake, "rmi", "x/a:1", "x/none:1", "x/b:1")
+    assert (result.code, result.stdout) == (1, "Deleted: x/a:1\nDeleted: x/a:2\nDeleted: x/b:1\n")
+    assert result.stderr.splitlines() == [
+        "pycrictl: warning: x/a:1 goes with all its tags: x/a:1, x/a:2",
+        'pycrictl: no such image "x/none:1"',
+    ]
+
+
+def test_rmi_prune_adds_to_what_is_named(fake: FakeServer) -> None:
+    images = [image(1, "x/used:1"), image(2, "x/free:1"), image(3, "x/pause:1")]
+    used = cri_pb2.Container(id="c", image_ref=images[0].id)
+    fake.prepare("ListImages", cri_pb2.ListImagesResponse(images=images))
+    fake.prepare("ListContainers", cri_pb2.ListContainersResponse(containers=[used]))
+    fake.prepare("Status", cri_pb2.StatusResponse(info={"config": '{"sandboxImage":"x/pause:1"}'}))
+    fake.prepare("ImageStatus", image_status(images))
+    fake.prepare("RemoveImage", None)
+    result = run(fake, "rmi", "-q")
+    assert (result.code, result.stdout, result.stderr) == (0, "Deleted: x/free:1\n", "")
+
+
+def test_many_containers_are_removed_at_once(fake: FakeServer) -> None:
+    lock, flying, most = threading.Lock(), 0, 0
+
+    def slow(request: object, context: object) -> cri_pb2.RemoveContainerResponse:
+        nonlocal flying, most
+        with lock:
+            flying += 1
+            most = max(most, flying)
+        time.sleep(0.01)
+        with lock:
+            flying -= 1
+        return cri_pb2.RemoveContainerResponse()
+
+    fake.prepare("ContainerStatus", container_status, repeat=True)
+    fake.prepare("RemoveContainer", slow, repeat=True)
+    ids = [f"c{number}" for number in range(100)]
+    result = run(fake, "rm", *ids)
+    assert result.code == 0
+    assert result.stdout.split() == ids
+    assert 2 <= most <= 8
+
+
+def test_ctrl_c_ends_a_removal_that_hangs(fake: FakeServer) -> None:
+    fake.prepare("ContainerStatus", hang(30), repeat=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pycrictl", "-t", "30s", "-r", fake.endpoint, "rm", "a", "b"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 20
+    while len(fake.calls) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=10)
+    assert (process.returncode, stdout, stderr) == (130, "", "pycrictl: interrupted\n")

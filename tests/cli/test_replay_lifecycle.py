@@ -1,0 +1,118 @@
+"""Commands that change state against the recordings: output, exit status and calls."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.captures import Capture, load
+from tests.captures.lifecycle import (
+    FILES,
+    UNAVAILABLE_HERE,
+    as_recorded,
+    calls_that_count,
+    prepare,
+)
+from tests.cli.run import Run
+from tests.fakecri import FakeServer
+
+USAGE = "a wrong number of arguments is a usage error"
+
+DIFFERENT = {
+    "create-noargs": USAGE,
+    "create-twoargs": USAGE,
+    "rm-noargs": USAGE,
+    "rmp-noargs": USAGE,
+    "run-noargs": USAGE,
+    "runp-noargs": USAGE,
+    "stopp-noargs": USAGE,
+    "update-runtime-config-noflags": USAGE,
+    "f-update-noflags": "an update of nothing is a usage error",
+    "f-update-oom-notint": "a text is not taken for the number 0",
+}
+"""Recordings that this program deliberately does not reproduce, and why."""
+
+COMMANDS = (
+    *("create", "run", "runp", "start", "stop", "stopp", "rm", "rmp", "rmi", "checkpoint"),
+    *("update", "f-checkpoint", "f-rm", "f-rmi", "f-stop", "f-update", "f-pull"),
+)
+NOT_HERE = ("jsonschema",)
+
+CAPTURES = [
+    capture
+    for command in COMMANDS
+    for capture in load(command)
+    if not any(word in capture.name for word in NOT_HERE)
+]
+
+
+def words_of(capture: Capture, folder: Path) -> list[str]:
+    """The words after the program's name, with the scene's variables filled in."""
+    command = capture.command
+    if "> /scene/p.json; " in command:  # a pod with another UID, made on the way
+        pod = (FILES / "pod-web.json").read_text().replace('0001"', '00ff"')
+        (folder / "p.json").write_text(pod)
+        command = command.partition("; ")[2].replace("/scene/p.json", str(folder / "p.json"))
+    requests = [rpc["request"] for rpc in capture.rpc]
+    ids = {
+        "$CW": _first(requests, "container_id"),
+        "$CO": _first(requests, "container_id"),
+        "$PW": _first(requests, "pod_sandbox_id"),
+        "$S": str(FILES),
+    }
+    for variable, value in ids.items():
+        command = command.replace(variable, value)
+    return shlex.split(command)[1:]
+
+
+def _first(requests: list[dict[str, str]], field: str) -> str:
+    return next((request[field] for request in requests if field in request), "id")
+
+
+@pytest.mark.parametrize("capture", CAPTURES, ids=lambda capture: capture.name)
+def test_replay(fake: FakeServer, capture: Capture, tmp_path: Path) -> None:
+    expected = calls_that_count(capture)
+    words = words_of(capture, tmp_path)
+    if capture.name in DIFFERENT:
+        run = Run("-r", fake.endpoint, *words)
+        assert (run.code, run.stdout, fake.calls) == (1, "", [])
+        assert len(run.stderr.splitlines()) in (1, 2)
+        return
+    prepare(fake, capture, time.time())
+    timeout = "5s" if capture.name.startswith("f-") else "20s"
+    run = Run("-t", timeout, "-r", fake.endpoint, *words)
+    assert run.code == capture.rc, run.stderr
+    # Removals run at once: crictl tells them in any order.
+    assert sorted(run.stdout.splitlines()) == sorted((capture.stdout or "").splitlines())
+    made = [call for call in fake.calls if call.method not in UNAVAILABLE_HERE]
+    # A runtime that lists images and containers in one message is asked for a stream in vain.
+    by_text = str
+    assert sorted(((call.method, as_recorded(call.request)) for call in made), key=by_text) == (
+        sorted(((rpc["rpc"], rpc["request"]) for rpc in expected), key=by_text)
+    )
+    for call in made:
+        limits = [rpc["deadline_s"] for rpc in expected if rpc["rpc"] == call.method]
+        if limits[0] is None:
+            assert call.deadline_s is None
+        else:
+            assert call.deadline_s is not None
+            assert abs(limits[0] - call.deadline_s) < 2
+
+
+@pytest.mark.parametrize("name", ["f-stop", "f-stop-all", "f-update-hex"])
+def test_sequence_is_kept(fake: FakeServer, name: str, tmp_path: Path) -> None:
+    (capture,) = [capture for capture in CAPTURES if capture.name == name]
+    prepare(fake, capture, time.time())
+    run = Run("-t", "5s", "-r", fake.endpoint, *words_of(capture, tmp_path))
+    assert run.stdout == capture.output
+    made = [call for call in fake.calls if call.method not in UNAVAILABLE_HERE]
+    assert [as_recorded(call.request) for call in made] == [
+        rpc["request"] for rpc in calls_that_count(capture)
+    ]
+
+
+def test_every_difference_has_its_recording() -> None:
+    assert set(DIFFERENT) <= {capture.name for capture in CAPTURES}

@@ -1,0 +1,272 @@
+"""Every recording of crictl's commands that answer with data, replayed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import time
+from collections import Counter
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+
+from pycrictl.cri.methods import method
+from tests.captures import Capture, everything, runtimes
+from tests.cli.run import Run
+from tests.fakecri import FakeServer
+
+COMMANDS = frozenset(
+    (
+        *("ps", "pods", "images", "image", "img", "inspect", "inspecti", "inspectp", "info"),
+        *("imagefsinfo", "stats", "statsp", "metricsp", "metricdescs", "events", "event"),
+        "runtime-config",
+    )
+)
+
+WRONG_COUNT = "a wrong number of arguments is a usage error"
+UNKNOWN_FORMAT = "an unknown format is an error, also where crictl takes it for a table"
+NOTHING_FOUND = "that nothing is found is an error, not a help page"
+EXACT = "integers above 2**53 stay exact"
+
+DIFFERENT = {
+    "endpoint-image-only-bad": "the image service is not asked where it is not needed",
+    "f-events-template-missing": "a template's failure goes to stderr and into the status",
+    "f-images-filter-before-id": "an ID's beginning names an image, as the user meant",
+    "f-inspect-yaml": EXACT,
+    "f-label-value-with-equal": "a label's value may hold an equals sign",
+    "f-stats-bogus-format": UNKNOWN_FORMAT,
+    "f-statsp-badformat": UNKNOWN_FORMAT,
+    "config-missing-explicit-help": "help does not read the configuration",
+    "images-filter-since-id": "an ID's beginning names an image, as the user meant",
+    "images-format-bad-falls-to-table": UNKNOWN_FORMAT,
+    "images-repo-only": "the name selects here, also where the runtime ignores it",
+    "images-two-args": WRONG_COUNT,
+    "metricsp-bad-format": UNKNOWN_FORMAT,
+    "pods-flag-after-arg": WRONG_COUNT,
+    "pods-positional-ignored": WRONG_COUNT,
+    "ps-positional": WRONG_COUNT,
+    "stats-two-args": WRONG_COUNT,
+    "t-inspecti-empty": NOTHING_FOUND,
+    "t-inspectp-empty": NOTHING_FOUND,
+}
+"""Recordings that this program deliberately does not reproduce, and why."""
+
+OTHER_CALLS = {
+    "inspect-notfound": "what is not found is looked for among the pods, for a hint",
+    "inspect-format-bad": "what is wrong with the command line is found before any call",
+    "ps-format-bad": "what is wrong with the command line is found before any call",
+    "ps-image-none": "each image is asked for once, none when there is none of that name",
+    "ps-image-tag": "each image is asked for once",
+    "ps-resolve-image": "each image is asked for once",
+    "ps-resolve-image-notrunc": "each image is asked for once",
+    "statsp-json": "pods are asked for one by one when the list fails",
+}
+"""Recordings with the same output, of which the calls differ, and why."""
+
+SHELL = {
+    "x-logrus-tty": "crictl pods -s bogus",
+    "x-env-config-missing": "crictl -c /nonexistent.yaml ps",
+    "config-invalid-key-in-file": "crictl -c {folder}/foo.yaml ps",
+    "config-invalid-default-ignored": "crictl -c {folder}/foo.yaml ps",
+    "config-invalid-timeout-in-file": "crictl -c {folder}/timeout.yaml ps",
+    "config-invalid-yaml": "crictl -c {folder}/bad.yaml ps",
+    "endpoint-image-only-bad": "crictl --max-retries 0 -i unix:///nonexistent.sock ps",
+    "images-filter-since-id": "crictl images -f since=340fc8c6ef9c",
+    "inspecti-idprefix": "crictl inspecti -q 340fc8c6ef9c",
+    "inspecti-yaml": "crictl inspecti -q -o yaml {tool}",
+}
+"""What is replayed of recordings that were made by a whole script."""
+
+TOOL = "127.0.0.1:5555/tool@sha256:e1e2f4714f9d8c770fc03901d72e2879f678ab9ff753c49280236646e3474508"
+
+ELSEWHERE = {
+    "noconfig-default-endpoints": "looks for sockets at fixed places",
+    "x-stats-watch-json": "needs Ctrl-C",
+    "f-events-sigint": "needs Ctrl-C, which exits with 130, where crictl has 1",
+    "m-images-after-prune": "another list of images, of which nothing else was recorded",
+    "x-runp-cancel-timeout": "is about runp",
+}
+"""Recordings that other tests stand for."""
+
+NEWER_FIELDS = ("mountOptions",)
+"""What the API has got since crictl 1.36."""
+
+EARLY = 1_795_208_999.5
+"""When "About a minute ago" was printed of the newest container."""
+LATE = 1_795_209_010.0
+
+
+def command_of(capture: Capture) -> str:
+    """The first of COMMANDS that the recording's script runs with crictl, or nothing."""
+    for part in re.split(r"[|;&()\n]|\$\(", capture.command):
+        words = part.replace('"', " ").split()
+        if "crictl" not in words:
+            continue
+        rest = words[words.index("crictl") + 1 :]
+        while rest and rest[0].startswith("-"):
+            rest = rest[1 if rest[0] in ("-D", "--debug", "--help") else 2 :]
+        if rest and rest[0] in COMMANDS:
+            return rest[0]
+    return ""
+
+
+CAPTURES = [capture for capture in everything() if command_of(capture)]
+REPLAYED = [capture for capture in CAPTURES if capture.name not in ELSEWHERE]
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The time zone of the recordings."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def words_of(capture: Capture, folder: Path) -> list[str]:
+    """The words behind ``crictl``, with the scene's variables put in."""
+    command = SHELL.get(capture.name, capture.command)
+    command = command.replace("{folder}", str(folder)).replace("{tool}", TOOL)
+    command = re.sub(
+        r"\$\{(\w\w):0:(\d)\}", lambda found: runtimes.IDS[found[1]][: int(found[2])], command
+    )
+    command = re.sub(r"\$(\w\w)\b", lambda found: runtimes.IDS[found[1]], command)
+    words = shlex.split(command)
+    assert words[0] == "crictl", f"{capture.name}: {command}"
+    if {"stats", "statsp"} & set(words[1:2]):
+        words += ["--seconds", "0"]  # the last one counts: nobody needs to wait here
+    return words[1:]
+
+
+def replay(fake: FakeServer, capture: Capture, folder: Path) -> Run:
+    """Runs the recording's command on the runtime that it was made with."""
+    is_prepared = capture.name.startswith("f-")
+    is_early = capture.stdout is not None and "About a minute" in capture.stdout
+    now = EARLY if is_early and not is_prepared else LATE
+    if is_prepared:
+        runtimes.prepared(fake, now)
+    elif capture.name.startswith("t-"):
+        runtimes.empty(fake)
+    else:
+        runtimes.real(fake)
+    config = folder / "crictl.yaml"
+    timeout_s = 5 if is_prepared else 20
+    config.write_text(f"runtime-endpoint: {fake.endpoint}\ntimeout: {timeout_s}\n")
+    (folder / "foo.yaml").write_text("timeout: 1\nfoo: bar\n")
+    (folder / "timeout.yaml").write_text("timeout: 2s\n")
+    (folder / "bad.yaml").write_text("a: b: c\n")
+    return Run(
+        *words_of(capture, folder),
+        environ={"CRI_CONFIG_FILE": str(config)},
+        wall_clock=lambda: now,
+    )
+
+
+@pytest.mark.parametrize(
+    "capture",
+    [capture for capture in REPLAYED if capture.name not in DIFFERENT],
+    ids=lambda capture: capture.name,
+)
+def test_same_output_status_and_calls(fake: FakeServer, capture: Capture, tmp_path: Path) -> None:
+    run = replay(fake, capture, tmp_path)
+    status = 1 if capture.name == "x-logrus-tty" else capture.rc  # 0 is that of its pipe
+    assert run.code == status, run.stderr
+    assert bool(run.stderr) == bool(status or capture.name.startswith("f-events"))
+    if capture.stdout is not None and not capture.is_help:
+        assert_same_text(run.stdout, capture)
+    if capture.name not in OTHER_CALLS:
+        assert_same_calls(fake, capture)
+    else:
+        with pytest.raises(AssertionError):
+            assert_same_calls(fake, capture)
+
+
+@pytest.mark.parametrize(
+    "capture",
+    [capture for capture in REPLAYED if capture.name in DIFFERENT],
+    ids=lambda capture: capture.name,
+)
+def test_differs_as_listed(fake: FakeServer, capture: Capture, tmp_path: Path) -> None:
+    run = replay(fake, capture, tmp_path)
+    same_status = run.code == capture.rc
+    assert not (same_status and run.stdout == capture.stdout)
+    reason = DIFFERENT[capture.name]
+    if reason in (WRONG_COUNT, UNKNOWN_FORMAT, NOTHING_FOUND):
+        assert (run.code, run.stdout) == (1, "")
+        assert run.stderr.startswith("pycrictl: ")
+    else:
+        assert run.code == (1 if capture.name == "f-events-template-missing" else 0)
+
+
+def test_the_lists_hold_only_recordings() -> None:
+    names = {capture.name for capture in CAPTURES}
+    assert names >= DIFFERENT.keys() | OTHER_CALLS.keys() | ELSEWHERE.keys() | SHELL.keys()
+    assert len(REPLAYED) >= 100
+
+
+def assert_same_text(text: str, capture: Capture) -> None:
+    words = capture.command.split()
+    recorded = capture.output.removeprefix("\x1b[2J\x1b[H")  # for terminals only
+    if recorded.startswith(("{", "[")) and "go-template" not in words:
+        assert list(documents(text)) == list(documents(recorded))
+    elif words[1] in ("stats", "statsp"):
+        assert measured_rows(text) == measured_rows(recorded)
+    else:
+        for name in NEWER_FIELDS:
+            text = re.sub(rf"^ *{name}: .*\n", "", text, flags=re.MULTILINE)
+        # The recorder ended every output with a line break.
+        assert text.removesuffix("\n") == recorded.removesuffix("\n")
+
+
+def documents(text: str) -> Iterator[Any]:
+    """The JSON documents of a text, in which the order of keys counts."""
+    decoder = json.JSONDecoder(
+        object_pairs_hook=lambda pairs: [pair for pair in pairs if pair[0] not in NEWER_FIELDS]
+    )
+    while text := text.lstrip():
+        document, end = decoder.raw_decode(text)
+        yield document
+        text = text[end:]
+
+
+def measured_rows(text: str) -> str:
+    """A table of measurements without what varies."""
+    rows = re.sub(r"\b\d+(\.\d+)?([kMGT]?B)?(?= )", "#", text)
+    return re.sub(r" {2,}", "  ", rows)
+
+
+def assert_same_calls(fake: FakeServer, capture: Capture) -> None:
+    """The same requests in the same order, less those that only try the connection.
+
+    A stream of a list is asked for first; this runtime has none.
+    """
+    checks = ("Version", "ImageFsInfo")
+    recorded = [rpc for rpc in capture.rpc if rpc["rpc"] not in checks]
+    if command_of(capture) == "imagefsinfo":
+        recorded = capture.rpc[-1:]
+    if capture.name in ("inspecti-idprefix", "images-filter-since-id"):
+        recorded = recorded[1:]  # of the script that looked for the ID
+    # Calls that are made at once arrive in any order; each has more time than the one before it.
+    actual = [
+        call
+        for name, calls in groupby(fake.calls, key=lambda call: call.method)
+        if not name.startswith("Stream")
+        for call in sorted(calls, key=lambda call: call.deadline_s or 0)
+    ]
+    assert [call.method for call in actual] == [rpc["rpc"] for rpc in recorded]
+    seen: Counter[str] = Counter()
+    for call, rpc in zip(actual, recorded, strict=True):
+        expected = json_format.ParseDict(rpc["request"], method(rpc["rpc"]).request_type())
+        assert call.request == expected
+        # Of statuses that are asked for at the same time each has the time of those before as well.
+        seen[call.method] += call.method.endswith("Status")
+        deadline_s = rpc["deadline_s"]
+        if deadline_s is not None:
+            deadline_s *= max(1, seen[call.method])
+        assert call.deadline_s == pytest.approx(deadline_s, abs=1.5)

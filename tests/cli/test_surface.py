@@ -1,0 +1,125 @@
+"""The live command tree against crictl's: every name, alias, type, default and variable."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import typer
+from typer.core import TyperOption
+
+from pycrictl.cli import main, tree
+from pycrictl.cli.table import BY_NAME, Entry
+from pycrictl.units import format_duration
+
+if TYPE_CHECKING:
+    import typer._click as click
+
+SURFACE = json.loads((Path(__file__).parent.parent / "data" / "surface.json").read_text("utf-8"))
+
+ZERO = {"string": "", "bool": False, "int": 0, "int64": 0, "duration": "0s", "stringslice": []}
+"""What stands for an option that was not given, where the command must know the difference."""
+
+OTHER_TYPE = {("update", "oom-score-adj"): "a text that is no number is refused, not taken for 0"}
+
+IN_THE_LIBRARY = {
+    "config": "the default path is settled where the file is read",
+    "max-retries": "the default is settled with the file",
+    "timeout": "the default is settled with the file",
+    "runtime-endpoint": "the variable is read with the file",
+    "image-endpoint": "the variable is read with the file",
+}
+"""Global options whose default or variable is not the command line's affair; help tells them."""
+
+
+def options_of(command: click.Command) -> dict[str, TyperOption]:
+    """The options by every spelling, without dashes."""
+    ctx = command.make_context(command.name, [], resilient_parsing=True)
+    return {
+        spelling.lstrip("-"): param
+        for param in command.get_params(ctx)
+        if isinstance(param, TyperOption)
+        for spelling in param.opts
+    }
+
+
+def type_of(option: TyperOption) -> str:
+    if option.is_flag:
+        return "bool"
+    if option.multiple:
+        return "stringslice"
+    return {"DURATION": "duration", "INT": "int"}.get(option.metavar or "", "string")
+
+
+def default_of(option: TyperOption, kind: str) -> Any:
+    default: Any = option.default
+    if default is None:
+        return ZERO[kind]
+    return format_duration(default) if kind == "duration" else default
+
+
+def check(command: str, options: dict[str, TyperOption], flag: dict[str, Any]) -> None:
+    name = flag["name"]
+    option = options.get(name)
+    assert option is not None, f"{command} has no --{name}"
+    for alias in flag["aliases"]:
+        assert options.get(alias) is option, f"{command} --{name} has no alias -{alias}"
+    kind = flag["type"]
+    if (command, name) not in OTHER_TYPE:
+        assert type_of(option) == kind.removesuffix("64"), f"{command} --{name}"
+    if name != "output" or flag["default"]:  # the default format may have a name here
+        assert default_of(option, kind) == flag["default"], f"{command} --{name}"
+    variables = option.envvar or []
+    assert ([variables] if isinstance(variables, str) else list(variables)) == flag["env"]
+
+
+def crictls_commands() -> list[tuple[Entry, dict[str, Any]]]:
+    """Each command of the table that crictl has, and each of its sub-commands."""
+    pairs = []
+    for command in SURFACE["commands"]:
+        entry = BY_NAME.get(command["name"])
+        if entry is None:
+            continue
+        pairs.append((entry, command))
+        for inner in command["subcommands"]:
+            found = [sub for sub in entry.subcommands if sub.name == inner["name"]]
+            assert found, f"{entry.name} has no {inner['name']}"
+            pairs.append((found[0], inner))
+    return pairs
+
+
+@pytest.mark.parametrize(
+    ("entry", "command"),
+    crictls_commands(),
+    ids=lambda value: value["name"] if isinstance(value, dict) else value.name,
+)
+def test_command_is_crictls(entry: Entry, command: dict[str, Any]) -> None:
+    assert set(command["aliases"]) <= set(entry.aliases)
+    options = options_of(tree.build(entry))
+    for flag in command["flags"]:
+        check(entry.name, options, flag)
+
+
+@pytest.mark.parametrize("flag", SURFACE["global_flags"], ids=lambda flag: flag["name"])
+def test_global_option_is_crictls(flag: dict[str, Any]) -> None:
+    options = options_of(typer.main.get_command(main.app))
+    name = flag["name"]
+    if name not in IN_THE_LIBRARY:
+        check("", options, flag)
+        return
+    option = options[name]
+    assert all(options[alias] is option for alias in flag["aliases"])
+    assert type_of(option) == flag["type"]
+    told = str(option.help)
+    assert all(f"[${variable}]" in told for variable in flag["env"])
+    assert not flag["default"] or str(flag["default"]) in told
+
+
+def test_every_exception_is_one() -> None:
+    commands = {command["name"]: command for command in SURFACE["commands"]}
+    for command, name in OTHER_TYPE:
+        options = options_of(tree.build(BY_NAME[command]))
+        (flag,) = [flag for flag in commands[command]["flags"] if flag["name"] == name]
+        assert type_of(options[name]) != flag["type"]

@@ -1,0 +1,86 @@
+"""Records streams of the throwaway node's containerd for the tests of the cores.
+
+``python -m tests.node.record_streams FILE`` writes them anew.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from pycrictl.wire.portforward import ForwardClosed, ForwardOpened
+
+from .lab import Lab
+from .streams import Trace, open_forward, run_command
+from .test_spdy import closed_port, echo_server
+
+EVERY_BYTE = bytes(range(256))
+
+
+def main(path: Path) -> None:
+    """Run each exchange once and write the file."""
+    exchanges: dict[str, dict[str, object]] = {}
+    version = subprocess.run(
+        ["containerd", "--version"], capture_output=True, text=True, check=True
+    )
+    with Lab() as lab:
+        kubelet = lab.node.kubelet
+        reference = lab.reference(lab.busybox)
+        kubelet.pull(reference)
+        pod = kubelet.run_pod("recorded")
+        container = kubelet.create_container(pod, reference)
+        kubelet.start_container(container)
+
+        def keep(name: str, what: str, run: Callable[[Trace], object]) -> None:
+            trace = Trace()
+            run(trace)
+            exchanges[name] = {"what": what, "pieces": trace.dump()}
+
+        def command(
+            name: str,
+            *words: str,
+            stdin: bytes | None = None,
+            size: tuple[int, int] | None = None,
+        ) -> None:
+            keep(
+                name,
+                " ".join(words),
+                lambda trace: run_command(
+                    kubelet, container, words, stdin=stdin, size=size, trace=trace
+                ),
+            )
+
+        def forward(name: str, port: int) -> None:
+            def run(trace: Trace) -> None:
+                driver, core = open_forward(kubelet, pod, trace)
+                core.open(port)
+                closed = []
+
+                def handle(event: object) -> None:
+                    if isinstance(event, ForwardOpened):
+                        core.send(event.number, b"hello")
+                        core.end(event.number)
+                    if isinstance(event, ForwardClosed):
+                        closed.append(event)
+
+                driver.run(core, handle, until=lambda: bool(closed))
+
+            keep(name, f"port-forward of one connection that sends hello and ends: {name}", run)
+
+        command("cat", "cat", stdin=b"hello\n" + EVERY_BYTE)
+        command("outputs-and-exit-7", "sh", "-c", "echo out; echo err >&2; exit 7")
+        command("resize", "sh", "-c", "sleep 0.3; stty size", stdin=b"", size=(101, 34))
+        command("missing-command", "nosuch")
+        with echo_server() as port:
+            forward("forward", port)
+        with closed_port() as port:
+            forward("forward-refused", port)
+    document = {"recorded_with": version.stdout.strip(), "exchanges": exchanges}
+    path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

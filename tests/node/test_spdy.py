@@ -1,0 +1,149 @@
+"""The streaming cores against a real containerd, over SPDY."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from pycrictl.wire.command import Channel, ExitReported, StreamClosed
+from pycrictl.wire.portforward import (
+    ForwardClosed,
+    ForwardEnded,
+    ForwardOpened,
+    ForwardReceived,
+)
+
+from .kubelet import Kubelet, Pod
+from .lab import MIB, Lab
+from .streams import open_forward, run_command
+
+
+@contextmanager
+def echo_server() -> Iterator[int]:
+    """A port of this machine that sends back what it got, with a word before it, up to 5 bytes."""
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            with connection:
+                got = b""
+                while len(got) < 5 and (piece := connection.recv(5)):
+                    got += piece
+                connection.sendall(b"got " + got)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
+
+
+@contextmanager
+def closed_port() -> Iterator[int]:
+    """A port of this machine where nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+@pytest.fixture
+def kubelet(lab: Lab) -> Kubelet:
+    return lab.node.kubelet
+
+
+@pytest.fixture
+def pod(kubelet: Kubelet) -> Pod:
+    return kubelet.run_pod("streams")
+
+
+@pytest.fixture
+def container(lab: Lab, kubelet: Kubelet, pod: Pod) -> str:
+    reference = lab.reference(lab.busybox)
+    kubelet.pull(reference)
+    container_id = kubelet.create_container(pod, reference)
+    kubelet.start_container(container_id)
+    return container_id
+
+
+def test_piped_input_ends_with_all_its_output(kubelet: Kubelet, container: str) -> None:
+    data = random.Random(1).randbytes(8 * MIB + 1)
+    outcome = run_command(kubelet, container, ["cat"], stdin=data)
+    assert hashlib.sha256(outcome.stdout).digest() == hashlib.sha256(data).digest()
+    assert outcome.stderr == b""
+    assert outcome.exit == ExitReported(0)
+
+
+def test_every_byte_value_is_intact(kubelet: Kubelet, container: str) -> None:
+    data = bytes(range(256)) * 3
+    script = "cat | tee /dev/stderr"
+    outcome = run_command(kubelet, container, ["sh", "-c", script], stdin=data)
+    assert (outcome.stdout, outcome.stderr) == (data, data)
+
+
+@pytest.mark.parametrize("status", [0, 1, 7, 126, 137])
+def test_exit_status(kubelet: Kubelet, container: str, status: int) -> None:
+    outcome = run_command(kubelet, container, ["sh", "-c", f"echo out; exit {status}"])
+    assert outcome.stdout == b"out\n"
+    assert outcome.exit is not None
+    assert outcome.exit.exit_code == status
+    assert bool(outcome.exit.message) == bool(status)
+
+
+def test_a_missing_command(kubelet: Kubelet, container: str) -> None:
+    outcome = run_command(kubelet, container, ["nosuch"])
+    assert outcome.exit is not None
+    assert outcome.exit.exit_code is None
+    assert '"nosuch": executable file not found' in outcome.exit.message
+
+
+def test_input_that_nobody_reads(kubelet: Kubelet, container: str) -> None:
+    outcome = run_command(kubelet, container, ["true"], stdin=bytes(4 * MIB))
+    assert outcome.exit == ExitReported(0)
+    assert StreamClosed(Channel.STDIN) in outcome.events
+
+
+def test_the_terminal_has_the_size(kubelet: Kubelet, container: str) -> None:
+    command = ["sh", "-c", "until stty size 2>/dev/null | grep -v '^0'; do sleep 0.05; done"]
+    outcome = run_command(kubelet, container, command, stdin=b"", size=(101, 34))
+    assert outcome.stdout == b"34 101\r\n"
+    assert outcome.exit == ExitReported(0)
+
+
+def test_many_connections_to_ports(kubelet: Kubelet, pod: Pod) -> None:
+    """A refused one does not disturb the others, which are on the same connection."""
+    driver, core = open_forward(kubelet, pod)
+    received: dict[int, bytes] = {}
+    ended: set[int] = set()
+    closed: dict[int, str] = {}
+    with echo_server() as port, closed_port() as refused_port:
+        good = {core.open(port) for _ in range(20)}
+        bad = core.open(refused_port)
+
+        def handle(event: object) -> None:
+            match event:
+                case ForwardOpened():
+                    core.send(event.number, b"%05d" % event.number)
+                    core.end(event.number)
+                case ForwardReceived():
+                    received[event.number] = received.get(event.number, b"") + event.data
+                case ForwardEnded():
+                    ended.add(event.number)
+                case ForwardClosed():
+                    closed[event.number] = event.error
+
+        driver.run(core, handle, until=lambda: len(closed) == 21)
+    assert core.error is None
+    assert received == {number: b"got %05d" % number for number in good}
+    assert ended == {*good, bad}
+    assert {closed[number] for number in good} == {""}
+    assert "connection refused" in closed[bad]

@@ -1,0 +1,39 @@
+"""A fake runtime with a proxy in front of it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakecri.fixtures import fake
+from tests.fakecri.server import FakeServer
+from tests.proxy.program import Program
+
+__all__ = ["fake"]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder whose path is short enough for sockets."""
+    path = Path(tempfile.mkdtemp(prefix="px-"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def start(folder: Path, fake: FakeServer) -> Iterator[Callable[..., Program]]:
+    """Starts a proxy in front of ``fake``, with these flags; it ends with the test."""
+    started: list[Program] = []
+
+    def run(*flags: str, upstream: str = fake.endpoint) -> Program:
+        program = Program(folder, upstream, *flags)
+        started.append(program)
+        return program.__enter__()
+
+    yield run
+    for program in started:
+        program.__exit__(None, None, None)

@@ -1,0 +1,107 @@
+"""The proxy as a program of its own, for tests that need a whole one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from tests.node.kubelet import Kubelet
+
+START_S = 20.0
+OPTIONS = (
+    ("grpc.default_authority", "localhost"),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 5000),  # how long a busy machine may take to answer
+    ("grpc.max_reconnect_backoff_ms", 200),
+    ("grpc.max_receive_message_length", -1),
+)
+
+
+class Program:
+    """A context manager that starts ``pycrictl proxy`` and ends it.
+
+    Args:
+        folder: an existing one with a short path, for the sockets and the log.
+        upstream: the runtime's endpoint.
+        flags: more of the command line.
+    """
+
+    def __init__(self, folder: Path, upstream: str, *flags: str) -> None:
+        self.socket_path = folder / "px" / "cri.sock"
+        self.admin_path = folder / "px" / "admin.sock"
+        self.log_path = folder / "proxy.log"
+        self.endpoint = f"unix://{self.socket_path}"
+        self.channel = grpc.insecure_channel(self.endpoint, options=OPTIONS)
+        self.kubelet = Kubelet(self.channel, cgroup_parent=f"/{folder.name}")
+        self._command = [
+            *(sys.executable, "-m", "pycrictl", "proxy", "--upstream", upstream),
+            *("--listen", self.endpoint, "--admin-socket", f"unix://{self.admin_path}"),
+            *("--config", os.devnull, *flags),
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns when it serves."""
+        before = self.log().count(" ready ")
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        give_up_at = time.monotonic() + START_S
+        while self.log().count(" ready ") == before:
+            assert self._process.poll() is None, self.log()
+            assert time.monotonic() < give_up_at, self.log()
+            time.sleep(0.01)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def terminate(self) -> None:
+        """SIGTERM, without waiting for the end."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+
+    def wait(self, timeout_s: float = 10.0) -> int:
+        """Its exit status."""
+        assert self._process is not None
+        return self._process.wait(timeout_s)
+
+    def kill9(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def log(self) -> str:
+        return self.log_path.read_text() if self.log_path.exists() else ""
+
+    def peak_bytes(self) -> int:
+        """The most memory that it has had."""
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        line = next(line for line in lines if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.channel.close()
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()

@@ -1,0 +1,177 @@
+"""A gRPC server of raw bytes in place of a runtime, and a proxy in front of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+
+from pycrictl.proxy.forward import Forwarder
+
+UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+T = TypeVar("T")
+
+
+class Runtime(grpc.GenericRpcHandler):
+    """Answers by the last part of the method's name; see ``service``.
+
+    Attributes:
+        seen: when a call of ``Hang`` or ``Events`` began and ended.
+        sent_bytes: what ``Flood`` handed to gRPC.
+        release: lets the calls end that wait for it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.seen: queue.Queue[tuple[str, float]] = queue.Queue()
+        self.sent_bytes = 0
+        self.release = threading.Event()
+        self._server: grpc.Server | None = None
+
+    def start(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self._server = grpc.server(ThreadPoolExecutor(32), options=UNLIMITED)
+        self._server.add_generic_rpc_handlers((self,))
+        self._server.add_insecure_port(f"unix://{self.path}")
+        self._server.start()
+
+    def stop(self) -> None:
+        """Goes at once, as if killed."""
+        if self._server is not None:
+            self._server.stop(0).wait(10)
+            self._server = None
+        self.release.set()
+
+    def service(
+        self, handler_call_details: grpc.HandlerCallDetails
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        match handler_call_details.method.rpartition("/")[2]:
+            case "Echo":
+                return grpc.unary_unary_rpc_method_handler(lambda request, context: request)
+            case "Metadata":
+                return grpc.unary_unary_rpc_method_handler(self._metadata)
+            case "Fail":
+                return grpc.unary_unary_rpc_method_handler(_fail)
+            case "Deadline":
+                return grpc.unary_unary_rpc_method_handler(
+                    lambda request, context: str(context.time_remaining()).encode()
+                )
+            case "Hang":
+                return grpc.unary_unary_rpc_method_handler(self._hang)
+            case "Count":
+                return grpc.unary_stream_rpc_method_handler(
+                    lambda request, context: (b"%d" % n for n in range(int(request)))
+                )
+            case "Events":
+                return grpc.unary_stream_rpc_method_handler(self._events)
+            case "Flood":
+                return grpc.unary_stream_rpc_method_handler(self._flood)
+            case "Join":
+                return grpc.stream_unary_rpc_method_handler(
+                    lambda requests, context: b",".join(requests)
+                )
+            case "Chat":
+                return grpc.stream_stream_rpc_method_handler(
+                    lambda requests, context: (b"<%b>" % request for request in requests)
+                )
+            case "HangUp":
+                return grpc.stream_stream_rpc_method_handler(_hang_up)
+        return None
+
+    def _metadata(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.send_initial_metadata((("x-first", "1"), ("x-first-bin", b"\x00\xff")))
+        context.set_trailing_metadata((("x-last", "2"), ("x-last-bin", b"\xfe\x00")))
+        return json.dumps(
+            [
+                [key, value if isinstance(value, str) else value.hex()]
+                for key, value in context.invocation_metadata()
+            ]
+        ).encode()
+
+    def _hang(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.add_callback(lambda: self.seen.put(("end", time.monotonic())))
+        self.seen.put(("begin", time.monotonic()))
+        self.release.wait(30)
+        return b"released"
+
+    def _events(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        yield b"first"
+        yield self._hang(request, context)
+
+    def _flood(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        while not self.release.is_set():
+            self.sent_bytes += len(request)
+            yield request
+
+
+def _fail(request: bytes, context: grpc.ServicerContext) -> bytes:
+    code, message = json.loads(request)
+    context.set_trailing_metadata(
+        (("grpc-status-details-bin", b"\x08\x05\x00\xff"), ("x-why", "w"))
+    )
+    context.set_details(message)
+    context.set_code(next(status for status in grpc.StatusCode if status.value[0] == code))
+    return b""
+
+
+def _hang_up(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+    yield next(requests)
+    context.abort(grpc.StatusCode.ABORTED, "enough")
+
+
+class Proxy:
+    """A forwarder on an event loop of its own, in a thread."""
+
+    def __init__(self, path: Path, make: Callable[[], Forwarder]) -> None:
+        self.path = path
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(path))
+
+        async def start() -> Forwarder:
+            forwarder = make()
+            await forwarder.start(listener)
+            return forwarder
+
+        self.forwarder = self.run(start())
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs it on the proxy's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    def close(self) -> None:
+        async def leftovers() -> int:
+            await asyncio.sleep(0)
+            return len(asyncio.all_tasks()) - 1
+
+        self.run(self.forwarder.stop())
+        count = self.run(leftovers())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+        assert count == 0, "tasks outlived the forwarder"
+
+
+@contextmanager
+def channel_to(path: Path) -> Iterator[grpc.Channel]:
+    """A client's channel without limits, that comes back soon after a failure."""
+    options = [
+        *UNLIMITED,
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 200),
+    ]
+    with grpc.insecure_channel(f"unix://{path}", options=options) as channel:
+        yield channel

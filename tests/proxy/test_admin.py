@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pycrictl.errors import ConnectError, PycrictlError, RemoteProtocolError
+from pycrictl.proxy.admin import AdminServer, ask
+
+
+async def echo(request: Mapping[str, Any]) -> dict[str, Any]:
+    if request.get("limit") == -1:
+        raise ValueError("the limit is wrong")
+    return dict(request)
+
+
+def serve(tmp_path: Path, test: Callable[[str], Awaitable[None]]) -> None:
+    async def run() -> None:
+        path = str(tmp_path / "s")
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(path)
+        server = AdminServer({"echo": echo})
+        await server.start(listener)
+        try:
+            async with asyncio.timeout(20):
+                await test(path)
+        finally:
+            await server.stop()
+
+    asyncio.run(run())
+
+
+def test_a_call_and_its_answer(tmp_path: Path) -> None:
+    async def test(path: str) -> None:
+        answer = await asyncio.to_thread(ask, path, "echo", timeout_s=5, limit=3)
+        assert answer == {"call": "echo", "limit": 3}
+
+    serve(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "message"), [("echo", -1, "the limit is wrong"), ("x", 1, "no such call")]
+)
+def test_a_refusal(tmp_path: Path, name: str, limit: int, message: str) -> None:
+    async def test(path: str) -> None:
+        with pytest.raises(PycrictlError, match=message):
+            await asyncio.to_thread(ask, path, name, timeout_s=5, limit=limit)
+
+    serve(tmp_path, test)
+
+
+def test_bad_lines_are_answered_and_the_next_one_as_well(tmp_path: Path) -> None:
+    async def test(path: str) -> None:
+        reader, writer = await asyncio.open_unix_connection(path)
+        for line in (b"{", b"[]", b"null", b'{"call": ["echo"]}', b"[" * 4000, b"\xff"):
+            writer.write(line + b"\n")
+            assert "error" in json.loads(await reader.readline())
+        writer.write(b'{"call": "echo"}\n')
+        assert json.loads(await reader.readline()) == {"ok": {"call": "echo"}}
+        writer.write(b"x" * 100_000)
+        assert await reader.read() == b""
+        writer.close()
+
+    serve(tmp_path, test)
+
+
+def test_nobody_listens(tmp_path: Path) -> None:
+    with pytest.raises(ConnectError, match="no such file") as caught:
+        ask(str(tmp_path / "none"), "status", timeout_s=1)
+    assert caught.value.hint is not None
+
+
+@pytest.mark.parametrize("answer", [b"", b"hello\n", b"[]\n", b"{}\n", b'{"ok"'])
+def test_somebody_else_listens(tmp_path: Path, answer: bytes) -> None:
+    async def run() -> None:
+        async def serve_other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readline()
+            writer.write(answer)
+            writer.close()
+
+        path = str(tmp_path / "s")
+        async with await asyncio.start_unix_server(serve_other, path):
+            with pytest.raises(RemoteProtocolError):
+                await asyncio.to_thread(ask, path, "status", timeout_s=5)
+
+    asyncio.run(run())

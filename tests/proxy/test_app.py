@@ -1,0 +1,181 @@
+"""The program as a whole: its start, its end, what it says."""
+
+from __future__ import annotations
+
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.errors import PycrictlError
+from pycrictl.proxy import admin
+from pycrictl.proxy.listen import notify
+from tests.fakecri import FakeServer
+from tests.node.kubelet import RUNTIME
+from tests.proxy.program import Program
+from tests.proxy.test_pulls import Gate, pod, prepare, status, wait_until
+
+Start = Callable[..., Program]
+
+
+def version(proxy: Program) -> str:
+    request, response = cri_pb2.VersionRequest(), cri_pb2.VersionResponse
+    return proxy.kubelet.call(RUNTIME + "Version", request, response, timeout_s=5).runtime_name
+
+
+def test_sockets_are_for_the_owner_only_and_go_with_the_proxy(
+    fake: FakeServer, start: Start
+) -> None:
+    fake.prepare("Version", cri_pb2.VersionResponse(runtime_name="fake"))
+    proxy = start()
+    assert version(proxy) == "fake"
+    for path in (proxy.socket_path, proxy.admin_path):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(proxy.socket_path.parent.stat().st_mode) == 0o700
+    proxy.terminate()
+    assert proxy.wait() == 0
+    assert not proxy.socket_path.exists()
+    assert not proxy.admin_path.exists()
+    assert proxy.log().splitlines()[-1] == "level=INFO stopped"
+
+
+def test_a_second_one_is_refused_and_a_stale_socket_replaced(
+    fake: FakeServer, start: Start, folder: Path
+) -> None:
+    fake.prepare("Version", cri_pb2.VersionResponse(runtime_name="fake"), repeat=True)
+    proxy = start()
+    second = subprocess.run(
+        [
+            *(sys.executable, "-m", "pycrictl", "proxy", "--upstream", fake.endpoint),
+            *("--listen", proxy.endpoint, "--admin-socket", f"{folder}/other.sock"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert second.returncode == 1
+    assert second.stderr.startswith("pycrictl: another proxy serves ")
+    assert version(proxy) == "fake"
+    proxy.kill9()
+    assert proxy.socket_path.exists()
+    proxy.start()
+    assert version(proxy) == "fake"
+
+
+def test_it_tells_systemd(fake: FakeServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(folder / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(path)
+        systemd.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", path)
+        with Program(folder, fake.endpoint) as proxy:
+            assert systemd.recv(100) == b"READY=1"
+            assert proxy.socket_path.exists()
+            proxy.terminate()
+            assert systemd.recv(100) == b"STOPPING=1"
+            assert proxy.wait() == 0
+    assert not notify("READY=1", {})
+
+
+def test_a_pull_in_line_may_finish_after_sigterm(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    proxy = start("--max-parallel-image-pulls", "1")
+    futures = [proxy.kubelet.start_pull(f"a/b:{number}") for number in range(3)]
+    wait_until(lambda: len(status(proxy)["waiting"]) == 2)
+    proxy.terminate()
+    wait_until(lambda: "stopping" in proxy.log())
+    with socket.socket(socket.AF_UNIX) as late, pytest.raises(OSError, match=r"refused|No such"):
+        late.connect(str(proxy.socket_path))
+    gate.open.set()
+    assert all(future.result(10).image_ref for future in futures)
+    assert proxy.wait() == 0
+
+
+def test_what_does_not_finish_is_unavailable(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    proxy = start("--drain-timeout", "200ms", "--max-parallel-image-pulls", "1")
+    futures: list[Any] = [proxy.kubelet.start_pull(f"a/b:{number}") for number in range(3)]
+    wait_until(lambda: len(status(proxy)["waiting"]) == 2)
+    proxy.terminate()
+    for future in futures:
+        assert future.exception(10) is not None
+        assert future.code() is grpc.StatusCode.UNAVAILABLE
+    assert proxy.wait() == 0
+    wait_until(lambda: gate.running == 0)
+    assert "Traceback" not in proxy.log()
+
+
+def test_secrets_are_nowhere(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    proxy = start("--max-parallel-image-pulls", "1")
+    secrets = ("hunter2", "t0ken", "c2VjcmV0")
+    auth = cri_pb2.AuthConfig(
+        username="user", password=secrets[0], identity_token=secrets[1], auth=secrets[2]
+    )
+    futures = [proxy.kubelet.start_pull(f"a/b:{n}", pod("web"), auth=auth) for n in range(2)]
+    wait_until(lambda: len(status(proxy)["waiting"]) == 1)
+    shown = str(status(proxy))
+    gate.open.set()
+    assert all(future.result(10).image_ref for future in futures)
+    for secret in secrets:
+        assert secret not in proxy.log() + shown
+        assert secret not in Path(f"/proc/{proxy.pid}/cmdline").read_text()
+    assert proxy.log().count(" pull image=a/b:") == 2
+
+
+def test_the_admin_service_refuses_nonsense(fake: FakeServer, start: Start) -> None:
+    proxy = start("--max-parallel-image-pulls", "1")
+    for limit in (-1, 10_001, "2", None, True, 1.5):
+        with pytest.raises(PycrictlError, match="the limit must be a number"):
+            admin.ask(str(proxy.admin_path), "set-limit", timeout_s=5, limit=limit)
+    answer = admin.ask(str(proxy.admin_path), "set-limit", timeout_s=5, limit=4)
+    assert answer == {"limit": 4, "before": 1}
+    found = status(proxy)
+    assert (found["limit"], found["limitOrigin"]) == (4, "pull-limiter set")
+
+
+def test_status_of_another_runtime(fake: FakeServer, start: Start, folder: Path) -> None:
+    fake.prepare("Version", cri_pb2.VersionResponse(runtime_name="cri-o"), repeat=True)
+    file = folder / "kubelet.yaml"
+    file.write_text("serializeImagePulls: false\nmaxParallelImagePulls: 3\n")
+    proxy = start("--kubelet-config", str(file))
+    found = status(proxy)
+    assert found["containerd"] is None
+    assert found["kubelet"] == {
+        "config": str(file),
+        "serializeImagePulls": False,
+        "maxParallelImagePulls": 3,
+        "limit": 3,
+    }
+    assert (found["limit"], found["limitOrigin"]) == (3, str(file))
+
+
+def test_status_while_the_runtime_is_down(fake: FakeServer, start: Start, folder: Path) -> None:
+    proxy = start(upstream=f"unix://{folder}/none.sock")
+    assert "cannot be reached" in status(proxy)["containerd"]["problem"]
+
+
+def test_idle_costs_nothing(fake: FakeServer, start: Start) -> None:
+    proxy = start()
+
+    def cpu_ticks() -> int:
+        fields = Path(f"/proc/{proxy.pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+
+    time.sleep(0.3)
+    before = cpu_ticks()
+    time.sleep(2.0)
+    assert cpu_ticks() - before <= 1  # of 200
+    assert threading.active_count() < 100

@@ -1,0 +1,220 @@
+"""ImagePullProgress of a proxy in front of a runtime that is not containerd."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.progress.stream import follow
+from pycrictl.proxy.board import Board, PodKey
+from pycrictl.proxy.layers import LayerPoller
+from pycrictl.proxy.log import Log
+from pycrictl.proxy.lookup import Lookup, Target
+from pycrictl.proxy.progress import Bell, Progress
+from pycrictl.proxy.tokens import Tokens
+from pycrictl.proxy.upstream import Upstream
+from pycrictl.wire.progress import Report
+from tests.fakecri import FakeServer, Status
+from tests.node.kubelet import RUNTIME
+from tests.proxy.program import Program
+from tests.proxy.test_pulls import Gate, pod, prepare, status, wait_until
+
+Start = Callable[..., Program]
+WEB, DB = pod("web"), pod("db")
+
+
+def sandboxes(request: Any, context: Any) -> cri_pb2.ListPodSandboxResponse:
+    """As containerd does: the filter takes the beginning of an ID."""
+    pods = [
+        cri_pb2.PodSandbox(id=one.id, metadata=one.config.metadata)
+        for one in (WEB, DB)
+        if one.id.startswith(request.filter.id)
+    ]
+    return cri_pb2.ListPodSandboxResponse(items=pods)
+
+
+def containers(request: Any, context: Any) -> cri_pb2.ListContainersResponse:
+    container = cri_pb2.Container(id="c1", pod_sandbox_id=WEB.id)
+    container.image.image = "a/first:1"
+    found = [container] if request.filter.id == "c1" else []
+    return cri_pb2.ListContainersResponse(containers=found)
+
+
+def ask(proxy: Program, pod_id: str = "", container_id: str = "") -> str:
+    request = cri_pb2.ImagePullProgressRequest(pod_sandbox_id=pod_id, container_id=container_id)
+    response = cri_pb2.ImagePullProgressResponse
+    return proxy.kubelet.call(RUNTIME + "ImagePullProgress", request, response, timeout_s=5).url
+
+
+def code_of_asking(proxy: Program, pod_id: str = "", container_id: str = "") -> str:
+    with pytest.raises(grpc.RpcError) as caught:
+        ask(proxy, pod_id, container_id)
+    error: Any = caught.value
+    assert error.details().startswith("pycrictl proxy: ")
+    name: str = error.code().name
+    return name
+
+
+def read(url: str) -> list[Report]:
+    found: list[Report] = []
+    asyncio.run(follow(url, on_report=found.append, on_note=pytest.fail, timeout_s=5))
+    return found
+
+
+def test_whole_images_and_no_invented_number(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    fake.prepare("ListPodSandbox", sandboxes, repeat=True)
+    fake.prepare("ListContainers", containers, repeat=True)
+    proxy = start("--max-parallel-image-pulls", "1")
+    futures = [proxy.kubelet.start_pull("a/first:1", WEB)]
+    wait_until(lambda: gate.running)
+    futures.append(proxy.kubelet.start_pull("a/theirs:1", DB))
+    wait_until(lambda: len(status(proxy)["waiting"]) == 1)
+    futures.append(proxy.kubelet.start_pull("a/second:1", WEB))
+    wait_until(lambda: len(status(proxy)["waiting"]) == 2)
+    urls = [ask(proxy, WEB.id), ask(proxy, WEB.id, "c1"), ask(proxy, container_id="c1")]
+
+    async def follow_all() -> list[list[Report]]:
+        found: list[list[Report]] = [[] for _ in urls]
+        streams = [
+            follow(url, on_report=one.append, on_note=pytest.fail, timeout_s=5)
+            for url, one in zip(urls, found, strict=True)
+        ]
+        asyncio.get_running_loop().call_later(0.5, gate.open.set)
+        await asyncio.gather(*streams)
+        return found
+
+    whole, *of_container = asyncio.run(follow_all())
+    assert all(future.result(10).image_ref for future in futures)
+    assert {(one.layer, one.progress, one.total) for one in whole} == {("", 0, 0)}
+    first = [(one.phase, one.queue_position) for one in whole if one.image == "a/first:1"]
+    second = [(one.phase, one.queue_position) for one in whole if one.image == "a/second:1"]
+    assert len(first) + len(second) == len(whole)
+    assert first == [("downloading", 0), ("done", 0)]
+    assert second[0] == ("waiting", 2)
+    assert second[-1] == ("done", 0)
+    for found in of_container:
+        assert [(one.image, one.phase) for one in found] == [
+            ("a/first:1", "downloading"),
+            ("a/first:1", "done"),
+        ]
+
+
+def test_nothing_is_pulled(fake: FakeServer, start: Start) -> None:
+    fake.prepare("ListPodSandbox", sandboxes, repeat=True)
+    proxy = start()
+    started = time.monotonic()
+    assert read(ask(proxy, WEB.id)) == []
+    assert time.monotonic() - started < 4.0
+
+
+def test_attempts_with_several_credentials_are_one_pull(fake: FakeServer, start: Start) -> None:
+    denied = Status(grpc.StatusCode.UNKNOWN, "denied")
+    fake.prepare("ImageStatus", cri_pb2.ImageStatusResponse(), repeat=True)
+    fake.prepare("PullImage", denied, cri_pb2.PullImageResponse(image_ref="r"))
+    fake.prepare("ListPodSandbox", sandboxes, repeat=True)
+    proxy = start()
+    first = proxy.kubelet.start_pull("a/b:1", WEB, auth=cri_pb2.AuthConfig(password="1"))
+    assert first.exception(10) is not None
+    url = ask(proxy, WEB.id)
+    proxy.kubelet.pull("a/b:1", WEB, auth=cri_pb2.AuthConfig(password="2"))
+    found = read(url)
+    assert not any(one.error for one in found)
+    assert found[-1].phase == "done"
+    assert status(proxy)["failures"] == []
+
+
+def test_a_failure_is_told_at_the_end(fake: FakeServer, start: Start) -> None:
+    prepare(fake, Status(grpc.StatusCode.UNKNOWN, "denied by https://u:pw@host/x"))
+    fake.prepare("ListPodSandbox", sandboxes, repeat=True)
+    proxy = start()
+    assert proxy.kubelet.start_pull("a/b:1", WEB).exception(10) is not None
+    found = read(ask(proxy, WEB.id))
+    assert [(one.phase, one.error) for one in found][-1] == (
+        "failed",
+        "denied by https://[redacted]@host/x",
+    )
+    assert "pw@" not in proxy.log()
+
+
+def test_what_is_refused(fake: FakeServer, start: Start) -> None:
+    fake.prepare("ListPodSandbox", sandboxes, repeat=True)
+    fake.prepare("ListContainers", containers, repeat=True)
+    proxy = start()
+    assert code_of_asking(proxy) == "INVALID_ARGUMENT"
+    assert code_of_asking(proxy, "nosuch") == "NOT_FOUND"
+    assert code_of_asking(proxy, "id-") == "NOT_FOUND"  # it begins two IDs
+    assert code_of_asking(proxy, container_id="nosuch") == "NOT_FOUND"
+    assert code_of_asking(proxy, DB.id, "c1") == "NOT_FOUND"
+    assert ask(proxy, "id-w").startswith("http://127.0.0.1:")
+
+
+def test_a_runtime_that_answers_garbage(fake: FakeServer, start: Start) -> None:
+    fake.prepare("ListPodSandbox", b"\xff\xff", Status(grpc.StatusCode.UNKNOWN, "broken"))
+    proxy = start()
+    assert code_of_asking(proxy, WEB.id) == "INTERNAL"
+    with pytest.raises(grpc.RpcError) as caught:
+        ask(proxy, WEB.id)
+    error: Any = caught.value
+    assert (error.code(), error.details()) == (grpc.StatusCode.UNKNOWN, "broken")
+
+
+def test_too_many_urls_that_nobody_opens(fake: FakeServer, start: Start) -> None:
+    fake.prepare("ListPodSandbox", sandboxes, repeat=True)
+    proxy = start()
+    urls: set[str] = set()
+
+    def ask_on() -> None:
+        for _ in range(501):
+            urls.add(ask(proxy, WEB.id))
+
+    with pytest.raises(grpc.RpcError) as caught:
+        ask_on()
+    error: Any = caught.value
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "try again later" in error.details()
+    # Half of all; a client's library may have asked twice for one of them.
+    assert 490 <= len(urls) <= 500
+    assert ask(proxy, DB.id) not in urls
+    assert not any(url.rpartition("/")[2] in proxy.log() for url in urls)
+
+
+def test_a_heartbeat_repeats_the_last_record(
+    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pycrictl.proxy.progress.HEARTBEAT_S", 0.5)
+
+    async def run() -> list[list[Report]]:
+        bell, board, log = Bell(), Board(), Log("pycrictl.proxy.test")
+        lookup = Lookup(Upstream(fake.path))
+        layers = LayerPoller(fake.path, log=log, on_look=bell.ring)
+        progress = Progress(
+            lookup,
+            board,
+            layers,
+            place=lambda ticket: 3,
+            bell=bell,
+            tokens=Tokens(),
+            url=lambda token: token,
+        )
+        target = Target(PodKey("default", "web", "u1"))
+        board.ask(1, target.pod, image="a", reference="a", now=0.0)
+        found = []
+        async with contextlib.aclosing(progress.follow(target)) as batches:
+            async for batch in batches:
+                found.append(batch)
+                if len(found) == 3:
+                    break
+        await layers.close()
+        return found
+
+    batches = asyncio.run(run())
+    assert batches == [[Report("a", "", 0, 0, "", "waiting", 3)]] * 3

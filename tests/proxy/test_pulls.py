@@ -1,0 +1,346 @@
+"""PullImage through a proxy in front of a fake runtime."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.proxy import admin
+from tests.fakecri import FakeServer, Status
+from tests.node.kubelet import IMAGE, Pod
+from tests.proxy.program import Program
+
+Start = Callable[..., Program]
+ABSENT = cri_pb2.ImageStatusResponse()
+PRESENT = cri_pb2.ImageStatusResponse(image=cri_pb2.Image(id="sha256:1"))
+
+
+class Gate:
+    """PullImage answers that come when the test says so; ``peak`` calls ran at once."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.running = self.peak = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, request: cri_pb2.PullImageRequest, context: grpc.ServicerContext) -> Any:
+        with self._lock:
+            self.running += 1
+            self.peak = max(self.peak, self.running)
+        ended = threading.Event()
+        context.add_callback(ended.set)
+        while not (self.open.wait(0.01) or ended.is_set()):
+            pass
+        with self._lock:
+            self.running -= 1
+        return cri_pb2.PullImageResponse(image_ref=f"ref of {request.image.image}")
+
+
+def prepare(fake: FakeServer, answer: Any, *, status: Any = ABSENT) -> None:
+    fake.prepare("ImageStatus", status, repeat=True)
+    fake.prepare("PullImage", answer, repeat=True)
+
+
+def pod(name: str) -> Pod:
+    metadata = cri_pb2.PodSandboxMetadata(name=name, namespace="default", uid=f"uid-{name}")
+    return Pod(f"id-{name}", cri_pb2.PodSandboxConfig(metadata=metadata))
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    give_up_at = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < give_up_at, "it never became true"
+        time.sleep(0.01)
+
+
+def status(proxy: Program) -> dict[str, Any]:
+    return admin.ask(str(proxy.admin_path), "status", timeout_s=10.0)
+
+
+def code_of(future: Any) -> grpc.StatusCode:
+    future.exception(timeout=10)
+    code: grpc.StatusCode = future.code()
+    return code
+
+
+def pulls(fake: FakeServer) -> list[Any]:
+    return [call for call in fake.calls if call.method == "PullImage"]
+
+
+def test_the_request_and_the_answer_pass_unchanged(fake: FakeServer, start: Start) -> None:
+    def answer(request: Any, context: grpc.ServicerContext) -> bytes:
+        context.set_trailing_metadata((("x-trail", "t"), ("x-bin", b"\x00\xff")))
+        return b"\x0a\x03abc\x9a\x06\x04more"
+
+    prepare(fake, answer)
+    proxy = start("--max-parallel-image-pulls", "1")
+    # A field that this program does not know comes last.
+    message = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image="a/b:1")).SerializeToString()
+    call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = proxy.channel.unary_unary(
+        IMAGE + "PullImage"
+    )
+    response, rpc = call.with_call(
+        message + b"\x9a\x06\x03new",
+        metadata=(("traceparent", "00-1"), ("x-bin", b"\x01")),
+        timeout=9,
+    )
+    assert response == b"\x0a\x03abc\x9a\x06\x04more"
+    trailing = dict(rpc.trailing_metadata())
+    assert (trailing["x-trail"], trailing["x-bin"]) == ("t", b"\x00\xff")
+    (seen,) = pulls(fake)
+    assert seen.request.SerializeToString() == message + b"\x9a\x06\x03new"
+    assert seen.metadata["traceparent"] == "00-1"
+    assert seen.metadata["x-bin"] == b"\x01"
+    assert seen.deadline_s is None
+
+
+def test_an_error_passes_byte_for_byte(fake: FakeServer, start: Start) -> None:
+    def answer(request: Any, context: grpc.ServicerContext) -> None:
+        context.set_trailing_metadata((("grpc-status-details-bin", b"\x08\x0e\xff"),))
+        context.abort(grpc.StatusCode.UNKNOWN, "SignatureValidationFailed: é\n100%")
+
+    prepare(fake, answer)
+    proxy = start("--max-parallel-image-pulls", "1")
+    with pytest.raises(grpc.RpcError) as caught:
+        proxy.kubelet.pull("a/b:1", timeout_s=9)
+    error: Any = caught.value
+    assert error.code() is grpc.StatusCode.UNKNOWN
+    assert error.details() == "SignatureValidationFailed: é\n100%"
+    assert dict(error.trailing_metadata())["grpc-status-details-bin"] == b"\x08\x0e\xff"
+
+
+def test_never_more_than_the_limit_and_in_order(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    proxy = start("--max-parallel-image-pulls", "2")
+    # gRPC sends calls that waited for the connection in no order.
+    grpc.channel_ready_future(proxy.channel).result(10)
+    futures = [proxy.kubelet.start_pull(f"a/b:{number}") for number in range(10)]
+    wait_until(lambda: len(status(proxy)["waiting"]) == 8)
+    assert [one["place"] for one in status(proxy)["waiting"]] == list(range(1, 9))
+    gate.open.set()
+    assert [future.result(10).image_ref for future in futures] == [
+        f"ref of a/b:{number}" for number in range(10)
+    ]
+    assert gate.peak == 2
+    # Two run at once, so neighbours may have changed places.
+    order = [int(call.request.image.image.rpartition(":")[2]) for call in pulls(fake)]
+    assert all(abs(place - number) <= 1 for place, number in enumerate(order))
+
+
+def test_aliases_share_a_pull_and_credentials_do_not(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    proxy = start()
+    kubelet = proxy.kubelet
+    secret, other = cri_pb2.AuthConfig(password="one"), cri_pb2.AuthConfig(password="two")
+    futures = [
+        kubelet.start_pull("busybox"),
+        kubelet.start_pull("docker.io/library/busybox:latest"),
+        kubelet.start_pull("busybox", auth=secret),
+        kubelet.start_pull("docker.io/busybox", auth=secret),
+        kubelet.start_pull("busybox", auth=other),
+        kubelet.start_pull("busybox:1"),
+    ]
+    wait_until(lambda: len(status(proxy)["joined"]) == 2)
+    wait_until(lambda: gate.running == 4)
+    gate.open.set()
+    answers = {future.result(10).image_ref for future in futures}
+    assert answers <= {
+        f"ref of {name}"
+        for name in (
+            *("busybox", "docker.io/library/busybox:latest"),
+            *("docker.io/busybox", "busybox:1"),
+        )
+    }
+    assert len(pulls(fake)) == 4
+    assert "one" not in proxy.log()
+
+
+def test_who_goes_and_who_stays(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    proxy = start("--max-parallel-image-pulls", "1")
+    leader, follower = (proxy.kubelet.start_pull("a/b:1", pod(name)) for name in ("one", "two"))
+    wait_until(lambda: len(status(proxy)["joined"]) == 1)
+    leader.cancel()
+    wait_until(lambda: not status(proxy)["joined"])
+    assert gate.running == 1
+    queued = proxy.kubelet.start_pull("a/b:2")
+    wait_until(lambda: len(status(proxy)["waiting"]) == 1)
+    follower.cancel()
+    wait_until(lambda: len(pulls(fake)) == 2)
+    gate.open.set()
+    assert queued.result(10).image_ref == "ref of a/b:2"
+    assert gate.peak <= 2  # the fake notices the end of a call a moment later
+    assert proxy.log().count("outcome=gone") == 2
+
+
+def test_a_deadline_ends_the_waiting_of_its_caller_only(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    proxy = start("--max-parallel-image-pulls", "1")
+    running = proxy.kubelet.start_pull("a/b:1")
+    wait_until(lambda: gate.running)
+    hasty = proxy.kubelet.start_pull("a/b:2", timeout_s=0.3)
+    patient = proxy.kubelet.start_pull("a/b:2")
+    assert code_of(hasty) is grpc.StatusCode.DEADLINE_EXCEEDED
+    wait_until(lambda: not status(proxy)["joined"])
+    assert len(status(proxy)["waiting"]) == 1
+    gate.open.set()
+    assert running.result(10).image_ref
+    assert patient.result(10).image_ref == "ref of a/b:2"
+
+
+def test_retries_and_then_a_refusal(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    proxy = start(
+        *("--serialize-image-pulls", "--when-full", "retry"),
+        *("--retry-interval", "200ms", "--retries", "2"),
+    )
+    running = proxy.kubelet.start_pull("a/b:1")
+    wait_until(lambda: gate.running)
+    started = time.monotonic()
+    refused: Any = proxy.kubelet.start_pull("a/b:2", pod("web"))
+    assert code_of(refused) is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert 0.35 < time.monotonic() - started < 2.0
+    assert refused.details().startswith("TooManyPullingInParallelErr: ")
+    assert status(proxy)["failures"][0]["error"].startswith("TooManyPullingInParallelErr: ")
+    gate.open.set()
+    assert running.result(10).image_ref
+
+
+def test_a_present_image_takes_no_slot_and_is_forwarded(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+
+    def pull(request: Any, context: Any) -> Any:
+        return gate(request, context) if request.image.image == "a/slow" else None
+
+    def image_status(request: Any, context: Any) -> Any:
+        return PRESENT if request.image.image == "a/present" else ABSENT
+
+    prepare(fake, pull, status=image_status)
+    proxy = start("--max-parallel-image-pulls", "1")
+    slow = proxy.kubelet.start_pull("a/slow")
+    wait_until(lambda: gate.running)
+    proxy.kubelet.pull("a/present", timeout_s=5)
+    assert len(pulls(fake)) == 2
+    gate.open.set()
+    assert slow.result(10).image_ref
+
+
+@pytest.mark.parametrize(
+    "answer", [Status(grpc.StatusCode.UNAVAILABLE, "busy"), b"\xff garbage", RuntimeError("x")]
+)
+def test_a_runtime_that_cannot_say_whether_an_image_is_present(
+    fake: FakeServer, start: Start, answer: Any
+) -> None:
+    prepare(fake, cri_pb2.PullImageResponse(image_ref="r"), status=answer)
+    proxy = start("--max-parallel-image-pulls", "1")
+    assert proxy.kubelet.pull("a/b:1", timeout_s=5) == "r"
+
+
+def test_garbage_is_passed_on_and_frees_the_slot(fake: FakeServer, start: Start) -> None:
+    prepare(fake, b"\xff\xff\xff")
+    proxy = start("--max-parallel-image-pulls", "1")
+    call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = proxy.channel.unary_unary(
+        IMAGE + "PullImage"
+    )
+    request = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image="a")).SerializeToString()
+    assert [call(request, timeout=5) for _ in range(3)] == [b"\xff\xff\xff"] * 3
+    assert status(proxy)["slotsTaken"] == 0
+    # A request that is none is the runtime's to judge.
+    with pytest.raises(grpc.RpcError):
+        call(b"\xff\xff", timeout=5)
+
+
+def test_the_older_api_is_limited_as_well(fake: FakeServer, start: Start) -> None:
+    prepare(fake, None)
+    proxy = start("--max-parallel-image-pulls", "1")
+    call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = proxy.channel.unary_unary(
+        "/runtime.v1alpha2.ImageService/PullImage"
+    )
+    request = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image="a/b:1")).SerializeToString()
+    with pytest.raises(grpc.RpcError):  # the fake does not know it
+        call(request, timeout=5)
+    assert " pull image=a/b:1 pod=- outcome=Unimplemented" in proxy.log()
+    assert proxy.kubelet.pull("a/b:1", timeout_s=5) == ""
+
+
+def test_the_runtime_is_down(fake: FakeServer, start: Start, folder: Any) -> None:
+    proxy = start("--max-parallel-image-pulls", "1", upstream=f"unix://{folder}/none.sock")
+    for _ in range(3):
+        started = time.monotonic()
+        future: Any = proxy.kubelet.start_pull("a/b:1")
+        assert code_of(future) is grpc.StatusCode.UNAVAILABLE
+        assert "cannot be reached" in future.details()
+        assert time.monotonic() - started < 1.0
+    assert status(proxy)["slotsTaken"] == 0
+
+
+def test_two_thousand_in_line(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    proxy = start("--max-parallel-image-pulls", "1")
+    grpc.channel_ready_future(proxy.channel).result(10)
+    auth = cri_pb2.AuthConfig(username="user", password="p" * 100)
+    futures = [
+        proxy.kubelet.start_pull(f"registry.example/team/app:{number}", pod("web"), auth=auth)
+        for number in range(2001)
+    ]
+    wait_until(lambda: len(status(proxy)["waiting"]) == 2000)
+    assert proxy.peak_bytes() < 200 * 1024 * 1024
+    for future in futures[1:]:
+        future.cancel()
+    wait_until(lambda: not status(proxy)["waiting"])
+    gate.open.set()
+    assert futures[0].result(10).image_ref
+    assert len(pulls(fake)) == 1
+
+
+def test_a_storm_leaves_nothing_behind(fake: FakeServer, start: Start) -> None:
+    def pull(request: Any, context: Any) -> Any:
+        number = int(request.image.image.rpartition(":")[2])
+        time.sleep(0.002 * (number % 7))
+        if number % 5 == 0:
+            context.abort(grpc.StatusCode.UNKNOWN, "failed")
+        return cri_pb2.PullImageResponse(image_ref=request.image.image)
+
+    prepare(fake, pull)
+    proxy = start("--max-parallel-image-pulls", "3")
+    grpc.channel_ready_future(proxy.channel).result(10)
+    random = Random(1)
+    futures: list[Any] = []
+    for number in range(400):
+        futures.append(
+            proxy.kubelet.start_pull(
+                f"a/b:{random.randrange(40)}",
+                random.choice([None, pod("web"), pod("db")]),
+                timeout_s=random.choice([0.05, 0.3, 30.0]),
+            )
+        )
+        if number % 3 == 0:
+            random.choice(futures).cancel()
+    allowed = {
+        *(grpc.StatusCode.OK, grpc.StatusCode.UNKNOWN),
+        *(grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED),
+    }
+    codes = []
+    for future in futures:
+        wait_until(future.done)
+        codes.append(future.code())
+    assert set(codes) == allowed
+    wait_until(lambda: not status(proxy)["running"])
+    found = status(proxy)
+    assert (found["slotsTaken"], found["waiting"], found["joined"]) == (0, [], [])
+    proxy.channel.close()
+    assert "Traceback" not in proxy.log()
+    assert "level=ERROR" not in proxy.log()

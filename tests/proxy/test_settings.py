@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pycrictl.errors import ConfigError, PycrictlError, UsageError
+from pycrictl.proxy import kubelet
+from pycrictl.proxy.decisions import Policy
+from pycrictl.proxy.settings import Settings, load
+
+UPSTREAM = "unix:///run/containerd/containerd.sock"
+FULL = """
+upstream = "/a/b.sock"
+listen = "unix:///c.sock"
+max-parallel-image-pulls = 4
+serialize-image-pulls = false
+when-full = "retry"
+retry-interval = "1m30s"
+retries = 7
+drain-timeout = "2m"
+admin-socket = "/d.sock"
+stream-address = "[::1]:99"
+kubelet-config = "/e.yaml"
+"""
+
+
+def settings(tmp_path: Path, toml: str = "", **flags: object) -> Settings:
+    file = tmp_path / "p.toml"
+    file.write_text(toml)
+    given = {key.replace("_", "-"): value for key, value in flags.items()}
+    return load({"upstream": UPSTREAM, "config": str(file), **given})
+
+
+def test_defaults(tmp_path: Path) -> None:
+    found = settings(tmp_path)
+    assert (found.limit, found.limit_origin) == (0, "default")
+    assert found.upstream == "/run/containerd/containerd.sock"
+    assert (found.listen, found.admin_socket) == (
+        "/run/pycrictl/cri.sock",
+        "/run/pycrictl/admin.sock",
+    )
+    assert (found.policy, found.retry_interval_s, found.retries) == (Policy.WAIT, 10.0, 3)
+    assert (found.drain_timeout_s, found.stream_address) == (30.0, ("127.0.0.1", 0))
+
+
+def test_every_flag_has_a_key(tmp_path: Path) -> None:
+    found = settings(tmp_path, FULL, upstream=None)
+    assert found == Settings(
+        upstream="/a/b.sock",
+        listen="/c.sock",
+        admin_socket="/d.sock",
+        stream_address=found.stream_address,
+        limit=4,
+        limit_origin=str(tmp_path / "p.toml"),
+        policy=Policy.RETRY,
+        retry_interval_s=90.0,
+        retries=7,
+        drain_timeout_s=120.0,
+        kubelet_config="/e.yaml",
+    )
+    assert found.stream_address == ("::1", 99)
+
+
+def test_a_flag_goes_before_the_file(tmp_path: Path) -> None:
+    found = settings(tmp_path, FULL, retries=1, when_full="wait", drain_timeout="0s")
+    assert found.upstream == "/run/containerd/containerd.sock"
+    assert (found.retries, found.policy, found.drain_timeout_s) == (1, Policy.WAIT, 0.0)
+    assert found.retry_interval_s == 90.0
+
+
+@pytest.mark.parametrize(
+    ("flags", "toml", "yaml", "limit", "origin"),
+    [
+        ({"max_parallel_image_pulls": 3}, "max-parallel-image-pulls = 5", "", 3, "flag"),
+        ({"max_parallel_image_pulls": 0}, "max-parallel-image-pulls = 5", "", 0, "flag"),
+        ({"serialize_image_pulls": True}, "max-parallel-image-pulls = 5", "", 1, "flag"),
+        ({"serialize_image_pulls": False}, "serialize-image-pulls = true", "", 0, "flag"),
+        ({}, "max-parallel-image-pulls = 5", "maxParallelImagePulls: 7", 5, "p.toml"),
+        ({}, "serialize-image-pulls = true", "maxParallelImagePulls: 7", 1, "p.toml"),
+        ({}, "", "maxParallelImagePulls: 7", 7, "k.yaml"),
+        ({}, "", "serializeImagePulls: true", 1, "k.yaml"),
+        ({}, "", "serializeImagePulls: false", 0, "k.yaml"),
+        ({}, "", "serializeImagePulls: false\nmaxParallelImagePulls: 9", 9, "k.yaml"),
+        ({}, "", "kind: KubeletConfiguration", 0, "default"),
+    ],
+)
+def test_where_the_limit_comes_from(
+    tmp_path: Path, flags: dict[str, object], toml: str, yaml: str, limit: int, origin: str
+) -> None:
+    kubelet_config = tmp_path / "k.yaml"
+    kubelet_config.write_text(yaml or "{}")
+    found = settings(tmp_path, toml, kubelet_config=str(kubelet_config), **flags)
+    assert found.limit == limit
+    assert Path(found.limit_origin).name == origin
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("upstream", '"tcp://1.2.3.4:5"'),
+        ("upstream", "5"),
+        ("listen", '""'),
+        ("max-parallel-image-pulls", '"2"'),
+        ("max-parallel-image-pulls", "-1"),
+        ("max-parallel-image-pulls", "true"),
+        ("serialize-image-pulls", "1"),
+        ("when-full", '"queue"'),
+        ("when-full", "[]"),
+        ("retry-interval", "10"),
+        ("retry-interval", '"0s"'),
+        ("retry-interval", '"soon"'),
+        ("drain-timeout", '"-1s"'),
+        ("retries", "1.5"),
+        ("stream-address", '"0.0.0.0:80"'),
+    ],
+)
+def test_a_bad_value_is_named_with_file_and_key(tmp_path: Path, key: str, value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings(tmp_path, f"{key} = {value}\n")
+    assert caught.value.message.startswith(f'"{tmp_path / "p.toml"}": {key}: ')
+    assert "\n" not in caught.value.message
+
+
+def test_a_bad_flag_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^--retry-interval: .*no unit"):
+        settings(tmp_path, retry_interval="10")
+
+
+@pytest.mark.parametrize(
+    ("toml", "flags", "message"),
+    [
+        ("speed = 5", {}, 'unknown key "speed"'),
+        ("[table]\nretries = 5", {}, 'unknown key "table"'),
+        ("retries =", {}, "is no valid TOML"),
+        ("serialize-image-pulls = true\nmax-parallel-image-pulls = 4", {}, "a limit of 1"),
+        ("", {"serialize_image_pulls": True, "max_parallel_image_pulls": 2}, "a limit of 1"),
+        ("", {"upstream": None}, "no runtime is named"),
+        ("", {"listen": UPSTREAM}, "three different sockets"),
+        ("", {"config": "/no/such/file"}, "does not exist"),
+        ("", {"config": "/"}, "cannot read the config file"),
+        ("", {"kubelet_config": "/no/such/file"}, "no such file or directory"),
+    ],
+)
+def test_other_mistakes(tmp_path: Path, toml: str, flags: dict[str, object], message: str) -> None:
+    with pytest.raises(PycrictlError) as caught:
+        settings(tmp_path, toml, **flags)
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("maxParallelImagePulls: two", "maxParallelImagePulls: it is not a number"),
+        ("maxParallelImagePulls: 0", "maxParallelImagePulls: it is not a number"),
+        ("serializeImagePulls: 1", "serializeImagePulls: it is not true or false"),
+        (
+            "serializeImagePulls: true\nmaxParallelImagePulls: 3",
+            "maxParallelImagePulls: it is 3, but serializeImagePulls is true",
+        ),
+        ("- a", "is not a mapping"),
+        ("a: [", "is no valid YAML"),
+    ],
+)
+def test_a_bad_kubelet_configuration(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "k.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        kubelet.read(str(file))
+    assert str(file) in caught.value.message
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("values", "limit"),
+    [
+        ({}, 1),
+        ({"serialize": True}, 1),
+        ({"serialize": False}, 0),
+        ({"max_parallel": 1}, 1),
+        ({"max_parallel": 5}, 5),
+        ({"serialize": False, "max_parallel": 5}, 5),
+    ],
+)
+def test_kubelets_own_limit(values: dict[str, Any], limit: int) -> None:
+    assert kubelet.KubeletPulls("k.yaml", **values).own_limit == limit

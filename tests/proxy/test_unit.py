@@ -1,0 +1,43 @@
+"""The systemd unit fits the program."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from pycrictl.cli import tree
+from pycrictl.cli.table import BY_NAME
+from pycrictl.proxy import settings
+
+UNIT = Path(__file__).parents[2] / "packaging" / "pycrictl-proxy.service"
+
+
+def entries() -> dict[str, str]:
+    lines = [line for line in UNIT.read_text().splitlines() if "=" in line and line[0] != "#"]
+    found = dict(line.split("=", 1) for line in lines)
+    assert len(found) == len(lines)  # nothing is said twice
+    return found
+
+
+def test_it_starts_this_program() -> None:
+    program, command, *words = shlex.split(entries()["ExecStart"])
+    assert Path(program).name == "pycrictl"
+    options = {spelling for param in tree.build(BY_NAME[command]).params for spelling in param.opts}
+    assert {word for word in words if word.startswith("-")} <= options
+    assert settings.DEFAULT_PATH in words
+
+
+def test_systemd_makes_the_directory_of_the_sockets() -> None:
+    unit = entries()
+    directory = f"unix:///run/{unit['RuntimeDirectory']}/"
+    assert settings.DEFAULT_LISTEN.startswith(directory)
+    assert settings.DEFAULT_ADMIN.startswith(directory)
+    assert unit["RuntimeDirectoryMode"] == "0700"
+
+
+def test_it_is_ready_before_kubelet_and_has_time_to_drain() -> None:
+    unit = entries()
+    assert unit["Type"] == "notify"
+    assert "kubelet.service" in unit["Before"]
+    drain_s = settings.load({"upstream": "/u.sock", "config": "/dev/null"}).drain_timeout_s
+    assert int(unit["TimeoutStopSec"]) > drain_s

@@ -1,0 +1,514 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
+from pycrictl.wire.channels import (
+    MESSAGE_BYTES,
+    SPDY_PROTOCOLS,
+    WEBSOCKET_PROTOCOLS,
+    remote_command,
+)
+from pycrictl.wire.command import (
+    MAX_STATUS_BYTES,
+    Channel,
+    Event,
+    ExitReported,
+    Ready,
+    RemoteCommand,
+    StderrReceived,
+    StdoutReceived,
+    StreamClosed,
+    Streams,
+)
+from pycrictl.wire.spdy_frames import (
+    Data,
+    Frame,
+    FrameDecoder,
+    FrameEncoder,
+    GoAway,
+    Headers,
+    Ping,
+    ResetStatus,
+    RstStream,
+    SynReply,
+    SynStream,
+)
+from tests.node.streams import Trace
+
+RECORDED = Trace.load(Path(__file__).parent / "data" / "spdy-containerd.json")
+
+SUCCESS = b'{"metadata":{},"status":"Success"}'
+EXIT_7 = json.dumps(
+    {
+        "status": "Failure",
+        "message": "exit code 7",
+        "reason": "NonZeroExitCode",
+        "details": {"causes": [{"reason": "ExitCode", "message": "7"}]},
+    }
+).encode()
+PIPED = Streams(stdin=True)
+TERMINAL = Streams(stdin=True, stderr=False, tty=True)
+V1, V4, V5 = "channel.k8s.io", "v4.channel.k8s.io", "v5.channel.k8s.io"
+
+
+def websocket(protocol: str = V4, streams: Streams = PIPED) -> RemoteCommand:
+    command = remote_command("websocket", protocol, streams)
+    assert command.events_received() == [Ready()]
+    return command
+
+
+def fed(command: RemoteCommand, *messages: bytes) -> list[Event]:
+    for message in messages:
+        command.receive_data(message)
+    return command.events_received()
+
+
+class Spdy:
+    """A command over SPDY, and the server's frames by hand."""
+
+    def __init__(self, streams: Streams = PIPED, protocol: str = V4, *, ready: bool = True) -> None:
+        self.command = remote_command("spdy", protocol, streams)
+        self._encoder = FrameEncoder()
+        self._decoder = FrameDecoder()
+        self.ids: dict[str, int] = {}
+        for frame in self.sent():
+            assert isinstance(frame, SynStream)
+            ((name, value),) = frame.headers
+            assert name == "streamtype"
+            self.ids[value] = frame.stream_id
+        if ready:
+            assert self.feed(*map(SynReply, self.ids.values())) == [Ready()]
+
+    def feed(self, *frames: Frame) -> list[Event]:
+        return fed(self.command, *map(self._encoder.encode, frames))
+
+    def data(self, name: str, data: bytes, *, is_last: bool = False) -> Data:
+        return Data(self.ids[name], data, is_last)
+
+    def end(self, name: str) -> Data:
+        return self.data(name, b"", is_last=True)
+
+    def reset(self, name: str) -> RstStream:
+        return RstStream(self.ids[name], ResetStatus.CANCEL)
+
+    def sent(self) -> list[Frame]:
+        frames = self._decoder.receive_data(b"".join(self.command.data_to_send()))
+        assert self._decoder.error is None
+        return frames
+
+
+def violation_of(command: RemoteCommand, *messages: bytes) -> str:
+    fed(command, *messages)
+    assert command.is_over
+    assert isinstance(command.error, RemoteProtocolError)
+    return command.error.message
+
+
+# Which there are
+
+
+@pytest.mark.parametrize("protocol", SPDY_PROTOCOLS)
+def test_every_protocol_over_spdy(protocol: str) -> None:
+    assert remote_command("spdy", protocol, PIPED).can_end_stdin
+
+
+@pytest.mark.parametrize("protocol", ["", *WEBSOCKET_PROTOCOLS])
+def test_every_protocol_over_websocket(protocol: str) -> None:
+    assert remote_command("websocket", protocol, PIPED).can_end_stdin == (protocol == V5)
+
+
+@pytest.mark.parametrize(
+    ("transport", "protocol", "streams"),
+    [
+        ("spdy", V5, PIPED),
+        ("websocket", "v3.channel.k8s.io", PIPED),
+        ("websocket", "v6.channel.k8s.io", PIPED),
+        ("spdy", "portforward.k8s.io", PIPED),
+        ("spdy", V4, Streams(tty=True)),
+        ("spdy", V4, Streams(stdout=False, stderr=False)),
+    ],
+)
+def test_what_there_is_not(transport: str, protocol: str, streams: Streams) -> None:
+    with pytest.raises(LocalProtocolError):
+        remote_command(transport, protocol, streams)  # type: ignore[arg-type]
+
+
+# WebSocket
+
+
+def test_websocket_output_and_outcome() -> None:
+    command = websocket()
+    events = fed(command, b"\x01", b"\x01out", b"\x02err", b"", b"\x01\x00\xff", b"\x03" + SUCCESS)
+    assert events == [
+        StdoutReceived(b"out"),
+        StderrReceived(b"err"),
+        StdoutReceived(b"\x00\xff"),
+        ExitReported(0),
+    ]
+    assert not command.is_over
+    command.receive_eof()
+    assert command.is_over
+    assert command.error is None
+    assert fed(command, b"\x01late") == []
+    command.receive_eof()
+    assert command.events_received() == []
+
+
+def test_websocket_exit_status() -> None:
+    command = websocket()
+    assert fed(command, b"\x03" + EXIT_7) == [ExitReported(7, "exit code 7")]
+    # A second outcome changes nothing.
+    assert fed(command, b"\x03" + SUCCESS) == []
+
+
+def test_websocket_input() -> None:
+    command = websocket()
+    command.send_stdin(b"x" * (MESSAGE_BYTES + 1))
+    command.send_stdin(b"")
+    assert command.data_to_send() == [b"\x00" + b"x" * MESSAGE_BYTES, b"\x00x"]
+    assert command.data_to_send() == []
+    command.receive_eof()
+    command.send_stdin(b"too late")
+    assert command.data_to_send() == []
+
+
+def test_websocket_cannot_end_the_input_before_version_5() -> None:
+    command = websocket()
+    assert not command.can_end_stdin
+    with pytest.raises(StreamError, match="cannot be sent") as caught:
+        command.end_stdin()
+    assert caught.value.hint == "use the transport spdy"
+    command.send_stdin(b"go on")
+    assert command.data_to_send() == [b"\x00go on"]
+
+
+def test_websocket_version_5_closes_channels() -> None:
+    command = websocket(V5)
+    command.end_stdin()
+    assert command.data_to_send() == [b"\xff\x00"]
+    with pytest.raises(LocalProtocolError):
+        command.end_stdin()
+    with pytest.raises(LocalProtocolError):
+        command.send_stdin(b"x")
+    events = fed(command, b"\xff\x01", b"\x03" + SUCCESS, b"\x02late", b"\xff\x02")
+    assert events == [
+        StreamClosed(Channel.STDOUT),
+        ExitReported(0),
+        StderrReceived(b"late"),
+        StreamClosed(Channel.STDERR),
+    ]
+
+
+def test_websocket_resize() -> None:
+    command = websocket(streams=TERMINAL)
+    command.resize(width=80, height=24)
+    for width, height in ((0, 24), (80, 0), (-1, 24), (65536, 24), (80, 65536)):
+        command.resize(width=width, height=height)
+    assert command.data_to_send() == [b'\x04{"Width":80,"Height":24}\n']
+    command.receive_eof()
+    command.resize(width=80, height=24)
+    assert command.data_to_send() == []
+
+
+@pytest.mark.parametrize("command", [websocket(), Spdy().command])
+def test_no_size_without_a_terminal(command: RemoteCommand) -> None:
+    with pytest.raises(LocalProtocolError):
+        command.resize(width=80, height=24)
+
+
+@pytest.mark.parametrize("transport", ["websocket", "spdy"])
+def test_no_input_that_was_not_asked_for(transport: str) -> None:
+    command = remote_command(transport, V4, Streams())  # type: ignore[arg-type]
+    for call in (command.end_stdin, lambda: command.send_stdin(b"x")):
+        with pytest.raises(LocalProtocolError):
+            call()
+
+
+@pytest.mark.parametrize("protocol", ["", V1])
+def test_version_1_has_texts(protocol: str) -> None:
+    command = websocket(protocol)
+    assert fed(command, b"\x03no ", b"\x03luck\xff") == []
+    command.receive_eof()
+    assert command.events_received() == [ExitReported(None, "no luck�")]
+    command = websocket(protocol)
+    command.receive_eof()
+    assert command.events_received() == [ExitReported(0)]
+    assert command.error is None
+
+
+@pytest.mark.parametrize("protocol", [V4, V5])
+def test_websocket_ends_without_an_outcome(protocol: str) -> None:
+    command = websocket(protocol)
+    command.receive_eof()
+    assert type(command.error) is StreamError
+    assert command.error.message == "the connection ended before the outcome was known"
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (b"\x00x", "the peer sent data on the stream stdin"),
+        (b"\x04x", "the peer sent data on the stream resize"),
+        (b"\x05x", "the peer sent data on a channel that does not exist"),
+        (b"\xffx", "the peer sent data on a channel that does not exist"),
+        (b"\x03x", "the outcome of the command is not a Status object"),
+        (b"\x03" + b"x" * (MAX_STATUS_BYTES + 1), "the outcome of the command is too long"),
+    ],
+)
+def test_websocket_violations(message: bytes, reason: str) -> None:
+    command = websocket()
+    assert violation_of(command, message) == reason
+    assert fed(command, b"\x01x") == []
+
+
+def test_output_that_was_not_asked_for() -> None:
+    only_stderr = Streams(stdout=False)
+    assert fed(websocket(streams=only_stderr), b"\x01", b"\x02x") == [StderrReceived(b"x")]
+    assert "stdout" in violation_of(websocket(streams=only_stderr), b"\x01x")
+    assert "stderr" in violation_of(websocket(streams=TERMINAL), b"\x02x")
+
+
+@pytest.mark.parametrize("message", [b"\xff", b"\xff\x05", b"\xff\x00\x01"])
+def test_channels_that_cannot_be_closed(message: bytes) -> None:
+    reason = "the peer closed a channel that does not exist"
+    assert violation_of(websocket(V5), message) == reason
+
+
+# SPDY
+
+
+@pytest.mark.parametrize(
+    ("streams", "protocol", "names"),
+    [
+        (PIPED, V4, ["error", "stdin", "stdout", "stderr"]),
+        (Streams(), V4, ["error", "stdout", "stderr"]),
+        (TERMINAL, V4, ["error", "stdin", "stdout", "resize"]),
+        (TERMINAL, "v3.channel.k8s.io", ["error", "stdin", "stdout", "resize"]),
+        (TERMINAL, "v2.channel.k8s.io", ["error", "stdin", "stdout"]),
+        (Streams(stdin=True, stdout=False, stderr=False), V1, ["error", "stdin"]),
+    ],
+)
+def test_spdy_streams(streams: Streams, protocol: str, names: list[str]) -> None:
+    spdy = Spdy(streams, protocol)
+    assert spdy.ids == dict(zip(names, (1, 3, 5, 7), strict=False))
+    assert spdy.command.data_to_send() == []
+
+
+def test_spdy_is_ready_when_all_streams_are_accepted() -> None:
+    spdy = Spdy(ready=False)
+    first, *others = spdy.ids.values()
+    assert spdy.feed(*map(SynReply, others)) == []
+    assert spdy.feed(SynReply(first)) == [Ready()]
+
+
+def test_spdy_takes_nothing_before_it_is_ready() -> None:
+    spdy = Spdy(TERMINAL, ready=False)
+    for call in (
+        spdy.command.end_stdin,
+        lambda: spdy.command.resize(width=80, height=24),
+    ):
+        with pytest.raises(LocalProtocolError, match="before the stream was accepted"):
+            call()
+    with pytest.raises(LocalProtocolError):
+        Spdy(ready=False).command.send_stdin(b"x")
+
+
+def test_spdy_as_containerd_ends_it() -> None:
+    spdy = Spdy()
+    spdy.command.send_stdin(b"in")
+    spdy.command.end_stdin()
+    assert spdy.sent() == [spdy.data("stdin", b"in"), spdy.end("stdin")]
+    assert spdy.feed(
+        spdy.data("stdout", b"out"),
+        spdy.data("stderr", b"err"),
+        spdy.end("stdout"),
+        spdy.end("stderr"),
+        spdy.data("error", EXIT_7[:10]),
+        spdy.data("error", EXIT_7[10:]),
+    ) == [
+        StdoutReceived(b"out"),
+        StderrReceived(b"err"),
+        StreamClosed(Channel.STDOUT),
+        StreamClosed(Channel.STDERR),
+    ]
+    assert not spdy.command.is_over
+    assert spdy.feed(spdy.reset("stdin"), spdy.reset("error")) == [
+        StreamClosed(Channel.STDIN),
+        ExitReported(7, "exit code 7"),
+    ]
+    assert spdy.command.is_over
+    assert spdy.command.error is None
+    assert spdy.feed(GoAway(7)) == []
+    spdy.command.receive_eof()
+    assert spdy.command.error is None
+
+
+def test_spdy_ends_by_the_end_of_its_streams() -> None:
+    spdy = Spdy()
+    events = spdy.feed(
+        spdy.data("error", SUCCESS, is_last=True),
+        Headers(spdy.ids["stdout"], ()),
+        spdy.reset("stdout"),
+        Ping(2),
+        spdy.end("stdin"),
+        spdy.end("stderr"),
+    )
+    assert events == [
+        ExitReported(0),
+        StreamClosed(Channel.STDOUT),
+        StreamClosed(Channel.STDERR),
+    ]
+    assert spdy.command.is_over
+    assert spdy.command.error is None
+
+
+def test_spdy_outcome_at_the_end_of_the_connection() -> None:
+    spdy = Spdy()
+    spdy.feed(spdy.data("error", SUCCESS))
+    spdy.command.receive_eof()
+    assert spdy.command.events_received() == [ExitReported(0)]
+    assert spdy.command.error is None
+    spdy = Spdy()
+    spdy.feed(spdy.data("error", SUCCESS[:5]))
+    spdy.command.receive_eof()
+    assert isinstance(spdy.command.error, RemoteProtocolError)
+
+
+@pytest.mark.parametrize("protocol", [V4, V1])
+def test_spdy_connection_lost(protocol: str) -> None:
+    spdy = Spdy(protocol=protocol)
+    spdy.feed(spdy.data("stdout", b"x"))
+    spdy.command.receive_eof()
+    assert type(spdy.command.error) is StreamError
+    assert spdy.command.error.message == "the connection ended before the outcome was known"
+
+
+def test_spdy_ends_without_an_outcome() -> None:
+    spdy = Spdy()
+    assert spdy.feed(spdy.reset("error")) == []
+    assert not spdy.command.is_over
+    spdy.feed(spdy.reset("stdout"), spdy.reset("stderr"))
+    assert spdy.command.is_over
+    assert type(spdy.command.error) is StreamError
+
+
+@pytest.mark.parametrize("protocol", SPDY_PROTOCOLS[1:])
+def test_spdy_before_version_4(protocol: str) -> None:
+    spdy = Spdy(protocol=protocol)
+    assert spdy.feed(spdy.end("error")) == [ExitReported(0)]
+    spdy = Spdy(protocol=protocol)
+    events = spdy.feed(spdy.data("error", b"no luck"), spdy.reset("error"))
+    assert events == [ExitReported(None, "no luck")]
+
+
+def test_spdy_input_that_nobody_takes() -> None:
+    spdy = Spdy()
+    assert spdy.feed(spdy.reset("stdin")) == [StreamClosed(Channel.STDIN)]
+    spdy.command.send_stdin(b"x")
+    spdy.command.end_stdin()
+    assert spdy.sent() == []
+
+
+def test_spdy_resize() -> None:
+    spdy = Spdy(TERMINAL)
+    spdy.command.resize(width=80, height=24)
+    assert spdy.sent() == [spdy.data("resize", b'{"Width":80,"Height":24}\n')]
+    spdy.feed(spdy.reset("resize"))
+    spdy.command.resize(width=81, height=25)
+    assert spdy.sent() == []
+    spdy = Spdy(TERMINAL, "v2.channel.k8s.io")
+    spdy.command.resize(width=80, height=24)
+    assert spdy.sent() == []
+
+
+def test_spdy_stream_refused() -> None:
+    spdy = Spdy(ready=False)
+    spdy.feed(spdy.reset("stdout"))
+    assert type(spdy.command.error) is StreamError
+    assert spdy.command.error.message == "the server refused the stream stdout"
+    assert spdy.feed(spdy.end("stderr")) == []
+
+
+def test_spdy_violations() -> None:
+    spdy = Spdy()
+    reason = "the peer sent data on the stream stdin"
+    assert violation_of(spdy.command, FrameEncoder().encode(spdy.data("stdin", b"x"))) == reason
+    spdy = Spdy()
+    spdy.feed(spdy.end("stdout"), spdy.data("stdout", b"x"))
+    assert isinstance(spdy.command.error, RemoteProtocolError)
+    assert "STREAM_ALREADY_CLOSED" in spdy.command.error.message
+    assert "SPDY/3" in violation_of(Spdy().command, b"\x80\x02\0\0\0\0\0\0")
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 65536])
+@pytest.mark.parametrize(
+    ("exchange", "streams", "expected"),
+    [
+        ("cat", PIPED, (b"hello\n" + bytes(range(256)), b"", 0)),
+        ("outputs-and-exit-7", Streams(), (b"out\n", b"err\n", 7)),
+        ("resize", TERMINAL, (b"34 101\r\n", b"", 0)),
+        ("missing-command", Streams(), (b"", b"", None)),
+    ],
+)
+def test_recorded_by_containerd(
+    exchange: str, streams: Streams, expected: tuple[bytes, bytes, int | None], piece_bytes: int
+) -> None:
+    """What its server said makes these events, and what we send is what it took then."""
+    command = remote_command("spdy", V4, streams)
+    ours = command.data_to_send()
+    events: list[Event] = []
+    for side, data in RECORDED[exchange]:
+        if side == "s":
+            for start in range(0, len(data), piece_bytes):
+                events += fed(command, data[start : start + piece_bytes])
+    assert command.is_over
+    assert command.error is None
+    assert events[0] == Ready()
+    stdout = b"".join(event.data for event in events if isinstance(event, StdoutReceived))
+    stderr = b"".join(event.data for event in events if isinstance(event, StderrReceived))
+    (outcome,) = (event for event in events if isinstance(event, ExitReported))
+    assert (stdout, stderr, outcome.exit_code) == expected
+    assert ours[0] == RECORDED[exchange][0][1]
+    if exchange == "missing-command":
+        assert "executable file not found" in outcome.message
+
+
+# Any bytes
+
+REPLIES = b"".join(data for side, data in RECORDED["cat"] if side == "s")
+
+
+@given(
+    st.sampled_from([V1, V4, V5]),
+    st.lists(st.binary(max_size=20) | st.sampled_from([b"\x03" + SUCCESS, b"\xff\x01", b"\x01x"])),
+)
+def test_no_message_makes_it_raise(protocol: str, messages: list[bytes]) -> None:
+    command = remote_command("websocket", protocol, PIPED)
+    events = fed(command, *messages)
+    command.receive_eof()
+    events += command.events_received()
+    assert command.is_over
+    reported = sum(isinstance(event, ExitReported) for event in events)
+    assert reported <= 1
+    assert reported or command.error is not None
+
+
+@given(st.lists(st.tuples(st.integers(0, len(REPLIES) - 1), st.integers(1, 255)), max_size=4))
+def test_no_change_of_a_recording_makes_it_raise(changes: list[tuple[int, int]]) -> None:
+    data = bytearray(REPLIES)
+    for position, mask in changes:
+        data[position] ^= mask
+    command = remote_command("spdy", V4, PIPED)
+    for start in range(0, len(data), 40):
+        command.receive_data(bytes(data[start : start + 40]))
+    command.receive_eof()
+    assert command.is_over
+    reported = [event for event in command.events_received() if isinstance(event, ExitReported)]
+    assert len(reported) <= 1
+    assert reported or command.error is not None

@@ -1,0 +1,137 @@
+"""Frames of HTTP/2: where they end, what is in them, and those that we make."""
+
+from __future__ import annotations
+
+import pytest
+
+from pycrictl.errors import RemoteProtocolError
+from pycrictl.wire import http2
+
+
+def test_frame() -> None:
+    assert http2.frame(http2.PING, http2.ACK, 0, b"12345678") == (
+        b"\0\0\x08\x06\x01\0\0\0\x0012345678"
+    )
+    assert http2.frame(http2.DATA, 0, 0x7FFFFFFF) == b"\0\0\0\0\0\x7f\xff\xff\xff"
+
+
+def test_frames_of_control() -> None:
+    assert http2.settings() == b"\0\0\0\4\0\0\0\0\0"
+    assert http2.settings({4: 65536}) == b"\0\0\6\4\0\0\0\0\0" + b"\0\4\0\1\0\0"
+    assert http2.window_update(3, 258) == b"\0\0\4\x08\0\0\0\0\3" + b"\0\0\1\2"
+    assert http2.rst_stream(3, 8) == b"\0\0\4\3\0\0\0\0\3" + b"\0\0\0\x08"
+    assert http2.goaway(5, 1, b"why") == b"\0\0\x0b\x07\0\0\0\0\0" + b"\0\0\0\5\0\0\0\1why"
+
+
+@pytest.mark.parametrize(
+    ("size", "sizes"),
+    [(0, [0]), (16384, [16384]), (16385, [16384, 1]), (40000, [16384, 16384, 7232])],
+)
+def test_header_block_is_cut_into_frames(size: int, sizes: list[int]) -> None:
+    block = bytes(n % 251 for n in range(size))
+    frames = http2.header_frames(7, block, end_stream=True)
+    heads = []
+    pos = 0
+    while pos < len(frames):
+        length = int.from_bytes(frames[pos : pos + 3], "big")
+        heads.append((length, frames[pos + 3], frames[pos + 4]))
+        pos += 9 + length
+    kinds = [http2.HEADERS] + [http2.CONTINUATION] * (len(sizes) - 1)
+    flags = [0] * len(sizes)
+    flags[0] |= http2.END_STREAM
+    flags[-1] |= http2.END_HEADERS
+    assert heads == list(zip(sizes, kinds, flags, strict=True))
+    assert http2.unit_end(frames, 0) == len(frames)
+    assert http2.block_of(frames, 0, len(frames)) == block
+
+
+def test_unit_is_not_there_before_its_last_byte() -> None:
+    unit = http2.header_frames(1, bytes(20_000), end_stream=False)
+    buffer = b"before" + unit + b"after"
+    for end in (6, 14, 15, 6 + 16384, 6 + 16393, 6 + 16402, 6 + len(unit) - 1):
+        assert http2.unit_end(buffer[:end], 6) == 0
+    assert http2.unit_end(buffer, 6) == 6 + len(unit)
+
+
+def test_other_frames_are_units_of_one() -> None:
+    frames = http2.frame(http2.DATA, 0, 1, b"abc") + http2.frame(http2.CONTINUATION, 0, 1)
+    assert http2.unit_end(frames, 0) == 12
+    assert http2.unit_end(frames, 12) == 21
+    assert http2.unit_end(frames, 21) == 0
+
+
+@pytest.mark.parametrize(
+    "next_frame",
+    [
+        http2.frame(http2.DATA, 0, 1),
+        http2.frame(http2.CONTINUATION, http2.END_HEADERS, 3),
+        http2.frame(http2.HEADERS, http2.END_HEADERS, 1),
+    ],
+)
+def test_header_block_must_not_be_interrupted(next_frame: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="interrupted"):
+        http2.unit_end(http2.frame(http2.HEADERS, 0, 1) + next_frame, 0)
+
+
+def test_header_block_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http2, "MAX_BLOCK_BYTES", 100)
+    endless = http2.frame(http2.HEADERS, 0, 1) + http2.frame(http2.CONTINUATION, 0, 1) * 20
+    with pytest.raises(RemoteProtocolError, match="too large"):
+        http2.unit_end(endless, 0)
+
+
+def test_padding_and_priority_are_no_content() -> None:
+    data = http2.frame(http2.DATA, http2.PADDED, 1, b"\x02abc\0\0")
+    assert http2.data_of(data, 0, len(data)) == b"abc"
+    data = http2.frame(http2.DATA, 0, 1, b"\x02abc")
+    assert http2.data_of(data, 0, len(data)) == b"\x02abc"
+    flags = http2.END_HEADERS | http2.PADDED | http2.PRIORITY_FLAG
+    headers = http2.frame(http2.HEADERS, flags, 1, b"\x01\0\0\0\0\x10abc\0")
+    assert http2.block_of(headers, 0, len(headers)) == b"abc"
+    promise = http2.frame(http2.PUSH_PROMISE, http2.END_HEADERS, 1, b"\0\0\0\2abc")
+    assert http2.block_of(promise, 0, len(promise)) == b"abc"
+
+
+@pytest.mark.parametrize(
+    ("flags", "payload"),
+    [
+        (http2.PADDED, b""),
+        (http2.PADDED, b"\x01"),
+        (http2.PADDED | http2.PRIORITY_FLAG, b"\x01\0\0\0\0\0"),
+        (http2.PRIORITY_FLAG, b"\0\0\0\0"),
+    ],
+)
+def test_frames_without_room_for_their_content(flags: int, payload: bytes) -> None:
+    frame = http2.frame(http2.HEADERS, flags | http2.END_HEADERS, 1, payload)
+    with pytest.raises(RemoteProtocolError):
+        http2.block_of(frame, 0, len(frame))
+
+
+def test_numbers_in_frames() -> None:
+    frame = http2.frame(http2.WINDOW_UPDATE, 0, 1, b"\x80\0\1\0")
+    assert http2.number_of(frame, 0, len(frame)) == 256
+    with pytest.raises(RemoteProtocolError):
+        http2.number_of(frame, 0, len(frame) - 1)
+    frame = http2.settings({1: 0, 4: 2**31 - 1})
+    assert list(http2.settings_of(frame, 0, len(frame))) == [(1, 0), (4, 2**31 - 1)]
+    with pytest.raises(RemoteProtocolError):
+        list(http2.settings_of(frame, 0, len(frame) - 1))
+
+
+@pytest.mark.parametrize(
+    ("head", "is_right"),
+    [
+        (http2.settings(), True),
+        (http2.settings({4: 1}), True),
+        (http2.frame(http2.SETTINGS, http2.ACK), False),
+        (http2.frame(http2.SETTINGS, 0, 1), False),
+        (http2.frame(http2.PING, 0, 0, bytes(8)), False),
+        (b"HTTP/1.1 200 OK", False),
+    ],
+)
+def test_server_preface(head: bytes, is_right: bool) -> None:
+    if is_right:
+        http2.check_server_preface(head)
+        return
+    with pytest.raises(RemoteProtocolError):
+        http2.check_server_preface(head)

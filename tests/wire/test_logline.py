@@ -1,0 +1,345 @@
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycrictl.wire.logline import Chunk, LogDecoder, LogFormat, LogStream, detect_format
+
+T = b"2024-01-02T03:04:05.123456789Z"
+NOON_NS = 1704196800 * 10**9
+
+
+def cri(text: bytes, *, stream: str = "stdout", tag: str = "F", time: bytes = T) -> bytes:
+    return b"%b %b %b %b\n" % (time, stream.encode(), tag.encode(), text)
+
+
+def docker(text: str, *, stream: str = "stdout", time: bytes = T) -> bytes:
+    return json.dumps({"log": text, "stream": stream, "time": time.decode()}).encode() + b"\n"
+
+
+def decoded(decoder: LogDecoder, *pieces: bytes, eof: bool = True) -> list[Chunk]:
+    chunks = [chunk for piece in pieces for chunk in decoder.receive_data(piece)]
+    return chunks + (decoder.receive_eof() if eof else [])
+
+
+def texts(*pieces: bytes, decoder: LogDecoder | None = None) -> dict[LogStream, bytes]:
+    """What each output gets; the chunks must be good ones."""
+    decoder = decoder or LogDecoder()
+    result: dict[LogStream, bytes] = {"stdout": b"", "stderr": b""}
+    for chunk in decoded(decoder, *pieces):
+        assert chunk.data
+        result[chunk.stream] += chunk.data
+    return result
+
+
+# Formats
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (cri(b"text"), LogFormat.CRI),
+        (cri(b"", stream="stderr", tag="P:x").rstrip(b"\n"), LogFormat.CRI),
+        (cri(b"x", time=b"2024-01-02T03:04:05+02:00"), LogFormat.CRI),
+        (docker("text\n"), LogFormat.DOCKER),
+        (docker("text", stream="stderr").strip(), LogFormat.DOCKER),
+        (b"garbage first\n", None),
+        (b"", None),
+        (cri(b"x", stream="bogus"), None),
+        (b"2024-01-02T03:04:05Z stdout F\n", None),
+        (cri(b"x", time=b"2024-01-02"), None),
+        (b"{}\n", None),
+        (b"{nonsense}\n", None),
+        (b'{"a":' * 100_000, None),
+        (docker("x", stream="bogus"), None),
+        (docker("x", time=b"yesterday"), None),
+        (b'{"log":"x","stream":["stdout"],"time":"2024-01-02T03:04:05Z"}', None),
+        (b'{"log":1,"stream":"stdout","time":"2024-01-02T03:04:05Z"}', None),
+        (b'{"log":"x","stream":"stdout","time":1}', None),
+    ],
+)
+def test_formats(line: bytes, expected: LogFormat | None) -> None:
+    assert detect_format(line) is expected
+
+
+# Lines of the CRI
+
+
+def test_full_lines() -> None:
+    assert decoded(LogDecoder(), cri(b"one") + cri(b" two  words ")) == [
+        Chunk("stdout", b"one\n two  words \n")
+    ]
+
+
+def test_every_byte_but_the_line_feed() -> None:
+    text = bytes(byte for byte in range(256) if byte != 10)
+    assert texts(cri(text))["stdout"] == text + b"\n"
+
+
+@pytest.mark.parametrize(
+    "time",
+    [b"2024-01-02T03:04:05Z", b"2024-01-02T03:04:05.5Z", b"2024-01-02T03:04:05.123456789+00:00"]
+    + [b"2024-01-02T03:04:05.123-07:00"],
+)
+def test_times_of_every_length(time: bytes) -> None:
+    assert texts(cri(b"x", time=time) + cri(b"y"))["stdout"] == b"x\ny\n"
+
+
+def test_empty_lines() -> None:
+    assert texts(cri(b"") + cri(b"x") + cri(b"") + cri(b""))["stdout"] == b"\nx\n\n\n"
+
+
+def test_text_that_looks_like_a_line() -> None:
+    text = b"x " + cri(b"inner").strip()
+    assert texts(cri(text) + cri(text, stream="stderr")) == {
+        "stdout": text + b"\n",
+        "stderr": text + b"\n",
+    }
+
+
+def test_outputs_stay_in_order() -> None:
+    lines = cri(b"1") + cri(b"2") + cri(b"3", stream="stderr") + cri(b"4")
+    expected = [Chunk("stdout", b"1\n2\n"), Chunk("stderr", b"3\n"), Chunk("stdout", b"4\n")]
+    assert decoded(LogDecoder(), lines) == expected
+    decoder = LogDecoder(since_ns=0)
+    assert decoded(decoder, lines) == expected
+
+
+def test_partial_lines_are_joined() -> None:
+    lines = (
+        cri(b"part a ", tag="P")
+        + cri(b"", tag="P")
+        + cri(b"err ", tag="P", stream="stderr")
+        + cri(b"part b ", tag="P:more")
+        + cri(b"line", stream="stderr")
+        + cri(b"end", tag="F:more")
+        + cri(b"full", tag="X")
+    )
+    expected = {"stdout": b"part a part b end\nfull\n", "stderr": b"err line\n"}
+    assert texts(lines) == expected
+    assert texts(*(line + b"\n" for line in lines.splitlines())) == expected
+    assert texts(cri(b"", tag="P")) == {"stdout": b"", "stderr": b""}
+
+
+@pytest.mark.parametrize("wanted", ["stdout", "stderr"])
+@pytest.mark.parametrize("has_timestamps", [False, True])
+def test_only_one_output(wanted: LogStream, has_timestamps: bool) -> None:
+    lines = cri(b"out") + cri(b"err", stream="stderr") + docker("json\n", stream="stderr")
+    prefix = T + b" " if has_timestamps else b""
+    found = texts(lines, decoder=LogDecoder(only=wanted, has_timestamps=has_timestamps))
+    other: LogStream = "stdout" if wanted == "stderr" else "stderr"
+    assert found[other] == b""
+    expected = [b"out\n"] if wanted == "stdout" else [b"err\n", b"json\n"]
+    assert found[wanted] == b"".join(prefix + text for text in expected)
+
+
+def test_only_one_output_of_blocks_of_one() -> None:
+    assert texts(cri(b"x") * 3, decoder=LogDecoder(only="stderr"))["stdout"] == b""
+    decoder = LogDecoder(only="stderr")
+    assert texts(cri(b"x", stream="stderr") * 3, decoder=decoder)["stderr"] == b"x\n" * 3
+
+
+# Docker's lines
+
+
+def test_docker_lines() -> None:
+    lines = docker("one\n") + docker("err\n", stream="stderr") + docker("no ") + docker("feed\n")
+    assert texts(lines) == {"stdout": b"one\nno feed\n", "stderr": b"err\n"}
+    assert texts(docker("é\u2028\ud800\n"))["stdout"] == "é\u2028?\n".encode()
+    assert decoded(LogDecoder(), docker("")) == []
+
+
+# Times
+
+
+def test_timestamps_begin_lines_and_not_parts() -> None:
+    early = b"2024-01-02T03:04:02.5Z"
+    lines = (
+        cri(b"part a ", tag="P", time=early)
+        + cri(b"part b ", tag="P")
+        + cri(b"err", stream="stderr")
+        + cri(b"end")
+        + cri(b"next", time=b"2024-01-02T03:04:08.5+02:00")
+    )
+    expected = {
+        "stdout": b"2024-01-02T03:04:02.500000000Z part a part b end\n"
+        b"2024-01-02T03:04:08.500000000+02:00 next\n",
+        "stderr": T + b" err\n",
+    }
+    assert texts(lines, decoder=LogDecoder(has_timestamps=True)) == expected
+    one_by_one = (line + b"\n" for line in lines.splitlines())
+    assert texts(*one_by_one, decoder=LogDecoder(has_timestamps=True)) == expected
+
+
+def test_timestamps_of_blocks() -> None:
+    short, long, zero = b"2024-01-02T03:04:05Z", T, T[:-1] + b"+00:00"
+    lines = cri(b"1", time=long) + cri(b"2", time=short) + cri(b"3", time=zero)
+    expected = T + b" 1\n2024-01-02T03:04:05.000000000Z 2\n" + T + b" 3\n"
+    assert texts(lines, decoder=LogDecoder(has_timestamps=True))["stdout"] == expected
+
+
+@pytest.mark.parametrize("has_timestamps", [False, True])
+@pytest.mark.parametrize("make", [cri, docker])
+def test_since(make: object, has_timestamps: bool) -> None:
+    def line(text: str, time: bytes) -> bytes:
+        return docker(text + "\n", time=time) if make is docker else cri(text.encode(), time=time)
+
+    times = [b"2024-01-02T11:59:59.999999999Z", b"2024-01-02T12:00:00Z"]
+    times += [b"2024-01-02T12:00:00.000000001Z", b"2024-01-02T12:00:00.1Z", b"2024-01-02T13:00:00Z"]
+    lines = b"".join(line(str(n), time) for n, time in enumerate(times))
+    for since_ns, first in ((0, 0), (NOON_NS, 1), (NOON_NS + 1, 2), (NOON_NS + 2, 3), (2**62, 5)):
+        decoder = LogDecoder(since_ns=since_ns, has_timestamps=has_timestamps)
+        found = texts(lines, decoder=decoder)["stdout"].splitlines()
+        assert [text.split()[-1] for text in found] == [b"%d" % n for n in range(first, 5)]
+
+
+def test_since_with_other_zones() -> None:
+    lines = cri(b"early", time=b"2024-01-02T13:59:59+02:00")
+    lines += cri(b"late", time=b"2024-01-02T11:00:00-01:00")
+    assert texts(lines, decoder=LogDecoder(since_ns=NOON_NS))["stdout"] == b"late\n"
+
+
+# What is no line
+
+
+def test_broken_lines_are_passed_on() -> None:
+    lines = cri(b"good") + b"garbage \x1b[31m\n\n" + cri(b"x", stream="bogus") + cri(b"good2")
+    for decoder in (LogDecoder(), LogDecoder(has_timestamps=True, since_ns=0)):
+        found = texts(lines, decoder=decoder)["stdout"]
+        assert b"garbage \x1b[31m\n\n" + cri(b"x", stream="bogus") in found
+        assert found.endswith(b"good2\n")
+        assert decoder.bad_count == 3
+        assert decoder.first_bad == r"'garbage \x1b[31m'"
+    decoder = LogDecoder(only="stderr")
+    assert texts(lines, decoder=decoder)["stdout"] == b""
+    assert decoder.bad_count == 3
+
+
+@pytest.mark.parametrize("torn", [b"2024-01-02T03:0\n", b"2024-01-02T03:04:05.123\n", b"x\n"])
+def test_a_torn_line_does_not_hide_the_next(torn: bytes) -> None:
+    decoder = LogDecoder()
+    assert texts(cri(b"1") + torn + cri(b"2"), decoder=decoder)["stdout"] == b"1\n" + torn + b"2\n"
+    assert decoder.bad_count == 1
+
+
+def test_times_that_are_none() -> None:
+    line = cri(b"x", time=b"2024-13-02T03:04:05+01:00")
+    decoder = LogDecoder(since_ns=0)
+    assert texts(line, decoder=decoder)["stdout"] == line
+    assert decoder.bad_count == 1
+    line = cri(b"x", time=b"2024-01-02T03.04.05Z")
+    decoder = LogDecoder(has_timestamps=True)
+    assert texts(line, decoder=decoder)["stdout"] == line
+    assert decoder.bad_count == 1
+
+
+def test_a_line_that_is_too_long() -> None:
+    decoder = LogDecoder(max_line_bytes=100)
+    long = cri(b"x" * 100)
+    found = texts(cri(b"1"), long[:60], long[60:], cri(b"2"), decoder=decoder)["stdout"]
+    assert found == b"1\n" + long + b"2\n"
+    assert decoder.bad_count == 1
+    long = cri(b"y" * 1000).rstrip(b"\n")
+    pieces = [long[start : start + 50] for start in range(0, len(long), 50)]
+    decoder = LogDecoder(max_line_bytes=100)
+    assert texts(cri(b"1"), *pieces, decoder=decoder)["stdout"] == b"1\n" + long
+    assert sum(map(len, decoder._pending)) < 200
+    assert texts(cri(b"2"), decoder=decoder)["stdout"] == b"2\n"
+
+
+# The end of the file
+
+
+@pytest.mark.parametrize("has_timestamps", [False, True])
+def test_an_unfinished_last_line_is_shown(has_timestamps: bool) -> None:
+    prefix = T + b" " if has_timestamps else b""
+    decoder = LogDecoder(has_timestamps=has_timestamps)
+    assert texts(cri(b"x"), cri(b"unfinished").rstrip(), decoder=decoder)["stdout"] == (
+        prefix + b"x\n" + prefix + b"unfinished"
+    )
+    assert texts(docker("json\n").rstrip())["stdout"] == b"json\n"
+    decoder = LogDecoder()
+    assert texts(cri(b"x"), T[:10], decoder=decoder)["stdout"] == b"x\n" + T[:10]
+    assert decoder.bad_count == 1
+
+
+def test_an_unfinished_line_waits_while_more_may_come() -> None:
+    decoder = LogDecoder()
+    line = cri(b"text")
+    assert decoded(decoder, line[:40], line[40:-1], b"", eof=False) == []
+    assert decoder.receive_data(b"\n") == [Chunk("stdout", b"text\n")]
+    assert decoder.receive_eof() == []
+
+
+# Any bytes, any pieces
+
+WHOLE = b"".join(
+    [
+        cri(b"one"),
+        cri(b"two", time=b"2024-01-02T03:04:05Z"),
+        cri(b"part ", tag="P"),
+        cri(b"err", stream="stderr"),
+        cri(b"end"),
+        docker("json\n"),
+        b"garbage\n",
+        cri(b""),
+        cri(b"last"),
+    ]
+)
+decoders = st.builds(
+    LogDecoder,
+    only=st.sampled_from([None, "stdout", "stderr"]),
+    has_timestamps=st.booleans(),
+    since_ns=st.sampled_from([None, 0]),
+)
+
+
+@given(
+    st.sampled_from([None, "stdout", "stderr"]),
+    st.booleans(),
+    st.sampled_from([None, 0]),
+    st.lists(st.integers(0, len(WHOLE))),
+)
+def test_pieces_may_end_anywhere(
+    only: LogStream | None, has_timestamps: bool, since_ns: int | None, cuts: list[int]
+) -> None:
+    """One line at a time is the same as all of them at once, on every path."""
+
+    def decoder() -> LogDecoder:
+        return LogDecoder(only=only, has_timestamps=has_timestamps, since_ns=since_ns)
+
+    edges = [0, *sorted(cuts), len(WHOLE)]
+    pieces = [WHOLE[start:end] for start, end in pairwise(edges)]
+    assert texts(*pieces, decoder=decoder()) == texts(
+        *(line + b"\n" for line in WHOLE.splitlines()), decoder=decoder()
+    )
+
+
+some_lines = st.builds(
+    cri,
+    st.binary(max_size=10).map(lambda text: text.replace(b"\n", b"")),
+    stream=st.sampled_from(["stdout", "stderr", "bogus"]),
+    tag=st.sampled_from(["F", "P", "F:x", "P:x", "X", "", "FP"]),
+    time=st.sampled_from([T, b"2024-01-02T03:04:05Z", b"2024-01-02T03:04:05.1+02:00", b"-", b""]),
+)
+
+
+@given(decoders, st.lists(st.binary(max_size=30) | some_lines | st.just(b"\n")))
+def test_nothing_makes_it_raise(decoder: LogDecoder, pieces: list[bytes]) -> None:
+    found = texts(*pieces, decoder=decoder)
+    size = sum(map(len, pieces))
+    assert sum(map(len, found.values())) <= 2 * size + 40 * len(pieces)
+    assert decoder.bad_count <= b"".join(pieces).count(b"\n") + 1
+    assert (decoder.first_bad is None) == (decoder.bad_count == 0)
+
+
+@given(st.lists(some_lines, max_size=8))
+def test_fast_paths_and_the_loop_agree(lines: list[bytes]) -> None:
+    """Since 1970 leaves all in, but reads each line's time."""
+    plain, careful = LogDecoder(), LogDecoder(since_ns=0)
+    assert texts(b"".join(lines), decoder=plain) == texts(*lines, decoder=careful)
+    assert plain.bad_count == careful.bad_count

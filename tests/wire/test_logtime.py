@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycrictl.errors import UsageError
+from pycrictl.wire.logtime import (
+    TIMESTAMP,
+    comparable_time,
+    format_timestamp,
+    parse_time,
+    timestamp_ns,
+)
+
+SECOND = 10**9
+DAY = 24 * 3600 * SECOND
+NOON = int(datetime(2024, 1, 31, 12, tzinfo=UTC).timestamp()) * SECOND
+MOMENTS = st.integers(-62_135_596_800 * SECOND, 253_402_300_800 * SECOND - 1)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "text"),
+    [
+        (b"2024-01-02T03:04:05.123456789Z", b"2024-01-02T03:04:05.123456789Z"),
+        (b"2024-01-02T03:04:05Z", b"2024-01-02T03:04:05.000000000Z"),
+        (b"2024-01-02T03:04:05.5Z", b"2024-01-02T03:04:05.500000000Z"),
+        (b"2024-01-02T03:04:05.1234567891Z", b"2024-01-02T03:04:05.123456789Z"),
+        (b"2024-01-02T03:04:05.5+02:00", b"2024-01-02T03:04:05.500000000+02:00"),
+        (b"2024-01-02T03:04:05-00:30", b"2024-01-02T03:04:05.000000000-00:30"),
+        (b"2024-01-02T03:04:05.123456789+00:00", b"2024-01-02T03:04:05.123456789Z"),
+        (b"2024-01-02T03:04:05-00:00", b"2024-01-02T03:04:05.000000000Z"),
+    ],
+)
+def test_nine_digits(timestamp: bytes, text: bytes) -> None:
+    assert re.fullmatch(TIMESTAMP, timestamp)
+    assert format_timestamp(timestamp) == text
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "expected"),
+    [
+        (b"1970-01-01T00:00:00Z", 0),
+        (b"1970-01-01T00:00:00.000000001Z", 1),
+        (b"1969-12-31T23:59:59.5Z", -SECOND // 2),
+        (b"2024-01-31T12:00:00.1Z", NOON + SECOND // 10),
+        (b"2024-01-31T14:00:00+02:00", NOON),
+        (b"2024-01-31T11:30:00-00:30", NOON),
+        (b"2024-01-31T12:00:00.123456789+00:00", NOON + 123456789),
+    ],
+)
+def test_nanoseconds(timestamp: bytes, expected: int) -> None:
+    assert timestamp_ns(timestamp) == expected
+
+
+@pytest.mark.parametrize(
+    "timestamp",
+    [b"2024-13-01T00:00:00Z", b"2024-02-30T00:00:00Z", b"2024-01-01T25:00:00Z"]
+    + [b"2024-01-01T00:00:61Z", b"0000-01-01T00:00:00Z", b"2024-01-01T00:00:00+99:00"],
+)
+def test_times_that_are_none(timestamp: bytes) -> None:
+    assert re.fullmatch(TIMESTAMP, timestamp)
+    with pytest.raises(ValueError, match=r".+"):
+        timestamp_ns(timestamp)
+
+
+@given(MOMENTS, MOMENTS)
+def test_comparable_times(first: int, second: int) -> None:
+    """Texts are in the order of the times, whatever zeros one of them has at its end."""
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=first // SECOND)
+    digits = f"{first % SECOND:09d}"
+    for fraction in {f".{digits}", f".{digits}".rstrip("0").rstrip(".")}:
+        text = f"{moment:%Y-%m-%dT%H:%M:%S}".rjust(19, "0") + fraction
+        assert (text.encode() < comparable_time(second)) == (first < second)
+        assert text.encode() >= comparable_time(first)
+
+
+def test_times_that_no_log_has() -> None:
+    earliest, latest = b"0001-01-01T00:00:00", b"9999-12-31T23:59:59.999999999"
+    assert comparable_time(-(10**30)) <= earliest
+    assert comparable_time(10**30) > latest
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", 0),
+        ("1706702400", NOON),
+        ("1706702400.000000001", NOON + 1),
+        ("1706702400.5", NOON + SECOND // 2),
+        ("2024-01-31", NOON - DAY // 2),
+        ("2024-01-31Z", NOON - DAY // 2),
+        ("2024-01-31T12", NOON),
+        ("2024-01-31T12:00", NOON),
+        ("2024-01-31T12:00:00", NOON),
+        ("2024-01-31T12:00:00.25", NOON + SECOND // 4),
+        ("2024-01-31T12:00:00.123456789Z", NOON + 123456789),
+        ("2024-01-31T14:00+02:00", NOON),
+        ("2024-01-31T14:00:00.5+02:00", NOON + SECOND // 2),
+    ],
+)
+def test_times_that_are_given(text: str, expected: int) -> None:
+    assert parse_time(text, zone=UTC) == expected
+
+
+def test_a_time_without_a_zone() -> None:
+    text = "2024-01-31T12:00:00"
+    assert parse_time(text, zone=timezone(timedelta(hours=2))) == NOON - 2 * 3600 * SECOND
+    assert parse_time(text) == int(datetime(2024, 1, 31, 12).astimezone().timestamp()) * SECOND
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "now", "5m", "-1", "1.", ".5", "1.0000000001", "2024", "2024-01", "2024-1-31"]
+    + ["2024-02-30", "2024-01-31T", "2024-01-31T24:30", "2024-01-31T12:", "2024-01-31 12:00"]
+    + ["2024-01-31T12:00:00.", "2024-01-31T12:00:00.1234567891", "2024-01-31T12:00:00+99:00"]
+    + ["٢٠٢٤-٠١-٠١", "1706702400\n", "9" * 13],
+)
+def test_times_that_cannot_be_given(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_time(text, zone=UTC)
+    assert "invalid time" in caught.value.message
+    assert caught.value.hint
+
+
+def test_a_day_at_the_end_of_all_days() -> None:
+    assert parse_time("9999-12-31T23:59:59Z") == 253402300799 * SECOND
+    assert parse_time("0001-01-01", zone=UTC) == -62135596800 * SECOND

@@ -1,0 +1,182 @@
+"""The client of one call, by bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from pycrictl.errors import RemoteProtocolError
+from pycrictl.wire import grpc_http2, hpack, http2
+from pycrictl.wire.grpc_http2 import Answer
+from pycrictl.wire.unary_call import UnaryCall
+
+PATH = "/test.v1.Test/Any"
+ACK = http2.frame(http2.SETTINGS, http2.ACK)
+
+
+def begun(message: bytes = b"abc") -> UnaryCall:
+    """A call that has said all it can, to a server that has begun to speak."""
+    call = UnaryCall(PATH, message)
+    call.data_to_send()
+    call.receive_data(http2.settings())
+    assert call.data_to_send() == ACK
+    return call
+
+
+def headers(*more: hpack.Header, end: bool = False) -> bytes:
+    block = hpack.encode([*grpc_http2.response_headers(), *more])
+    return http2.header_frames(1, block, end_stream=end)
+
+
+def data(content: bytes) -> bytes:
+    return http2.frame(http2.DATA, 0, 1, content)
+
+
+def trailers(code: int, message: str = "", *more: hpack.Header) -> bytes:
+    block = hpack.encode([*grpc_http2.status_headers(code, message), *more])
+    return http2.header_frames(1, block, end_stream=True)
+
+
+def test_request() -> None:
+    call = UnaryCall(PATH, b"abc", metadata=(("x", "y"), ("x-bin", b"\xff")), timeout_s=1.5)
+    sent = call.data_to_send()
+    assert sent.startswith(http2.PREFACE)
+    units = []
+    pos = len(http2.PREFACE)
+    while stop := http2.unit_end(sent, pos):
+        units.append((sent[pos + 3], sent[pos:stop]))
+        pos = stop
+    assert pos == len(sent)
+    assert [kind for kind, _ in units] == [
+        http2.SETTINGS,
+        http2.WINDOW_UPDATE,
+        http2.HEADERS,
+        http2.DATA,
+    ]
+    block = units[2][1]
+    assert hpack.Decoder().decode(http2.block_of(block, 0, len(block))) == [
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", PATH.encode()),
+        (b":authority", b"localhost"),
+        (b"content-type", b"application/grpc"),
+        (b"te", b"trailers"),
+        (b"grpc-timeout", b"1500000u"),
+        (b"x", b"y"),
+        (b"x-bin", b"/w"),
+    ]
+    assert units[3][1] == http2.frame(http2.DATA, http2.END_STREAM, 1, b"\0\0\0\0\3abc")
+    assert call.data_to_send() == b""
+
+
+def test_answer() -> None:
+    call = begun()
+    answer = (
+        headers((b"first-bin", b"/w"))
+        + data(b"\0\0\0\0\4de")
+        + http2.frame(http2.PING, 0, 0, b"12345678")
+        + data(b"fg")
+        + trailers(0, "", (b"last", b"2"))
+    )
+    for octet in answer:
+        assert call.answer is None
+        call.receive_data(bytes([octet]))
+    assert call.answer == Answer(
+        response=b"defg",
+        initial_metadata=(("first-bin", b"\xff"),),
+        trailing_metadata=(("last", "2"),),
+    )
+    assert call.data_to_send() == http2.frame(http2.PING, http2.ACK, 0, b"12345678")
+
+
+@pytest.mark.parametrize("has_headers", [True, False])
+def test_error(has_headers: bool) -> None:
+    call = begun()
+    details = (b"grpc-status-details-bin", b"AAE")
+    if has_headers:
+        call.receive_data(headers() + trailers(4242, "no\n", details))
+    else:
+        block = [*grpc_http2.response_headers(), *grpc_http2.status_headers(4242, "no\n"), details]
+        call.receive_data(http2.header_frames(1, hpack.encode(block), end_stream=True))
+    assert call.answer == Answer(
+        4242, "no\n", trailing_metadata=(("grpc-status-details-bin", b"\0\1"),)
+    )
+
+
+@pytest.mark.parametrize(
+    ("frames", "code"),
+    [
+        (headers((b"x", b"y"), end=True), grpc_http2.UNKNOWN),
+        (headers() + http2.frame(http2.DATA, http2.END_STREAM, 1), grpc_http2.INTERNAL),
+        (headers() + trailers(0), grpc_http2.INTERNAL),
+        (headers() + data(grpc_http2.prefixed(b"a") * 2) + trailers(0), grpc_http2.INTERNAL),
+        (headers() + data(b"\1\0\0\0\0") + trailers(0), grpc_http2.INTERNAL),
+        (http2.rst_stream(1, http2.ErrorCode.REFUSED_STREAM), grpc_http2.UNAVAILABLE),
+        (http2.rst_stream(1, http2.ErrorCode.CANCEL), grpc_http2.CANCELLED),
+        (http2.rst_stream(1, 99), grpc_http2.INTERNAL),
+        (http2.goaway(0, 0), grpc_http2.UNAVAILABLE),
+    ],
+    ids=[
+        *("no-status", "end-of-data", "no-message", "two", "compressed", "refused", "cancelled"),
+        *("reset", "goaway"),
+    ],
+)
+def test_ends_without_a_proper_answer(frames: bytes, code: int) -> None:
+    call = begun()
+    call.receive_data(frames)
+    assert call.answer is not None
+    assert call.answer.code == code
+    assert call.answer.message
+    assert call.answer.response is None
+
+
+def test_goodbye_that_spares_the_call() -> None:
+    call = begun()
+    call.receive_data(http2.goaway(1, 0) + headers() + data(b"\0\0\0\0\0") + trailers(0))
+    assert call.answer == Answer(response=b"")
+
+
+def test_large_request_waits_for_the_windows() -> None:
+    body = grpc_http2.prefixed(bytes(range(256)) * 400)
+    call = UnaryCall(PATH, body[5:])
+    sent = data_in(call.data_to_send(), after=len(http2.PREFACE))
+    assert sent == body[:65535]
+    # More for the connection only, then for the call by a larger initial window.
+    call.receive_data(http2.settings() + http2.window_update(0, 100_000))
+    assert data_in(call.data_to_send()) == b""
+    call.receive_data(http2.settings({http2.INITIAL_WINDOW_SIZE: 65545}))
+    assert data_in(call.data_to_send()) == body[65535:65545]
+    call.receive_data(http2.window_update(1, 100_000))
+    rest = call.data_to_send()
+    assert data_in(rest) == body[65545:]
+    assert rest[-9 - (len(body) - 65545) % 16384 :][4] & http2.END_STREAM
+
+
+def data_in(frames: bytes, *, after: int = 0) -> bytes:
+    content, pos = b"", after
+    while stop := http2.unit_end(frames, pos):
+        if frames[pos + 3] == http2.DATA:
+            content += http2.data_of(frames, pos, stop)
+        pos = stop
+    return content
+
+
+def test_cancelling() -> None:
+    call = begun()
+    call.cancel()
+    assert call.data_to_send() == http2.rst_stream(1, http2.ErrorCode.CANCEL)
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"HTTP/1.1 400 Bad Request", ACK, http2.frame(http2.PING, 0, 0, bytes(8))]
+)
+def test_server_that_does_not_begin_with_settings(garbage: bytes) -> None:
+    call = UnaryCall(PATH, b"")
+    with pytest.raises(RemoteProtocolError):
+        call.receive_data(garbage)
+    assert not call.is_ready
+
+
+def test_header_block_that_does_not_decode() -> None:
+    call = begun()
+    with pytest.raises(RemoteProtocolError):
+        call.receive_data(http2.header_frames(1, b"\xfe", end_stream=True))
