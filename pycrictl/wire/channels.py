@@ -59,9 +59,13 @@ class _WebSocketCommand(RemoteCommand):
     def receive_eof(self) -> None:
         if self.is_over:
             return
-        if self._version < 4:
-            self._report()  # without a Status, only the end tells that nothing went wrong
-        self._end()
+        try:
+            if self._status or self._version < 4:
+                self._report()  # before version 4, only the end tells that nothing went wrong
+        except RemoteProtocolError as exc:
+            self._fail(exc)
+        else:
+            self._end()
 
     def data_to_send(self) -> list[bytes]:
         output, self._output = self._output, []
@@ -78,8 +82,6 @@ class _WebSocketCommand(RemoteCommand):
             if message[0] > max(Channel):
                 raise RemoteProtocolError("the peer sent data on a channel that does not exist")
             self._receive(Channel(message[0]), data)
-            if message[0] == Channel.ERROR and self._version >= 4:
-                self._report()
 
     def _takes_stdin(self) -> bool:
         return not self.is_over
@@ -131,6 +133,8 @@ class _SpdyCommand(RemoteCommand):
         except StreamError as exc:
             self._fail(exc)
         else:
+            if self._is_reported:
+                self._still_sending.discard(Channel.ERROR)
             if not self._still_sending:
                 self._end()
 

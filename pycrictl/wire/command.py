@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -32,6 +33,7 @@ MAX_STATUS_BYTES: Final = 1 << 20
 """Longest outcome that is accepted. It repeats the command's arguments."""
 
 _MAX_SIZE: Final = 65535
+_MAX_TRIES: Final = 16
 
 
 class Channel(IntEnum):
@@ -82,7 +84,7 @@ class StreamClosed:
 
 @dataclass(frozen=True, slots=True)
 class ExitReported:
-    """The outcome is known. Over WebSocket from version 5 on, output may still come after it.
+    """The outcome is known. Output may still come after it.
 
     Attributes:
         exit_code: the command's exit status; None if it did not start, or if that is not told.
@@ -118,6 +120,7 @@ class RemoteCommand(ABC):
         self._version = version
         self._streams = streams
         self._status = bytearray()
+        self._tries_left = _MAX_TRIES
         self._is_reported = False
         self._is_stdin_ended = not streams.stdin
         self._events: list[Event] = []
@@ -202,6 +205,12 @@ class RemoteCommand(ABC):
             self._status += data
             if len(self._status) > MAX_STATUS_BYTES:
                 raise RemoteProtocolError("the outcome of the command is too long")
+            self._tries_left -= 1
+            if self._version >= 4 and self._tries_left >= 0:
+                # A Status object shows by itself where it ends. A server that is stuck may never
+                # end the stream.
+                with suppress(RemoteProtocolError):
+                    self._report()
         else:
             raise RemoteProtocolError(f"the peer sent data on the stream {channel.name.lower()}")
 

@@ -26,7 +26,7 @@ from pycrictl.wire.logtime import TIMESTAMP, comparable_time, format_timestamp, 
 __all__ = ["Chunk", "LogDecoder", "LogFormat", "LogStream", "detect_format"]
 
 MAX_LINE_BYTES: Final = 16 << 20
-"""Longest line that is looked at, unless told otherwise."""
+"""Most of a line that is held, unless told otherwise."""
 
 LogStream = Literal["stdout", "stderr"]
 
@@ -38,15 +38,15 @@ _USUAL_CHARACTERS: Final = 29  # of a time without its zone
 # usual ones; the last eats up the block at the first line of another kind, so that the result ends
 # with an empty text.
 _FULL_LINES: Final[dict[LogStream, re.Pattern[bytes]]] = {
-    "stdout": re.compile(rb"\n(?:.{29}Z stdout F |[-+.:0-9TZ]++ stdout F |(?s:.*+))"),
-    "stderr": re.compile(rb"\n(?:.{29}Z stderr F |[-+.:0-9TZ]++ stderr F |(?s:.*+))"),
+    "stdout": re.compile(rb"\n(?:.{29}Z stdout F |[-+.:0-9TZ]{20,35}+ stdout F |(?s:.*+))"),
+    "stderr": re.compile(rb"\n(?:.{29}Z stderr F |[-+.:0-9TZ]{20,35}+ stderr F |(?s:.*+))"),
 }
 _STAMPED_LINES: Final[dict[LogStream, re.Pattern[bytes]]] = {
-    "stdout": re.compile(rb"\n(?:(.{29}|[-.:0-9T]++)(?:Z|\+00:00) stdout F |(?s:.*+))"),
-    "stderr": re.compile(rb"\n(?:(.{29}|[-.:0-9T]++)(?:Z|\+00:00) stderr F |(?s:.*+))"),
+    "stdout": re.compile(rb"\n(?:(.{29}|[-.:0-9T]{19,29}+)(?:Z|\+00:00) stdout F |(?s:.*+))"),
+    "stderr": re.compile(rb"\n(?:(.{29}|[-.:0-9T]{19,29}+)(?:Z|\+00:00) stderr F |(?s:.*+))"),
 }
 _CRI_LINES: Final = re.compile(
-    rb"\n(?:(?:.{29}Z|[-+.:0-9TZ]++) (std(?:out|err) [FP])(?::[^ \n]*)? |(?s:.*+))"
+    rb"\n(?:(?:.{29}Z|[-+.:0-9TZ]{20,35}+) (std(?:out|err) [FP])(?::[^ \n]*)? |(?s:.*+))"
 )
 _KINDS: Final[dict[bytes, tuple[LogStream, bytes]]] = {
     b"stdout F": ("stdout", b"\n"),
@@ -100,7 +100,7 @@ class LogDecoder:
         only: the one output to leave in; None for both.
         has_timestamps: begin each line of the container with its time.
         since_ns: leave out lines before this time, in nanoseconds since 1970.
-        max_line_bytes: a longer line is of neither format, and is passed on in parts.
+        max_line_bytes: no more of a line is held; a longer one is passed on in parts, as it is.
 
     Attributes:
         bad_count: how many lines were of neither format.

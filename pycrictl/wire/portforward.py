@@ -235,10 +235,12 @@ class SpdyForward(PortForward):
                     pair.text += event.data[: MAX_ERROR_BYTES - len(pair.text)]
             case StreamAccepted():
                 pair.not_accepted.discard(stream_id)
-                if not pair.not_accepted:
-                    # Nothing is ever sent on it, and the peer may wait for this.
-                    self._connection.end_stream(pair.error_id)
+                if stream_id == pair.data_id:
                     self._events.append(ForwardOpened(pair.number))
+                # Nothing is ever sent on the other one, and the peer may wait to hear that. It may
+                # have reset it meanwhile: the connection is ahead of its events.
+                elif self._connection.can_send(stream_id):
+                    self._connection.end_stream(stream_id)
             case StreamReset():
                 refused = "the runtime refused to forward the connection"
                 reset = "the runtime reset the connection"

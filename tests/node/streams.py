@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import base64
-import json
 import select
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from pycrictl._proto import cri_pb2
@@ -38,15 +37,6 @@ class Trace:
 
     def dump(self) -> list[tuple[str, str]]:
         return [(side, base64.b64encode(data).decode()) for side, data in self.pieces]
-
-    @staticmethod
-    def load(path: Path) -> dict[str, list[tuple[str, bytes]]]:
-        """Read a file of ``record_streams``: the pieces of each exchange."""
-        document = json.loads(path.read_text())
-        return {
-            name: [(side, base64.b64decode(data)) for side, data in exchange["pieces"]]
-            for name, exchange in document["exchanges"].items()
-        }
 
 
 class Driver:
@@ -90,6 +80,8 @@ class Driver:
                     core.receive_data(received)
                 for event in core.events_received():
                     handle(event)
+                if core.is_over:
+                    self._read_rest()
                 if core.is_over or until():
                     break
                 if not output:
@@ -99,15 +91,28 @@ class Driver:
                     output += piece
                 received = self._move(output, core)
 
+    def _read_rest(self) -> None:
+        """Read what nobody needs any more, so that a recording has it."""
+        self._socket.settimeout(1)
+        with suppress(OSError):
+            while data := self._socket.recv(PIECE_BYTES):
+                self.trace.pieces.append(("s", data))
+
     def _move(self, output: bytearray, core: RemoteCommand | PortForward) -> bytes:
         wants_write = [self._socket] if output else []
         readable, writable, _ = select.select([self._socket], wants_write, [], TIMEOUT_S)
         assert readable or writable, "nothing happened"
         if writable:
-            del output[: self._socket.send(output[:PIECE_BYTES])]
+            try:
+                del output[: self._socket.send(output[:PIECE_BYTES])]
+            except ConnectionError:
+                output.clear()  # what the peer has said before can still be read
         if not readable:
             return b""
-        data = self._socket.recv(PIECE_BYTES)
+        try:
+            data = self._socket.recv(PIECE_BYTES)
+        except ConnectionError:
+            data = b""  # the peer closed with something of ours unread
         if not data:
             core.receive_eof()
         return data

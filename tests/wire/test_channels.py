@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -39,9 +38,8 @@ from pycrictl.wire.spdy_frames import (
     SynReply,
     SynStream,
 )
-from tests.node.streams import Trace
 
-RECORDED = Trace.load(Path(__file__).parent / "data" / "spdy-containerd.json")
+from .recorded import RECORDED
 
 SUCCESS = b'{"metadata":{},"status":"Success"}'
 EXIT_7 = json.dumps(
@@ -257,7 +255,6 @@ def test_websocket_ends_without_an_outcome(protocol: str) -> None:
         (b"\x04x", "the peer sent data on the stream resize"),
         (b"\x05x", "the peer sent data on a channel that does not exist"),
         (b"\xffx", "the peer sent data on a channel that does not exist"),
-        (b"\x03x", "the outcome of the command is not a Status object"),
         (b"\x03" + b"x" * (MAX_STATUS_BYTES + 1), "the outcome of the command is too long"),
     ],
 )
@@ -265,6 +262,25 @@ def test_websocket_violations(message: bytes, reason: str) -> None:
     command = websocket()
     assert violation_of(command, message) == reason
     assert fed(command, b"\x01x") == []
+
+
+@pytest.mark.parametrize("status", [b"x", EXIT_7[:-1], EXIT_7 + b"x", b"{}"])
+def test_an_outcome_that_is_none(status: bytes) -> None:
+    commands = [websocket(), Spdy().command]
+    assert fed(commands[0], b"\x03" + status) == []
+    assert fed(commands[1], FrameEncoder().encode(Data(1, status))) == []
+    for command in commands:
+        command.receive_eof()
+        assert command.is_over
+        assert isinstance(command.error, RemoteProtocolError)
+        assert command.error.message == "the outcome of the command is not a Status object"
+
+
+def test_an_outcome_in_very_many_pieces() -> None:
+    command = websocket()
+    assert fed(command, *(b"\x03" + bytes((byte,)) for byte in EXIT_7)) == []
+    command.receive_eof()
+    assert command.events_received() == [ExitReported(7, "exit code 7")]
 
 
 def test_output_that_was_not_asked_for() -> None:
@@ -330,7 +346,6 @@ def test_spdy_as_containerd_ends_it() -> None:
         spdy.end("stdout"),
         spdy.end("stderr"),
         spdy.data("error", EXIT_7[:10]),
-        spdy.data("error", EXIT_7[10:]),
     ) == [
         StdoutReceived(b"out"),
         StderrReceived(b"err"),
@@ -338,14 +353,22 @@ def test_spdy_as_containerd_ends_it() -> None:
         StreamClosed(Channel.STDERR),
     ]
     assert not spdy.command.is_over
-    assert spdy.feed(spdy.reset("stdin"), spdy.reset("error")) == [
-        StreamClosed(Channel.STDIN),
-        ExitReported(7, "exit code 7"),
-    ]
+    assert spdy.feed(spdy.data("error", EXIT_7[10:])) == [ExitReported(7, "exit code 7")]
     assert spdy.command.is_over
     assert spdy.command.error is None
-    assert spdy.feed(GoAway(7)) == []
+    assert spdy.feed(spdy.reset("stdin"), spdy.reset("error"), GoAway(7)) == []
     spdy.command.receive_eof()
+    assert spdy.command.error is None
+
+
+def test_spdy_outcome_before_the_outputs_end() -> None:
+    spdy = Spdy()
+    assert spdy.feed(spdy.data("error", EXIT_7)) == [ExitReported(7, "exit code 7")]
+    assert not spdy.command.is_over
+    events = spdy.feed(spdy.reset("stdin"), spdy.reset("error"), spdy.data("stdout", b"late"))
+    assert events == [StreamClosed(Channel.STDIN), StdoutReceived(b"late")]
+    spdy.feed(spdy.reset("stdout"), spdy.reset("stderr"))
+    assert spdy.command.is_over
     assert spdy.command.error is None
 
 
@@ -370,9 +393,9 @@ def test_spdy_ends_by_the_end_of_its_streams() -> None:
 
 def test_spdy_outcome_at_the_end_of_the_connection() -> None:
     spdy = Spdy()
-    spdy.feed(spdy.data("error", SUCCESS))
+    assert spdy.feed(spdy.data("error", SUCCESS)) == [ExitReported(0)]
     spdy.command.receive_eof()
-    assert spdy.command.events_received() == [ExitReported(0)]
+    assert spdy.command.is_over
     assert spdy.command.error is None
     spdy = Spdy()
     spdy.feed(spdy.data("error", SUCCESS[:5]))

@@ -82,8 +82,12 @@ def test_every_byte_but_the_line_feed() -> None:
 
 @pytest.mark.parametrize(
     "time",
-    [b"2024-01-02T03:04:05Z", b"2024-01-02T03:04:05.5Z", b"2024-01-02T03:04:05.123456789+00:00"]
-    + [b"2024-01-02T03:04:05.123-07:00"],
+    [
+        b"2024-01-02T03:04:05Z",
+        b"2024-01-02T03:04:05.5Z",
+        b"2024-01-02T03:04:05.123456789+00:00",
+        b"2024-01-02T03:04:05.123-07:00",
+    ],
 )
 def test_times_of_every_length(time: bytes) -> None:
     assert texts(cri(b"x", time=time) + cri(b"y"))["stdout"] == b"x\ny\n"
@@ -239,8 +243,9 @@ def test_times_that_are_none() -> None:
 
 def test_a_line_that_is_too_long() -> None:
     decoder = LogDecoder(max_line_bytes=100)
-    long = cri(b"x" * 100)
-    found = texts(cri(b"1"), long[:60], long[60:], cri(b"2"), decoder=decoder)["stdout"]
+    long = cri(b"x" * 200)
+    pieces = [cri(b"1"), long[:60], long[60:120], long[120:] + cri(b"2")]
+    found = texts(*pieces, decoder=decoder)["stdout"]
     assert found == b"1\n" + long + b"2\n"
     assert decoder.bad_count == 1
     long = cri(b"y" * 1000).rstrip(b"\n")

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -39,9 +38,9 @@ from pycrictl.wire.spdy_frames import (
     WindowUpdate,
 )
 from pycrictl.wire.spdy_states import CONNECTION, STREAM, ConnectionState, StreamInput, StreamState
-from tests.node.streams import Trace
 
-RECORDED = Trace.load(Path(__file__).parent / "data" / "spdy-containerd.json")
+from .recorded import RECORDED
+
 FIELDS = (("streamtype", "stdin"),)
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import struct
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -27,9 +26,8 @@ from pycrictl.wire.spdy_frames import (
     SynStream,
     WindowUpdate,
 )
-from tests.node.streams import Trace
 
-RECORDED = Trace.load(Path(__file__).parent / "data" / "spdy-containerd.json")
+from .recorded import RECORDED
 
 FIELDS = (("streamtype", "error"), ("port", "80"), ("requestid", "0"))
 FRAMES: list[Frame] = [
