@@ -13,8 +13,8 @@ other. The exceptions are few:
   runtime that would not fit waits (``is_held``).
 - A PING is answered by the proxy, whichever end it comes from. A client sends pings because of what
   it gets, own answers included, and a runtime that has not sent those takes it for abuse (gRPC's
-  "too_many_pings"). So a client's keepalive proves the proxy alive and not the runtime; that the
-  runtime has gone shows at once anyway, as its socket is local.
+  "too_many_pings"). So a client's keepalive proves the proxy alive and not the runtime. A runtime
+  that goes shows at once anyway, as its socket is local; one that hangs, by the calls' deadlines.
 - Without a runtime, its calls are answered UNAVAILABLE, and a GOAWAY asks the client to come back
   with a new connection. A connection that had state at the runtime cannot be joined to another.
 - A GOAWAY of the runtime says which calls it takes, but of its own only. What the client is told

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from google.protobuf import json_format
 
 from pycrictl._proto import cri_pb2
 from pycrictl.proxy import admin
@@ -138,17 +141,6 @@ def test_kubelets_sequence_and_every_kind_of_call(lab: Lab, start: Callable[...,
     )
     assert ran.stdout == b"hello\n"
 
-    for words in (
-        ["images", "-o", "json"],
-        ["ps", "-a", "-o", "json"],
-        ["pods", "-o", "json"],
-        ["inspect", container],
-        ["inspectp", pod.id],
-    ):
-        both = [pycrictl("-r", one, *words) for one in (proxy.endpoint, lab.node.endpoint)]
-        outputs = [process.communicate(timeout=30) for process in both]
-        assert outputs[0] == outputs[1]
-        assert [process.returncode for process in both] == [0, 0]
     # This containerd has no events: a stream's UNIMPLEMENTED comes with its first message.
     events: grpc.UnaryStreamMultiCallable[bytes, bytes] = proxy.channel.unary_stream(
         RUNTIME + "GetContainerEvents"
@@ -161,6 +153,116 @@ def test_kubelets_sequence_and_every_kind_of_call(lab: Lab, start: Callable[...,
         kubelet.call(RUNTIME + "NoSuchCall", cri_pb2.VersionRequest(), cri_pb2.VersionResponse)
     assert isinstance(caught.value, grpc.Call)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_commands_answer_what_they_answer_directly(
+    lab: Lab, start: Callable[..., Program], tmp_path: Path
+) -> None:
+    proxy = start()
+    reference = lab.push(lab.layout.image("run:1", [lab.base]))
+    pod_file, container_file = tmp_path / "pod.json", tmp_path / "container.json"
+    config = lab.node.kubelet.pod_config("web", log_directory=str(tmp_path))
+    pod_file.write_text(json_format.MessageToJson(config))
+    container_file.write_text(
+        json.dumps(
+            {
+                "metadata": {"name": "main"},
+                "image": {"image": reference},
+                "command": ["sh", "-c", "echo up; sleep 1000000"],
+                "log_path": "main.log",
+                "linux": {},
+            }
+        )
+    )
+
+    def through(*words: str) -> str:
+        """What a command that changes something says through the proxy."""
+        process = pycrictl("-r", proxy.endpoint, *words)
+        output, errors = process.communicate(timeout=30)
+        assert (process.returncode, errors) == (0, "")
+        return output
+
+    pulled = through("pull", reference)
+    assert pulled == f"Image is up to date for {lab.busybox.config_digest}\n"
+    container = through("run", str(container_file), str(pod_file)).strip()
+    wait_until(lambda: "stdout F up" in (tmp_path / "main.log").read_text())
+    (pod_id,) = through("pods", "-q").split()
+
+    def both(*words: str) -> tuple[str, str]:
+        """What a command says, standard output and errors, which is the same both ways."""
+        endpoints = (proxy.endpoint, lab.node.endpoint)
+        processes = [pycrictl("-r", endpoint, *words) for endpoint in endpoints]
+        found = []
+        for process, endpoint in zip(processes, endpoints, strict=True):
+            output, errors = process.communicate(timeout=30)
+            if words[0] in ("stats", "imagefsinfo"):  # they measure
+                output = without_numbers(output)
+            found.append((output, errors.replace(endpoint, "ENDPOINT")))
+        assert found[0] == found[1]
+        codes = [process.returncode for process in processes]
+        assert codes == ([1, 1] if found[0][1] else [0, 0])
+        return found[0]
+
+    for words, expected in (
+        (("images",), "run"),
+        (("images", "-o", "json"), reference),
+        (("inspecti", reference), lab.busybox.config_digest),
+        (("ps", "-a", "-o", "json"), container),
+        (("inspect", container), container),
+        (("pods",), pod_id[:13]),
+        (("inspectp", pod_id), pod_id),
+        (("stats", "-o", "json"), container),
+        (("imagefsinfo",), "fsId"),
+        (("info",), "cniconfig"),
+        (("version",), "containerd"),
+    ):
+        output, errors = both(*words)
+        assert expected in output
+        assert errors == ""
+    for command, method in (
+        ("events", "GetContainerEvents"),
+        ("runtime-config", "RuntimeConfig"),
+        ("metricdescs", "ListMetricDescriptors"),
+    ):
+        output, errors = both(command)
+        assert output == ""
+        assert f"does not implement {method}" in errors
+    both("inspect", "nosuch")
+
+    assert through("stop", container).strip() == container
+    assert through("rm", container).strip() == container
+    assert both("ps", "-a", "-q") == ("", "")
+    assert pod_id in through("stopp", pod_id)
+    assert pod_id in through("rmp", pod_id)
+    assert both("pods", "-q") == ("", "")
+
+
+def without_numbers(text: str) -> str:
+    return re.sub(r'"\d+"|\b\d+\b', "0", text)
+
+
+def test_own_answers_do_not_upset_the_runtime(lab: Lab, start: Callable[..., Program]) -> None:
+    """A client pings because of what it gets, and containerd hangs up on too many pings."""
+    proxy = start()
+    reference = lab.reference(lab.busybox)
+    pod = proxy.kubelet.run_pod("web")
+    proxy.kubelet.pull(reference, pod)
+    container = proxy.kubelet.create_container(pod, reference)
+    proxy.kubelet.start_container(container)
+    run = proxy.channel.unary_unary(
+        RUNTIME + "ExecSync",
+        request_serializer=cri_pb2.ExecSyncRequest.SerializeToString,
+        response_deserializer=cri_pb2.ExecSyncResponse.FromString,
+    )
+    request = cri_pb2.ExecSyncRequest(container_id=container, cmd=["sh", "-c", "sleep 3; echo on"])
+    waiting = run.future(request, timeout=30)
+    asked = 0
+    while not waiting.done() and asked < 400:
+        assert url_of(proxy, pod)
+        asked += 1
+        time.sleep(0.005)
+    assert waiting.result().stdout == b"on\n"
+    assert asked > 100
 
 
 def test_progress_shows_only_the_pods_own_pulls(lab: Lab, start: Callable[..., Program]) -> None:

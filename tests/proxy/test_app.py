@@ -19,7 +19,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.errors import PycrictlError
 from pycrictl.proxy import admin
 from pycrictl.proxy.listen import notify
-from tests.fakecri import FakeServer
+from tests.fakecri import FakeServer, hang
 from tests.node.kubelet import RUNTIME
 from tests.proxy.program import Program
 from tests.proxy.test_pulls import Gate, pod, prepare, status, wait_until
@@ -114,6 +114,34 @@ def test_what_does_not_finish_is_unavailable(fake: FakeServer, start: Start) -> 
     assert proxy.wait() == 0
     wait_until(lambda: gate.running == 0)
     assert "Traceback" not in proxy.log()
+
+
+def test_events_live_and_are_cancelled_at_once(fake: FakeServer, start: Start) -> None:
+    go_on, ended = threading.Event(), threading.Event()
+
+    def later(request: Any, context: grpc.ServicerContext) -> cri_pb2.ContainerEventResponse:
+        context.add_callback(ended.set)
+        assert go_on.wait(20)
+        return cri_pb2.ContainerEventResponse(container_id="second")
+
+    first = cri_pb2.ContainerEventResponse(container_id="first")
+    fake.prepare("GetContainerEvents", [first, later, hang(20)])
+    proxy = start()
+    events = proxy.channel.unary_stream(
+        RUNTIME + "GetContainerEvents",
+        request_serializer=cri_pb2.GetEventsRequest.SerializeToString,
+        response_deserializer=cri_pb2.ContainerEventResponse.FromString,
+    )(cri_pb2.GetEventsRequest())
+    assert next(events).container_id == "first"
+    time.sleep(1.0)  # silence ends nothing
+    go_on.set()
+    assert next(events).container_id == "second"
+    assert not ended.is_set()
+    cancelled = time.monotonic()
+    events.cancel()
+    assert ended.wait(5)
+    assert time.monotonic() - cancelled < 1.0
+    wait_until(lambda: " stream method=GetContainerEvents code=1 " in proxy.log())
 
 
 def test_secrets_are_nowhere(fake: FakeServer, start: Start) -> None:

@@ -12,6 +12,7 @@ from pycrictl.errors import ConfigError, UpgradeRefused
 from pycrictl.progress.stream import follow
 from pycrictl.proxy.endpoints import Address, StreamServer, parse_address
 from pycrictl.proxy.log import Log
+from pycrictl.proxy.tokens import LIFETIME_S, Tokens
 from pycrictl.wire.progress import ProgressDecoder, Report
 
 REPORTS = [Report("image", f"sha256:{number}", number, 10) for number in range(5)]
@@ -124,6 +125,46 @@ def test_a_token_works_once() -> None:
         assert caught.value.status == 404
 
     serve(test)
+
+
+@pytest.mark.parametrize("is_websocket", [True, False], ids=["websocket", "http"])
+def test_a_token_expires(is_websocket: bool) -> None:
+    now = 1000.0
+    tokens = Tokens[str]()
+
+    async def ask(server: StreamServer[str], token: str) -> bytes:
+        """The status code of the answer."""
+        fields = [
+            *("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"),
+            "Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==",
+        ] * is_websocket
+        reader, writer = await asyncio.open_connection(*server.address)
+        writer.write(get(server, token, *fields).encode())
+        try:
+            return (await reader.readline()).split()[1]
+        finally:
+            writer.close()
+
+    async def run() -> None:
+        nonlocal now
+        server = StreamServer[str](
+            redeem=lambda token: tokens.redeem(token, now=now),
+            follow=Source().follow,
+            log=Log("pycrictl.proxy.test"),
+        )
+        await server.start(Address("127.0.0.1", 0))
+        try:
+            early, late = (tokens.issue("pod", "good", now=now) for _ in range(2))
+            now += LIFETIME_S - 0.001
+            assert await ask(server, early) == (b"101" if is_websocket else b"200")
+            assert await ask(server, early) == b"404"
+            now += 0.001
+            assert await ask(server, late) == b"404"
+            assert len(tokens) == 0
+        finally:
+            await server.stop()
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(
