@@ -9,12 +9,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from benchmarks import decode, lists, proxy, pull, start, watch
+from benchmarks import decode, lists, logs, proxy, pull, start, watch
 from benchmarks.harness import Benchmark
 
 BENCHMARKS = (
     *start.BENCHMARKS,
     *lists.BENCHMARKS,
+    *logs.BENCHMARKS,
     *decode.BENCHMARKS,
     *watch.BENCHMARKS,
     *pull.BENCHMARKS,

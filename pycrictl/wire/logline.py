@@ -38,8 +38,8 @@ _USUAL_CHARACTERS: Final = 29  # of a time without its zone
 # usual ones; the last eats up the block at the first line of another kind, so that the result ends
 # with an empty text.
 _FULL_LINES: Final[dict[LogStream, re.Pattern[bytes]]] = {
-    "stdout": re.compile(rb"\n(?:.{29}Z stdout F |[-+.:0-9TZ]{20,35}+ stdout F |(?s:.*+))"),
-    "stderr": re.compile(rb"\n(?:.{29}Z stderr F |[-+.:0-9TZ]{20,35}+ stderr F |(?s:.*+))"),
+    "stdout": re.compile(rb"\n(?:.{29}+Z stdout F |[-+.:0-9TZ]{20,35}+ stdout F |(?s:.*+))"),
+    "stderr": re.compile(rb"\n(?:.{29}+Z stderr F |[-+.:0-9TZ]{20,35}+ stderr F |(?s:.*+))"),
 }
 _STAMPED_LINES: Final[dict[LogStream, re.Pattern[bytes]]] = {
     "stdout": re.compile(rb"\n(?:(.{29}|[-.:0-9T]{19,29}+)(?:Z|\+00:00) stdout F |(?s:.*+))"),
@@ -143,7 +143,7 @@ class LogDecoder:
             self._pending.append(data)
             self._pending_bytes += len(data)
         else:
-            block = b"".join((*self._pending, data[:end]))
+            block = b"".join((*self._pending, memoryview(data)[:end]))
             self._pending = [data[end:]]
             self._pending_bytes = len(data) - end
             chunks.extend(self._decode(block))

@@ -1,0 +1,117 @@
+"""``logs``: how fast a large log is read, and that its tail costs what a small log's does."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured, interleave, wall_s
+from benchmarks.programs import pycrictl, run
+from pycrictl._proto import cri_pb2
+from pycrictl.logs.reader import LogReader
+from pycrictl.logs.selection import Selection
+from tests.fakecri.server import serve
+
+LARGE_BYTES = 180_000_000
+SMALL_LINES = 100
+TEXT_CHARACTERS = (10, 150)
+BLOCK_BYTES = 64 << 10
+MB = 1_000_000
+
+
+def write_log(path: Path, *, size_bytes: int) -> None:
+    """Write full lines of one output, as most logs are."""
+    chance = random.Random(1)
+    with path.open("wb") as log:
+        written = number = 0
+        while written < size_bytes:
+            text = "x" * chance.randint(*TEXT_CHARACTERS)
+            second, nanosecond = divmod(number * 1_000_003, 10**9)
+            time = f"2024-01-02T03:{second // 60 % 60:02}:{second % 60:02}.{nanosecond:09}Z"
+            written += log.write(f"{time} stdout F {text}\n".encode())
+            number += 1
+
+
+def obvious_loop(path: Path, stdout: BinaryIO, stderr: BinaryIO) -> None:
+    """The least that shows a log rightly: line by line, written in blocks."""
+    outputs: dict[bytes, list[bytes]] = {b"stdout": [], b"stderr": []}
+    streams = {b"stdout": stdout, b"stderr": stderr}
+    size_bytes = 0
+    with path.open("rb") as log:
+        for line in log:
+            _, stream, tag, text = line.split(b" ", 3)
+            outputs[stream].append(text[:-1] if tag == b"P" else text)
+            size_bytes += len(text)
+            if size_bytes >= BLOCK_BYTES:
+                for name, texts in outputs.items():
+                    streams[name].write(b"".join(texts))
+                    texts.clear()
+                size_bytes = 0
+    for name, texts in outputs.items():
+        streams[name].write(b"".join(texts))
+
+
+def _read() -> Measured:
+    """Bytes of the log a second: our reader and the loop, in this process, into nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "0.log")
+        write_log(path, size_bytes=LARGE_BYTES)
+        with Path("/dev/null").open("wb", buffering=0) as nothing:
+
+            def ours() -> None:
+                for chunk in LogReader(str(path), Selection(), on_bad=_refuse).read():
+                    nothing.write(chunk.data)
+
+            return interleave(
+                lambda: LARGE_BYTES / wall_s(ours),
+                lambda: LARGE_BYTES / wall_s(lambda: obvious_loop(path, nothing, nothing)),
+                rounds=5,
+            )
+
+
+def _refuse(first_bad: str) -> None:
+    raise CannotRunError(f"the log is not what it was written as: {first_bad}")
+
+
+def _tail() -> Measured:
+    """Seconds of ``logs --tail 10``, of the large log and of a small one."""
+    with tempfile.TemporaryDirectory() as folder:
+        large, small = Path(folder, "large.log"), Path(folder, "small.log")
+        write_log(large, size_bytes=LARGE_BYTES)
+        write_log(small, size_bytes=SMALL_LINES * TEXT_CHARACTERS[1])
+        with _tailing(large) as of_large, _tailing(small) as of_small:
+            return interleave(lambda: run(of_large), lambda: run(of_small), rounds=15)
+
+
+@contextmanager
+def _tailing(path: Path) -> Iterator[list[str]]:
+    """The command line that shows the last lines of a log, and a runtime for it."""
+    with serve() as server:
+        container_id = "0123456789abcdef" * 4
+        answer = cri_pb2.ContainerStatusResponse()
+        answer.status.id = container_id
+        answer.status.log_path = str(path)
+        server.offer("ContainerStatus", answer)
+        yield pycrictl("-r", server.endpoint, "logs", "--tail", "10", container_id)
+
+
+BENCHMARKS = (
+    Benchmark(
+        name="logs",
+        what=f"reading a log of {LARGE_BYTES // MB} MB / the obvious loop over its lines",
+        goal=Goal(">=", 1.8),
+        show=lambda speed: f"{speed / MB:.0f} MB/s",
+        measure=_read,
+    ),
+    Benchmark(
+        name="logs-tail",
+        what=f"logs --tail 10 of a log of {LARGE_BYTES // MB} MB / of a small one",
+        goal=Goal("<=", 1.15),
+        show=lambda seconds: f"{seconds * 1000:.0f} ms",
+        measure=_tail,
+    ),
+)

@@ -1,0 +1,342 @@
+"""``logs`` against its recordings, and where it does more than crictl."""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cli.main import main
+from pycrictl.environ import Environment
+from tests.captures import DATA, Capture, load
+from tests.captures.runtimes import IDS
+from tests.fakecri import FakeServer, Status
+
+LOGS = DATA / "logs"
+WAIT_S = 10
+SOON_S = 0.9
+
+DIFFERENT = {
+    "l-garbage-first": (0, "garbage first\ngood\n", "lines of no known format are passed on"),
+    "l-noeol-tail1": (0, "incomplete-no-eol", "a last line that is not finished is one"),
+}
+"""Recordings that this program deliberately does not reproduce: what it does, and why."""
+
+CAPTURES = [*load("l"), *load("logs")]
+
+SCENE = {
+    "logs-created-nofile": None,
+    "logs-follow-exited": "done\n",
+    "logs-follow-sigint": "line 989\nline 990\n",
+    "logs-previous-none": "line 1\n",
+    "logs-reopen": "line 142\nline 143\n",
+    "logs-since-future": "line 1\n",
+    "logs-tail0": "line 1\n",
+    "logs-timestamps": "",
+}
+"""What the containers of the real scene had written to stdout."""
+
+
+class Outcome(NamedTuple):
+    """The exit status of a run and the bytes that it wrote."""
+
+    code: int
+    stdout: bytes
+    stderr: bytes
+
+
+def run(*words: str) -> Outcome:
+    """Run the program in this process."""
+    stdout, stderr = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
+    env = Environment(stdin=io.StringIO(), stdout=stdout, stderr=stderr, environ={})
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        code = main(words, env=env)
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    return Outcome(code, _content(stdout), _content(stderr))
+
+
+def _content(stream: io.TextIOWrapper) -> bytes:
+    stream.flush()
+    buffer = stream.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue()
+
+
+def container_status(
+    path: str, *, name: str = "web", attempt: int = 0, lives: bool = False
+) -> cri_pb2.ContainerStatusResponse:
+    answer = cri_pb2.ContainerStatusResponse()
+    answer.status.metadata.name = name
+    answer.status.metadata.attempt = attempt
+    answer.status.log_path = path
+    answer.status.state = cri_pb2.CONTAINER_RUNNING if lives else cri_pb2.CONTAINER_EXITED
+    return answer
+
+
+def line(text: str, stream: str = "stdout") -> str:
+    return f"2024-01-02T03:04:05.123456789Z {stream} F {text}\n"
+
+
+@pytest.fixture
+def log(fake: FakeServer, tmp_path: Path) -> Path:
+    """The log of the one container, ``web``, which has ended."""
+    path = tmp_path / "0.log"
+    path.touch()
+    listed = cri_pb2.ListContainersResponse()
+    listed.containers.add(id="0123456789abcdef" * 4).metadata.name = "web"
+    fake.offer("ListContainers", listed)
+    fake.offer("ContainerStatus", container_status(str(path)))
+    return path
+
+
+def test_every_difference_has_its_recording() -> None:
+    assert set(DIFFERENT) | set(SCENE) <= {capture.name for capture in CAPTURES}
+
+
+@pytest.mark.parametrize("capture", CAPTURES, ids=lambda capture: capture.name)
+def test_replay(fake: FakeServer, capture: Capture, tmp_path: Path) -> None:
+    fake.offer("ListContainers", cri_pb2.ListContainersResponse())
+    if "ReopenContainerLog" in (rpc["rpc"] for rpc in capture.rpc):
+        fake.offer("ReopenContainerLog", cri_pb2.ReopenContainerLogResponse())
+    if capture.name.startswith("l-"):
+        fake.offer("ContainerStatus", _of_prepared_scene)
+    else:
+        fake.offer("ContainerStatus", _of_real_scene(capture, tmp_path))
+    words = _words(capture)
+    if "-f" in words and "--tail" in words:
+        done = _interrupted(fake, tmp_path, words)
+    else:
+        done = run("-t", "20s", "-r", fake.endpoint, *words)
+    code, stdout, _ = DIFFERENT.get(capture.name, (capture.rc, None, ""))
+    assert done.code == code, done.stderr
+    expected = (capture.stdout or "").replace("\n--- (no newline at the end)", "").rstrip("\n")
+    assert done.stdout.decode().rstrip("\n") == (
+        expected if stdout is None else stdout.rstrip("\n")
+    )
+    lookups = ("ListContainers", "StreamContainers")
+    made = [(call.method, call.request) for call in fake.calls if call.method not in lookups]
+    wanted = [rpc for rpc in capture.rpc if rpc["rpc"] != "Version"]
+    if "-f" in words:  # asked again once a second at most, and not about what has ended
+        del made[1:], wanted[1:]
+    assert [name for name, _ in made] == [rpc["rpc"] for rpc in wanted]
+    for (_, request), rpc in zip(made, wanted, strict=True):
+        identifier = rpc["request"]["container_id"].replace("/capture/scene/logs", str(LOGS))
+        assert request.container_id == identifier
+
+
+def _words(capture: Capture) -> list[str]:
+    command = capture.command.removeprefix("timeout --preserve-status -s INT 3 ")
+    for name, value in IDS.items():
+        command = command.replace(f"${name}", value)
+    return shlex.split(command.replace("$S/logs", str(LOGS)))[1:]
+
+
+def _of_prepared_scene(request: Any, context: Any) -> cri_pb2.ContainerStatusResponse:
+    """The log's path is in the ID: ``log@PATH`` or ``logprev@ATTEMPT@PATH``."""
+    kind, *attempt, path = request.container_id.split("@")
+    assert kind in ("log", "logprev")
+    return container_status(path, attempt=int(attempt[0]) if attempt else 0)
+
+
+def _of_real_scene(capture: Capture, folder: Path) -> cri_pb2.ContainerStatusResponse:
+    path = folder / "1.log"
+    if capture.name == "logs-previous":
+        (folder / "0.log").write_text(line("previous attempt line 1"))
+        return container_status(str(path), attempt=1)
+    text = SCENE.get(capture.name)
+    if text is not None:
+        path.write_text("".join(map(line, text.splitlines())))
+    return container_status(str(path), lives=capture.name == "logs-follow-sigint")
+
+
+def _interrupted(fake: FakeServer, folder: Path, words: list[str]) -> Outcome:
+    """Three lines come while the log is followed, then Ctrl-C."""
+    process = start(fake, *words)
+    assert process.stdout is not None
+    stdout = process.stdout.readline()
+    for number in (991, 992, 993):
+        append(folder / "1.log", line(f"line {number}"))
+        stdout += process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    rest, stderr = process.communicate(timeout=WAIT_S)
+    assert stderr == b""
+    return Outcome(process.returncode, stdout + rest, stderr)
+
+
+def start(fake: FakeServer, *words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "pycrictl", "-r", fake.endpoint, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def wait_until(is_true: Callable[[], object]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not is_true():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("text", ["web", "0123456789abc", "0123456789abcdef" * 4])
+def test_a_container_by_name_or_id(fake: FakeServer, log: Path, text: str) -> None:
+    log.write_text(line("one"))
+    done = run("-r", fake.endpoint, "logs", text)
+    assert (done.code, done.stdout, done.stderr) == (0, b"one\n", b"")
+    assert fake.calls[-1].request.container_id == "0123456789abcdef" * 4
+
+
+def test_bytes_and_escape_sequences_are_passed_on(fake: FakeServer, log: Path) -> None:
+    data = bytes(byte for byte in range(256) if byte != 10)
+    log.write_bytes(line("").encode()[:-1] + data + b"\n")
+    done = run("-r", fake.endpoint, "logs", "web")
+    assert (done.code, done.stdout, done.stderr) == (0, data + b"\n", b"")
+
+
+def test_outputs_stay_apart(fake: FakeServer, log: Path) -> None:
+    log.write_text(line("out") + line("error", "stderr"))
+    done = run("-r", fake.endpoint, "logs", "web")
+    assert (done.stdout, done.stderr) == (b"out\n", b"error\n")
+
+
+def test_tail_goes_with_stream(fake: FakeServer, log: Path) -> None:
+    log.write_text(line("a", "stderr") + line("b", "stderr") + line("c") * 3)
+    done = run("-r", fake.endpoint, "logs", "--tail", "1", "-s", "stderr", "web")
+    assert (done.code, done.stdout, done.stderr) == (0, b"", b"b\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "stdout"),
+    [
+        ("garbage-mid", "good\ngarbage line here\n2024-01-02T03:04:02.1Z bogus F x\ngood2\n"),
+        ("mixed", "mixed cri\njson\n"),
+        ("empty", ""),
+    ],
+)
+def test_lines_that_crictl_drops(fake: FakeServer, log: Path, name: str, stdout: str) -> None:
+    log.write_bytes((LOGS / f"{name}.log").read_bytes())
+    done = run("-r", fake.endpoint, "logs", "web")
+    assert (done.code, done.stdout.decode()) == (0, stdout)
+    warning = b"pycrictl: warning: the log has lines of no known format, the first is 'garbage"
+    assert done.stderr.startswith(warning if name == "garbage-mid" else b"")
+    assert done.stderr.count(b"\n") == (name == "garbage-mid")
+
+
+def test_a_line_with_another_stream(fake: FakeServer, log: Path) -> None:
+    log.write_bytes((LOGS / "docker-badstream.log").read_bytes())
+    done = run("-r", fake.endpoint, "logs", "web")
+    assert done.code == 0
+    assert done.stdout.splitlines()[-1] == b"after"
+    assert b"warning" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-s", "both", "web"], "no output is called"),
+        (["--since", "soon", "web"], "is no time to begin at"),
+        (["--tail", "x", "web"], "is not an integer"),
+        ([], "missing argument"),
+        ([""], "a container ID is empty"),
+        (["web", "other"], "unexpected extra argument"),
+    ],
+)
+def test_wrong_words(fake: FakeServer, words: list[str], message: str) -> None:
+    done = run("-r", fake.endpoint, "logs", *words)
+    assert (done.code, done.stdout, fake.calls) == (1, b"", [])
+    assert message in done.stderr.decode()
+    assert len(done.stderr.splitlines()) <= 2
+
+
+def test_no_such_container(fake: FakeServer, log: Path) -> None:
+    fake.offer("ContainerStatus", Status(grpc.StatusCode.NOT_FOUND, 'container "x": not found'))
+    done = run("-r", fake.endpoint, "logs", "nothere")
+    assert (done.code, done.stdout) == (1, b"")
+    assert b'"nothere"' in done.stderr
+
+
+def test_follow_ends_with_the_container(fake: FakeServer, log: Path) -> None:
+    fake.offer("ContainerStatus", container_status(str(log), lives=True))
+    process = start(fake, "logs", "-f", "web")
+    assert process.stdout is not None
+    append(log, line("a"))
+    assert process.stdout.readline() == b"a\n"
+    log.rename(log.with_name("0.log.1"))
+    append(log, line("b"))
+    assert process.stdout.readline() == b"b\n"
+    append(log, line("last")[:-1])
+    fake.offer("ContainerStatus", container_status(str(log)))
+    assert process.communicate(timeout=WAIT_S) == (b"last", b"")
+    assert process.returncode == 0
+
+
+def test_follow_asks_once_a_second(fake: FakeServer, log: Path) -> None:
+    fake.offer("ContainerStatus", container_status(str(log), lives=True))
+    process = start(fake, "logs", "-f", "web")
+    wait_until(lambda: fake.calls)
+    begin = time.monotonic()
+    while time.monotonic() < begin + 1.5:
+        append(log, line("a"))
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    stdout, _ = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0
+    assert stdout.count(b"a\n") > 50
+    assert fake.methods().count("ContainerStatus") in (2, 3)
+
+
+def test_follow_ends_when_nobody_reads(fake: FakeServer, log: Path) -> None:
+    fake.offer("ContainerStatus", container_status(str(log), lives=True))
+    append(log, line("a"))
+    process = start(fake, "logs", "-f", "web")
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"a\n"
+    process.stdout.close()
+    begin = time.monotonic()
+    assert process.wait(WAIT_S) == 128 + signal.SIGPIPE
+    assert time.monotonic() - begin < SOON_S
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+def test_follow_survives_a_short_absence_of_the_runtime(fake: FakeServer, log: Path) -> None:
+    away = Status(grpc.StatusCode.UNAVAILABLE, "restarting")
+    running = container_status(str(log), lives=True)
+    fake.prepare("ContainerStatus", running, away, running)
+    process = start(fake, "logs", "-f", "web")
+    wait_until(lambda: fake.methods().count("ContainerStatus") == 3)
+    append(log, line("a"))
+    assert process.communicate(timeout=WAIT_S) == (b"a\n", b"")
+    assert process.returncode == 0
+
+
+def test_closed_stdout(fake: FakeServer, log: Path) -> None:
+    append(log, line("a"))
+    command = [sys.executable, "-m", "pycrictl", "-r", fake.endpoint, "logs", "web"]
+    done = subprocess.run(
+        ["sh", "-c", f"exec {shlex.join(command)} >&-"],
+        capture_output=True,
+        timeout=WAIT_S,
+        check=False,
+        env=dict(os.environ),
+    )
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycrictl.errors import PycrictlError
+from pycrictl.logs import file
+from pycrictl.logs.file import LogFile
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "0.log"
+
+
+def rest(log: LogFile) -> bytes:
+    return b"".join(log.blocks())
+
+
+def test_blocks_go_on_where_they_ended(path: Path) -> None:
+    path.write_bytes(b"a" * file.BLOCK_BYTES + b"b")
+    with LogFile(str(path)) as log:
+        assert [len(block) for block in log.blocks()] == [file.BLOCK_BYTES, 1]
+        with path.open("ab") as writer:
+            writer.write(b"more")
+        assert rest(log) == b"more"
+        assert rest(log) == b""
+
+
+@pytest.mark.parametrize(
+    ("content", "lines", "tail"),
+    [
+        (b"a\nb\nc\n", 0, b""),
+        (b"a\nb\nc\n", 1, b"c\n"),
+        (b"a\nb\nc\n", 2, b"b\nc\n"),
+        (b"a\nb\nc\n", 3, b"a\nb\nc\n"),
+        (b"a\nb\nc\n", 9, b"a\nb\nc\n"),
+        (b"a\nb\nc", 0, b"c"),
+        (b"a\nb\nc", 1, b"c"),
+        (b"a\nb\nc", 2, b"b\nc"),
+        (b"\n\n\n", 2, b"\n\n"),
+        (b"", 2, b""),
+        (b"a", 1, b"a"),
+    ],
+)
+def test_tail(path: Path, content: bytes, lines: int, tail: bytes) -> None:
+    path.write_bytes(content)
+    with LogFile(str(path)) as log:
+        assert log.seek_tail(lines) == len(content) - len(tail)
+        assert rest(log) == tail
+
+
+@given(st.lists(st.binary(max_size=9)), st.integers(1, 20), st.integers(1, 12))
+def test_tail_over_many_blocks(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[bytes], lines: int, block_bytes: int
+) -> None:
+    content = b"\n".join(texts)
+    pieces = re.findall(rb"[^\n]*\n|[^\n]+", content)
+    path = tmp_path_factory.getbasetemp() / "tail.log"
+    path.write_bytes(content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file, "BLOCK_BYTES", block_bytes)
+        with LogFile(str(path)) as log:
+            log.seek_tail(lines)
+            assert rest(log) == b"".join(pieces[-lines:])
+
+
+def test_truncated(path: Path) -> None:
+    path.write_bytes(b"before\n")
+    with LogFile(str(path)) as log:
+        assert rest(log) == b"before\n"
+        assert not log.rewind_if_truncated()
+        os.truncate(path, 0)
+        assert log.rewind_if_truncated()
+        assert not log.rewind_if_truncated()
+        path.write_bytes(b"after\n")
+        assert rest(log) == b"after\n"
+
+
+def test_successor_comes_with_its_first_bytes(path: Path) -> None:
+    path.write_bytes(b"old\n")
+    with LogFile(str(path)) as log:
+        assert log.successor() is None
+        path.rename(path.with_name("0.log.1"))
+        assert log.successor() is None
+        path.touch()
+        assert log.successor() is None
+        path.write_bytes(b"new\n")
+        new = log.successor()
+        assert new is not None
+        with new:
+            assert rest(new) == b"new\n"
+        assert rest(log) == b"old\n"
+
+
+def test_successor_of_a_link(tmp_path: Path, path: Path) -> None:
+    real = tmp_path / "real.log"
+    real.write_bytes(b"old\n")
+    path.symlink_to(real)
+    with LogFile(str(path)) as log:
+        real.rename(tmp_path / "real.log.1")
+        real.write_bytes(b"new\n")
+        new = log.successor()
+        assert new is not None
+        new.close()
+
+
+def test_no_file(path: Path) -> None:
+    with pytest.raises(PycrictlError, match="there is no log") as caught:
+        LogFile(str(path))
+    assert str(path) in caught.value.message
+    assert caught.value.hint
+
+
+def test_a_file_in_place_of_a_folder(path: Path) -> None:
+    path.touch()
+    with pytest.raises(PycrictlError, match="there is no log"):
+        LogFile(f"{path}/0.log")
+
+
+def test_what_is_no_file(path: Path) -> None:
+    os.mkfifo(path)
+    with pytest.raises(PycrictlError, match="is not a regular file"):
+        LogFile(str(path))
+    with pytest.raises(PycrictlError, match="is not a regular file"):
+        LogFile(str(path.parent))
+
+
+def test_a_path_of_nonsense() -> None:
+    with pytest.raises(PycrictlError, match=r'the log "/a\\x00b" cannot be read: embedded null'):
+        LogFile("/a\0b")
+
+
+def test_a_loop_of_links(path: Path) -> None:
+    path.symlink_to(path)
+    with pytest.raises(PycrictlError, match="too many levels of symbolic links"):
+        LogFile(str(path))

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pycrictl.errors import PycrictlError
+from pycrictl.logs.reader import LogReader
+from pycrictl.logs.selection import Selection
+from pycrictl.wire.logline import Chunk
+
+ALL = Selection()
+ROUNDS = 50
+
+
+def line(text: str, stream: str = "stdout", tag: str = "F") -> bytes:
+    return f"2024-01-02T03:04:05.123456789Z {stream} {tag} {text}\n".encode()
+
+
+def lines(*texts: str) -> bytes:
+    return b"".join(line(text) for text in texts)
+
+
+def on_stream(chunks: list[Chunk], stream: str = "stdout") -> str:
+    return b"".join(chunk.data for chunk in chunks if chunk.stream == stream).decode()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "0.log"
+
+
+def read(path: Path, wanted: Selection = ALL) -> list[Chunk]:
+    return list(LogReader(str(path), wanted, on_bad=pytest.fail).read())
+
+
+def follow(path: Path, *steps: Callable[[], object], wanted: Selection = ALL) -> list[Chunk]:
+    """Follow a log; what happens while the reader waits is a step, and the container then ends."""
+    todo = list(steps)
+    rounds = iter(range(ROUNDS))
+
+    def wait() -> None:
+        assert next(rounds, None) is not None, "the log never ends"
+        if todo:
+            todo.pop(0)()
+
+    reader = LogReader(str(path), wanted, on_bad=pytest.fail)
+    chunks = list(reader.follow(lambda: bool(todo), wait))
+    assert not todo
+    return chunks
+
+
+def append(path: Path, data: bytes) -> Callable[[], object]:
+    def write() -> None:
+        with path.open("ab") as file:
+            file.write(data)
+
+    return write
+
+
+def test_read(path: Path) -> None:
+    path.write_bytes(line("a ", tag="P") + line("b") + line("e", "stderr") + line("c"))
+    assert on_stream(read(path)) == "a b\nc\n"
+    assert on_stream(read(path), "stderr") == "e\n"
+
+
+def test_unfinished_last_line(path: Path) -> None:
+    path.write_bytes(lines("a", "b")[:-1])
+    assert on_stream(read(path)) == "a\nb"
+    assert on_stream(read(path, Selection(tail_lines=1))) == "b"
+    assert read(path, Selection(tail_lines=0)) == []
+
+
+def test_tail_of_one_output(path: Path) -> None:
+    rare = b"".join(line(f"e{number}", "stderr") + lines("x") * 500 for number in range(6))
+    path.write_bytes(rare)
+    wanted = Selection(tail_lines=2, only="stderr")
+    assert read(path, wanted) == [Chunk("stderr", b"e4\ne5\n")]
+    assert read(path, Selection(tail_lines=9, only="stderr"))[0].data.count(b"\n") == 6
+    assert on_stream(read(path, Selection(tail_lines=3, only="stdout"))) == "x\nx\nx\n"
+
+
+def test_tail_of_an_output_without_lines(path: Path) -> None:
+    path.write_bytes(lines("a", "b"))
+    assert read(path, Selection(tail_lines=2, only="stderr")) == []
+
+
+def test_tail_of_one_output_has_its_unfinished_line(path: Path) -> None:
+    path.write_bytes(line("a") + line("e", "stderr") + line("b")[:-1])
+    assert on_stream(read(path, Selection(tail_lines=1, only="stdout"))) == "b"
+    assert on_stream(read(path, Selection(tail_lines=2, only="stdout"))) == "a\nb"
+
+
+def test_first_bad_line_is_told_once(path: Path) -> None:
+    path.write_bytes(lines("a") + b"x\x1b[2J\n" + lines("b") + b"y\n")
+    told: list[str] = []
+    chunks = list(LogReader(str(path), ALL, on_bad=told.append).read())
+    assert on_stream(chunks) == "a\nx\x1b[2J\nb\ny\n"
+    assert told == [r"'x\x1b[2J'"]
+
+
+def test_follow_to_the_containers_end(path: Path) -> None:
+    path.write_bytes(lines("a"))
+    chunks = follow(path, append(path, lines("b")), append(path, lines("c", "d")[:-1]))
+    assert on_stream(chunks) == "a\nb\nc\nd"
+
+
+def test_follow_of_a_container_that_has_ended(path: Path) -> None:
+    path.write_bytes(lines("a", "b")[:-1])
+    assert on_stream(follow(path)) == "a\nb"
+
+
+def test_last_words_are_not_lost(path: Path) -> None:
+    """What is written before the runtime says that the container has ended is read."""
+    path.write_bytes(b"")
+
+    def is_alive() -> bool:
+        append(path, lines("last"))()
+        return False
+
+    reader = LogReader(str(path), ALL, on_bad=pytest.fail)
+    assert on_stream(list(reader.follow(is_alive, lambda: pytest.fail("waits")))) == "last\n"
+
+
+def test_line_that_comes_in_parts(path: Path) -> None:
+    path.write_bytes(lines("a")[:-3])
+    whole = lines("a", "b")
+    middle = len(lines("a")) + 7
+    chunks = follow(
+        path,
+        append(path, whole[len(lines("a")) - 3 : middle]),
+        append(path, whole[middle:]),
+    )
+    assert on_stream(chunks) == "a\nb\n"
+
+
+def test_rotation_with_late_writes(path: Path) -> None:
+    old = path.with_name("0.log.1")
+    path.write_bytes(lines("a"))
+
+    def both() -> None:
+        append(old, lines("later"))()
+        append(path, lines("new"))()
+
+    chunks = follow(
+        path,
+        lambda: path.rename(old),
+        append(old, lines("late")),
+        path.touch,
+        both,
+        append(path, lines("newer")),
+    )
+    assert on_stream(chunks) == "a\nlate\nlater\nnew\nnewer\n"
+
+
+def test_rotation_at_the_containers_end(path: Path) -> None:
+    path.write_bytes(lines("a"))
+
+    def rotate() -> None:
+        path.rename(path.with_name("0.log.1"))
+        path.write_bytes(lines("b"))
+
+    assert on_stream(follow(path, rotate)) == "a\nb\n"
+
+
+def test_unfinished_line_of_a_rotated_file(path: Path) -> None:
+    path.write_bytes(lines("a")[:-1])
+
+    def rotate() -> None:
+        path.rename(path.with_name("0.log.1"))
+        path.write_bytes(lines("b"))
+
+    assert on_stream(follow(path, rotate)) == "ab\n"
+
+
+def test_many_rotations_leave_no_file_open(path: Path) -> None:
+    path.write_bytes(lines("0"))
+
+    def rotate(number: int) -> None:
+        path.rename(path.with_name(f"0.log.{number}"))
+        path.write_bytes(lines(str(number)))
+
+    count = len(list(Path("/proc/self/fd").iterdir()))
+    steps = [lambda number=number: rotate(number) for number in range(1, 20)]
+    chunks = follow(path, *steps)
+    assert on_stream(chunks).split() == [str(number) for number in range(20)]
+    assert len(list(Path("/proc/self/fd").iterdir())) == count
+
+
+def test_copytruncate(path: Path) -> None:
+    path.write_bytes(lines("a", "b", "c"))
+    chunks = follow(
+        path,
+        lambda: os.truncate(path, 0),
+        append(path, lines("d")),
+        lambda: path.write_bytes(lines("e")[:-1]),
+        append(path, b"\n"),
+    )
+    assert on_stream(chunks) in ("a\nb\nc\nd\ne\n",)
+
+
+def test_removed_log(path: Path) -> None:
+    path.write_bytes(lines("a"))
+    assert on_stream(follow(path, path.unlink, lambda: None)) == "a\n"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        (Selection(tail_lines=1), "b\nc\n"),
+        (Selection(tail_lines=0), "c\n"),
+        (Selection(tail_lines=1, only="stdout"), "b\nc\n"),
+        (Selection(limit_bytes=5), "a\nb\nc"),
+        (Selection(since_ns=2**62), ""),
+    ],
+)
+def test_follow_a_selection(path: Path, wanted: Selection, text: str) -> None:
+    path.write_bytes(lines("a", "b"))
+    assert on_stream(follow(path, append(path, lines("c")), wanted=wanted)) == text
+
+
+def test_tail_of_nothing_begins_with_a_whole_line(path: Path) -> None:
+    path.write_bytes(lines("a", "b")[:-4])
+    chunks = follow(path, append(path, lines("b")[-4:]), wanted=Selection(tail_lines=0))
+    assert on_stream(chunks) == "b\n"
+
+
+def test_limit_ends_the_follow(path: Path) -> None:
+    path.write_bytes(lines("abc"))
+    reader = LogReader(str(path), Selection(limit_bytes=2), on_bad=pytest.fail)
+    chunks = reader.follow(lambda: True, lambda: pytest.fail("waits"))
+    assert on_stream(list(chunks)) == "ab"
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_no_log(path: Path, follows: bool) -> None:
+    reader = LogReader(str(path), ALL, on_bad=pytest.fail)
+    chunks: Iterator[Chunk] = reader.follow(bool, lambda: None) if follows else reader.read()
+    with pytest.raises(PycrictlError, match="there is no log"):
+        next(chunks)
+
+
+def test_a_writer_that_never_pauses(path: Path) -> None:
+    """Rotations under a busy writer lose and tear nothing."""
+    total = 20_000
+    path.touch()
+    is_done = threading.Event()
+
+    def write() -> None:
+        file = path.open("ab", buffering=0)
+        for number in range(total):
+            if number and number % 4000 == 0:
+                path.rename(path.with_name(f"0.log.{number}"))
+                file.close()
+                file = path.open("ab", buffering=0)
+                seen.wait(5)
+                seen.clear()
+            file.write(line(str(number)))
+        file.close()
+        is_done.set()
+
+    seen = threading.Event()
+    writer = threading.Thread(target=write)
+    writer.start()
+    reader = LogReader(str(path), ALL, on_bad=pytest.fail)
+    chunks = list(reader.follow(lambda: not is_done.is_set(), seen.set))
+    writer.join()
+    assert on_stream(chunks).split() == [str(number) for number in range(total)]

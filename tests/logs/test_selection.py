@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+
+from pycrictl.errors import UsageError
+from pycrictl.logs.selection import Selection, parse_since, select
+from pycrictl.wire.logline import Chunk
+
+SECOND_NS = 10**9
+NOW = 1_704_164_645.75
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0", 0),
+        ("1704164645", 1_704_164_645),
+        ("42m", 1_704_164_645 - 42 * 60),
+        ("1h30m", 1_704_164_645 - 5400),
+        ("500ms", 1_704_164_645),
+        ("-10s", 1_704_164_655),
+        ("2024-01-02T03:04:05Z", 1_704_164_645),
+        ("2024-01-02T05:04:05+02:00", 1_704_164_645),
+    ],
+)
+def test_since(text: str, seconds: int) -> None:
+    assert parse_since(text, now=NOW) == seconds * SECOND_NS
+
+
+def test_since_keeps_nanoseconds() -> None:
+    assert parse_since("2024-01-02T03:04:05.000000001Z", now=NOW) == 1_704_164_645 * SECOND_NS + 1
+
+
+@pytest.mark.parametrize("text", ["soon", "2024-13-01", "10 m", "5x", "", "9" * 40, "9" * 30 + "h"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(UsageError, match="is no time to begin at"):
+        parse_since(text, now=NOW)
+
+
+def test_nothing_given_selects_all() -> None:
+    assert select(now=NOW) == Selection()
+
+
+def test_all_given() -> None:
+    assert select(
+        stream="stderr", since="1s", tail_lines=0, limit_bytes=0, has_timestamps=True, now=3.0
+    ) == Selection("stderr", 2 * SECOND_NS, 0, 0, True)
+
+
+def test_a_wrong_output() -> None:
+    with pytest.raises(UsageError, match='no output is called "both"'):
+        select(stream="both", now=NOW)
+
+
+def test_limit_counts_both_outputs_and_cuts() -> None:
+    chunks = iter([Chunk("stdout", b"abc"), Chunk("stderr", b"defg"), Chunk("stdout", b"h")])
+    limited = list(Selection(limit_bytes=5).limited(chunks))
+    assert limited == [Chunk("stdout", b"abc"), Chunk("stderr", b"de")]
+    assert next(chunks) == Chunk("stdout", b"h")
+
+
+def test_limit_that_is_reached_exactly_asks_for_no_more() -> None:
+    chunks = iter([Chunk("stdout", b"abc"), Chunk("stdout", b"d")])
+    assert list(Selection(limit_bytes=3).limited(chunks)) == [Chunk("stdout", b"abc")]
+    assert list(chunks) == [Chunk("stdout", b"d")]
+
+
+def test_limit_of_nothing() -> None:
+    chunks = iter([Chunk("stdout", b"abc")])
+    assert list(Selection(limit_bytes=0).limited(chunks)) == []
+    assert list(chunks) == [Chunk("stdout", b"abc")]
+
+
+def test_no_limit() -> None:
+    assert list(Selection().limited([Chunk("stdout", b"abc")])) == [Chunk("stdout", b"abc")]

@@ -1,0 +1,126 @@
+"""``logs`` of containers on a real containerd, run as a user runs it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from pycrictl._proto import cri_pb2
+from tests.node.kubelet import RUNTIME
+from tests.node.lab import Lab
+from tests.node.test_commands import WAIT_S, program, run, start, wait_until
+
+LINES = 10_000
+BOTH = f"i=0; while [ $i -lt {LINES} ]; do echo out $i; echo err $i >&2; i=$((i+1)); done"
+SLOW = "i=0; while [ $i -lt 60 ]; do echo line $i; i=$((i+1)); sleep 0.05; done; printf end"
+
+
+def container(lab: Lab, tmp_path: Path, script: str, *, name: str) -> tuple[str, Path]:
+    """A container that runs a script of a shell; its ID and its log."""
+    config = lab.node.kubelet.pod_config(f"{name}-pod", log_directory=str(tmp_path))
+    pod = lab.node.kubelet.run_pod(config)
+    image = lab.push(lab.layout.image(f"{name}:1", [lab.base]))
+    lab.node.kubelet.pull(image, pod)
+    container_id = lab.node.kubelet.create_container(
+        pod, image, ["sh", "-c", script], name=name, log_path="0.log"
+    )
+    lab.node.kubelet.start_container(container_id)
+    return container_id, tmp_path / "0.log"
+
+
+def wait_for_end(lab: Lab, container_id: str) -> None:
+    def has_ended() -> bool:
+        request = cri_pb2.ContainerStatusRequest(container_id=container_id)
+        answer = lab.node.kubelet.call(
+            RUNTIME + "ContainerStatus", request, cri_pb2.ContainerStatusResponse
+        )
+        return answer.status.state == cri_pb2.CONTAINER_EXITED
+
+    wait_until(has_ended)
+
+
+def reopen(lab: Lab, container_id: str) -> None:
+    request = cri_pb2.ReopenContainerLogRequest(container_id=container_id)
+    lab.node.kubelet.call(
+        RUNTIME + "ReopenContainerLog", request, cri_pb2.ReopenContainerLogResponse
+    )
+
+
+@pytest.mark.parametrize("words", [[], ["--follow"]])
+def test_no_line_is_lost_or_torn(lab: Lab, tmp_path: Path, words: list[str]) -> None:
+    container_id, _ = container(lab, tmp_path, BOTH, name="both")
+    if not words:
+        wait_for_end(lab, container_id)
+    shown = run(lab, "logs", *words, container_id[:12])
+    assert shown.returncode == 0
+    assert shown.stdout.splitlines() == [f"out {number}" for number in range(LINES)]
+    assert shown.stderr.splitlines() == [f"err {number}" for number in range(LINES)]
+
+
+def test_a_long_line_and_bytes_of_all_values(lab: Lab, tmp_path: Path) -> None:
+    script = "head -c 100000 /dev/zero | tr '\\0' x; echo; printf '\\377\\000\\033[1m'"
+    container_id, log = container(lab, tmp_path, script, name="long")
+    wait_for_end(lab, container_id)
+    assert b" stdout P " in log.read_bytes()
+    command = program(lab, "logs", "long")
+    shown = subprocess.run(command, capture_output=True, timeout=WAIT_S, check=True)
+    assert shown.stdout.rstrip(b"\n") == b"x" * 100_000 + b"\n\xff\0\x1b[1m"
+
+
+def test_follow_over_rotations_to_the_end(lab: Lab, tmp_path: Path) -> None:
+    container_id, log = container(lab, tmp_path, SLOW, name="slow")
+    process = start(lab, "logs", "-f", "slow")
+    for number in range(5):
+        time.sleep(0.3)
+        log.rename(tmp_path / f"0.log.{number}")
+        time.sleep(0.1)
+        reopen(lab, container_id)
+    stdout, stderr = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, stderr) == (0, "")
+    lines = [*(f"line {number}" for number in range(60)), "end"]
+    assert stdout.splitlines() == lines
+
+
+def test_follow_over_copytruncate(lab: Lab, tmp_path: Path) -> None:
+    _, log = container(lab, tmp_path, SLOW, name="cut")
+    with start(lab, "logs", "-f", "cut") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        first = "".join(process.stdout.readline() for _ in range(20))
+        log.write_bytes(b"")  # at once: what is not read yet is lost
+        # Not communicate(), which forgets what readline() has read beyond its line.
+        shown = first + process.stdout.read()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+    assert shown.splitlines() == [*(f"line {number}" for number in range(60)), "end"]
+
+
+def test_follow_and_ctrl_c(lab: Lab, tmp_path: Path) -> None:
+    container(lab, tmp_path, "echo one; sleep 1000", name="waits")
+    process = start(lab, "logs", "-f", "waits")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "one\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=WAIT_S) == ("", "")
+    assert process.returncode == 0
+
+
+def test_reopen_tail_and_since(lab: Lab, tmp_path: Path) -> None:
+    _, log = container(lab, tmp_path, "echo one; echo two; sleep 1000", name="reopened")
+    wait_until(lambda: log.exists() and log.read_bytes().count(b"\n") == 2)
+    tail = run(lab, "logs", "--tail", "1", "reopened")
+    assert (tail.returncode, tail.stdout) == (0, "two\n")
+    assert run(lab, "logs", "--since", "1h", "reopened").stdout == "one\ntwo\n"
+    assert run(lab, "logs", "--since", "2000-01-01", "reopened").stdout == "one\ntwo\n"
+    assert run(lab, "logs", "--since", "-1h", "reopened").stdout == ""
+    stamped = run(lab, "logs", "-t", "reopened").stdout.splitlines()
+    assert [line.partition(" ")[2] for line in stamped] == ["one", "two"]
+    log.rename(tmp_path / "0.log.1")
+    again = run(lab, "logs", "--reopen", "reopened")
+    assert (again.returncode, again.stdout) == (0, "")
+    assert again.stderr == "pycrictl: the runtime has opened the log file anew\n"
+    assert log.exists()
