@@ -40,6 +40,7 @@ class Entry(NamedTuple):
 
 
 CONTAINERS: Final = "Containers"
+SESSIONS: Final = "Sessions"
 PODS: Final = "Pods"
 IMAGES: Final = "Images"
 NODE: Final = "Node"
@@ -95,6 +96,14 @@ COMMANDS: Final = (
         "checkpoint:checkpoint",
         "Write checkpoints of containers that run",
         CONTAINERS,
+    ),
+    Entry("exec", "exec_:exec_", "Run a command in containers", SESSIONS, kind=Kind.REMOTE),
+    Entry("attach", "attach:attach", "Attach to a container that runs", SESSIONS),
+    Entry(
+        "port-forward",
+        "port_forward:port_forward",
+        "Forward local ports to a pod sandbox",
+        SESSIONS,
     ),
     Entry("pods", "pods:pods", "List pod sandboxes", PODS),
     Entry("inspectp", "inspectp:inspectp", "Show all that is known of pod sandboxes", PODS),

@@ -129,8 +129,20 @@ class Connection:
         Raises:
             StreamError: the connection broke.
         """
+        self.send(data)
+        await self.drain()
+
+    def send(self, data: bytes) -> None:
+        """Send bytes as the peer takes them, without waiting; see ``drain``."""
+        self._writer.write(data)
+
+    async def drain(self) -> None:
+        """Wait while much of what was sent is not taken by the peer.
+
+        Raises:
+            StreamError: the connection broke.
+        """
         try:
-            self._writer.write(data)
             await self._writer.drain()
         except OSError as exc:
             raise self._broken(exc) from exc

@@ -1,0 +1,131 @@
+"""``pycrictl exec``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pycrictl.cli import listing, options, streams
+from pycrictl.cli.context import app_context
+from pycrictl.errors import NotFound, UsageError
+
+if TYPE_CHECKING:
+    from pycrictl.cri.client import CriClient
+
+
+def exec_(
+    ctx: typer.Context,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CONTAINER-ID] COMMAND...",
+            help="The command and its arguments; after an ID, unless options select containers.",
+            show_default=False,
+        ),
+    ] = None,
+    ignore_errors: Annotated[
+        bool, typer.Option("--ignore-errors", "-e", help="Exit with 0 whatever happens.")
+    ] = False,
+    image: listing.OfImage = "",
+    interactive: Annotated[
+        bool, typer.Option("--interactive", "-i", help="Pass on the standard input.")
+    ] = False,
+    labels: listing.Labels = None,
+    last: listing.Last = 0,
+    latest: listing.Latest = False,
+    name: listing.Name = "",
+    parallel: Annotated[
+        bool, typer.Option("--parallel", "-x", help="Do not print IDs of selected containers.")
+    ] = False,
+    pod: listing.PodId = "",
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print nothing but the command's output.")
+    ] = False,
+    state: Annotated[
+        str,
+        typer.Option(
+            "--state", metavar="created|running|exited|unknown", help="Only in this state."
+        ),
+    ] = "",
+    sync: Annotated[
+        bool, typer.Option("--sync", "-s", help="Get the output as a whole, without a stream.")
+    ] = False,
+    timeout: Annotated[
+        int,
+        typer.Option(
+            "--timeout", **options.INTEGER, help="With --sync: seconds until it is killed; 0: none."
+        ),
+    ] = 0,
+    tls_ca: streams.TlsCa = "",
+    tls_cert: streams.TlsCert = "",
+    tls_key: streams.TlsKey = "",
+    tls_name: streams.TlsName = streams.TLS_NAME,
+    transport: streams.StreamTransport = "auto",
+    tty: Annotated[
+        bool, typer.Option("--tty", "-t", help="Give the command a terminal; Ctrl-P Ctrl-Q leaves.")
+    ] = False,
+) -> None:
+    """Run a command in containers.
+
+    The exit status is the command's; of several, the first that is not 0.
+
+    Example: pycrictl exec -i -t 4b0c2f3a1d5e sh
+    """
+    from pycrictl.cli import executing
+    from pycrictl.cri import containers
+
+    app = app_context(ctx)
+    is_selected = bool(image or labels or last or latest or name or pod or state)
+    command = list(words or ())
+    target = "" if is_selected or not command else command.pop(0)
+    if not command or not (is_selected or target):
+        raise UsageError(
+            "a command is needed" + ("" if is_selected else ", after a container's ID")
+        )
+    if timeout < 0:
+        raise UsageError("--timeout must not be negative")
+    if sync and (interactive or tty):
+        raise UsageError("--sync excludes --interactive and --tty")
+    streams.check_terminal(app.env, tty=tty, stdin=interactive, stdin_flag="--interactive")
+    settings = executing.Settings(
+        command,
+        choice=streams.check_transport(transport),
+        tls=streams.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name),
+        stdin=interactive,
+        tty=tty,
+        limit_s=timeout,
+    )
+    query = containers.container_query(
+        image=image,
+        labels=options.split_pairs(labels, "--label"),
+        last=last,
+        latest=latest,
+        name=name,
+        pod=pod,
+        state=state,
+    )
+
+    def run(client: CriClient, ids: list[str]) -> int:
+        if interactive and len(ids) > 1:
+            raise UsageError(f"--interactive needs a single container, {len(ids)} are selected")
+        if is_selected and not quiet and not parallel:
+            app.env.stdout.write("".join(f"{container_id}:\n" for container_id in ids))
+            app.env.stdout.flush()
+        execute = executing.run_at_once if sync else executing.run_streams
+        return execute(app.env, client, ids, settings)
+
+    if ignore_errors and not quiet:
+        app.env.warn("errors of the command are ignored")
+    if is_selected:
+        with listing.both_clients(app, needs_images=bool(image)) as (client, images):
+            found = containers.list_containers(client, images, query)
+            if not found:
+                raise NotFound(
+                    "no container is selected", hint="without a state, those that run are"
+                )
+            code = run(client, [container.id for container in found])
+    else:
+        with app.open_client("runtime") as client:
+            code = run(client, [target])
+    raise typer.Exit(0 if ignore_errors else code)

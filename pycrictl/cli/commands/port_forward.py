@@ -1,0 +1,81 @@
+"""``pycrictl port-forward``."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from pycrictl.cli import options, streams
+from pycrictl.cli.context import app_context
+from pycrictl.errors import UsageError
+
+
+def port_forward(
+    ctx: typer.Context,
+    pod: Annotated[
+        str, typer.Argument(metavar="POD-ID", help="ID of a pod sandbox.", show_default=False)
+    ],
+    ports: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[LOCAL:]REMOTE...",
+            help="Ports; an empty local one is any that is free.",
+            show_default=False,
+        ),
+    ],
+    addresses: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--address", metavar="IP", help="Where to listen (default: localhost); repeatable."
+        ),
+    ] = None,
+    tls_ca: streams.TlsCa = "",
+    tls_cert: streams.TlsCert = "",
+    tls_key: streams.TlsKey = "",
+    tls_name: streams.TlsName = streams.TLS_NAME,
+    transport: streams.StreamTransport = "auto",
+) -> None:
+    """Forward local ports to a pod sandbox.
+
+    Goes on until Ctrl-C, also when a connection is refused.
+
+    Example: pycrictl port-forward 8f1d88272487 8080:80 :9090
+    """
+    from pycrictl.cri import sessions
+    from pycrictl.streaming.forwarding import Forwarder, listen, parse_pair
+    from pycrictl.streaming.session import run_session
+
+    app = app_context(ctx)
+    if not pod:
+        raise UsageError("the ID of a pod sandbox must not be empty")
+    pairs = [parse_pair(text) for text in ports]
+    choice = streams.check_transport(transport)
+    tls = streams.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
+    say = app.env.stdout.write
+
+    def handled(port: int) -> None:
+        say(f"Handling connection for {port}\n")
+        app.env.stdout.flush()
+
+    with app.open_client("runtime") as client:
+        forwarder = Forwarder(
+            partial(sessions.forward_url, client, pod),
+            transport="websocket" if choice == "websocket" else "spdy",
+            timeout_s=client.timeout_s,
+            tls=tls,
+            handled=handled,
+            note=app.env.warn,
+        )
+        listeners = listen(options.split_list(addresses) or ["localhost"], pairs, note=app.env.warn)
+
+        def ready() -> None:
+            for listener in listeners:
+                say(f"Forwarding from {listener.label} -> {listener.remote}\n")
+            app.env.stdout.flush()
+
+        try:
+            run_session(forwarder.run(listeners, ready=ready))
+        except KeyboardInterrupt:
+            pass  # how to end it, so it is no failure

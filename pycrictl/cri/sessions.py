@@ -1,0 +1,75 @@
+"""Asks the runtime for sessions with containers: commands in them, and what they run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pycrictl._proto import cri_pb2
+from pycrictl.errors import RemoteProtocolError
+from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from pycrictl.cri.call import PendingCall
+    from pycrictl.cri.client import CriClient
+
+
+def exec_url(
+    client: CriClient, container_id: str, command: Sequence[str], *, stdin: bool, tty: bool
+) -> str:
+    """The URL of a stream that runs a command in a container, good for one request.
+
+    Raises:
+        PycrictlError: the runtime refuses it.
+    """
+    request = cri_pb2.ExecRequest(
+        container_id=container_id, cmd=command, tty=tty, stdin=stdin, stdout=True, stderr=not tty
+    )
+    what = f"running a command in container {quote(container_id)}"
+    return _url(client.call("Exec", request, what=what).url, what)
+
+
+def attach_url(client: CriClient, container_id: str, *, stdin: bool, tty: bool) -> str:
+    """The URL of a stream to a container's own process, good for one request.
+
+    Raises:
+        PycrictlError: the runtime refuses it.
+    """
+    request = cri_pb2.AttachRequest(
+        container_id=container_id, tty=tty, stdin=stdin, stdout=True, stderr=not tty
+    )
+    what = f"attaching to container {quote(container_id)}"
+    return _url(client.call("Attach", request, what=what).url, what)
+
+
+def forward_url(client: CriClient, pod_id: str, ports: Sequence[int] = ()) -> str:
+    """The URL of a stream to ports of a pod, good for one request.
+
+    Args:
+        ports: what WebSocket needs to be told here; SPDY names the port of each connection itself.
+
+    Raises:
+        PycrictlError: the runtime refuses it.
+    """
+    request = cri_pb2.PortForwardRequest(pod_sandbox_id=pod_id, port=ports)
+    what = f"forwarding ports of pod sandbox {quote(pod_id)}"
+    return _url(client.call("PortForward", request, what=what).url, what)
+
+
+def start_exec_sync(
+    client: CriClient, container_id: str, command: Sequence[str], *, limit_s: int
+) -> PendingCall:
+    """Begin a command whose output comes as a whole, in an ``ExecSyncResponse``.
+
+    Args:
+        limit_s: whole seconds after which the runtime kills it; 0 for none.
+    """
+    request = cri_pb2.ExecSyncRequest(container_id=container_id, cmd=command, timeout=limit_s)
+    what = f"running a command in container {quote(container_id)}"
+    return client.start("ExecSync", request, what=what)
+
+
+def _url(url: str, what: str) -> str:
+    if not url:
+        raise RemoteProtocolError(f"{what}: the runtime gave no URL for the stream")
+    return url

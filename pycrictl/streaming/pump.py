@@ -1,0 +1,309 @@
+"""Moves a command's streams between our own descriptors and an upgraded connection.
+
+The loop never waits for a descriptor: standard input is read when there is some, and output goes
+through a thread, because a descriptor shared with other programs must not be made non-blocking.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Final, TextIO
+
+from pycrictl.errors import StreamError
+from pycrictl.streaming.terminal import DetachKeys, Terminal
+from pycrictl.streaming.transport import Wire
+from pycrictl.wire.command import (
+    Channel,
+    ExitReported,
+    Ready,
+    RemoteCommand,
+    StderrReceived,
+    StdoutReceived,
+    StreamClosed,
+)
+
+__all__ = ["Ends", "Input", "Output", "pump"]
+
+PIECE_BYTES: Final = 65536
+HELD_BYTES: Final = 1 << 20
+"""Most output that waits for its descriptor before no more is read from the peer."""
+
+
+def _descriptor(stream: TextIO) -> int | None:
+    try:
+        return stream.fileno()
+    except (OSError, ValueError):  # kept in memory, or closed
+        return None
+
+
+class Input:
+    """Reads bytes from a standard stream."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._fd = _descriptor(stream)
+
+    async def read(self) -> bytes:
+        """Return the next bytes, empty at the end. May be cancelled without losing any."""
+        if self._fd is None:
+            return self._stream.read(PIECE_BYTES).encode()
+        while True:
+            await self._wait(self._fd)
+            try:
+                return os.read(self._fd, PIECE_BYTES)
+            except BlockingIOError:
+                continue
+            except OSError:  # the terminal is gone
+                return b""
+
+    async def _wait(self, fd: int) -> None:
+        loop = asyncio.get_running_loop()
+        ready = asyncio.Event()
+        try:
+            loop.add_reader(fd, ready.set)
+        except PermissionError:  # a file, which always has something or its end
+            await asyncio.sleep(0)
+            return
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(fd)
+
+
+class Output:
+    """Writes bytes to a standard stream, whatever this is open on.
+
+    Several sessions may share one. ``finish`` it, or the last bytes may be lost.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._fd = _descriptor(stream)
+        self._waits = self._fd is not None and not stat.S_ISREG(os.fstat(self._fd).st_mode)
+        self._queue: SimpleQueue[bytes | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._held_bytes = 0
+        self._error: OSError | None = None
+        self._progress = asyncio.Event()
+        if self._fd is not None:
+            stream.flush()
+
+    async def write(self, data: bytes) -> None:
+        """Write bytes; wait while too many are held.
+
+        Raises:
+            OSError: they, or earlier ones, cannot be written.
+        """
+        if not self._waits:
+            self._write(data)
+            return
+        if self._thread is None:
+            loop = asyncio.get_running_loop()
+            # Not joined at the end of the program: it may hang in a write that nobody takes.
+            self._thread = threading.Thread(target=self._run, args=(loop,), daemon=True)
+            self._thread.start()
+        self._held_bytes += len(data)
+        self._queue.put(data)
+        await self._until_held(HELD_BYTES)
+
+    async def finish(self) -> None:
+        """Wait until all is written.
+
+        Raises:
+            OSError: it cannot be.
+        """
+        await self._until_held(0)
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread = None
+
+    async def _until_held(self, limit_bytes: int) -> None:
+        while self._error is None and self._held_bytes > limit_bytes:
+            self._progress.clear()
+            await self._progress.wait()
+        if self._error is not None:
+            raise self._error
+
+    def _write(self, data: bytes) -> None:
+        if self._fd is None:
+            self._stream.write(data.decode(errors="replace"))
+            return
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._fd, view) :]
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        while (data := self._queue.get()) is not None:
+            error = None
+            try:
+                self._write(data)
+            except OSError as exc:
+                error = exc
+            try:
+                loop.call_soon_threadsafe(self._written, len(data), error)
+            except RuntimeError:  # the loop is closed, and nobody waits
+                return
+
+    def _written(self, size_bytes: int, error: OSError | None) -> None:
+        self._held_bytes -= size_bytes
+        self._error = self._error or error
+        self._progress.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Our ends of a command's streams.
+
+    Attributes:
+        stdin: None if the command gets no standard input.
+        terminal: is made raw once the command is there; None without one.
+        note: is told in a line what cannot be done.
+    """
+
+    stdout: Output
+    stderr: Output
+    stdin: Input | None = None
+    terminal: Terminal | None = None
+    note: Callable[[str], None] = lambda text: None
+
+
+async def pump(wire: Wire, core: RemoteCommand, ends: Ends) -> ExitReported | None:
+    """Move everything until the command is over; return its outcome, None after the detach keys.
+
+    The wire stays the caller's. A terminal is left raw.
+
+    Raises:
+        StreamError: the connection broke, or ended before the outcome was known.
+        OSError: our own output cannot be written.
+    """
+    with ExitStack() as stack:
+        return await _Pump(wire, core, ends, stack).run()
+
+
+class _Pump:
+    def __init__(self, wire: Wire, core: RemoteCommand, ends: Ends, stack: ExitStack) -> None:
+        self._wire = wire
+        self._core = core
+        self._ends = ends
+        self._stack = stack
+        self._outcome: ExitReported | None = None
+        self._receiving: asyncio.Task[None] | None = None
+        self._typing: asyncio.Task[bool] | None = None
+
+    async def run(self) -> ExitReported | None:
+        self._receiving = asyncio.create_task(self._receive())
+        try:
+            await self._receiving
+        except asyncio.CancelledError:
+            typing = self._typing
+            if typing is None or not typing.done() or typing.cancelled() or not typing.result():
+                raise
+            return None
+        finally:
+            tasks = [task for task in (self._receiving, self._typing) if task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return self._outcome
+
+    async def _receive(self) -> None:
+        core, broken = self._core, None
+        await self._handle_events()  # a WebSocket is ready from the beginning
+        while not core.is_over:
+            self._flush()
+            try:
+                pieces = await self._wire.read()
+            except StreamError as exc:
+                broken, pieces = exc, []
+            for piece in pieces:
+                core.receive_data(piece)
+            if not pieces:
+                core.receive_eof()
+            await self._handle_events()
+        self._flush()
+        if core.error is not None:
+            raise broken or core.error
+
+    async def _handle_events(self) -> None:
+        output: Output | None = None
+        held: list[bytes] = []
+        for event in self._core.events_received():
+            match event:
+                case StdoutReceived() | StderrReceived():
+                    is_stdout = isinstance(event, StdoutReceived)
+                    target = self._ends.stdout if is_stdout else self._ends.stderr
+                    if output is not None and target is not output:
+                        await output.write(b"".join(held))
+                        held.clear()
+                    output = target
+                    held.append(event.data)
+                case Ready():
+                    self._begin()
+                case ExitReported():
+                    self._outcome = event
+                case StreamClosed(Channel.STDIN) if self._typing is not None:
+                    self._typing.cancel()
+                case _:
+                    pass
+        if output is not None:
+            await output.write(b"".join(held))
+
+    def _begin(self) -> None:
+        if self._ends.terminal is not None:
+            self._ends.terminal.make_raw()
+            self._stack.enter_context(self._ends.terminal.watching_size(self._resize))
+            self._resize()
+        if self._ends.stdin is not None:
+            self._typing = asyncio.create_task(self._send_stdin(self._ends.stdin))
+            self._typing.add_done_callback(self._end_typing)
+
+    def _end_typing(self, typing: asyncio.Task[bool]) -> None:
+        if not typing.cancelled() and (typing.exception() or typing.result()):
+            assert self._receiving is not None
+            self._receiving.cancel()
+
+    def _resize(self) -> None:
+        if self._ends.terminal is not None:
+            width, height = self._ends.terminal.size()
+            self._core.resize(width=width, height=height)
+            self._flush()
+
+    async def _send_stdin(self, stdin: Input) -> bool:
+        """Send all there is; return whether the detach keys were among it."""
+        keys = DetachKeys() if self._ends.terminal is not None else None
+        is_left = False
+        while not is_left and (data := await stdin.read()):
+            if keys is not None:
+                data, is_left = keys.feed(data)
+            self._core.send_stdin(data)
+            if not await self._drained():
+                return False
+        if is_left:
+            return True
+        if self._core.can_end_stdin:
+            self._core.end_stdin()
+            self._flush()
+        else:
+            self._ends.note(
+                "the command cannot be told that its input has ended; --transport spdy can do that"
+            )
+        return False
+
+    async def _drained(self) -> bool:
+        """Send; return False if the connection is broken, of which the reading side tells."""
+        self._flush()
+        try:
+            await self._wire.drain()
+        except StreamError:
+            return False
+        return True
+
+    def _flush(self) -> None:
+        self._wire.send(self._core.data_to_send())

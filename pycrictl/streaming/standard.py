@@ -1,0 +1,78 @@
+"""Remote commands at the program's own standard streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+
+from pycrictl.environ import Environment
+from pycrictl.errors import PycrictlError
+from pycrictl.streaming.dial import TlsFiles
+from pycrictl.streaming.pump import Ends, Input, Output
+from pycrictl.streaming.session import Choice, run_command, run_session
+from pycrictl.streaming.terminal import Terminal
+from pycrictl.wire.command import ExitReported, Streams
+
+__all__ = ["Outcome", "stream_all", "write_all"]
+
+Outcome = ExitReported | PycrictlError | None
+"""What came of a command; None if the user left it by the detach keys."""
+
+
+def stream_all(
+    env: Environment,
+    ask_urls: Sequence[Callable[[], str]],
+    streams: Streams,
+    *,
+    choice: Choice = "auto",
+    timeout_s: float,
+    tls: TlsFiles | None = None,
+) -> list[Outcome]:
+    """Run commands at once until all are over, whatever happens to one of them.
+
+    Args:
+        ask_urls: one for each command; called in threads.
+        streams: with a terminal or standard input, there must be one command only.
+        timeout_s: limit for connecting.
+
+    Raises:
+        OSError: our own output cannot be written.
+        KeyboardInterrupt: Ctrl-C, without a terminal for the command.
+    """
+
+    async def one(ask_url: Callable[[], str], ends: Ends) -> Outcome:
+        try:
+            return await run_command(
+                ask_url, streams, ends, choice=choice, timeout_s=timeout_s, tls=tls
+            )
+        except PycrictlError as error:
+            return error
+
+    async def every(terminal: Terminal | None) -> list[Outcome]:
+        stdout, stderr = Output(env.stdout), Output(env.stderr)
+        stdin = Input(env.stdin) if streams.stdin else None
+        ends = Ends(stdout, stderr, stdin, terminal, env.warn)
+        outcomes = await asyncio.gather(*(one(ask_url, ends) for ask_url in ask_urls))
+        await stdout.finish()
+        await stderr.finish()
+        return outcomes
+
+    with Terminal(env.stdin.fileno()) if streams.tty else nullcontext() as terminal:
+        return run_session(every(terminal))
+
+
+def write_all(env: Environment, *, stdout: bytes, stderr: bytes) -> None:
+    """Write bytes to both outputs.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+
+    async def write() -> None:
+        for stream, data in ((env.stdout, stdout), (env.stderr, stderr)):
+            output = Output(stream)
+            await output.write(data)
+            await output.finish()
+
+    run_session(write())

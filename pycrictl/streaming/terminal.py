@@ -1,0 +1,90 @@
+"""The terminal that a session takes over: raw mode, size, and the keys that leave it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import termios
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Final
+
+__all__ = ["DetachKeys", "Terminal"]
+
+DETACH_KEYS: Final = b"\x10\x11"
+"""Ctrl-P, Ctrl-Q."""
+
+
+class DetachKeys:
+    """Finds the keys that leave a session in what is typed.
+
+    A first key is held back until it is known what follows.
+    """
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def feed(self, data: bytes) -> tuple[bytes, bool]:
+        """Take in what was typed; return what to send of it, and whether to leave after that."""
+        data = self._held + data
+        before, found, _ = data.partition(DETACH_KEYS)
+        if found:
+            return before, True
+        self._held = DETACH_KEYS[:1] if data.endswith(DETACH_KEYS[:1]) else b""
+        return data.removesuffix(self._held) if self._held else data, False
+
+
+class Terminal:
+    """A terminal that may be made raw, and is as before when the ``with`` statement ends.
+
+    Args:
+        descriptor: is open on a terminal.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._settings = termios.tcgetattr(descriptor)
+
+    def make_raw(self) -> None:
+        """Pass on each key as it is typed, Ctrl-C too, and show nothing but what is written."""
+        tty.setraw(self._descriptor, termios.TCSANOW)
+
+    def restore(self) -> None:
+        """Make the terminal what it was. It may be gone by now."""
+        try:
+            # Not after the output is through, which never is on a terminal stopped by Ctrl-S.
+            termios.tcsetattr(self._descriptor, termios.TCSANOW, self._settings)
+        except termios.error:
+            pass
+
+    def size(self) -> tuple[int, int]:
+        """Columns and rows, 0 by 0 where nobody knows."""
+        try:
+            columns, rows = os.get_terminal_size(self._descriptor)
+        except OSError:
+            return 0, 0
+        return columns, rows
+
+    @contextmanager
+    def watching_size(self, changed: Callable[[], None]) -> Iterator[None]:
+        """Call ``changed`` in the running loop whenever the window has another size."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGWINCH, changed)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGWINCH)
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.restore()

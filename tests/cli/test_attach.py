@@ -1,0 +1,43 @@
+"""``attach`` as a whole, as far as no stream is needed."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from tests.cli.run import Run
+from tests.fakecri import FakeServer, Status
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ([""], "the ID of a container must not be empty"),
+        (["-t", "c"], "--tty needs --stdin"),
+        (["-t", "-i", "c"], "--tty needs a terminal as standard input"),
+        (["-r", "quic", "c"], 'unknown transport "quic"'),
+        (["--tls-key", "x", "c"], "--tls-cert and --tls-key go together"),
+    ],
+)
+def test_nothing_is_sent_for_a_wrong_line(fake: FakeServer, words: list[str], line: str) -> None:
+    result = Run("-r", fake.endpoint, "attach", *words)
+    assert (result.code, result.stdout) == (1, "")
+    assert result.stderr.splitlines()[0] == f"pycrictl: {line}"
+    assert fake.calls == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Status(grpc.StatusCode.NOT_FOUND, "no such container"),
+        cri_pb2.AttachResponse(),
+        cri_pb2.AttachResponse(url="http://127.0.0.1:1/attach/secret"),
+    ],
+)
+def test_a_failure_is_one_line(fake: FakeServer, answer: Status | cri_pb2.AttachResponse) -> None:
+    fake.offer("Attach", answer)
+    result = Run("-r", fake.endpoint, "attach", "c")
+    assert (result.code, result.stdout) == (1, "")
+    assert result.stderr.count("pycrictl: ") == 1
+    assert "secret" not in result.stderr

@@ -1,0 +1,75 @@
+"""``exec`` as a whole, as far as no stream is needed."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from tests.cli.run import Run
+from tests.fakecri import FakeServer, Status
+
+
+def run(fake: FakeServer, *words: str) -> Run:
+    return Run("-t", "5s", "-r", fake.endpoint, "exec", *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ([], "a command is needed, after a container's ID"),
+        (["c"], "a command is needed, after a container's ID"),
+        (["", "ls"], "a command is needed, after a container's ID"),
+        (["--name", "x"], "a command is needed"),
+        (["-t", "c", "sh"], "--tty needs --interactive"),
+        (["-t", "-i", "c", "sh"], "--tty needs a terminal as standard input"),
+        (["-s", "-i", "c", "sh"], "--sync excludes --interactive and --tty"),
+        (["-s", "--timeout", "-1", "c", "sh"], "--timeout must not be negative"),
+        (["-r", "quic", "c", "sh"], 'unknown transport "quic"'),
+        (["--tls-cert", "x", "c", "sh"], "--tls-cert and --tls-key go together"),
+    ],
+)
+def test_nothing_is_sent_for_a_wrong_line(fake: FakeServer, words: list[str], line: str) -> None:
+    result = run(fake, *words)
+    assert (result.code, result.stdout) == (1, "")
+    assert result.stderr.splitlines()[0] == f"pycrictl: {line}"
+    assert fake.calls == []
+
+
+def test_the_runtimes_refusal_is_one_line(fake: FakeServer) -> None:
+    fake.offer("Exec", Status(grpc.StatusCode.NOT_FOUND, "no such container"))
+    result = run(fake, "c", "ls", "-la", "--", "x")
+    assert (result.code, result.stdout) == (1, "")
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("pycrictl: ")]
+    assert line == 'pycrictl: running a command in container "c": not found: no such container'
+    request = fake.calls[0].request
+    assert list(request.cmd) == ["ls", "-la", "--", "x"]
+    assert (request.stdin, request.stdout, request.stderr, request.tty) == (0, 1, 1, 0)
+
+
+def test_sync_keeps_the_output_of_a_failure(fake: FakeServer) -> None:
+    answer = cri_pb2.ExecSyncResponse(stdout=b"out", stderr=b"err\n", exit_code=7)
+    fake.prepare("ExecSync", answer)
+    result = run(fake, "-s", "--timeout", "3", "c", "sh", "-c", "exit 7")
+    assert (result.code, result.stdout, result.stderr) == (7, "out", "err\n")
+    assert fake.calls[0].request.timeout == 3
+
+
+def test_a_negative_status_is_a_failure(fake: FakeServer) -> None:
+    fake.prepare("ExecSync", cri_pb2.ExecSyncResponse(exit_code=-1))
+    assert run(fake, "-s", "c", "x").code != 0
+
+
+def test_selected_containers(fake: FakeServer) -> None:
+    metadata = cri_pb2.ContainerMetadata(name="web")
+    found = [cri_pb2.Container(id=name, metadata=metadata) for name in ("a", "b")]
+    fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=found))
+    fake.offer("ExecSync", cri_pb2.ExecSyncResponse(stdout=b"x\n", exit_code=4))
+    result = run(fake, "-s", "--name", "web", "id")
+    assert (result.code, result.stdout) == (4, "a:\nb:\nx\nx\n")
+    assert run(fake, "-sx", "--name", "web", "id").stdout == "x\nx\n"
+    ignored = run(fake, "-sqe", "--name", "web", "id")
+    assert (ignored.code, ignored.stdout) == (0, "x\nx\n")
+    nothing = run(fake, "--name", "other", "id")
+    assert (nothing.code, nothing.stdout) == (1, "")
+    assert nothing.stderr.startswith("pycrictl: no container is selected\n")

@@ -1,0 +1,34 @@
+"""``port-forward`` as a whole, as far as no stream is needed."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from tests.cli.run import Run
+from tests.fakecri import FakeServer, Status
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["", "80"], "the ID of a pod sandbox must not be empty"),
+        (["p", "abc"], 'invalid ports "abc"'),
+        (["p", "80", "1:2:3"], 'invalid ports "1:2:3"'),
+        (["p", "8080:0"], 'invalid ports "8080:0"'),
+        (["--address", "x.test", "p", ":80"], '"x.test" is no IP address'),
+        (["-r", "quic", "p", "80"], 'unknown transport "quic"'),
+    ],
+)
+def test_nothing_is_sent_for_a_wrong_line(fake: FakeServer, words: list[str], line: str) -> None:
+    result = Run("-r", fake.endpoint, "port-forward", *words)
+    assert (result.code, result.stdout) == (1, "")
+    assert result.stderr.splitlines()[0] == f"pycrictl: {line}"
+    assert fake.calls == []
+
+
+def test_the_runtimes_refusal_comes_before_any_line(fake: FakeServer) -> None:
+    fake.prepare("PortForward", Status(grpc.StatusCode.UNKNOWN, "it does not run"))
+    result = Run("-r", fake.endpoint, "port-forward", "p", ":80")
+    assert (result.code, result.stdout) == (1, "")
+    assert result.stderr == 'pycrictl: forwarding ports of pod sandbox "p": it does not run\n'

@@ -1,0 +1,175 @@
+"""Commands over WebSocket against servers that behave exactly as badly as wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import signal
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from pycrictl.environ import Environment
+from pycrictl.errors import StreamError, UpgradeRefused
+from pycrictl.streaming.pump import Ends, Input, Output
+from pycrictl.streaming.session import Choice, attempts, run_command, run_session
+from pycrictl.wire.command import ExitReported, Streams
+
+from .servers import BINARY, accept_upgrade, close_frame, frame, read_frame, read_head, run, serve
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+OUTPUT_ONLY = Streams()
+
+
+class Scene:
+    """A server that chooses a protocol and goes on with ``talk``; and what a command made of it."""
+
+    def __init__(
+        self, talk: Talk, *, protocol: str = "v4.channel.k8s.io", refuses: int = 0
+    ) -> None:
+        self.heads: list[dict[str, str]] = []
+        self.notes: list[str] = []
+        self.stdout, self.stderr = io.StringIO(), io.StringIO()
+        self._talk = talk
+        self._protocol = protocol
+        self._refuses = refuses
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.heads.append(await read_head(reader))
+        if len(self.heads) <= self._refuses:
+            writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+            return
+        chosen = f"Sec-WebSocket-Protocol: {self._protocol}"
+        writer.write(accept_upgrade(self.heads[-1], chosen))
+        await self._talk(reader, writer)
+
+    def run(
+        self, streams: Streams = OUTPUT_ONLY, *, choice: Choice = "websocket", stdin: str = ""
+    ) -> ExitReported | None:
+        async def scenario() -> ExitReported | None:
+            async with serve(self._handle) as address:
+                ends = Ends(
+                    Output(self.stdout),
+                    Output(self.stderr),
+                    Input(io.StringIO(stdin)) if streams.stdin else None,
+                    note=self.notes.append,
+                )
+                ask = lambda: f"http://{address}/exec/secret"  # noqa: E731
+                return await run_command(ask, streams, ends, choice=choice, timeout_s=5)
+
+        return run(scenario())
+
+
+def status(code: int) -> bytes:
+    if not code:
+        return b'\x03{"status":"Success"}'
+    cause = {"reason": "ExitCode", "message": str(code)}
+    failure = {"reason": "NonZeroExitCode", "details": {"causes": [cause]}}
+    return b"\x03" + json.dumps({"status": "Failure", **failure}).encode()
+
+
+def say(*messages: bytes) -> Talk:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"".join(frame(BINARY, message) for message in messages) + close_frame(1000))
+        await reader.read()
+
+    return talk
+
+
+def test_outputs_and_outcome() -> None:
+    scene = Scene(say(b"\x01", b"\x01a", b"\x02b", b"\x01c", status(7)))
+    outcome = scene.run()
+    assert outcome is not None
+    assert outcome.exit_code == 7
+    assert (scene.stdout.getvalue(), scene.stderr.getvalue()) == ("ac", "b")
+
+
+def test_an_end_without_an_outcome() -> None:
+    with pytest.raises(StreamError, match="before the outcome was known"):
+        Scene(say(b"\x01a")).run()
+
+
+def test_a_connection_that_drops() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(frame(BINARY, b"\x01a"))
+
+    scene = Scene(talk)
+    with pytest.raises(StreamError, match="dropped the connection"):
+        scene.run()
+    assert scene.stdout.getvalue() == "a"
+
+
+def test_a_connection_that_drops_after_the_outcome() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(frame(BINARY, status(0)))
+
+    assert Scene(talk).run() == ExitReported(0)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_the_end_of_the_input(version: int) -> None:
+    received: list[bytes] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append((await read_frame(reader))[1])
+        if version == 5:
+            received.append((await read_frame(reader))[1])
+        await asyncio.sleep(0.05)
+        writer.write(frame(BINARY, status(0)) + close_frame(1000))
+        await reader.read()
+
+    scene = Scene(talk, protocol=f"v{version}.channel.k8s.io")
+    assert scene.run(Streams(stdin=True), stdin="x") == ExitReported(0)
+    assert received == [b"\x00x", b"\xff\x00"][: version - 3]
+    assert len(scene.notes) == (version == 4)
+
+
+def test_what_is_tried() -> None:
+    with_input = Streams(stdin=True)
+    assert [transport for transport, _ in attempts("auto", OUTPUT_ONLY)] == ["websocket", "spdy"]
+    assert attempts("auto", with_input)[0] == ("websocket", ("v5.channel.k8s.io",))
+    assert [transport for transport, _ in attempts("spdy", with_input)] == ["spdy"]
+    assert "v4.channel.k8s.io" in attempts("websocket", with_input)[0][1]
+
+
+def test_auto_goes_on_to_spdy() -> None:
+    scene = Scene(say(), refuses=2)
+    with pytest.raises(UpgradeRefused):
+        scene.run(choice="auto")
+    assert [head["upgrade"] for head in scene.heads] == ["websocket", "SPDY/3.1"]
+
+
+def test_a_refused_websocket_is_told_when_asked_for() -> None:
+    scene = Scene(say(), refuses=1)
+    with pytest.raises(UpgradeRefused, match="403"):
+        scene.run()
+    assert len(scene.heads) == 1
+
+
+def test_sigterm_cancels_and_goes_on() -> None:
+    seen: list[str] = []
+
+    async def session() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+            await asyncio.sleep(20)
+        finally:
+            seen.append("cleaned")
+
+    def terminated(number: int, frame: object) -> None:
+        seen.append("terminated")
+
+    handler = signal.signal(signal.SIGTERM, terminated)
+    try:
+        with pytest.raises(asyncio.CancelledError):
+            run_session(session())
+        assert signal.getsignal(signal.SIGTERM) is terminated
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    assert seen == ["cleaned", "terminated"]
+
+
+def test_the_environment_has_streams_without_descriptors() -> None:
+    env = Environment(stdin=io.StringIO("in"))
+    assert run(Input(env.stdin).read()) == b"in"

@@ -1,0 +1,85 @@
+"""The terminal of a session."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import termios
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from pycrictl.streaming.terminal import DetachKeys, Terminal
+
+from .servers import run
+
+
+@pytest.fixture
+def pty() -> Iterator[tuple[int, int]]:
+    ours, theirs = os.openpty()
+    yield ours, theirs
+    for descriptor in (ours, theirs):
+        try:
+            os.close(descriptor)
+        except OSError:
+            pass  # the test closed it
+
+
+@pytest.mark.parametrize(
+    ("typed", "sent", "leaves"),
+    [
+        ([b"ls\r"], b"ls\r", False),
+        ([b"a\x10\x11b"], b"a", True),
+        ([b"a\x10", b"\x11"], b"a", True),
+        ([b"\x10", b"x"], b"\x10x", False),
+        ([b"\x10", b"\x10", b"\x11"], b"\x10", True),
+        ([b"\x11\x10"], b"\x11", False),
+        ([b""], b"", False),
+    ],
+)
+def test_detach_keys(typed: list[bytes], sent: bytes, leaves: bool) -> None:
+    keys = DetachKeys()
+    answers = [keys.feed(data) for data in typed]
+    assert b"".join(data for data, _ in answers) == sent
+    assert [is_left for _, is_left in answers] == [False] * (len(typed) - 1) + [leaves]
+
+
+def test_a_raw_terminal_is_restored_whatever_happens(pty: tuple[int, int]) -> None:
+    before = termios.tcgetattr(pty[1])
+
+    def fail() -> None:
+        with Terminal(pty[1]) as terminal:
+            terminal.make_raw()
+            local_modes = termios.tcgetattr(pty[1])[3]
+            assert not local_modes & (termios.ECHO | termios.ICANON | termios.ISIG)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert termios.tcgetattr(pty[1]) == before
+
+
+def test_a_terminal_that_is_gone(pty: tuple[int, int]) -> None:
+    with Terminal(pty[1]) as terminal:
+        os.close(pty[1])
+        assert terminal.size() == (0, 0)
+
+
+def test_the_size_is_told_when_it_changes(pty: tuple[int, int]) -> None:
+    terminal = Terminal(pty[1])
+    sizes: list[tuple[int, int]] = []
+    assert threading.current_thread() is threading.main_thread()
+
+    async def scenario() -> None:
+        changed = asyncio.Event()
+        with terminal.watching_size(changed.set):
+            termios.tcsetwinsize(pty[0], (34, 101))
+            signal.raise_signal(signal.SIGWINCH)
+            await changed.wait()
+            sizes.append(terminal.size())
+
+    run(scenario())
+    assert sizes == [(101, 34)]
+    assert signal.getsignal(signal.SIGWINCH) == signal.SIG_DFL
