@@ -139,10 +139,14 @@ class Environment:
         """Columns and rows of the terminal that shows messages and progress."""
         return terminal_size(self.stderr, self.environ)
 
-    def ask_password(self) -> str:
-        """Reads a password: typed without being shown, or the first line of a piped stdin."""
+    def ask_password(self) -> str | None:
+        """Reads a password: typed without being shown, or the first line of a piped stdin.
+
+        None if stdin is no terminal and has ended: nobody has given an empty password then.
+        """
         if not self.stdin_is_terminal:
-            return self.stdin.readline().rstrip("\n")
+            line = self.stdin.readline()
+            return line.rstrip("\n") if line else None
         import getpass
 
         try:

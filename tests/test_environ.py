@@ -152,6 +152,11 @@ def test_a_piped_password_is_the_first_line() -> None:
     assert stderr.getvalue() == ""
 
 
+def test_a_piped_password_must_be_there() -> None:
+    assert Environment(stdin=io.StringIO("")).ask_password() is None
+    assert Environment(stdin=io.StringIO("\n")).ask_password() == ""
+
+
 @pytest.fixture
 def logger() -> Iterator[logging.Logger]:
     logger = logging.getLogger("pycrictl")

@@ -41,6 +41,18 @@ class PullOptions:
         return self.with_pull or (by_default and not self.no_pull)
 
 
+def ask_password(app: AppContext) -> str:
+    """The password that goes with ``--username``.
+
+    Raises:
+        UsageError: there is neither a terminal nor a line on standard input.
+    """
+    password = app.env.ask_password()
+    if password is None:
+        raise UsageError("the password is missing: standard input is empty")
+    return password
+
+
 def load_pod(app: AppContext, path: str) -> cri_pb2.PodSandboxConfig:
     """Reads a pod's file and shows the warnings about it."""
     from pycrictl.cri import specs
@@ -83,12 +95,12 @@ def prepared(
     from pycrictl.cri.specs import load_container
 
     container, pod = load_container(container_file), load_pod(app, pod_file)
-    env, flag = app.env, timeout_flag(cancel_timeout_s)
+    flag = timeout_flag(cancel_timeout_s)
     auth = auth_config(
         creds=pull_options.creds,
         auth=pull_options.auth,
         username=pull_options.username,
-        password=env.ask_password() if pulls and pull_options.username else "",
+        password=ask_password(app) if pulls and pull_options.username else "",
     )
     with ExitStack() as stack:
         client = stack.enter_context(runtime_client(app, cancel_timeout_s))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri import lists
 from pycrictl.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def find_pod(client: CriClient, text: str) -> cri_pb2.PodSandbox:
         NotFound: there is no such pod.
         UsageError: several pods match; the message lists them.
     """
-    pods = list(client.call("ListPodSandbox", cri_pb2.ListPodSandboxRequest()).items)
+    pods = lists.pods(client)
     namespace, slash, name = text.partition("/")
     matches = [pod for pod in pods if pod.id == text]
     if not matches and slash:
@@ -63,9 +64,7 @@ def find_container(
     Raises:
         UsageError: containers of several pods match; the message lists them.
     """
-    request = cri_pb2.ListContainersRequest()
-    request.filter.pod_sandbox_id = pod_sandbox_id
-    containers = list(client.call("ListContainers", request).containers)
+    containers = lists.containers(client, cri_pb2.ContainerFilter(pod_sandbox_id=pod_sandbox_id))
     matches = [container for container in containers if container.id == text]
     matches = matches or [c for c in containers if c.metadata.name == text]
     matches = matches or [c for c in containers if c.id.startswith(text)]

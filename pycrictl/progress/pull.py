@@ -19,6 +19,7 @@ from pycrictl.errors import (
 )
 from pycrictl.progress.slots import Retry, pull_slot
 from pycrictl.progress.sources import ImageTracker, Sink, open_watcher
+from pycrictl.units import quote
 
 if TYPE_CHECKING:
     from pycrictl.cri.call import PendingCall
@@ -129,7 +130,7 @@ def pull(
         "PullImage",
         request,
         timeout_s=timeout_s,
-        what=f'pulling "{reference}"',
+        what=f"pulling {quote(reference)}",
         timeout_flag="--pull-timeout",
     )
     try:
@@ -141,11 +142,11 @@ def pull(
                 sink.close()
         image_ref: str = call.result().image_ref
     except KeyboardInterrupt:
-        raise Interrupted(f'cancelled the pull of "{reference}"') from None
+        raise Interrupted(f"cancelled the pull of {quote(reference)}") from None
     finally:
         call.cancel()  # does nothing to a call that has ended
     if not image_ref:
-        raise RemoteProtocolError(f'the runtime pulled "{reference}" but named no image')
+        raise RemoteProtocolError(f"the runtime pulled {quote(reference)} but named no image")
     return image_ref
 
 

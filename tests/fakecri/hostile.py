@@ -105,6 +105,23 @@ def http2_without_grpc() -> Iterator[str]:
         yield path
 
 
+@contextmanager
+def dying() -> Iterator[str]:
+    """Speaks HTTP/2 and closes the connection at the first request."""
+
+    def listen(connection: socket.socket) -> None:
+        connection.sendall(HTTP2_SETTINGS + HTTP2_SETTINGS_ACK)
+        received = b""
+        while not _has_headers(received):
+            chunk = connection.recv(65536)
+            if not chunk:
+                return
+            received += chunk
+
+    with _listening(listen) as path:
+        yield path
+
+
 def _has_headers(received: bytes) -> bool:
     """Whether the client's bytes, from its 24-byte preface on, hold a whole HEADERS frame."""
     position = 24

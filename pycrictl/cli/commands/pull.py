@@ -83,13 +83,15 @@ def pull(
 
     if not images:
         raise UsageError("no image is named")
+    if "" in images:
+        raise UsageError("the name of one image is empty", hint="is a script's variable not set?")
     if pull_timeout < 0:
         raise UsageError("--pull-timeout must not be negative")
     check_mode(progress)
     app = app_context(ctx)
     sandbox_config = launching.load_pod(app, pod_config) if pod_config else None
     annotations = options.split_pairs(annotation, "--annotation")
-    password = app.env.ask_password() if username else ""
+    password = launching.ask_password(app) if username else ""
     requests = [
         cri_pb2.PullImageRequest(
             image=cri_pb2.ImageSpec(image=image, annotations=annotations),

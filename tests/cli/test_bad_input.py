@@ -1,0 +1,168 @@
+"""What all commands do with bad names and bad runtimes: a line, exit 1, never a traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.methods import method
+from tests.cli.run import Run
+from tests.fakecri import FakeServer, Status, hostile
+
+NAMED = {
+    "inspect": ["inspect", "NAME"],
+    "inspectp": ["inspectp", "NAME"],
+    "inspecti": ["inspecti", "NAME"],
+    "start": ["start", "NAME"],
+    "stop": ["stop", "NAME"],
+    "stopp": ["stopp", "NAME"],
+    "rm": ["rm", "NAME"],
+    "rm --force": ["rm", "-f", "NAME"],
+    "rmp": ["rmp", "NAME"],
+    "rmp --force": ["rmp", "-f", "NAME"],
+    "rmi": ["rmi", "NAME"],
+    "update": ["update", "--memory", "1", "NAME"],
+    "checkpoint": ["checkpoint", "-e", "/x", "NAME"],
+    "pull": ["pull", "NAME"],
+    "create": ["create", "NAME", "CONTAINER", "POD"],
+}
+"""Commands that act on what is named."""
+
+SELECTING = {
+    "stats": ["stats", "NAME"],
+    "statsp": ["statsp", "NAME"],
+    "ps": ["ps", "--id", "NAME"],
+    "ps --pod": ["ps", "--pod", "NAME"],
+    "ps --image": ["ps", "--image", "NAME"],
+    "pods": ["pods", "--id", "NAME"],
+    "images": ["images", "NAME"],
+}
+"""Commands whose names are conditions."""
+
+OTHERS = {
+    "run": ["run", "CONTAINER", "POD"],
+    "runp": ["runp", "POD"],
+    "stop --all": ["stop", "--all"],
+    "rm --all": ["rm", "--all"],
+    "rmp --all": ["rmp", "--all"],
+    "rmi --all": ["rmi", "--all"],
+    "rmi --prune": ["rmi", "--prune"],
+    **{
+        name: [name]
+        for name in (
+            *("info", "version", "imagefsinfo", "runtime-config", "metricsp", "metricdescs"),
+            "events",
+        )
+    },
+    "update-runtime-config": ["update-runtime-config", "-p", "10.0.0.0/8"],
+}
+
+EVERY = {**NAMED, **SELECTING, **OTHERS}
+HOSTILE = "\x1b]0;title\x07\x1b[2J\n\r\x9b2J" + "b" * 10_000
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    """Configuration files by the words that stand for them."""
+    texts = {
+        "POD": "metadata: {name: web, namespace: default}\nlinux: {cgroup_parent: /x}\n",
+        "CONTAINER": "metadata: {name: main}\nimage: {image: x/app:1}\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    return {name: str(tmp_path / name) for name in texts}
+
+
+def run(endpoint: str, words: list[str], files: dict[str, str], name: str = "a") -> Run:
+    filled = [{"NAME": name, **files}.get(word, word) for word in words]
+    return Run("--max-retries", "0", "-t", "5s", "-r", endpoint, *filled)
+
+
+def assert_one_line(done: Run) -> None:
+    """One line and perhaps hints, which no terminal takes for commands."""
+    assert (done.code, done.stdout) == (1, "")
+    first, *hints = done.stderr.splitlines()
+    assert first.startswith("pycrictl: ")
+    assert all(hint.startswith("hint: ") for hint in hints)
+    assert_printable(done.stderr)
+
+
+def assert_printable(text: str) -> None:
+    assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in text.replace("\n", ""))
+    assert len(text) < 2500
+
+
+@pytest.mark.parametrize("words", NAMED.values(), ids=NAMED)
+def test_an_empty_name(fake: FakeServer, words: list[str], files: dict[str, str]) -> None:
+    assert_one_line(run(fake.endpoint, words, files, ""))
+    assert fake.calls == []
+
+
+@pytest.mark.parametrize("words", [NAMED["pull"], ["run", "--with-pull", "CONTAINER", "POD"]])
+def test_a_password_that_nobody_gives(
+    fake: FakeServer, words: list[str], files: dict[str, str]
+) -> None:
+    done = run(fake.endpoint, [words[0], "-u", "joe", *words[1:]], files)
+    assert_one_line(done)
+    assert "password is missing" in done.stderr
+    assert fake.calls == []
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        Status(grpc.StatusCode.NOT_FOUND, f'an error occurred when try to find "{HOSTILE}"'),
+        Status(grpc.StatusCode.UNKNOWN, "Multiple IDs found with provided prefix: a"),
+        Status(grpc.StatusCode.INVALID_ARGUMENT, "\x00"),
+    ],
+    ids=["of another kind", "ambiguous", "refused"],
+)
+@pytest.mark.parametrize("name", ["a", HOSTILE], ids=["short", "hostile"])
+@pytest.mark.parametrize("words", NAMED.values(), ids=NAMED)
+def test_a_name_that_the_runtime_refuses(
+    fake: FakeServer, words: list[str], files: dict[str, str], name: str, status: Status
+) -> None:
+    for call in cri_pb2.DESCRIPTOR.services_by_name["RuntimeService"].methods:
+        if not call.server_streaming:
+            fake.offer(call.name, status)
+    for call_name in ("ImageStatus", "RemoveImage", "PullImage"):
+        fake.offer(call_name, status)
+    assert_one_line(run(fake.endpoint, words, files, name))
+
+
+@pytest.mark.parametrize("words", SELECTING.values(), ids=SELECTING)
+def test_a_name_that_selects_nothing(
+    fake: FakeServer, words: list[str], files: dict[str, str]
+) -> None:
+    offer_nothing(fake)
+    done = run(fake.endpoint, words, files, HOSTILE)
+    assert_printable(done.stdout)
+    assert (done.code, done.stderr) == (0, "") or (done.code == 1 and not done.stdout)
+
+
+@pytest.mark.parametrize("words", EVERY.values(), ids=EVERY)
+def test_a_runtime_that_dies_at_the_first_request(words: list[str], files: dict[str, str]) -> None:
+    with hostile.dying() as path:
+        assert_one_line(run(f"unix://{path}", words, files))
+
+
+@pytest.mark.parametrize("words", EVERY.values(), ids=EVERY)
+def test_answers_without_anything_in_them(
+    fake: FakeServer, words: list[str], files: dict[str, str]
+) -> None:
+    offer_nothing(fake)
+    done = run(fake.endpoint, words, files)
+    assert done.code in (0, 1)
+    assert "Traceback" not in done.stderr
+    if done.code:
+        assert_one_line(done)
+
+
+def offer_nothing(fake: FakeServer) -> None:
+    """Makes the runtime answer every call with an empty message, or an empty stream."""
+    for service in cri_pb2.DESCRIPTOR.services_by_name.values():
+        for call in service.methods:
+            fake.offer(call.name, [] if method(call.name).is_stream else None)

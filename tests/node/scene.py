@@ -1,0 +1,217 @@
+"""The scene of the recordings in ``tests.captures``, built anew on the throwaway node.
+
+Three pods, five containers and five images, made with the program's own commands from the same
+configuration files. A recorded command line runs here with this scene's socket, registry, folder
+and IDs in the places of the recorded ones.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.captures import runtimes, scene
+from tests.cli.run import Run
+
+from .images import Image, random_file, text_file
+from .lab import Lab
+
+FILES: Final = Path(__file__).parent / "data" / "scene"
+WAIT_S: Final = 30
+
+REGISTRY: Final = "127.0.0.1:5555"
+SOCKETS: Final = ("/scene/run/proxy.sock", "/scene/node/containerd.sock")
+FOLDER: Final = "/scene"
+LOGIN: Final = ("u1", "pw1")
+
+_DIGEST_OF_TOOL: Final = (
+    "$(python3 $S/registry.py --digests"
+    """ | python3 -c 'import json,sys; print(json.load(sys.stdin)["tool"])')"""
+)
+_NO_DEFAULTS: Final = "$S/noetc "
+"""Before what was run without a default configuration file."""
+
+_PLAIN: Final = re.compile(r"crictl [^|;&<>`]*")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one command line."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+class Scene:
+    """The scene; ``build`` makes it, ``run`` runs recorded command lines in it.
+
+    Attributes:
+        ids: IDs by the names of the recordings' shell variables.
+    """
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.folder = lab.folder / "scene"
+        self.ids: dict[str, str] = {}
+        self._images: dict[str, Image] = {}
+
+    def build(self) -> None:
+        self._write_files()
+        self._push_images()
+        node = self.lab.node
+        node.configure({"sandbox_image": self.lab.reference(self._images["pause"])})
+        node.restart()
+        node.kubelet.remove_image(self.lab.reference(self.lab.pause))
+        self.pull_images()
+        ids = self.ids
+        ids["PW"] = self.made("runp $S/pod-web.json")
+        ids["PD"] = self.made("runp $S/pod-db.json")
+        ids["PB"] = self.made("runp $S/pod-batch.yaml")
+        for name, pod, container in (
+            ("CW", "web", "web-run"),
+            ("CC", "web", "web-created"),
+            ("CO", "db", "db-ok"),
+            ("CF", "db", "db-fail"),
+            ("CR", "db", "db-run"),
+        ):
+            of_pod = {"web": "$PW", "db": "$PD"}[pod]
+            ids[name] = self.made(f"create {of_pod} $S/ctr-{container}.json $S/pod-{pod}.json")
+            if name != "CC":
+                self.made(f"start ${name}")
+        self.made("stopp $PB")
+        end = time.monotonic() + WAIT_S
+        while len(self.made("ps -aq --state exited").split()) < 2:
+            assert time.monotonic() < end, "the first containers do not end"
+
+    def pull_images(self) -> None:
+        """Pulls the five images, one of them without a tag; what is there already stays."""
+        for name in ("pause", "busybox", "latest", "app"):
+            self.made(f"pull {self.lab.reference(self._images[name])}")
+        for name in ("tool", "untagged"):
+            self.made(f"pull {self.lab.reference_by_digest(self._images[name])}")
+
+    def made(self, words: str) -> str:
+        """Runs a command that must succeed, and returns what it printed."""
+        outcome = self.run(f"crictl {words}")
+        assert outcome.code == 0, f"{words}: {outcome.stderr}"
+        return outcome.stdout.strip()
+
+    def run(self, command: str) -> Outcome:
+        """Runs a recorded command line, in this process where no shell is needed for it."""
+        if "/private/" in command:
+            self.lab.throttle.require_login(*LOGIN)
+        else:
+            self.lab.throttle.heal()
+        environ = {"CRI_CONFIG_FILE": str(self.folder / "crictl.yaml")}
+        if _NO_DEFAULTS in command:  # its caller may have measured the time
+            command, environ = command.partition(_NO_DEFAULTS)[2], {}
+        command = self._here(command)
+        if _PLAIN.fullmatch(command) and "$(" not in command:
+            done = Run(*shlex.split(self._with_ids(command))[1:], environ=environ)
+            return Outcome(done.code, done.stdout, done.stderr)
+        path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
+        shell = subprocess.run(
+            ["bash", "-c", command],
+            env={**os.environ, **self.ids, **environ, "PATH": path},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        return Outcome(shell.returncode, shell.stdout, shell.stderr)
+
+    def as_recorded(self, text: str) -> str:
+        """``text`` with the recordings' socket, registry and folder."""
+        text = text.replace(str(self.lab.node.socket_path), SOCKETS[-1])
+        text = text.replace(str(self.folder), FOLDER)
+        text = text.replace(f"/{self.lab.folder.name}", "/crictl-scene")
+        return text.replace(self.lab.throttle.host, REGISTRY)
+
+    def names(self) -> dict[str, str]:
+        """What each ID and digest of this scene stands for."""
+        names = {identifier: name for name, identifier in self.ids.items()}
+        for name, image in self._images.items():
+            if name == "secret":  # which the recordings have no list of
+                continue
+            role = "busybox" if name == "latest" else name
+            names[image.config_digest.removeprefix("sha256:")] = role
+            names[image.digest.removeprefix("sha256:")] = f"{role}@"
+        return names
+
+    def _here(self, command: str) -> str:
+        command = command.replace(_DIGEST_OF_TOOL, self._images["tool"].digest)
+        for socket in SOCKETS:
+            command = command.replace(socket, str(self.lab.node.socket_path))
+        command = command.replace("$S/", f"{self.folder}/").replace(REGISTRY, self._host)
+        return re.sub(rf"(?<![\w.-]){FOLDER}\b", str(self.folder), command)
+
+    @property
+    def _host(self) -> str:
+        return self.lab.throttle.host
+
+    def _with_ids(self, command: str) -> str:
+        command = re.sub(
+            r"\$\{(\w\w):0:(\d)\}", lambda found: self.ids[found[1]][: int(found[2])], command
+        )
+        return re.sub(r"\$([A-Z]{2})\b", lambda found: self.ids[found[1]], command)
+
+    def _write_files(self) -> None:
+        (self.folder / "bin").mkdir(parents=True)
+        for file in FILES.iterdir():
+            text = file.read_text("utf-8").replace(REGISTRY, self._host)
+            text = text.replace("/scene/", f"{self.folder}/")
+            text = text.replace("/crictl-scene", f"/{self.lab.folder.name}")
+            (self.folder / file.name).write_text(text, "utf-8")
+        config = (
+            f"runtime-endpoint: {self.lab.node.endpoint}\n"
+            f"image-endpoint: {self.lab.node.endpoint}\n"
+            "timeout: 20\n"
+        )
+        (self.folder / "crictl.yaml").write_text(config)
+        (self.folder / "real.yaml").write_text(config)
+        program = self.folder / "bin" / "crictl"
+        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m pycrictl "$@"\n')
+        program.chmod(0o755)
+
+    def _push_images(self) -> None:
+        layout, base = self.lab.layout, self.lab.base
+        env = ["PATH=/bin"]
+        shell = {"Cmd": ["/bin/sh"], "Env": env}
+        labels = {"maintainer": "scene <scene@example.com>"}
+        hello = layout.layer([text_file("etc/hello", "hello\n")])
+        data = layout.layer([random_file("data", 2_500_000, seed=1)], level=0)
+        first, second = (layout.layer([text_file("app", text)]) for text in ("one", "two"))
+        pause = {"Entrypoint": ["/bin/sleep", "1000000"], "Cmd": [], "Env": env}
+        for role, name, layers, config in (
+            ("pause", "pause:3.9", [base], pause),
+            ("busybox", "busybox:1", [base, hello], {**shell, "Labels": labels}),
+            ("latest", "busybox:latest", [base, hello], {**shell, "Labels": labels}),
+            ("tool", "tool:1", [base, data], {**shell, "User": "1000:1000"}),
+            ("untagged", "app:v0", [base, first], {**shell, "User": "nobody"}),
+            ("app", "app:v1", [base, second], {**shell, "User": "nobody"}),
+            ("secret", "private/secret:1", [base], shell),
+        ):
+            self._images[role] = layout.image(name, layers, config=config)
+            self.lab.push(self._images[role])
+
+
+def recorded_names() -> dict[str, str]:
+    """What each ID and digest of the recordings stands for."""
+    names = {identifier: name for name, identifier in runtimes.IDS.items()}
+    for image in scene.real_images():
+        repository, _, digest = image.repo_digests[0].partition("@sha256:")
+        role = repository.rpartition("/")[2]
+        if role == "app" and not image.repo_tags:
+            role = "untagged"
+        names[image.id.removeprefix("sha256:")] = role
+        names[digest] = f"{role}@"
+    return names

@@ -1,0 +1,253 @@
+"""The recordings of crictl on a real containerd, replayed on one.
+
+The scene is built anew, and every recorded command that answers with data or changes state runs in
+it, in the order of the recordings. Output and exit status are compared; the calls are in
+``tests/cli/test_replay_*.py``, where a fake runtime sees each one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+from tests.captures import Capture, capture, everything
+
+from .lab import Lab
+from .scene import Outcome, Scene, recorded_names
+
+NOT_HERE: Final = frozenset(("exec", "attach", "port-forward", "logs", "completion"))
+"""Streaming commands and completion have tests of their own."""
+
+ELSEWHERE: Final = {
+    "noconfig-default-endpoints": "looks for sockets at fixed places",
+}
+
+CHANGES: Final = (
+    "crictl runp $S/mut-pod.json > /scene/MP",
+    "m-create",
+    "m-create-with-pull",
+    "crictl create $(cat /scene/MP) $S/mut-c.json $S/mut-pod.json > /scene/MC",
+    "crictl create $(cat /scene/MP) $S/mut-it.json $S/mut-pod.json > /scene/MI",
+    "m-create-tty",
+    "m-create-bad-emptyimage",
+    "m-create-bad-enum",
+    "m-create-bad-noimage",
+    "m-create-bad-nometa",
+    "m-create-odd-camel",
+    "m-start-two",
+    "m-start-rest",
+    "crictl stop -t 5 $(cat /scene/MA)",
+    "m-stop-already",
+    "m-rm-partial",
+    "m-rm-running-prefix",
+    "m-rm-force",
+    "crictl stop -t 0 $(cat /scene/MI)",
+    "m-rm-keeplogs",
+    "m-rmp-running",
+    "crictl stopp $(cat /scene/MP)",
+    "m-rmp",
+    "m-runp-bad-nons",
+    "m-run-nopull",
+    "crictl rmp -f $(crictl pods -q --name mut2)",
+    "m-pull-private-creds",
+    "m-pull-private-auth",
+    "m-pull-private-env",
+    "m-pull-username-pty",
+    "m-rmi-partial",
+    "crictl rmi $(crictl images -q -f dangling=true | head -1)",
+    "m-rmi-prune",
+    "m-images-after-prune",
+)
+"""The recordings of changes in an order that they can have, with what was done between them."""
+
+TEARDOWN: Final = (
+    "t-stop-all",
+    "t-stop-all-none",
+    "t-rm-all-partial",
+    "crictl rm -fa",
+    "t-rm-all-empty",
+    "t-rmp-all-running",
+    "crictl rmp -fa",
+    "t-rmp-all-empty",
+    "t-pods-verbose-empty",
+    "t-inspectp-empty",
+    "t-stats-empty",
+    "t-rmi-all",
+    "t-rmi-all-empty",
+    "t-rmi-prune-empty",
+    "t-images-empty-verbose",
+    "t-inspecti-empty",
+)
+
+USAGE: Final = "a wrong number of arguments is a usage error"
+UNKNOWN_FORMAT: Final = "an unknown format is an error, also where crictl takes it for a table"
+NOTHING_FOUND: Final = "that nothing is found is an error, not a help page"
+AS_SET: Final = "config writes what is set, and leaves the rest of the file as it is"
+SANDBOX_IMAGE: Final = "--prune keeps the image that pod sandboxes are made of"
+PROMPT: Final = "the prompt has other words and is no part of the output"
+STRICT_SCHEMA: Final = "the schema also says what is required, and fields of newer runtimes"
+
+DIFFERENT: Final = {
+    "config-list": "the screen is cleared on terminals only; max-retries has one default, 3",
+    "config-missing-explicit-help": "help does not read the configuration",
+    "config-missing-file-creates": AS_SET,
+    "config-missing-file-get-creates": "config --get never writes",
+    "config-set-keeps-comments": AS_SET,
+    "config-set-legacy": AS_SET,
+    "config-set-multi-flags": AS_SET,
+    "config-set-value-with-equal": "a value may hold an equals sign",
+    "create-noargs": USAGE,
+    "create-twoargs": USAGE,
+    "endpoint-image-only-bad": "the image service is not asked where it is not needed",
+    "global-version": "--version names this program",
+    "images-filter-since-id": "an ID's beginning names an image, as the user meant",
+    "images-format-bad-falls-to-table": UNKNOWN_FORMAT,
+    "images-repo-only": "the name selects here, also where the runtime ignores it",
+    "images-two-args": USAGE,
+    "m-images-after-prune": SANDBOX_IMAGE,
+    "m-pull-username-pty": PROMPT,
+    "m-rmi-prune": SANDBOX_IMAGE,
+    "metricsp-bad-format": UNKNOWN_FORMAT,
+    "pods-flag-after-arg": USAGE,
+    "pods-positional-ignored": USAGE,
+    "ps-positional": USAGE,
+    "pull-username-notty": PROMPT,
+    "rm-noargs": USAGE,
+    "rmp-noargs": USAGE,
+    "run-jsonschema-both": STRICT_SCHEMA,
+    "run-noargs": USAGE,
+    "runp-jsonschema": STRICT_SCHEMA,
+    "runp-noargs": USAGE,
+    "stats-two-args": USAGE,
+    "stopp-noargs": USAGE,
+    "t-inspecti-empty": NOTHING_FOUND,
+    "t-inspectp-empty": NOTHING_FOUND,
+    "update-runtime-config-noflags": USAGE,
+}
+"""Recordings that this program deliberately does not reproduce, and why."""
+
+UNORDERED: Final = re.compile(r"crictl (rm|rmp|rmi|stop|stats)\b")
+"""Commands that print in the order in which things end, of the runtime's list, or of IDs."""
+
+MEASURED: Final = ("stats", "t-stats", "imagefsinfo")
+"""The beginnings of names of recordings whose numbers are measurements."""
+
+MASKS: Final = tuple(
+    (re.compile(pattern), mask)
+    for pattern, mask in (
+        (r"\b[0-9a-f]{64}\b", "<hex>"),
+        (r"\b20\d\d-\d\d-\d\d[T ][\d:.]+(Z| [+-]\d{4} \w+)?", "<time>"),
+        (r'(?<=")\d{19}(?=")|(?<=\]: )\d{19}\b', "<time>"),
+        (r"(About an? \w+|Less than a second|\d+ \w+) ago\b", "<age>"),
+        (r'/[^\s"]*io\.containerd\.(grpc|snapshotter)\.v1\.(cri|overlayfs)', "<node>"),
+        (r'("runtimeOptions": ?){[^}]*}', r"\1{}"),
+        (r'("pid": ?)\d{2,}', r"\g<1>0"),
+        (r"/proc/\d+/", "/proc/<pid>/"),
+        (r'\s"author": "scene",', ""),
+        (r'("created_by": )"\w+"', r'\1"<who>"'),
+        (r"\b\d+(\.\d+)?[kMGT]?B\b", "<bytes>"),
+        (r'([Ss]ize"?: )"?\d+"?', r'\1"<bytes>"'),
+    )
+)
+"""What varies from scene to scene: IDs, times, processes, and sizes, in which busybox counts."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """What came of every step, and what its IDs stand for."""
+
+    outcomes: Mapping[str, Outcome]
+    names: Mapping[str, str]
+
+
+def replayed() -> list[str]:
+    names = [
+        recorded.name
+        for recorded in everything()
+        if recorded.name.partition("-")[0] not in ("f", "l", "x", "m", "t")
+        and not NOT_HERE.intersection(re.split(r"[\s;()]+", recorded.command))
+        and recorded.name not in ELSEWHERE
+    ]
+    # What changes a container comes behind what shows it.
+    return sorted(names, key=lambda name: name.startswith("update"))
+
+
+STEPS: Final = (*replayed(), *CHANGES, *TEARDOWN)
+REPLAYED: Final = [step for step in STEPS if " " not in step]
+
+
+@pytest.fixture(scope="module")
+def story(shared_lab: Lab) -> Iterator[Story]:
+    """The whole story, on a node of its own: the scene needs the images of the recordings only."""
+    with Lab() as lab:
+        scene = Scene(lab)
+        scene.build()
+        outcomes = {}
+        for step in STEPS:
+            if step == "t-rmi-all":
+                scene.pull_images()
+            done = scene.run(step if " " in step else capture(step).command)
+            outcomes[step] = Outcome(done.code, scene.as_recorded(done.stdout), done.stderr)
+        yield Story(outcomes, scene.names())
+
+
+@pytest.mark.parametrize("name", REPLAYED)
+def test_replay(story: Story, name: str) -> None:
+    recorded, outcome = capture(name), story.outcomes[name]
+    assert "-D" in recorded.command or "Traceback" not in outcome.stderr
+    expected: tuple[Any, ...] = (recorded.rc,)
+    actual: tuple[Any, ...] = (outcome.code,)
+    if recorded.stdout is not None and not recorded.is_help:
+        expected += (comparable(recorded, recorded.output, recorded_names()),)
+        actual += (comparable(recorded, outcome.stdout, story.names),)
+    if name in DIFFERENT:
+        assert actual != expected, "no longer differs"
+    else:
+        assert actual == expected, outcome.stderr
+
+
+def test_what_lies_between_the_recordings_works(story: Story) -> None:
+    between = {step: outcome for step, outcome in story.outcomes.items() if " " in step}
+    assert len(between) == len(STEPS) - len(REPLAYED)
+    assert {step for step, outcome in between.items() if outcome.code} == set()
+
+
+def test_the_lists_hold_only_recordings() -> None:
+    assert len(REPLAYED) > 200
+    assert set(REPLAYED) >= DIFFERENT.keys()
+    left_out = {
+        recorded.name
+        for recorded in everything()
+        if recorded.name.startswith(("m-", "t-")) and recorded.name not in REPLAYED
+    }
+    streaming = ("m-attach", "m-exec", "m-logs", "m-portforward", "t-exec")
+    assert all(name.startswith(streaming) for name in left_out)
+
+
+def comparable(recorded: Capture, text: str, names: Mapping[str, str]) -> Any:
+    """What of an output can be compared: JSON as its documents, other text line by line."""
+    text = text.removeprefix("\x1b[2J\x1b[H")  # for terminals only
+    for identifier, name in names.items():
+        text = text.replace(identifier, f"<{name}>").replace(identifier[:13], f"<{name}>")
+    for pattern, mask in MASKS:
+        text = pattern.sub(mask, text)
+    if recorded.name.startswith(MEASURED):
+        text = re.sub(r"\b\d+(\.\d+)?\b", "#", text)
+    if text.startswith(("{\n", "[\n")) and " | " not in recorded.command:
+        return list(documents(text))
+    lines = re.sub(r"(?<=\S) {2,}", "  ", text).rstrip("\n").split("\n")
+    return sorted(lines) if UNORDERED.search(recorded.command) else lines
+
+
+def documents(text: str) -> Iterator[Any]:
+    """The JSON documents of a text, in which the order of keys counts."""
+    decoder = json.JSONDecoder(object_pairs_hook=list)
+    while text := text.lstrip():
+        document, end = decoder.raw_decode(text)
+        yield document
+        text = text[end:]
