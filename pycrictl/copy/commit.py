@@ -1,0 +1,149 @@
+"""Moving a finished stage into place: all of it, or nothing.
+
+What is not there yet is moved with one rename. Where directories meet, their contents are merged:
+first everything is compared and nothing changed, then each new name is moved and each file that is
+replaced is exchanged with its replacement, so that every step can be taken back as long as the
+stage exists.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+
+from pycrictl.copy.policy import Path
+from pycrictl.copy.rootfs import RENAME_EXCHANGE, RENAME_NOREPLACE, Directory
+from pycrictl.copy.spec import Existing, Meeting, meet
+from pycrictl.copy.stage import descend
+from pycrictl.units import quote
+
+_UNKNOWN_FLAGS = frozenset({errno.EINVAL, errno.ENOSYS})
+
+
+def existing_kind(status: os.stat_result | None) -> Existing:
+    """How the rules of the destination call what is there."""
+    if status is None:
+        return Existing.NOTHING
+    return Existing.DIRECTORY if stat.S_ISDIR(status.st_mode) else Existing.FILE
+
+
+class Merge:
+    """Merges a directory of the stage into one of the destination.
+
+    Args:
+        staged: the directory that was put together.
+        target: the directory that is there; both are not closed here.
+        spare: where files are put that are replaced; the stage.
+        no_clobber: leave alone what is there already.
+
+    Attributes:
+        kept: how many files were there already and stayed.
+        merged: directories that were there already.
+    """
+
+    def __init__(
+        self, staged: Directory, target: Directory, spare: Directory, *, no_clobber: bool
+    ) -> None:
+        self._staged = staged
+        self._target = target
+        self._spare = spare
+        self._no_clobber = no_clobber
+        self._undo: list[Callable[[], None]] = []
+        self._spares = 0
+        self.kept = 0
+        self.merged: list[Path] = []
+
+    def check(self) -> None:
+        """Compare everything; nothing is changed.
+
+        Raises:
+            CopyError: a directory and something else are in each other's way.
+        """
+        self._check(self._staged, self._target)
+
+    def run(self) -> None:
+        """Merge. On any error, Ctrl-C too, the destination is as it was."""
+        try:
+            self._merge(self._staged, self._target, ())
+        except BaseException:
+            while self._undo:
+                with suppress(OSError):
+                    self._undo.pop()()
+            raise
+
+    def _meet(self, staged: Directory, target: Directory, name: bytes) -> Meeting:
+        return meet(
+            existing_kind(staged.lstat(name)),
+            existing_kind(target.lstat(name)),
+            no_clobber=self._no_clobber,
+            shown=quote(os.fsdecode(target.shown_path(name))),
+        )
+
+    def _check(self, staged: Directory, target: Directory) -> None:
+        for entry in staged.scan():
+            name = os.fsencode(entry.name)
+            if self._meet(staged, target, name) is Meeting.MERGE:
+                with staged.enter(name) as inner, target.enter(name) as inner_target:
+                    self._check(inner, inner_target)
+
+    def _merge(self, staged: Directory, target: Directory, path: Path) -> None:
+        # Listed first: what is moved away would disturb the reading of the directory.
+        for name in [os.fsencode(entry.name) for entry in staged.scan()]:
+            # Asked again: the destination may have changed since the check.
+            meeting = self._meet(staged, target, name)
+            if meeting is Meeting.MERGE:
+                self.merged.append((*path, name))
+                with staged.enter(name) as inner, target.enter(name) as inner_target:
+                    self._merge(inner, inner_target, (*path, name))
+            elif meeting is Meeting.KEEP:
+                self.kept += 1
+            elif meeting is Meeting.MAKE:
+                move_new(staged, name, target, name)
+                self._undo.append(lambda n=name: self._take_back(path, n))  # type: ignore[misc]
+            else:
+                self._replace(staged, target, path, name)
+
+    def _take_back(self, path: Path, name: bytes) -> None:
+        with descend(self._staged, path) as staged, descend(self._target, path) as target:
+            target.move(name, staged, name)
+
+    def _replace(self, staged: Directory, target: Directory, path: Path, name: bytes) -> None:
+        try:
+            staged.move(name, target, name, flags=RENAME_EXCHANGE)
+            self._undo.append(lambda: self._exchange_back(path, name))
+        except OSError as exc:
+            if exc.errno not in _UNKNOWN_FLAGS:
+                raise
+            # For a moment there is nothing of that name: the file system knows no better way.
+            self._spares += 1
+            spare = b"old-%d" % self._spares
+            target.move(name, self._spare, spare)
+            self._undo.append(lambda: self._put_back(path, name, spare))
+            staged.move(name, target, name)
+
+    def _exchange_back(self, path: Path, name: bytes) -> None:
+        with descend(self._staged, path) as staged, descend(self._target, path) as target:
+            staged.move(name, target, name, flags=RENAME_EXCHANGE)
+
+    def _put_back(self, path: Path, name: bytes, spare: bytes) -> None:
+        with descend(self._target, path) as target:
+            self._spare.move(spare, target, name)
+
+
+def move_new(staged: Directory, name: bytes, target: Directory, new_name: bytes) -> None:
+    """Move something to a name that nothing has.
+
+    Raises:
+        OSError: EEXIST: by now something has it.
+    """
+    try:
+        staged.move(name, target, new_name, flags=RENAME_NOREPLACE)
+    except OSError as exc:
+        if exc.errno not in _UNKNOWN_FLAGS:
+            raise
+        if target.lstat(new_name) is not None:
+            raise OSError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        staged.move(name, target, new_name)

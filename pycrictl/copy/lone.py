@@ -1,0 +1,134 @@
+"""A single file on its way to its place.
+
+Until it is complete it has no name, so that nothing remains of it if this program is killed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from typing import Final
+
+from pycrictl.copy.commit import move_new
+from pycrictl.copy.content import copy_content
+from pycrictl.copy.policy import Item
+from pycrictl.copy.resolve import mount_number, own_descriptors, refuse_kernel_file_system
+from pycrictl.copy.rootfs import Directory
+from pycrictl.copy.stage import Owner, finish, random_name
+from pycrictl.errors import CopyError
+from pycrictl.units import quote
+
+SPOOL_FOLDER: Final = "/var/tmp"
+"""Where a file waits that is written in place: on a disk, as /tmp often is not."""
+
+# File systems without unnamed files answer one of these.
+_NO_UNNAMED: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL})
+
+
+class LoneFile:
+    """A file that is the whole copy.
+
+    Args:
+        directory: where it goes; not closed here.
+        name: what it will be called.
+        replaces: whether there is a file of that name, which it replaces.
+        in_place: write into a file that cannot be replaced because it is mounted there.
+    """
+
+    def __init__(
+        self, directory: Directory, name: bytes, *, replaces: bool, in_place: bool
+    ) -> None:
+        self._directory = directory
+        self._name = name
+        self._replaces = replaces
+        self._temporary: bytes | None = None
+        self._fd = -1
+        self._mounted = self._open_mounted(in_place=in_place) if replaces else -1
+        self._item: Item | None = None
+        self._owner: Owner | None = None
+
+    def create(self) -> int:
+        """Make the file; the descriptor is closed by ``close``."""
+        if self._mounted >= 0:
+            flags = os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC
+            self._fd = os.open(SPOOL_FOLDER, flags, 0o600)
+            return self._fd
+        try:
+            self._fd = self._directory.create_unnamed()
+        except OSError as exc:
+            if exc.errno not in _NO_UNNAMED:
+                raise
+            temporary = random_name()
+            self._fd = self._directory.create(temporary)
+            self._temporary = temporary
+        return self._fd
+
+    def finish(self, item: Item, owner: Owner | None) -> None:
+        """Give it its owner, mode and times."""
+        self._item, self._owner = item, owner
+        if self._mounted < 0:
+            finish(self._fd, item, owner)
+
+    def commit(self, *, keep_metadata: bool) -> None:
+        """Put it into its place.
+
+        Args:
+            keep_metadata: a file that is written in place gets mode, times and owner too.
+        """
+        if self._mounted >= 0:
+            self._write_in_place(keep_metadata=keep_metadata)
+            return
+        if not self._replaces and self._temporary is None:
+            self._directory.give_name(self._fd, self._name)
+            return
+        if self._temporary is None:
+            temporary = random_name()
+            self._directory.give_name(self._fd, temporary)
+            self._temporary = temporary
+        if self._replaces:
+            self._directory.move(self._temporary, self._directory, self._name)
+        else:
+            move_new(self._directory, self._temporary, self._directory, self._name)
+        self._temporary = None
+
+    def close(self) -> None:
+        """Let go of it. If it was not committed, nothing of it remains."""
+        if self._temporary is not None:
+            with suppress(OSError):
+                self._directory.unlink(self._temporary)
+            self._temporary = None
+        for fd in (self._fd, self._mounted):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._mounted = -1
+
+    def _open_mounted(self, *, in_place: bool) -> int:
+        """The file that is there, writable, if it is a mount of its own; else -1."""
+        shown = self._directory.shown_path(self._name)
+        pinned = self._directory.pin(self._name)
+        try:
+            if mount_number(pinned) == mount_number(self._directory.fd):
+                return -1
+            if not in_place:
+                raise CopyError(
+                    f"{quote(os.fsdecode(shown))} is mounted there and cannot be replaced",
+                    hint="--in-place writes into it, which others may see half done",
+                )
+            if not stat.S_ISREG(os.fstat(pinned).st_mode):
+                raise CopyError(f"{quote(os.fsdecode(shown))} is not a regular file")
+            refuse_kernel_file_system(pinned, shown)
+            flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+            return os.open(b"%d" % pinned, flags, dir_fd=own_descriptors())
+        finally:
+            os.close(pinned)
+
+    def _write_in_place(self, *, keep_metadata: bool) -> None:
+        size_bytes = os.fstat(self._fd).st_size
+        shown = self._directory.shown_path(self._name)
+        # Emptied first: the holes of the new content must not let the old one through.
+        os.ftruncate(self._mounted, 0)
+        copy_content(self._fd, self._mounted, size_bytes, shown=shown, on_bytes=lambda _: None)
+        if keep_metadata and self._item is not None:
+            finish(self._mounted, self._item, self._owner)

@@ -1,0 +1,235 @@
+"""Finding things inside a root, as the kernel sees them.
+
+``openat2`` (Linux 5.6) resolves a whole path inside a root in one step that nobody can come
+between. Where it is missing or forbidden, the path is walked one component at a time, each held
+open, none of them a link.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import stat
+from collections import deque
+from functools import cache
+from typing import Final
+
+from pycrictl.errors import CopyError
+from pycrictl.units import quote
+
+MAX_LINKS: Final = 40
+"""As many as Linux follows for one path."""
+
+_MAX_TRIES: Final = 64
+"""openat2 answers EAGAIN when a rename elsewhere makes ``..`` doubtful."""
+
+_CLOEXEC_PATH: Final = os.O_PATH | os.O_CLOEXEC
+
+# <linux/openat2.h>; the number is the same on every architecture.
+_OPENAT2: Final = 437
+_RESOLVE_NO_MAGICLINKS: Final = 0x02
+_RESOLVE_IN_ROOT: Final = 0x10
+_AT_FDCWD: Final = -100
+
+PROC_MAGIC: Final = 0x9FA0
+_KERNEL_FILE_SYSTEMS: Final = {
+    PROC_MAGIC: "procfs",
+    0x62656572: "sysfs",
+    0x0027E0EB: "cgroupfs",
+    0x63677270: "cgroupfs",
+    0x64626720: "debugfs",
+    0x74726163: "tracefs",
+    0x73636673: "securityfs",
+    0xCAFE4A11: "bpf",
+    0x62656570: "configfs",
+    0xDE5E81E4: "efivarfs",
+    0x6165676C: "pstore",
+    0x00001CD1: "devpts",
+    0x19800202: "mqueue",
+    0x42494E4D: "binfmt_misc",
+    0xF97CFF8C: "selinuxfs",
+    0x6E736673: "nsfs",
+    0x65735543: "fusectl",
+    0x43415D53: "smackfs",
+    0x67596969: "rpc_pipefs",
+    0x6E667364: "nfsd",
+    0x50494446: "pidfs",
+}
+
+
+class KernelFileSystem(CopyError):
+    """Something is on a file system that is no storage but an interface of the kernel."""
+
+    def __init__(self, shown: bytes, name: str) -> None:
+        self.reason = f"it is on {name}"
+        super().__init__(f"{quote(os.fsdecode(shown))} is on {name}, which is never copied")
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (
+        ("flags", ctypes.c_uint64),
+        ("mode", ctypes.c_uint64),
+        ("resolve", ctypes.c_uint64),
+    )
+
+
+class _StatFs(ctypes.Structure):
+    # Only the type is read. The rest differs between architectures; there is room for all.
+    _fields_ = (
+        ("type", ctypes.c_uint if platform.machine() == "s390x" else ctypes.c_long),
+        ("rest", ctypes.c_char * 248),
+    )
+
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def file_system_type(fd: int) -> int:
+    """The magic number of the file system that ``fd`` is on; ``fd`` may be O_PATH."""
+    result = _StatFs()
+    if libc.fstatfs(fd, ctypes.byref(result)):
+        raise last_error()
+    return int(result.type) & 0xFFFFFFFF
+
+
+def mount_number(fd: int) -> int:
+    """Which mount ``fd`` is on; two may show the same file system."""
+    info = os.open(b"../fdinfo/%d" % fd, os.O_RDONLY | os.O_CLOEXEC, dir_fd=own_descriptors())
+    try:
+        for line in os.read(info, 4096).splitlines():
+            if line.startswith(b"mnt_id:"):
+                return int(line.split()[1])
+    finally:
+        os.close(info)
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+
+def refuse_kernel_file_system(fd: int, shown: bytes) -> None:
+    """Refuse what is no storage but an interface of the kernel.
+
+    Raises:
+        KernelFileSystem: ``fd`` is on such a file system.
+    """
+    if (name := _KERNEL_FILE_SYSTEMS.get(file_system_type(fd))) is not None:
+        raise KernelFileSystem(shown, name)
+
+
+def resolve(root_fd: int, path: bytes, *, follow: bool = True) -> int:
+    """Find ``path`` inside a root, as a process sees it whose root directory that is.
+
+    Links are followed, absolute ones from the root, and ``..`` never leads above it. The links of
+    procfs that are none, such as those to open files, are refused.
+
+    Args:
+        root_fd: the root, open.
+        path: absolute or relative to the root.
+        follow: follow a link in the last component too (a final slash does so anyway).
+
+    Returns:
+        An O_PATH descriptor.
+    """
+    if kernel_resolves():
+        return resolve_by_kernel(root_fd, path, follow=follow)
+    return resolve_by_steps(root_fd, path, follow=follow)
+
+
+@cache
+def kernel_resolves() -> bool:
+    """Whether openat2 can be used. Old kernels lack it, and old seccomp profiles forbid it."""
+    try:
+        os.close(_openat2(_AT_FDCWD, b"/", _CLOEXEC_PATH, 0))
+    except OSError:
+        return False
+    return True
+
+
+def resolve_by_kernel(root_fd: int, path: bytes, *, follow: bool) -> int:
+    """``resolve`` with one system call."""
+    flags = _CLOEXEC_PATH | (0 if follow else os.O_NOFOLLOW)
+    return _openat2(root_fd, path, flags, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
+
+
+def resolve_by_steps(root_fd: int, path: bytes, *, follow: bool) -> int:
+    """``resolve`` one component at a time, each without following a link."""
+    stack = [os.open(b".", _CLOEXEC_PATH | os.O_DIRECTORY, dir_fd=root_fd)]
+    todo = deque(path.split(b"/"))
+    # "name/" and "name/." follow name as a directory.
+    follow = follow or todo[-1] in (b"", b".")
+    links = 0
+    try:
+        while todo:
+            component = todo.popleft()
+            if component in (b"", b"."):
+                continue
+            if not stat.S_ISDIR(os.fstat(stack[-1]).st_mode):
+                raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+            if component == b"..":
+                if len(stack) > 1:
+                    os.close(stack.pop())
+                continue
+            stack.append(os.open(component, _CLOEXEC_PATH | os.O_NOFOLLOW, dir_fd=stack[-1]))
+            if not stat.S_ISLNK(os.fstat(stack[-1]).st_mode) or not (follow or todo):
+                continue
+            links += 1
+            if links > MAX_LINKS or file_system_type(stack[-1]) == PROC_MAGIC:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            link_fd = stack.pop()
+            try:
+                target = os.readlink(b"", dir_fd=link_fd)
+            finally:
+                os.close(link_fd)
+            todo.extendleft(reversed(target.split(b"/")))
+            if target.startswith(b"/"):
+                while len(stack) > 1:
+                    os.close(stack.pop())
+        found = stack.pop()
+        if path.endswith(b"/") and not stat.S_ISDIR(os.fstat(found).st_mode):
+            stack.append(found)
+            raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        return found
+    finally:
+        for fd in stack:
+            os.close(fd)
+
+
+def own_descriptors() -> int:
+    """``/proc/self/fd``, open: by it an O_PATH descriptor can be opened in earnest."""
+    return _own_descriptors(os.getpid())
+
+
+@cache
+def _own_descriptors(_pid: int) -> int:
+    proc = os.open("/proc", _CLOEXEC_PATH | os.O_DIRECTORY)
+    try:
+        # A container that can write to /proc's place could send us anywhere.
+        if file_system_type(proc) != PROC_MAGIC:
+            raise CopyError("/proc of this machine is not procfs")
+        return os.open("self/fd", _CLOEXEC_PATH | os.O_DIRECTORY, dir_fd=proc)
+    finally:
+        os.close(proc)
+
+
+def _openat2(dir_fd: int, path: bytes, flags: int, rules: int) -> int:
+    how = _OpenHow(flags, 0, rules)
+    for _ in range(_MAX_TRIES):
+        fd: int = libc.syscall(
+            ctypes.c_long(_OPENAT2),
+            ctypes.c_long(dir_fd),
+            ctypes.c_char_p(path),
+            ctypes.byref(how),
+            ctypes.c_size_t(ctypes.sizeof(how)),
+        )
+        if fd >= 0:
+            return fd
+        error = last_error(path)
+        if error.errno != errno.EAGAIN:
+            break
+    raise error
+
+
+def last_error(path: bytes | None = None) -> OSError:
+    """The error of the last call of ``libc``."""
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number), path)

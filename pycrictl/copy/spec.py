@@ -1,0 +1,260 @@
+"""What the arguments of a copy mean, and where the copy goes. Pure.
+
+One of the two arguments names a container: ``CONTAINER:PATH`` or ``POD/CONTAINER:PATH``. The other
+is a local path or ``-``, a tar archive on standard input or output. An argument that begins with
+``/`` or ``.`` is always local, so ``./a:b`` is the way to write a local name with a colon.
+
+Where a copy goes is decided as by ``docker cp``:
+
+===================  ======================  =============================================
+source               destination             result
+===================  ======================  =============================================
+file                 does not exist          it is made there; its parent must exist
+file                 does not exist, ``/``   error: no such directory
+file                 is a file               it is replaced
+file                 is a directory          the file goes into it, under its own name
+directory            does not exist          it is made there; its parent must exist
+directory            is a file               error
+directory            is a directory          the directory goes into it, under its own name
+directory ``/.``     is a directory          what is in the directory goes into it
+archive              is a directory          what is in the archive goes into it
+===================  ======================  =============================================
+
+A symbolic link counts as a file, except where the destination is a link to a directory: that is
+the directory. Any other link at the destination is replaced, and never written through.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from pycrictl.errors import CopyError, UsageError
+from pycrictl.units import quote
+
+STREAM: Final = "-"
+
+_WRITE_LOCAL_HINT: Final = "write ./NAME for a local file whose name has a colon"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerPath:
+    """``POD/CONTAINER:PATH``: ``pod`` is empty when only the container was named."""
+
+    pod: str
+    container: str
+    path: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPath:
+    """A path of this machine, or the standard streams."""
+
+    path: bytes
+
+    @property
+    def is_stream(self) -> bool:
+        return self.path == STREAM.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTo:
+    """From this machine into a container."""
+
+    source: LocalPath
+    destination: ContainerPath
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFrom:
+    """Out of a container onto this machine."""
+
+    source: ContainerPath
+    destination: LocalPath
+
+
+def parse(source: str, destination: str) -> CopyTo | CopyFrom:
+    """Tell what the two arguments name.
+
+    Raises:
+        UsageError: not exactly one of them is in a container, or a path is not usable.
+    """
+    first, second = parse_side(source), parse_side(destination)
+    if isinstance(first, LocalPath) and isinstance(second, ContainerPath):
+        return CopyTo(first, second)
+    if isinstance(first, ContainerPath) and isinstance(second, LocalPath):
+        return CopyFrom(first, second)
+    if isinstance(first, ContainerPath):
+        raise UsageError(
+            "both sides are in containers",
+            hint="copy to a local path first, or pipe one 'cp … -' into another",
+        )
+    raise UsageError("neither side is in a container", hint="name one as CONTAINER:PATH")
+
+
+def parse_side(text: str) -> ContainerPath | LocalPath:
+    """Tell what one argument names."""
+    reference, colon, path = text.partition(":")
+    if not colon or text.startswith(("/", ".")):
+        if not text:
+            raise UsageError("a path is empty")
+        return LocalPath(os.fsencode(text))
+    pod, _, container = reference.rpartition("/")
+    if not container or (not pod and "/" in reference):
+        raise UsageError(f"{quote(text)} names no container", hint=_WRITE_LOCAL_HINT)
+    raw = os.fsencode(path)
+    check_container_path(raw, shown=text)
+    return ContainerPath(pod, container, raw)
+
+
+def check_container_path(path: bytes, *, shown: str = "") -> None:
+    """Require an absolute path without ``..`` and NUL, as both sides of the protocol do.
+
+    Raises:
+        UsageError: the path is anything else.
+    """
+    named = quote(shown or os.fsdecode(path))
+    if not path.startswith(b"/"):
+        raise UsageError(
+            f"the path in {named} is not absolute",
+            hint=f"paths in containers begin with a slash; {_WRITE_LOCAL_HINT}",
+        )
+    if b".." in path.split(b"/"):
+        raise UsageError(f'the path in {named} holds ".."')
+    if b"\0" in path:
+        raise UsageError(f"the path in {named} holds a NUL")
+
+
+class SourceKind(Enum):
+    """What is copied."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    ARCHIVE = "archive"
+
+
+class Existing(Enum):
+    """What is there, or comes there. A link counts as a file."""
+
+    NOTHING = "nothing"
+    FILE = "file"
+    DIRECTORY = "directory"
+
+
+@dataclass(frozen=True, slots=True)
+class PathText:
+    """A path as it was typed, taken apart.
+
+    Attributes:
+        path: without what only says how to take it: final slashes and ``/.``.
+        name: the last component; empty for ``/``, ``.`` and ``..``.
+        wants_directory: it ended in a slash, or in what only a directory is called.
+        wants_contents: it ended in ``.`` or ``..`` or is ``/``: not the directory but what is in
+            it is meant, where it is copied.
+    """
+
+    path: bytes
+    name: bytes
+    wants_directory: bool
+    wants_contents: bool
+
+
+def take_apart(path: bytes) -> PathText:
+    """Take a path apart, without looking at any file system."""
+    stripped = path.rstrip(b"/")
+    wants_directory = stripped != path
+    last = stripped.rpartition(b"/")[2]
+    # These have no name that they could be copied under.
+    wants_contents = last in (b".", b"..", b"")
+    while last == b"." and b"/" in stripped:
+        stripped = stripped.rpartition(b"/")[0].rstrip(b"/")
+        last = stripped.rpartition(b"/")[2]
+    if not stripped:
+        stripped = b"/"
+    name = b"" if last in (b".", b"..", b"") else last
+    return PathText(stripped, name, wants_directory or wants_contents, wants_contents)
+
+
+class Into(Enum):
+    """Which directory the copy is made in."""
+
+    PARENT = "the parent of the destination"
+    DESTINATION = "the destination itself"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the source goes.
+
+    Attributes:
+        into: the directory it is made in.
+        name: under which name; None: what is in the source goes there, each under its own name.
+    """
+
+    into: Into
+    name: bytes | None
+
+
+def place(
+    source: SourceKind,
+    name: bytes,
+    *,
+    contents: bool,
+    destination: PathText,
+    existing: Existing,
+) -> Placement:
+    """Decide where the source goes.
+
+    Args:
+        source: what it is.
+        name: under which name it goes into a directory.
+        contents: not the directory but what is in it is meant (``SRC/.``).
+        destination: as typed.
+        existing: what is there, where links to directories have been followed.
+
+    Raises:
+        CopyError: no such directory, or the wrong kind of thing is in the way.
+    """
+    shown = quote(os.fsdecode(destination.path))
+    if existing is Existing.DIRECTORY:
+        is_spread = source is SourceKind.ARCHIVE or (contents and source is SourceKind.DIRECTORY)
+        return Placement(Into.DESTINATION, None if is_spread else name)
+    if existing is Existing.FILE:
+        if destination.wants_directory:
+            raise CopyError(f"{shown} is not a directory")
+        if source is not SourceKind.FILE:
+            raise CopyError(f"cannot copy a directory over the file {shown}")
+        return Placement(Into.PARENT, destination.name)
+    is_missing = not destination.name or source is SourceKind.ARCHIVE
+    if is_missing or (source is SourceKind.FILE and destination.wants_directory):
+        raise CopyError(f"there is no directory {shown}")
+    return Placement(Into.PARENT, destination.name)
+
+
+class Meeting(Enum):
+    """What becomes of something that is copied to a place."""
+
+    MAKE = "nothing is there"
+    REPLACE = "a file takes the place of another"
+    MERGE = "both are directories"
+    KEEP = "what is there stays"
+
+
+def meet(new: Existing, old: Existing, *, no_clobber: bool, shown: str) -> Meeting:
+    """Decide what happens where ``new`` is to go and ``old`` is.
+
+    Raises:
+        CopyError: a directory and something else are in each other's way.
+    """
+    if old is Existing.NOTHING:
+        return Meeting.MAKE
+    if new is not old:
+        raise CopyError(
+            f"cannot copy a {new.value} over the {old.value} {shown}",
+            hint="remove it first, or copy to another place",
+        )
+    if new is Existing.DIRECTORY:
+        return Meeting.MERGE
+    return Meeting.KEEP if no_clobber else Meeting.REPLACE

@@ -1,0 +1,252 @@
+"""The blocks of a tar archive: one entry's header, numbers, and pax records. Pure.
+
+POSIX.1-2024 (pax, "ustar Interchange Format" and "pax Header Block"), the format of the seventh
+edition of Unix, and GNU's variant of it. Names are bytes: tar knows no encoding, and neither does
+Linux.
+
+What two readers could understand differently is refused, since an archive that one program has
+checked and another unpacks is how many of them were broken into.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from pycrictl.errors import RemoteProtocolError
+
+BLOCK_BYTES: Final = 512
+MAX_SIZE_BYTES: Final = 2**63 - 1
+"""Linux knows no larger file."""
+
+NS_PER_S: Final = 10**9
+
+# name mode uid gid size mtime checksum type link magic+version uname gname major minor prefix
+_LAYOUT: Final = struct.Struct("100s8s8s8s12s12s8sc100s8s64x16x155s12x")
+_CHECKSUM: Final = slice(148, 156)
+
+_MAGIC_POSIX: Final = b"ustar\x0000"
+_MAGIC_GNU: Final = b"ustar  \x00"
+_MAGIC_NONE: Final = bytes(8)
+
+_OCTAL: Final = re.compile(rb" *([0-7]*)[ \0]*")
+_DECIMAL: Final = re.compile(rb"[0-9]{1,20}")
+_TIME: Final = re.compile(rb"(-?)([0-9]{1,20})(?:\.([0-9]*))?")
+_RECORD_LENGTH: Final = re.compile(rb"([1-9][0-9]{0,9}) ")
+
+_SPARSE_RECORDS: Final = (b"GNU.sparse.", b"SCHILY.realsize", b"SUN.holesdata")
+
+INTERPRETED_RECORDS: Final = frozenset({b"path", b"linkpath", b"size", b"mtime", b"uid", b"gid"})
+"""The pax records that change an entry; what others say is left out of account."""
+
+
+class WrongChecksum(RemoteProtocolError):
+    """A block is no header, or was changed."""
+
+
+class Kind(Enum):
+    """What an entry is. The value is how it is called in messages."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    SYMLINK = "symbolic link"
+    HARDLINK = "hard link"
+    CHARACTER = "character device"
+    BLOCK = "block device"
+    FIFO = "named pipe"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One member of an archive, as its headers describe it; nothing in it is checked.
+
+    Attributes:
+        name: as it stands in the archive; one final slash of a directory is left out.
+        size_bytes: how many bytes of content follow; not 0 for files only.
+        mode: permission, set-id and sticky bits; no file type.
+        mtime_ns: nanoseconds since 1970, maybe negative.
+        uid: the owner's number, not negative, of any size; gid likewise.
+        link: what a link points to; empty for others.
+    """
+
+    name: bytes
+    kind: Kind
+    size_bytes: int = 0
+    mode: int = 0o644
+    mtime_ns: int = 0
+    uid: int = 0
+    gid: int = 0
+    link: bytes = b""
+
+
+class Block(NamedTuple):
+    """The fields of one header block, decoded but not yet combined with its extensions."""
+
+    name: bytes
+    mode: int
+    uid: int
+    gid: int
+    size_bytes: int
+    mtime_s: int
+    type: bytes
+    link: bytes
+
+
+# The headers of pax headers are the same for most entries of an archive.
+@lru_cache(maxsize=64)
+def decode_block(block: bytes) -> Block:
+    """Decode one header block.
+
+    Args:
+        block: BLOCK_BYTES bytes that are not all zero.
+
+    Raises:
+        WrongChecksum: it is no header block.
+        RemoteProtocolError: unknown variant, or a field that is no number.
+    """
+    name, mode, uid, gid, size, mtime, checksum, kind, link, magic, prefix = _LAYOUT.unpack(block)
+    # The checksum is taken with its own field full of spaces.
+    expected = sum(block) - sum(block[_CHECKSUM]) + 8 * ord(" ")
+    match = _OCTAL.fullmatch(checksum)
+    if match is None or int(match[1] or b"0", 8) != expected:
+        raise WrongChecksum("an entry of the archive has a wrong checksum")
+    name = cut(name)
+    if magic == _MAGIC_POSIX:
+        if prefix := cut(prefix):
+            name = prefix + b"/" + name
+    elif magic not in (_MAGIC_GNU, _MAGIC_NONE):
+        raise RemoteProtocolError("an entry of the archive is of an unknown tar variant")
+    if not size.strip(b" \0"):
+        raise RemoteProtocolError("an entry of the archive has no size")
+    size_bytes = decode_number(size, "size")
+    if size_bytes > MAX_SIZE_BYTES:
+        raise RemoteProtocolError("an entry of the archive is larger than any file can be")
+    return Block(
+        name,
+        decode_number(mode, "mode") & 0o7777,
+        decode_number(uid, "owner"),
+        decode_number(gid, "group"),
+        size_bytes,
+        decode_number(mtime, "time", signed=True),
+        kind,
+        cut(link),
+    )
+
+
+def decode_number(field: bytes, what: str, *, signed: bool = False) -> int:
+    """Decode a number field: octal digits, or GNU's binary form. A blank one is 0."""
+    if field[0] == 0x80:
+        return int.from_bytes(field[1:], "big")
+    if field[0] == 0xFF and signed:
+        return int.from_bytes(field, "big", signed=True)
+    match = _OCTAL.fullmatch(field)
+    if match is None:
+        raise RemoteProtocolError(f"an entry of the archive has an invalid {what}")
+    return int(match[1] or b"0", 8)
+
+
+def cut(field: bytes) -> bytes:
+    """What stands before the first NUL of a text field."""
+    return field.partition(b"\0")[0]
+
+
+def decode_records(data: bytes) -> dict[bytes, bytes]:
+    """Decode the body of a pax extended header.
+
+    Raises:
+        RemoteProtocolError: a record whose length is wrong, a keyword that is there twice, or one
+            that describes a file with holes in a form of its own.
+    """
+    records: dict[bytes, bytes] = {}
+    position = 0
+    while position < len(data):
+        match = _RECORD_LENGTH.match(data, position)
+        end = position + int(match[1]) if match else 0
+        if match is None or not match.end() < end <= len(data) or data[end - 1] != ord("\n"):
+            raise RemoteProtocolError("a pax header of the archive has a record of a wrong length")
+        keyword, equals, value = data[match.end() : end - 1].partition(b"=")
+        if not equals or not keyword:
+            raise RemoteProtocolError("a pax header of the archive has an invalid record")
+        if keyword in records:
+            raise RemoteProtocolError("a pax header of the archive says the same thing twice")
+        if keyword.startswith(_SPARSE_RECORDS):
+            raise RemoteProtocolError(
+                "the archive holds a sparse file in a form of its own",
+                hint="archives made without the option --sparse are understood",
+            )
+        records[keyword] = value
+        position = end
+    return records
+
+
+def decode_decimal(value: bytes, what: str) -> int:
+    """Decode the value of a pax record that is a number, and not negative."""
+    if not _DECIMAL.fullmatch(value):
+        raise RemoteProtocolError(f"a pax header of the archive has an invalid {what}")
+    return int(value)
+
+
+def decode_time(value: bytes) -> int:
+    """Decode the value of a pax record that is a time; nanoseconds since 1970, rounded down."""
+    match = _TIME.fullmatch(value)
+    if match is None:
+        raise RemoteProtocolError("a pax header of the archive has an invalid time")
+    sign, seconds, fraction = match[1], match[2], match[3] or b""
+    time_ns = int(seconds) * NS_PER_S + int(fraction[:9].ljust(9, b"0"))
+    if not sign:
+        return time_ns
+    return -time_ns - bool(fraction[9:].strip(b"0"))
+
+
+@lru_cache(maxsize=64)
+def encode_block(
+    name: bytes, kind: bytes, *, size: int, mode: int, uid: int, gid: int, mtime_s: int, link: bytes
+) -> bytes:
+    """Encode one header block. Texts are cut to fit; numbers that do not fit become binary."""
+    block = _LAYOUT.pack(
+        name,
+        encode_number(mode, 8),
+        encode_number(uid, 8),
+        encode_number(gid, 8),
+        encode_number(size, 12),
+        encode_number(mtime_s, 12),
+        b" " * 8,
+        kind,
+        link,
+        _MAGIC_POSIX,
+        b"",
+    )
+    return b"%s%06o\0 %s" % (block[:148], sum(block), block[156:])
+
+
+def encode_number(value: int, width: int) -> bytes:
+    """Encode a number field of ``width`` bytes: octal, or GNU's binary form if it must be."""
+    if 0 <= value < 8 ** (width - 1):
+        return b"%0*o\0" % (width - 1, value)
+    if value < 0:
+        return value.to_bytes(width, "big", signed=True)
+    return b"\x80" + value.to_bytes(width - 1, "big")
+
+
+def fits_octal(value: int, width: int) -> bool:
+    """Whether a number field of ``width`` bytes can hold ``value`` as POSIX wants it."""
+    return value in range(8 ** (width - 1))
+
+
+def encode_record(keyword: bytes, value: bytes) -> bytes:
+    """Encode one pax record. Its length counts itself."""
+    rest = len(keyword) + len(value) + 3
+    length = rest + len(str(rest))
+    length = rest + len(str(length))
+    return b"%d %s=%s\n" % (length, keyword, value)
+
+
+def encode_time(time_ns: int) -> bytes:
+    """Encode a time for a pax record: ``decode_time`` reads back the same."""
+    seconds, fraction = divmod(abs(time_ns), NS_PER_S)
+    text = f"{'-' if time_ns < 0 else ''}{seconds}.{fraction:09}"
+    return text.rstrip("0").rstrip(".").encode("ascii")

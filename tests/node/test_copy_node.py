@@ -1,0 +1,513 @@
+"""Copies on the node itself, with containers of the real containerd."""
+
+from __future__ import annotations
+
+import os
+import resource
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.copy import on_node
+from pycrictl.copy.archive import Unpacker
+from pycrictl.copy.arrival import Summary
+from pycrictl.copy.identity import ContainerRoot
+from pycrictl.copy.places import LocalRoot, open_destination
+from pycrictl.copy.policy import Rules, Skipped
+from pycrictl.cri.client import CriClient
+from pycrictl.errors import CopyError, FailedPrecondition, PycrictlError
+from tests.copy.racer import flipping
+
+from .images import File
+from .kubelet import RUNTIME, Pod
+from .lab import MIB
+
+if TYPE_CHECKING:
+    from .lab import Lab
+
+GIB = 1024 * MIB
+MTIME_NS = 1_700_000_000_123_456_789
+PLAIN = Rules()
+KEEP = Rules(archive=True)
+
+
+class Container:
+    """A running container, and copies from and to it."""
+
+    def __init__(self, client: CriClient, container_id: str) -> None:
+        self.id = container_id
+        self.locate = partial(on_node.locate, client, container_id)
+        self.skipped: list[Skipped] = []
+        self.bytes = 0
+
+    @property
+    def root(self) -> Path:
+        """Its root directory, for the test to look and to prepare: never used by what is tested."""
+        return Path(f"/proc/{self.locate().pid}/root")
+
+    def count(self, count: int) -> None:
+        self.bytes += count
+
+    def copy_from(
+        self, path: str, local: Path | str, rules: Rules = PLAIN, *, follow: bool = False
+    ) -> Summary:
+        return on_node.copy_from(
+            self.locate,
+            os.fsencode(path),
+            os.fsencode(local),
+            rules,
+            follow=follow,
+            on_bytes=self.count,
+            on_skip=self.skipped.append,
+        )
+
+    def copy_to(
+        self, local: Path | str, path: str, rules: Rules = PLAIN, *, follow: bool = False
+    ) -> Summary:
+        return on_node.copy_to(
+            self.locate,
+            os.fsencode(local),
+            os.fsencode(path),
+            rules,
+            follow=follow,
+            on_bytes=self.count,
+            on_skip=self.skipped.append,
+        )
+
+
+@pytest.fixture
+def client(lab: Lab) -> Iterator[CriClient]:
+    with CriClient(str(lab.node.socket_path), timeout_s=10) as client:
+        yield client
+
+
+def start(
+    lab: Lab,
+    client: CriClient,
+    *,
+    image: str = "",
+    command: Sequence[str] = ("sleep", "1000000"),
+    mounts: Sequence[tuple[Path, str, bool]] = (),
+    read_only: bool = False,
+    pod: Pod | None = None,
+) -> Container:
+    """Start a container; ``mounts`` are (of the node, in the container, read-only)."""
+    kubelet = lab.node.kubelet
+    if not image:
+        image = lab.reference(lab.busybox)
+        kubelet.pull(image)
+    pod = pod or kubelet.run_pod("copy")
+    context = pod.config.linux.security_context
+    config = cri_pb2.ContainerConfig(
+        metadata=cri_pb2.ContainerMetadata(name="main"),
+        image=cri_pb2.ImageSpec(image=image),
+        command=command,
+        mounts=[
+            cri_pb2.Mount(host_path=str(host), container_path=inside, readonly=is_read_only)
+            for host, inside, is_read_only in mounts
+        ],
+        linux=cri_pb2.LinuxContainerConfig(
+            security_context=cri_pb2.LinuxContainerSecurityContext(
+                namespace_options=context.namespace_options, readonly_rootfs=read_only
+            )
+        ),
+    )
+    request = cri_pb2.CreateContainerRequest(
+        pod_sandbox_id=pod.id, config=config, sandbox_config=pod.config
+    )
+    answer = kubelet.call(RUNTIME + "CreateContainer", request, cri_pb2.CreateContainerResponse)
+    kubelet.start_container(answer.container_id)
+    return Container(client, answer.container_id)
+
+
+@pytest.fixture
+def container(lab: Lab, client: CriClient) -> Container:
+    return start(lab, client)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder on the disk: /tmp may be in memory."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as name:
+        yield Path(name)
+
+
+def stages_in(*folders: Path) -> list[Path]:
+    return [path for folder in folders for path in folder.rglob(".pycrictl-*")]
+
+
+def listing(top: Path, *, ids: bool = False) -> dict[str, tuple[object, ...]]:
+    """Kinds, modes, times and contents of everything below ``top``, itself included."""
+    found: dict[str, tuple[object, ...]] = {}
+    for path in (top, *top.rglob("*")):
+        status = path.lstat()
+        content: object = None
+        if path.is_symlink():
+            content = path.readlink()
+        elif path.is_file():
+            content = (status.st_nlink, path.read_bytes())
+        owner = (status.st_uid, status.st_gid) if ids else ()
+        found[str(path.relative_to(top))] = (status.st_mode, status.st_mtime_ns, *owner, content)
+    return found
+
+
+def make_tree(top: Path) -> None:
+    """All that can be copied, below ``top``."""
+    (top / "empty").mkdir(parents=True)
+    (top / "sub/deeper").mkdir(parents=True)
+    for name, content in {
+        "f": b"hello",
+        "nothing": b"",
+        "with space": b"1",
+        "new\nline": b"2",
+        os.fsdecode(b"\xff\xfe"): b"3",
+        "-rf": b"4",
+        "n" * 255: b"5",
+        "sub/deeper/big": os.urandom(3 * MIB + 1),
+    }.items():
+        (top / name).write_bytes(content)
+    (top / "sub/hard").hardlink_to(top / "f")
+    (top / "link").symlink_to("sub/deeper")
+    (top / "sub/up").symlink_to("../f")
+    (top / "f").chmod(0o640)
+    (top / "with space").chmod(0o4755)
+    os.chown(top / "-rf", 12, 34)
+    (top / "sub").chmod(0o555)
+    (top / "empty").chmod(0o700)
+    for path in (*top.rglob("*"), top):
+        os.utime(path, ns=(MTIME_NS, MTIME_NS), follow_symlinks=False)
+
+
+def test_a_tree_there_and_back(container: Container, folder: Path) -> None:
+    make_tree(folder / "tree")
+    there = container.copy_to(folder / "tree", "/root", KEEP)
+    assert listing(container.root / "root/tree", ids=True) == listing(folder / "tree", ids=True)
+    back = container.copy_from("/root/tree", folder / "back", KEEP)
+    assert listing(folder / "back", ids=True) == listing(folder / "tree", ids=True)
+    assert there == back == Summary(files=9, directories=4, links=2, size_bytes=3 * MIB + 11)
+    assert container.skipped == []
+    assert container.bytes == 2 * (3 * MIB + 11)
+    assert stages_in(folder, container.root / "root") == []
+
+
+def test_what_is_not_kept_without_archive(container: Container, folder: Path) -> None:
+    make_tree(folder / "tree")
+    begin_ns = time.time_ns() - 10**9
+    container.copy_to(folder / "tree", "/root/new")
+    copied = (container.root / "root/new/with space").stat()
+    assert stat.S_IMODE(copied.st_mode) == 0o755
+    assert copied.st_mtime_ns > begin_ns
+    assert (container.root / "root/new/-rf").stat().st_uid == 0
+
+
+def test_files_and_the_rules_of_the_destination(container: Container, folder: Path) -> None:
+    (folder / "f").write_text("1")
+    container.copy_to(folder / "f", "/tmp")
+    assert (container.root / "tmp/f").read_text() == "1"
+    (folder / "f").write_text("22")
+    container.copy_to(folder / "f", "/tmp/f")
+    assert (container.root / "tmp/f").read_text() == "22"
+    container.copy_to(folder / "f", "/tmp/g")
+    assert (container.root / "tmp/g").read_text() == "22"
+    for wrong in ("/nowhere/f", "/tmp/h/", "/tmp/f/"):
+        with pytest.raises(CopyError):
+            container.copy_to(folder / "f", wrong)
+    with pytest.raises(CopyError, match="over the file"):
+        container.copy_to(folder, "/tmp/f")
+    container.copy_from("/tmp/f", folder / "h")
+    assert (folder / "h").read_text() == "22"
+    kept = container.copy_to(folder / "f", "/tmp/f", Rules(no_clobber=True))
+    assert (kept.files, kept.kept) == (0, 1)
+    assert sorted(path.name for path in (container.root / "tmp").iterdir()) == ["f", "g"]
+
+
+def test_ten_thousand_files(container: Container, folder: Path) -> None:
+    for number in range(100):
+        (folder / f"tree/{number}").mkdir(parents=True)
+        for inner in range(100):
+            (folder / f"tree/{number}/{inner}").write_bytes(b"%d" % number * 1365)
+    summary = container.copy_to(folder / "tree", "/root")
+    assert (summary.files, summary.directories) == (10_000, 101)
+    summary = container.copy_from("/root/tree", folder / "back")
+    assert (summary.files, summary.directories) == (10_000, 101)
+    for number in (0, 57, 99):
+        assert (folder / f"back/{number}/99").read_bytes() == b"%d" % number * 1365
+
+
+def test_a_sparse_file_stays_sparse(container: Container, folder: Path) -> None:
+    with (folder / "sparse").open("wb") as file:
+        file.truncate(5 * GIB)
+        file.seek(3 * GIB + 12345)
+        file.write(b"an island")
+    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    container.copy_to(folder / "sparse", "/root/sparse")
+    inside = (container.root / "root/sparse").stat()
+    assert inside.st_size == 5 * GIB
+    assert inside.st_blocks * 512 < MIB
+    container.copy_from("/root/sparse", folder / "back")
+    assert (folder / "back").stat().st_blocks * 512 < MIB
+    with (folder / "back").open("rb") as file:
+        file.seek(3 * GIB + 12344)
+        assert file.read(11) == b"\0an island\0"
+    # As an archive: the holes are zeros on the way, and holes again at its end.
+    with (
+        open_destination(LocalRoot(), os.fsencode(folder / "archived")) as destination,
+        Unpacker(destination, Rules(), on_skip=container.skipped.append) as unpacker,
+    ):
+        for piece in on_node.pack_from(
+            container.locate,
+            b"/root/sparse",
+            on_bytes=container.count,
+            on_skip=container.skipped.append,
+        ):
+            unpacker.receive_data(piece)
+        unpacker.finish()
+    archived = (folder / "archived").stat()
+    assert (archived.st_size, archived.st_blocks * 512 < MIB) == (5 * GIB, True)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 16 * 1024
+
+
+def test_archives_both_ways(container: Container, folder: Path) -> None:
+    make_tree(folder / "tree")
+    container.copy_to(folder / "tree", "/root", KEEP)
+    skip, count = container.skipped.append, container.count
+    with (folder / "a.tar").open("wb") as file:
+        pieces = on_node.pack_from(container.locate, b"/root/tree", on_bytes=count, on_skip=skip)
+        for piece in pieces:
+            file.write(piece)
+    with (folder / "a.tar").open("rb") as file:
+        on_node.unpack_to(
+            container.locate, file.fileno(), b"/tmp", KEEP, on_bytes=count, on_skip=skip
+        )
+    assert listing(container.root / "tmp/tree", ids=True) == listing(folder / "tree", ids=True)
+    with (folder / "a.tar").open("rb") as file, pytest.raises(CopyError, match="no directory"):
+        on_node.unpack_to(
+            container.locate, file.fileno(), b"/nowhere", KEEP, on_bytes=count, on_skip=skip
+        )
+
+
+def test_a_distroless_container(lab: Lab, client: CriClient, folder: Path) -> None:
+    binary = Path("/bin/busybox")
+    only = File("busybox-app", binary.stat().st_size, lambda: binary.open("rb"), mode=0o755)
+    image = lab.layout.image("distroless:1", [lab.layout.layer([only])])
+    reference = lab.push(image)
+    lab.node.kubelet.pull(reference)
+    container = start(lab, client, image=reference, command=["/busybox-app", "sleep", "1000000"])
+    make_tree(folder / "tree")
+    container.copy_to(folder / "tree", "/tree", KEEP)
+    container.copy_from("/tree", folder / "back", KEEP)
+    assert listing(folder / "back") == listing(folder / "tree")
+    container.copy_from("/busybox-app", folder)
+    assert (folder / "busybox-app").read_bytes() == binary.read_bytes()
+
+
+def test_read_only_file_systems_and_volumes(lab: Lab, client: CriClient, folder: Path) -> None:
+    for name in ("volume", "closed"):
+        (folder / name).mkdir()
+    (folder / "single").write_text("old")
+    (folder / "f").write_text("1")
+    container = start(
+        lab,
+        client,
+        mounts=[
+            (folder / "volume", "/volume", False),
+            (folder / "closed", "/volume/closed", True),
+            (folder / "single", "/etc/single", False),
+        ],
+        read_only=True,
+    )
+    for path in ("/f", "/volume/closed/f"):
+        with pytest.raises(CopyError, match="read-only file system") as info:
+            container.copy_to(folder / "f", path)
+        assert info.value.hint is not None
+    container.copy_to(folder / "f", "/volume")
+    assert (folder / "volume/f").read_text() == "1"
+    with pytest.raises(CopyError, match="mounted there") as info:
+        container.copy_to(folder / "f", "/etc/single")
+    assert "--in-place" in str(info.value.hint)
+    assert (folder / "single").read_text() == "old"
+    inode = (folder / "single").stat().st_ino
+    container.copy_to(folder / "f", "/etc/single", Rules(in_place=True))
+    assert ((folder / "single").read_text(), (folder / "single").stat().st_ino) == ("1", inode)
+    summary = container.copy_from("/volume", folder / "out")
+    assert (summary.files, summary.directories) == (1, 2)
+    # A directory that is a mount of its own is merged with, from within.
+    (folder / "closing/volume").mkdir(parents=True)
+    (folder / "closing/volume/g").write_text("2")
+    container.copy_to(folder / "closing/volume", "/")
+    assert (folder / "volume/g").read_text() == "2"
+    (folder / "closing/volume/closed").mkdir()
+    (folder / "closing/volume/closed/h").write_text("3")
+    (folder / "closing/volume/g").write_text("3")
+    with pytest.raises(CopyError):
+        container.copy_to(folder / "closing/volume", "/")
+    assert (folder / "volume/g").read_text() == "2"
+    assert stages_in(folder) == []
+
+
+def test_file_systems_of_the_kernel(container: Container, folder: Path) -> None:
+    (folder / "f").write_text("1")
+    (folder / "d").mkdir()
+    (folder / "d/core_pattern").write_text("|/evil")
+    root = container.root
+    (root / "proc-link").symlink_to("/proc/sys/kernel")
+    (root / "file-link").symlink_to("/proc/sys/kernel/core_pattern")
+    (root / "self-link").symlink_to("/proc/self/root")
+    (root / "one-link").symlink_to("/proc/1/root/root")
+    for path in ("/proc/sys/kernel", "/proc-link", "/sys", "/sys/kernel", "/dev/pts", "/proc"):
+        with pytest.raises(CopyError, match="is on"):
+            container.copy_to(folder / "f", path)
+    pattern = Path("/proc/sys/kernel/core_pattern").read_text()
+    for path in ("/proc-link/", "/proc/sys/kernel/core_pattern", "/one-link", "/self-link/tmp"):
+        with pytest.raises(CopyError):
+            container.copy_to(folder / "d/core_pattern", path)
+    # A link to a file is replaced, and not written through.
+    container.copy_to(folder / "d/core_pattern", "/file-link")
+    assert (root / "file-link").read_text() == "|/evil"
+    assert not (root / "file-link").is_symlink()
+    assert Path("/proc/sys/kernel/core_pattern").read_text() == pattern
+    for path in ("/proc/1/mem", "/proc/1/environ", "/proc/kmsg", "/proc", "/sys/kernel"):
+        with pytest.raises(CopyError, match="is on"):
+            container.copy_from(path, folder / "out")
+    for path in ("/dev/null", "/dev/zero"):
+        with pytest.raises(CopyError, match="never copied"):
+            container.copy_from(path, folder / "out")
+    assert not (folder / "out").exists()
+    summary = container.copy_from("/", folder / "all")
+    assert summary.files > 2
+    rules = {each.path: each.rule for each in container.skipped}
+    assert rules[b"./proc"] == rules[b"./sys"] == "kernel-file-system"
+    assert rules[b"./dev/null"] == "special"
+    assert rules[b"./one-link"] == "outward-link"
+
+
+def test_pipes_never_block(container: Container, folder: Path) -> None:
+    root = container.root
+    os.mkfifo(root / "root/pipe")
+    (folder / "f").write_text("1")
+    with pytest.raises(CopyError, match="never copied"):
+        container.copy_from("/root/pipe", folder / "out")
+    container.copy_from("/root", folder / "out")
+    assert [each.path for each in container.skipped] == [b"root/pipe"]
+    container.copy_to(folder / "f", "/root/pipe")
+    assert (root / "root/pipe").read_text() == "1"
+
+
+def test_links_of_the_container_stay_in_it(container: Container, folder: Path) -> None:
+    (folder / "f").write_text("new")
+    root = container.root
+    (folder / "host").mkdir()
+    (folder / "host/file").write_text("of the node")
+    (root / "root/abs").symlink_to(folder / "host")
+    (root / "root/rel").symlink_to("../../../../../../.." + str(folder / "host"))
+    for link in ("abs", "rel"):
+        with pytest.raises(CopyError, match="no such file"):
+            container.copy_from(f"/root/{link}/file", folder / "out")
+        with pytest.raises(CopyError, match="no such file"):
+            container.copy_from(f"/root/{link}", folder / "out", follow=True)
+        with pytest.raises(CopyError, match="was not copied"):
+            container.copy_from("/root/abs", folder / "out")
+        with pytest.raises(CopyError, match="no directory"):
+            container.copy_to(folder / "f", f"/root/{link}/file")
+    inside = root / str(folder / "host").lstrip("/")
+    inside.mkdir(parents=True)
+    container.copy_to(folder / "f", "/root/rel/file")
+    assert (inside / "file").read_text() == "new"
+    assert (folder / "host/file").read_text() == "of the node"
+    container.copy_from("/root/abs/file", folder / "out")
+    assert (folder / "out").read_text() == "new"
+
+
+@contextmanager
+def for_seconds(seconds: float) -> Iterator[Iterator[int]]:
+    deadline = time.monotonic() + seconds
+
+    def count() -> Iterator[int]:
+        number = 0
+        while time.monotonic() < deadline:
+            yield number
+            number += 1
+
+    yield count()
+
+
+@pytest.mark.parametrize("target", ["absolute", "relative"])
+def test_no_escape_while_a_component_is_exchanged(
+    container: Container, folder: Path, target: str
+) -> None:
+    """Whatever the container does to its directories, the node's files stay out of reach."""
+    root = container.root
+    outside, local = folder / "outside", folder / "local"
+    outside.mkdir()
+    local.mkdir()
+    (outside / "data").write_text("SECRET OF THE NODE")
+    (outside / "sub").mkdir()
+    (outside / "sub/data").write_text("SECRET OF THE NODE")
+    before = listing(outside)
+    (local / "data").write_text("from the user")
+    (local / "tree").mkdir()
+    (local / "tree/data").write_text("from the user")
+    (local / "out").mkdir()
+    (root / "play/dir/sub").mkdir(parents=True)
+    (root / "play/dir/data").write_text("of the container")
+    (root / "play/dir/sub/data").write_text("of the container")
+    link = str(outside) if target == "absolute" else "../../../../../.." + str(outside)
+    (root / "play/evil").symlink_to(link)
+    done = failed = 0
+    with (
+        ContainerRoot(container.locate),
+        flipping(root / "play", "dir", "evil"),
+        for_seconds(2.5) as rounds,
+    ):
+        for number in rounds:
+            for attempt in (
+                partial(container.copy_from, "/play/dir/data", local / f"out/{number}"),
+                partial(container.copy_from, "/play", local / f"out/tree-{number}"),
+                partial(container.copy_from, "/play/dir/sub", local / f"out/sub-{number}"),
+                partial(container.copy_to, local / "data", "/play/dir/data"),
+                partial(container.copy_to, local / "data", "/play/dir/"),
+                partial(container.copy_to, local / "tree/.", "/play/dir/sub"),
+            ):
+                try:
+                    attempt()
+                    done += 1
+                except PycrictlError:
+                    failed += 1
+    assert listing(outside) == before
+    stolen = [
+        path
+        for path in (local / "out").rglob("*")
+        if not path.is_symlink() and path.is_file() and "SECRET" in path.read_text()
+    ]
+    assert stolen == []
+    assert done > 20, f"{done} copies, {failed} refused"
+    assert failed > 20, f"{done} copies, {failed} refused"
+    assert stages_in(local) == []
+    assert stages_in(root / "play") == []
+
+
+def test_a_container_that_does_not_run(lab: Lab, client: CriClient, folder: Path) -> None:
+    container = start(lab, client)
+    (folder / "f").write_text("1")
+    with ContainerRoot(container.locate) as root:
+        assert root.is_running()
+        request = cri_pb2.StopContainerRequest(container_id=container.id, timeout=0)
+        client.call("StopContainer", request)
+        assert not root.is_running()
+        with pytest.raises(FailedPrecondition, match="has stopped"):
+            root.check_running()
+    for copy in (
+        partial(container.copy_from, "/etc/passwd", folder / "out"),
+        partial(container.copy_to, folder / "f", "/f"),
+    ):
+        with pytest.raises(FailedPrecondition, match="is not running"):
+            copy()
+    assert not (folder / "out").exists()
