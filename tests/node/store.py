@@ -57,10 +57,17 @@ class Store:
     def clear_unfinished(self) -> None:
         """Drops the leases and ingests that a killed containerd left behind."""
         for ref in self.ingests():
-            self._call(_CONTENT + "Abort", content_pb2.AbortRequest(ref=ref), Empty)
+            self._remove(_CONTENT + "Abort", content_pb2.AbortRequest(ref=ref))
         for lease in self.leases():
-            request = leases_pb2.DeleteRequest(id=lease, sync=True)
-            self._call(_LEASES + "Delete", request, Empty)
+            self._remove(_LEASES + "Delete", leases_pb2.DeleteRequest(id=lease, sync=True))
+
+    def _remove(self, path: str, request: Message) -> None:
+        """Removes what containerd may remove by itself in the same moment."""
+        try:
+            self._call(path, request, Empty)
+        except grpc.RpcError as exc:
+            if not isinstance(exc, grpc.Call) or exc.code() is not grpc.StatusCode.NOT_FOUND:
+                raise
 
     def collect_garbage(self) -> None:
         """Returns after containerd has removed every blob and snapshot that nothing refers to."""

@@ -24,6 +24,7 @@ NOT_HERE: Final = frozenset(("exec", "attach", "port-forward", "logs", "completi
 """Streaming commands and completion have tests of their own."""
 
 ELSEWHERE: Final = {
+    "inspect-ambiguous-prefix": "the IDs of the day decide; test_bad_input has ambiguous ones",
     "noconfig-default-endpoints": "looks for sockets at fixed places",
 }
 
