@@ -64,6 +64,30 @@ def test_progress_of_a_pull_that_kubelet_started(lab: Lab) -> None:
     assert {entry["phase"] for entry in records.values()} <= {"done", "present"}
 
 
+def test_a_container_stands_for_its_image(lab: Lab) -> None:
+    image, reference = slow_image(lab, "restarted:1", seed=31, seconds=4)
+    _, other_reference = slow_image(lab, "unrelated:1", seed=32, seconds=4)
+    lab.throttle.limit(None)
+    kubelet = lab.node.kubelet
+    pod = kubelet.run_pod("web")
+    kubelet.pull(lab.reference(lab.busybox))
+    kubelet.create_container(pod, lab.reference(lab.busybox), ["sleep", "100"], name="main")
+    lab.throttle.limit(image.layers_bytes / 2)
+    pulls = [kubelet.start_pull(reference), kubelet.start_pull(other_reference)]
+    wait_until(lab.node.store.ingests)
+    words = ["image-pull-progress", "web", "-c", "main", "--progress", "json"]
+    watched = run(lab, *words)
+    assert (watched.returncode, watched.stdout) == (0, "")
+    assert f'showing pulls of "{lab.reference(lab.busybox)}"' in watched.stderr
+    assert watched.stderr.endswith('no image is being pulled for "web"\n')
+    chosen = run(lab, *words, "--image", reference)
+    assert chosen.returncode == 0
+    names = {entry["image"] for entry in map(json.loads, chosen.stdout.splitlines())}
+    assert names == {f"127.0.0.1/restarted@{image.manifest_digest[:19]}"}
+    for pull in pulls:
+        pull.result(WAIT_S)
+
+
 def test_pull_shows_its_own_image_by_its_name(lab: Lab) -> None:
     image, reference = slow_image(lab, "mine:1", seed=22, seconds=3)
     other, other_reference = slow_image(lab, "other:1", seed=23, seconds=3)
