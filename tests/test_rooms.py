@@ -33,8 +33,8 @@ ARROWS: dict[str, set[str]] = {
     "copy.policy": {"wire.tar_header", "errors", "units"},
     "show": {"show", "_proto", "progress.tracker", "units", "errors", "environ"},
     "proxy": {
-        *("proxy", "progress", "streaming", "containerd", "cri", "wire", "_proto", "units"),
-        *("errors", "config"),
+        *("proxy", "progress", "copy", "streaming", "containerd", "cri", "wire", "_proto"),
+        *("units", "errors", "config"),
     },
     "proxy.queue": {"proxy.decisions", "proxy.failures", "errors", "units"},
     "proxy.failures": {"proxy.decisions", "errors", "units"},
@@ -47,6 +47,7 @@ ARROWS: dict[str, set[str]] = {
             "proxy",
             "show",
             "progress",
+            "copy",
             "streaming",
             "containerd",
             "cri",
