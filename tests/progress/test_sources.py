@@ -12,8 +12,15 @@ from pycrictl.containerd.client import ContainerdClient
 from pycrictl.containerd.settings import PullSettings
 from pycrictl.progress import sources
 from pycrictl.progress.content import ContentWatcher
-from pycrictl.progress.sources import ImageTracker, Outcome, Pace, watch_content
-from pycrictl.progress.tracker import Phase, View
+from pycrictl.progress.sources import (
+    ImageTracker,
+    Outcome,
+    Pace,
+    watch_content,
+    watch_stream,
+)
+from pycrictl.progress.tracker import Phase, Tracker, View
+from tests.cli.progress_server import http_streams
 from tests.containerd.fakectd import FakeContainerd
 from tests.containerd.made import Made
 
@@ -155,3 +162,27 @@ def test_a_pull_that_is_tried_again_is_not_forgotten(
     assert [(item.image, item.progress) for item in sink.views[-1].items] == [(made.shown_name, 30)]
     # It was in sight all the time.
     assert all(view.items for view in sink.views)
+
+
+def test_a_watch_of_a_stream_without_end_begins_anew_with_each_stream() -> None:
+    """A stream that ended says that all its pulls are over; the next one is about others."""
+    record = {"progress": 5, "total": 5, "phase": "done"}
+    first = [{"image": "one", "layer": "a", **record}]
+    second = [{"image": "two", "layer": "b", **record}]
+    seen: list[set[str]] = []
+
+    def note_images(view: View) -> None:
+        images = {item.image for item in view.items}
+        if images and images not in seen:
+            seen.append(images)
+        if images == {"two"}:
+            raise Enough
+
+    with http_streams(first, second, []) as server:
+        pace = Pace(INTERVAL_S, follow=True)
+        with pytest.raises(ExceptionGroup) as caught:
+            watch_stream(
+                lambda: server.url, Tracker(), Recorder(note_images), timeout_s=5.0, pace=pace
+            )
+    assert caught.group_contains(Enough)
+    assert seen == [{"one"}, {"two"}]
