@@ -188,8 +188,12 @@ def test_commands_answer_what_they_answer_directly(
     wait_until(lambda: "stdout F up" in (tmp_path / "main.log").read_text())
     (pod_id,) = through("pods", "-q").split()
 
-    def both(*words: str) -> tuple[str, str]:
-        """What a command says, standard output and errors, which is the same both ways."""
+    def both(*words: str, status: int | None = None) -> tuple[str, str]:
+        """What a command says, standard output and errors, which is the same both ways.
+
+        Args:
+            status: how it exits; 1 with errors and 0 without, if not given.
+        """
         endpoints = (proxy.endpoint, lab.node.endpoint)
         processes = [pycrictl("-r", endpoint, *words) for endpoint in endpoints]
         found = []
@@ -199,8 +203,8 @@ def test_commands_answer_what_they_answer_directly(
                 output = without_numbers(output)
             found.append((output, errors.replace(endpoint, "ENDPOINT")))
         assert found[0] == found[1]
-        codes = [process.returncode for process in processes]
-        assert codes == ([1, 1] if found[0][1] else [0, 0])
+        expected_status = (1 if found[0][1] else 0) if status is None else status
+        assert [process.returncode for process in processes] == [expected_status] * 2
         return found[0]
 
     for words, expected in (
@@ -228,6 +232,12 @@ def test_commands_answer_what_they_answer_directly(
         assert output == ""
         assert f"does not implement {method}" in errors
     both("inspect", "nosuch")
+    assert both("logs", container) == ("up\n", "")
+    assert both("logs", "--timestamps", container)[0].endswith(" up\n")
+    for transport in (("--transport", "spdy"), ("--transport", "websocket"), ("-s",)):
+        words = ("exec", *transport, container, "sh", "-c", "echo out; echo err >&2; exit 7")
+        assert both(*words, status=7) == ("out\n", "err\n")
+    both("exec", "nosuch", "true")
 
     assert through("stop", container).strip() == container
     assert through("rm", container).strip() == container
