@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import grpc
 
 from pycrictl._proto import cri_pb2
-from pycrictl.config import Config, socket_path
+from pycrictl.config import DEFAULT_ENDPOINTS, Config, socket_path
 from pycrictl.cri.call import DEFAULT, Attempt, PendingCall, Timeout, unreachable
 from pycrictl.cri.diagnose import MISSING, SOCKET_HINT, Obstacle, try_connect
 from pycrictl.cri.methods import method
@@ -34,13 +34,6 @@ if TYPE_CHECKING:
     from pycrictl.cri.tracing import Tracer
 
 log = logging.getLogger("pycrictl.cri")
-
-DEFAULT_ENDPOINTS: Final = (
-    "unix:///run/containerd/containerd.sock",
-    "unix:///run/crio/crio.sock",
-    "unix:///var/run/cri-dockerd.sock",
-)
-"""Where a runtime is looked for when no endpoint is configured, in this order."""
 
 MESSAGE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 DISCOVERY_TIMEOUT_S: Final = 1.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container as Collection
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pycrictl._proto import cri_pb2
 from pycrictl.cri import lists
 from pycrictl.cri.batch import call_each
-from pycrictl.cri.patterns import compile_pattern
+from pycrictl.cri.patterns import Pattern
 from pycrictl.cri.selection import newest_count, newest_first, parse_state
 from pycrictl.errors import PycrictlError
 from pycrictl.units import quote
@@ -45,8 +44,8 @@ class ContainerQuery:
 
     condition: cri_pb2.ContainerFilter = field(default_factory=cri_pb2.ContainerFilter)
     image: str = ""
-    name: re.Pattern[str] | None = None
-    namespace: re.Pattern[str] | None = None
+    name: Pattern | None = None
+    namespace: Pattern | None = None
     count: int | None = None
 
 
@@ -80,8 +79,8 @@ def container_query(
     return ContainerQuery(
         condition,
         image=image,
-        name=compile_pattern(name, option="--name") if name else None,
-        namespace=compile_pattern(namespace, option="--namespace") if namespace else None,
+        name=Pattern(name, option="--name") if name else None,
+        namespace=Pattern(namespace, option="--namespace") if namespace else None,
         count=count,
     )
 
@@ -127,8 +126,8 @@ def select_containers(
         container
         for container in containers
         if (images is None or container.image.image in images)
-        and (query.name is None or query.name.search(container.metadata.name))
-        and (query.namespace is None or query.namespace.search(_namespace(container)))
+        and (query.name is None or query.name.matches(container.metadata.name))
+        and (query.namespace is None or query.namespace.matches(_namespace(container)))
     ]
     return newest_first(found, query.count)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri import lists
-from pycrictl.cri.patterns import compile_pattern
+from pycrictl.cri.patterns import Pattern
 from pycrictl.errors import UsageError
 from pycrictl.units import quote
 
@@ -46,7 +46,7 @@ class ImageFilter:
 
     name: str
     value: str
-    pattern: re.Pattern[str] | None = None
+    pattern: Pattern | None = None
 
 
 def parse_filters(items: Iterable[str]) -> tuple[ImageFilter, ...]:
@@ -65,7 +65,7 @@ def _parse_filter(item: str) -> ImageFilter:
             f"unknown filter {quote(item)}",
             hint=f"filters are {', '.join(f'{known}=…' for known in FILTERS)}",
         )
-    pattern = compile_pattern(value, option="--filter") if name == "reference" else None
+    pattern = Pattern(value, option="--filter") if name == "reference" else None
     return ImageFilter(name, value, pattern)
 
 
@@ -125,7 +125,7 @@ def _apply(images: list[cri_pb2.Image], condition: ImageFilter) -> list[cri_pb2.
         # Any other value selects nothing, as in crictl.
         return [image for image in images if value == ("false" if image.repo_tags else "true")]
     if pattern is not None:
-        return [image for image in images if any(map(pattern.search, _repositories(image)))]
+        return [image for image in images if any(map(pattern.matches, _repositories(image)))]
     # The CRI does not tell when an image was made or pulled: the order is that of the list.
     position = next((i for i, image in enumerate(images) if _is_identified(image, value)), None)
     if position is None:

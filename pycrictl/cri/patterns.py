@@ -1,29 +1,85 @@
-"""Regular expressions with which users select objects. Pure."""
+"""Regular expressions with which users select objects."""
 
 from __future__ import annotations
 
 import re
+import signal
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
 
 from pycrictl.errors import UsageError
 from pycrictl.units import quote
 
+LIMIT_S: Final = 2.0
+"""The longest that a pattern may look at one name."""
 
-def compile_pattern(text: str, *, option: str) -> re.Pattern[str]:
-    """A pattern to ``search`` names with; as in crictl's syntax classes such as ``\\d`` are ASCII.
+
+class Pattern:
+    """A pattern to search names with; as in crictl's syntax classes such as ``\\d`` are ASCII.
 
     The dialect is Python's. What it reads otherwise than crictl's, such as ``[[:alpha:]]``, is
-    refused. A pattern that backtracks without end is not guarded against; Ctrl-C ends it.
+    refused.
+
+    Args:
+        text: as typed.
+        option: where it was typed, for messages.
 
     Raises:
-        UsageError: the pattern is invalid; the message names ``option``.
+        UsageError: the pattern is invalid.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FutureWarning)
+
+    def __init__(self, text: str, *, option: str) -> None:
+        self._text = text
+        self._option = option
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)
+            try:
+                self._compiled = re.compile(text, re.ASCII)
+                return
+            except FutureWarning:
+                reason = "write [a-z] in place of classes such as [[:lower:]]"
+            except (re.error, OverflowError, RecursionError) as exc:
+                reason = str(exc)
+        raise UsageError(f"{quote(text)} for {option} is not a valid regular expression: {reason}")
+
+    def matches(self, name: str) -> bool:
+        """Whether the pattern is found anywhere in a name.
+
+        Raises:
+            UsageError: that takes too long: the pattern tries far too many ways to match.
+        """
         try:
-            return re.compile(text, re.ASCII)
-        except FutureWarning:
-            reason = "write [a-z] in place of classes such as [[:lower:]]"
-        except (re.error, OverflowError, RecursionError) as exc:
-            reason = str(exc)
-    raise UsageError(f"{quote(text)} for {option} is not a valid regular expression: {reason}")
+            with _limited():
+                return self._compiled.search(name) is not None
+        except _TookTooLong:
+            raise UsageError(
+                f"{quote(self._text)} for {self._option} takes too long to match",
+                hint="avoid repetitions within repetitions, such as (a+)+",
+            ) from None
+
+
+class _TookTooLong(Exception):
+    """The time is over."""
+
+
+def _expire(signum: int, frame: FrameType | None) -> None:
+    raise _TookTooLong
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Ends what runs in it after ``LIMIT_S``; in the main thread, which alone gets signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, _expire)
+    signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri import lists
-from pycrictl.cri.patterns import compile_pattern
+from pycrictl.cri.patterns import Pattern
 from pycrictl.cri.selection import newest_count, newest_first, parse_state
 
 if TYPE_CHECKING:
@@ -30,8 +29,8 @@ class PodQuery:
     """
 
     condition: cri_pb2.PodSandboxFilter = field(default_factory=cri_pb2.PodSandboxFilter)
-    name: re.Pattern[str] | None = None
-    namespace: re.Pattern[str] | None = None
+    name: Pattern | None = None
+    namespace: Pattern | None = None
     count: int | None = None
 
 
@@ -56,8 +55,8 @@ def pod_query(
         condition.state.state = wanted_state
     return PodQuery(
         condition,
-        name=compile_pattern(name, option="--name") if name else None,
-        namespace=compile_pattern(namespace, option="--namespace") if namespace else None,
+        name=Pattern(name, option="--name") if name else None,
+        namespace=Pattern(namespace, option="--namespace") if namespace else None,
         count=newest_count(latest=latest, last=last),
     )
 
@@ -72,7 +71,7 @@ def select_pods(pods: Iterable[cri_pb2.PodSandbox], query: PodQuery) -> list[cri
     found = [
         pod
         for pod in pods
-        if (query.name is None or query.name.search(pod.metadata.name))
-        and (query.namespace is None or query.namespace.search(pod.metadata.namespace))
+        if (query.name is None or query.name.matches(pod.metadata.name))
+        and (query.namespace is None or query.namespace.matches(pod.metadata.namespace))
     ]
     return newest_first(found, query.count)
