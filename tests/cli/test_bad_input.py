@@ -9,6 +9,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.methods import method
+from tests.captures import runtimes
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status, hostile
 
@@ -159,6 +160,58 @@ def test_answers_without_anything_in_them(
     assert "Traceback" not in done.stderr
     if done.code:
         assert_one_line(done)
+
+
+SEVERAL = {
+    "inspect": ["inspect", runtimes.IDS["CW"], runtimes.IDS["CF"]],
+    "inspect --state": ["inspect", "--state", "Running"],
+    "inspectp": ["inspectp", runtimes.IDS["PW"], runtimes.IDS["PB"]],
+    "inspecti": ["inspecti", "busybox", "pause"],
+    "stats": ["stats", "-s", "0"],
+    "statsp": ["statsp"],
+    "ps": ["ps", "-a"],
+    "stop --all": ["stop", "--all"],
+    "stop": ["stop", runtimes.IDS["CW"], runtimes.IDS["CF"]],
+    "stopp": ["stopp", runtimes.IDS["PW"], runtimes.IDS["PB"]],
+    "rm --all": ["rm", "--all", "--force"],
+    "rm": ["rm", "--force", runtimes.IDS["CW"], runtimes.IDS["CF"]],
+    "rmp": ["rmp", "--force", runtimes.IDS["PW"], runtimes.IDS["PB"]],
+    "rmp --all": ["rmp", "--all", "--force"],
+    "rmi --all": ["rmi", "--all"],
+    "rmi --prune": ["rmi", "--prune"],
+    "start": ["start", runtimes.IDS["CC"], runtimes.IDS["CO"]],
+    "update": ["update", "--memory", "1", runtimes.IDS["CW"], runtimes.IDS["CF"]],
+    "pull": ["pull", "one", "two"],
+    "create": ["create", "--with-pull", runtimes.IDS["PW"], "CONTAINER", "POD"],
+    "run": ["run", "--with-pull", "CONTAINER", "POD"],
+}
+"""Commands that ask more than once."""
+
+
+@pytest.mark.parametrize("answered", range(1, 5))
+@pytest.mark.parametrize("words", SEVERAL.values(), ids=SEVERAL)
+def test_a_runtime_that_dies_after_some_requests(
+    fake: FakeServer, words: list[str], files: dict[str, str], answered: int
+) -> None:
+    runtimes.real(fake)
+    for call in ("StopContainer", "RemoveContainer", "StopPodSandbox", "RemovePodSandbox"):
+        fake.offer(call, None)
+    for call in ("StartContainer", "UpdateContainerResources", "RemoveImage"):
+        fake.offer(call, None)
+    fake.offer("PullImage", cri_pb2.PullImageResponse(image_ref="sha256:" + "a" * 64))
+    fake.offer("RunPodSandbox", cri_pb2.RunPodSandboxResponse(pod_sandbox_id="b" * 64))
+    fake.offer("CreateContainer", cri_pb2.CreateContainerResponse(container_id="c" * 64))
+    fake.lives_for = answered
+    done = run(fake.endpoint, words, files)
+    assert "Traceback" not in done.stderr
+    assert_printable(done.stderr)
+    if len(fake.calls) <= answered:  # it had all that it asked for
+        assert answered > 1
+        return
+    assert done.code == 1
+    errors = [line for line in done.stderr.splitlines() if line.startswith("pycrictl: ")]
+    assert errors
+    assert all("UNKNOWN" not in line for line in errors)
 
 
 def offer_nothing(fake: FakeServer) -> None:

@@ -63,12 +63,15 @@ class FakeServer:
         path: of its socket.
         endpoint: the same with ``unix://``.
         calls: all requests so far, in the order of their arrival.
+        lives_for: how many calls it answers before it dies, with all its connections; None for any.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, stop: Callable[[], object]) -> None:
         self.path = path
+        self._stop = stop
         self.endpoint = f"unix://{path}"
         self.calls: list[Call] = []
+        self.lives_for: int | None = None
         self._prepared: dict[str, _Prepared] = {}
         self._offered: dict[str, Answer | Maker | Sequence[Any]] = {}
         self._lock = threading.Lock()
@@ -130,6 +133,9 @@ class FakeServer:
         )
         with self._lock:
             self.calls.append(call)
+            if self.lives_for is not None and len(self.calls) > self.lives_for:
+                self._stop()
+                return Status(grpc.StatusCode.UNAVAILABLE, "Socket closed")
             return self._take(called.name)
 
 
@@ -204,7 +210,7 @@ def serve(path: str | None = None) -> Iterator[FakeServer]:
     """
     # Not pytest's tmp_path: a socket's path may have 107 bytes.
     folder = tempfile.mkdtemp(prefix="fakecri-")
-    fake = FakeServer(path or str(Path(folder, "s")))
+    fake = FakeServer(path or str(Path(folder, "s")), lambda: server.stop(0))
     server = grpc.server(
         ThreadPoolExecutor(8, thread_name_prefix="fakecri"),
         handlers=[_Handler(fake)],
