@@ -2,11 +2,12 @@ export PATH := $(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: demo test lint bench proto dist install
+.PHONY: demo test soak lint bench proto dist install
 
 demo: install .venv/.stamp ; $(PYTHON) -m tests.node.demo
 test: install .venv/.stamp ; $(PYTHON) -m pytest -n 2 --dist worksteal
 lint: .venv/.stamp ; .venv/bin/ruff check && .venv/bin/ruff format --check && .venv/bin/mypy
+soak: install .venv/.stamp ; $(PYTHON) -m tests.node.soak
 bench: install .venv/.stamp ; $(PYTHON) -m benchmarks
 proto: .venv/.stamp ; $(PYTHON) proto/generate.py
 dist: .venv/.stamp ; $(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .

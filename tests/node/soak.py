@@ -1,0 +1,407 @@
+"""Ten minutes of everything at once through the proxy, while the runtime and the registry die.
+
+Pulls, copies, execs, port-forwards and watches run side by side; containerd is killed with SIGKILL
+and the registry stopped, again and again. What fails meanwhile may fail, but only with one line and
+in time. In the end nothing may be left: no process, descriptor, slot, token, spool file or stage,
+and the proxy's memory must be flat.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import hashlib
+import os
+import random
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from pycrictl.proxy import admin
+from tests.proxy.program import Program
+
+from .images import Image
+from .lab import MIB, Lab
+
+SECONDS: Final = 600
+COMMAND_LIMIT_S: Final = 60.0
+"""No command may take longer, whatever dies."""
+
+OUTAGE_EVERY_S: Final = 40.0
+OUTAGE_S: Final = 4.0
+SETTLE_S: Final = 75.0
+"""How long tokens and abandoned copies may stay: their time limit is 60 s."""
+
+SLOTS: Final = 2
+COPY_BYTES: Final = 3 * MIB
+GROWTH: Final = 1.25
+"""The most by which the proxy's memory may grow from the first third to the last."""
+
+_LEFTOVERS: Final = re.compile(r"\.pycrictl-[0-9a-f]{16}")
+
+
+class Soak:
+    """One run.
+
+    Args:
+        lab: the node.
+        proxy: in front of it, already started.
+        seed: of what is random.
+    """
+
+    def __init__(self, lab: Lab, proxy: Program, seed: int) -> None:
+        self.lab, self.proxy = lab, proxy
+        self.random = random.Random(seed)
+        self.done: Counter[str] = Counter()
+        self.failed: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self.outages: Counter[str] = Counter()
+        self.resident_bytes: list[int] = []
+        self.is_over = threading.Event()
+        self.folder = lab.folder / "soak"
+        self.folder.mkdir()
+        self._lock = threading.Lock()
+        self.images = [self._image(number) for number in range(4)]
+        reference = lab.reference(lab.busybox)
+        lab.node.kubelet.pull(reference)
+        self.pod = lab.node.kubelet.run_pod("soak")
+        self.port = free_port()
+        script = (
+            "mkdir -p /www /in; echo hello >/www/index.html; "
+            f"httpd -p 127.0.0.1:{self.port} -h /www; sleep 100000"
+        )
+        command = ["sh", "-c", script]
+        self.container = lab.node.kubelet.create_container(self.pod, reference, command)
+        lab.node.kubelet.start_container(self.container)
+        self.tree = self.folder / "tree"
+        self.tree.mkdir()
+        for number in range(40):
+            (self.tree / f"file {number}").write_bytes(self.random.randbytes(20_000))
+        self.file = self.folder / "file"
+        self.file.write_bytes(self.random.randbytes(COPY_BYTES))
+
+    def _image(self, number: int) -> Image:
+        layers = self.lab.layout.random_layers([2 * MIB, 3 * MIB], seed=9000 + number)
+        image = self.lab.layout.image(f"soak{number}:1", layers)
+        self.lab.push(image)
+        return image
+
+    # One pass of each kind of work; each returns whether all went well
+
+    def pull(self) -> bool:
+        image = self.random.choice(self.images)
+        reference = self.lab.reference(image)
+        done = self.run("pull", reference)
+        if done.returncode == 0:
+            self.check(image.config_digest in done.stdout, "pull told another image", done)
+            self.run("rmi", reference)
+        return done.returncode == 0
+
+    def watch(self) -> bool:
+        done = self.run("image-pull-progress", "--progress", "json", self.pod.id)
+        return done.returncode == 0
+
+    def execute(self) -> bool:
+        size_bytes = self.random.randrange(1, 300_000)
+        data = self.random.randbytes(size_bytes)
+        transport = self.random.choice(("auto", "spdy"))
+        done = self.run("exec", "-i", "--transport", transport, self.container, "cat", data=data)
+        if done.returncode == 0:
+            self.check(done.stdout.encode("latin-1") == data, "exec lost data", done)
+        return done.returncode == 0
+
+    def copy(self) -> bool:
+        name = f"c{self.random.randrange(10**9)}"
+        method = self.random.choice(("rpc", "node", "exec"))
+        source, inside = self.random.choice(((self.file, "/in"), (self.tree, "/in")))
+        target = f"{self.container}:{inside}/{name}"
+        back = self.folder / name
+        there = self.run("cp", "-q", "--method", method, str(source), target)
+        ok = there.returncode == 0
+        if ok:
+            here = self.run("cp", "-q", "--method", method, target, str(back))
+            ok = here.returncode == 0
+            self.check(ok == back.exists(), "the status does not tell what was copied", here)
+            if ok:
+                self.check(digests(back) == digests(source), "a copy differs", here)
+        subprocess.run(["rm", "-rf", back], check=True)
+        self.run("exec", "-s", self.container, "rm", "-rf", f"{inside}/{name}")
+        return ok
+
+    def forward(self) -> bool:
+        """Fetch a file through a forwarded port."""
+        words = self.command("port-forward", self.pod.id, f":{self.port}")
+        with subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            timer = threading.Timer(COMMAND_LIMIT_S, process.kill)
+            timer.start()
+            try:
+                line = process.stdout.readline()
+                found = re.search(rb"127\.0\.0\.1:(\d+)", line)
+                if found is None:
+                    return False
+                url = f"http://127.0.0.1:{found[1].decode()}/"
+                fetched = subprocess.run(
+                    ["curl", "--silent", "--fail", "--max-time", "20", "--output", os.devnull, url],
+                    check=False,
+                )
+                return fetched.returncode == 0
+            finally:
+                timer.cancel()
+                process.terminate()
+                process.communicate(timeout=COMMAND_LIMIT_S)
+
+    def look(self) -> bool:
+        done = self.run("ps", "-a", "-o", "json")
+        if done.returncode == 0:
+            self.check(self.container in done.stdout, "ps does not show a container", done)
+        return done.returncode == 0
+
+    # What they need
+
+    def command(self, *words: str) -> list[str]:
+        return [
+            *(sys.executable, "-m", "pycrictl", "--max-retries", "0", "-t", "20s"),
+            *("-r", self.proxy.endpoint, *words),
+        ]
+
+    def run(self, *words: str, data: bytes = b"") -> subprocess.CompletedProcess[str]:
+        """Run a command to its end; whatever fails must be told in order, and in time."""
+        began_s = time.monotonic()
+        try:
+            raw = subprocess.run(
+                self.command(*words),
+                input=data,
+                capture_output=True,
+                timeout=COMMAND_LIMIT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            self.wrong.append(f"{words[0]} did not end within {COMMAND_LIMIT_S:.0f} s")
+            return subprocess.CompletedProcess(words, 1, "", "")
+        done = subprocess.CompletedProcess(
+            words, raw.returncode, raw.stdout.decode("latin-1"), raw.stderr.decode("latin-1")
+        )
+        took = f"after {time.monotonic() - began_s:.1f} s"
+        self.check("Traceback" not in done.stderr, f"a traceback {took}", done)
+        if done.returncode:
+            self.check("pycrictl: " in done.stderr, f"no reason {took}", done)
+        return done
+
+    def check(self, holds: bool, what: str, done: subprocess.CompletedProcess[str]) -> None:
+        if not holds:
+            errors = done.stderr.strip().splitlines()
+            self.wrong.append(f"{what}: {' '.join(done.args[:4])}: {errors[-1:]}")
+
+    def work(self, kind: Callable[[], bool]) -> None:
+        """Do one kind of work until the end."""
+        while not self.is_over.is_set():
+            ok = kind()
+            with self._lock:
+                (self.done if ok else self.failed)[kind.__name__] += 1
+            self.is_over.wait(0.5)
+
+    def break_things(self) -> None:
+        """Kill the runtime and the registry by turns, and bring them back."""
+        for number in range(10_000):
+            if self.is_over.wait(OUTAGE_EVERY_S):
+                return
+            if number % 2 == 0:
+                self.outages["containerd"] += 1
+                self.lab.node.kill9()
+                self.is_over.wait(OUTAGE_S)
+                self.lab.node.start()
+            else:
+                self.outages["registry"] += 1
+                self.lab.registry.stop()
+                self.is_over.wait(OUTAGE_S)
+                self.lab.registry.start()
+
+    def measure(self) -> None:
+        while not self.is_over.wait(2.0):
+            self.resident_bytes.append(resident_bytes(self.proxy.pid))
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def digests(path: Path) -> dict[str, str]:
+    """The content of a file, or of all files of a directory."""
+    files = [path] if path.is_file() else sorted(path.iterdir())
+    names = [""] if path.is_file() else [file.name for file in files]
+    return {
+        name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for name, file in zip(names, files, strict=True)
+    }
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process that is in use now."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def descriptors(pid: int) -> list[str]:
+    """What a process has open."""
+    found = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            found.append(str(entry.readlink()))
+    return found
+
+
+def children(pid: int) -> list[str]:
+    """The processes that a process has started and not yet seen the end of."""
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def leftovers(lab: Lab) -> list[str]:
+    """Stages of copies, anywhere on the node."""
+    return [
+        str(Path(top, name))
+        for top, names, files in os.walk(lab.folder)
+        for name in (*names, *files)
+        if _LEFTOVERS.fullmatch(name)
+    ]
+
+
+def programs(endpoint: str) -> list[str]:
+    """Programs of ours that still talk to an endpoint, but for the proxy itself."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if endpoint.encode() in words and b"proxy" not in words:
+                found.append(process.name)
+    return found
+
+
+@contextmanager
+def running(soak: Soak) -> Iterator[list[threading.Thread]]:
+    """All work in threads; the end is told to them and waited for."""
+    kinds = [soak.pull, soak.pull, soak.pull, soak.watch, soak.execute, soak.execute]
+    kinds += [soak.copy, soak.copy, soak.forward, soak.look]
+    threads = [threading.Thread(target=soak.work, args=(kind,)) for kind in kinds]
+    threads += [threading.Thread(target=soak.break_things), threading.Thread(target=soak.measure)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield threads
+    finally:
+        soak.is_over.set()
+        for thread in threads:
+            thread.join(3 * COMMAND_LIMIT_S)
+
+
+def settled(condition: Callable[[], object], *, limit_s: float = SETTLE_S) -> bool:
+    """Whether something comes true in time."""
+    give_up_at = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > give_up_at:
+            return False
+        time.sleep(0.5)
+    return True
+
+
+def judge(soak: Soak, before: list[str], threads: list[threading.Thread]) -> list[str]:
+    """Everything that is not as it must be."""
+    lab, proxy = soak.lab, soak.proxy
+    faults = list(soak.wrong)
+    faults += [f"{thread.name} did not end" for thread in threads if thread.is_alive()]
+    faults += [f"{kind} never went well" for kind in soak.failed if not soak.done[kind]]
+
+    def is_idle() -> bool:
+        status = admin.ask(str(proxy.admin_path), "status", timeout_s=10.0)
+        return not status["running"] and not status["waiting"]
+
+    def is_closed() -> bool:
+        return len(descriptors(proxy.pid)) <= len(before)
+
+    if not settled(is_idle):
+        faults.append("a slot or a place in the queue was lost")
+    if not settled(is_closed):
+        now = Counter(re.sub(r"\d+", "N", name) for name in descriptors(proxy.pid))
+        then = Counter(re.sub(r"\d+", "N", name) for name in before)
+        faults.append(f"the proxy holds more than at the start: {dict(now - then)}")
+    if not settled(lambda: not children(proxy.pid), limit_s=5.0):
+        faults.append(f"the proxy has child processes: {children(proxy.pid)}")
+    if spooled := [name for name in descriptors(proxy.pid) if "(deleted)" in name]:
+        faults.append(f"spool files are open: {spooled}")
+    if not settled(lambda: not programs(proxy.endpoint), limit_s=5.0):
+        faults.append(f"programs go on: {programs(proxy.endpoint)}")
+    if found := leftovers(lab):
+        faults.append(f"stages are left: {found[:3]}")
+    third = len(soak.resident_bytes) // 3
+    if third:
+        first, last = memory(soak.resident_bytes)
+        if last > first * GROWTH + 4 * MIB:
+            faults.append(f"memory grew from {first / MIB:.1f} to {last / MIB:.1f} MiB")
+    return faults
+
+
+def memory(samples: list[int]) -> tuple[float, float]:
+    """What the proxy used in the first third of the time, and in the last."""
+    third = len(samples) // 3
+    return statistics.median(samples[:third]), statistics.median(samples[-third:])
+
+
+def report(soak: Soak, before: list[str]) -> None:
+    kinds = sorted({*soak.done, *soak.failed})
+    say(f"{'work':10}{'done':>8}{'failed':>8}")
+    for kind in kinds:
+        say(f"{kind:10}{soak.done[kind]:8}{soak.failed[kind]:8}")
+    outages = ", ".join(f"{name} {count}" for name, count in sorted(soak.outages.items()))
+    say(f"outages: {outages or 'none'}")
+    if len(soak.resident_bytes) >= 3:
+        first, last = memory(soak.resident_bytes)
+        say(f"memory of the proxy: {first / MIB:.1f} MiB, in the end {last / MIB:.1f} MiB")
+    now = len(descriptors(soak.proxy.pid))
+    say(f"descriptors of the proxy: {len(before)}, in the end {now}")
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Run the soak; 0 if nothing was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, prog="make soak")
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    flags = ("--max-parallel-image-pulls", str(SLOTS), "--container-copies-per-pod", "8")
+    with Lab() as lab, Program(lab.folder, lab.node.endpoint, *flags) as proxy:
+        soak = Soak(lab, proxy, arguments.seed)
+        soak.look()  # the proxy's connection to the runtime counts as there from the start
+        lab.throttle.limit(6 * MIB)
+        before = descriptors(proxy.pid)
+        with running(soak) as threads:
+            soak.is_over.wait(arguments.seconds)
+        lab.throttle.heal()
+        gc.collect()
+        faults = judge(soak, before, threads)
+        report(soak, before)
+        for fault in faults[:20]:
+            say(f"WRONG: {fault}")
+        say(f"{len(faults)} faults" if faults else "nothing is left, nothing was lost")
+        return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
