@@ -126,15 +126,6 @@ class Environment:
         """Whether messages may hold any character."""
         return is_utf8(self.stderr)
 
-    @property
-    def has_color(self) -> bool:
-        """Whether messages may be coloured: a capable terminal, and ``NO_COLOR`` is not set."""
-        return (
-            self.stderr_is_terminal
-            and not is_dumb(self.environ)
-            and not self.environ.get("NO_COLOR")
-        )
-
     def terminal_size(self) -> tuple[int, int]:
         """Columns and rows of the terminal that shows messages and progress."""
         return terminal_size(self.stderr, self.environ)

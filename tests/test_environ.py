@@ -75,21 +75,6 @@ def test_dumb_terminals(variables: dict[str, str], is_dumb: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "has_color"),
-    [
-        ({"TERM": "xterm"}, True),
-        ({"TERM": "xterm", "NO_COLOR": ""}, True),
-        ({"TERM": "xterm", "NO_COLOR": "1"}, False),
-        ({"TERM": "dumb"}, False),
-    ],
-)
-def test_colour(variables: dict[str, str], has_color: bool) -> None:
-    with Terminal() as terminal:
-        assert Environment(stderr=terminal.stderr, environ=variables).has_color is has_color
-    assert not Environment(stderr=io.StringIO(), environ=variables).has_color
-
-
-@pytest.mark.parametrize(
     ("encoding", "expected"),
     [("utf-8", True), ("UTF8", True), ("ascii", False), ("iso8859-1", False)],
 )

@@ -140,5 +140,5 @@ def _other_kind(client: CriClient, request: Message) -> str | None:
 
 def _empty(what: str, field: str) -> PycrictlError:
     if field == "image":
-        return NotFound(f"no {what}", hint="'crictl images' lists the images of the node")
+        return NotFound(f"no {what}", hint="'images' lists the images of the node")
     return RemoteProtocolError(f"{what}: the runtime answers without a status")

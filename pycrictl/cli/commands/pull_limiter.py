@@ -9,6 +9,7 @@ import typer
 
 from pycrictl.cli import options
 from pycrictl.cli.context import AppContext, app_context
+from pycrictl.cli.listing import clear_screen, repeat
 from pycrictl.errors import UsageError
 
 
@@ -78,23 +79,23 @@ def pull_limiter(
 def _show_status(
     app: AppContext, ask: Callable[[], dict[str, Any]], output: str, pause_s: float | None
 ) -> None:
-    """Shows the status once, or again after each pause."""
-    import time
-
+    """Shows the status once, or again after each pause until Ctrl-C."""
     from pycrictl.show import limiter, render
 
     out = app.env.stdout
-    while True:
+
+    def show() -> None:
         document = ask()
-        if pause_s is not None and app.env.stdout_is_terminal:
-            out.write("\033[H\033[2J")
+        if pause_s is not None:
+            clear_screen(app.env)
         if output == "json":
             render.write_document_json(document, out)
         elif output == "yaml":
             render.write_document_yaml(document, out)
         else:
             limiter.write_status(document, out)
-        if pause_s is None:
-            return
-        out.flush()
-        time.sleep(pause_s)
+
+    if pause_s is None:
+        show()
+    else:
+        repeat(app.env, show, pause_s=pause_s)
