@@ -2,15 +2,16 @@ export PATH := $(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: demo test soak lint bench proto dist install
+.PHONY: demo test soak lint bench generate proto dist install
 
 demo: install .venv/.stamp ; $(PYTHON) -m tests.node.demo
 test: install .venv/.stamp ; $(PYTHON) -m pytest -n 2 --dist worksteal
-lint: .venv/.stamp ; .venv/bin/ruff check && .venv/bin/ruff format --check && .venv/bin/mypy
+lint: .venv/.stamp ; .venv/bin/ruff check && .venv/bin/ruff format --check && .venv/bin/mypy && .venv/bin/mypy packaging
 soak: install .venv/.stamp ; $(PYTHON) -m tests.node.soak
 bench: install .venv/.stamp ; $(PYTHON) -m benchmarks
+generate: .venv/.stamp ; $(PYTHON) -m pycrictl.cli.generate
 proto: .venv/.stamp ; $(PYTHON) proto/generate.py
-dist: .venv/.stamp ; $(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
+dist: .venv-dist/.stamp ; .venv-dist/bin/python packaging/dist.py
 
 install: ; @tests/node/install.sh
 
@@ -18,4 +19,10 @@ install: ; @tests/node/install.sh
 	python3 -m venv .venv
 	$(PYTHON) -m pip install --quiet --upgrade pip==26.3
 	$(PYTHON) -m pip install --quiet --editable . --group dev
+	touch $@
+
+.venv-dist/.stamp: pyproject.toml
+	python3 -m venv .venv-dist
+	.venv-dist/bin/python -m pip install --quiet --upgrade pip==26.3
+	.venv-dist/bin/python -m pip install --quiet --group dist
 	touch $@

@@ -9,26 +9,40 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from benchmarks import decode, lists, logs, proxy, pull, start, watch
+from benchmarks import (
+    copy,
+    decode,
+    lists,
+    logs,
+    packages,
+    proxy,
+    pull,
+    sessions,
+    start,
+    watch,
+)
 from benchmarks.harness import Benchmark
 
 BENCHMARKS = (
     *start.BENCHMARKS,
     *lists.BENCHMARKS,
     *logs.BENCHMARKS,
+    *sessions.BENCHMARKS,
     *decode.BENCHMARKS,
     *watch.BENCHMARKS,
     *pull.BENCHMARKS,
     *proxy.BENCHMARKS,
+    *copy.BENCHMARKS,
+    *packages.BENCHMARKS,
 )
-ROW = "{:<12} {:>13} {:>13} {:>7} {:>8}  {}"
+ROW = "{:<16} {:>13} {:>13} {:>7} {:>8}  {}"
 
 
 def main() -> int:
     arguments = _parser().parse_args()
     if arguments.list:
         for benchmark in BENCHMARKS:
-            print(f"{benchmark.name:<12} {benchmark.goal}  {benchmark.what}")
+            print(f"{benchmark.name:<16} {benchmark.goal}  {benchmark.what}")
         return 0
     chosen = [each for each in BENCHMARKS if not arguments.only or each.name in arguments.only]
     return 0 if _run(chosen) else 1
@@ -56,7 +70,7 @@ def _run(benchmarks: Sequence[Benchmark]) -> bool:
             measured = benchmark.measure()
         except Exception as exc:  # the others can still run
             all_ran = False
-            print(f"{benchmark.name:<12} cannot run: {exc or type(exc).__name__}", flush=True)
+            print(f"{benchmark.name:<16} cannot run: {exc or type(exc).__name__}", flush=True)
             continue
         row = ROW.format(
             benchmark.name,

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured, interleave
-from benchmarks.programs import ROOT, pycrictl, run
+from benchmarks.programs import ROOT, pycrictl, run, yardstick
 
 ROUNDS = 15
 INSPECTED = 100
@@ -35,13 +35,8 @@ def _server(count: int) -> Iterator[Path]:
 def _list(count: int, ours: list[str], bare: list[str]) -> Measured:
     with _server(count) as socket:
         program = pycrictl("--runtime-endpoint", f"unix://{socket}", "ps", *ours)
-        yardstick = [
-            *(sys.executable, str(ROOT / "benchmarks" / "bare_containers.py"), str(socket)),
-            *bare,
-        ]
-        return interleave(
-            lambda: run(program), lambda: run(yardstick), rounds=ROUNDS, warm_up_rounds=2
-        )
+        least = yardstick("bare_containers", str(socket), *bare)
+        return interleave(lambda: run(program), lambda: run(least), rounds=ROUNDS, warm_up_rounds=2)
 
 
 def _inspect() -> Measured:

@@ -9,8 +9,11 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from benchmarks.harness import CannotRunError
 
@@ -27,21 +30,48 @@ def pycrictl(*arguments: str) -> list[str]:
     return [*program, *arguments]
 
 
-def run(command: list[str], *, timeout_s: float = 60) -> float:
-    """Wall time in seconds of a program; raises CannotRunError if it fails or prints nothing."""
-    start = time.perf_counter()
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=timeout_s,
-        check=False,
-        env=_environ(),
-    )
-    wall_s = time.perf_counter() - start
-    if done.returncode or not done.stdout:
+def yardstick(name: str, *arguments: str) -> list[str]:
+    """The command line of a bare program of this folder, whose modules do not shadow others'."""
+    return [sys.executable, "-P", str(ROOT / "benchmarks" / f"{name}.py"), *arguments]
+
+
+def run(
+    command: list[str],
+    *,
+    stdin: Path | None = None,
+    stdout: Path | None = None,
+    timeout_s: float = 60,
+) -> float:
+    """Wall time in seconds of a program; raises CannotRunError if it fails or prints nothing.
+
+    Args:
+        stdin: its standard input; None for nothing.
+        stdout: where its output goes, which may be empty then; None to throw it away unless it is.
+    """
+    with Path(stdin or os.devnull).open("rb") as source, _opened(stdout) as sink:
+        start = time.perf_counter()
+        done = subprocess.run(
+            command,
+            stdin=source,
+            stdout=sink,
+            stderr=subprocess.PIPE,
+            timeout=timeout_s,
+            check=False,
+            env=_environ(),
+        )
+        wall_s = time.perf_counter() - start
+    if done.returncode or not (stdout or done.stdout):
         raise CannotRunError(_failure(command, done.returncode, done.stderr))
     return wall_s
+
+
+@contextmanager
+def _opened(path: Path | None) -> Iterator[BinaryIO | int]:
+    if path is None:
+        yield subprocess.PIPE
+    else:
+        with path.open("wb") as file:
+            yield file
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured, interleave
-from benchmarks.programs import ROOT, pycrictl, run
+from benchmarks.programs import ROOT, pycrictl, run, yardstick
 
 ROUNDS = 21
 
@@ -34,7 +34,7 @@ def _image_server() -> Iterator[Path]:
 def _compare(*arguments: str) -> Measured:
     with _image_server() as socket:
         ours = pycrictl("--runtime-endpoint", f"unix://{socket}", *arguments)
-        bare = [sys.executable, str(ROOT / "benchmarks" / "bare_images.py"), str(socket)]
+        bare = yardstick("bare_images", str(socket))
         return interleave(lambda: run(ours), lambda: run(bare), rounds=ROUNDS, warm_up_rounds=2)
 
 

@@ -7,8 +7,6 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from pycrictl.cli.main import main
-
 
 def run() -> NoReturn:
     """Runs the command line of this process and ends it.
@@ -17,6 +15,19 @@ def run() -> NoReturn:
     the time of a short command. Nothing of this program waits for that: streams are flushed here,
     and everything else is closed where it was opened.
     """
+    if getattr(sys, "frozen", False) and sys.argv[1:2] == ["--survivor"]:
+        from pycrictl.copy.survivor import wait_and_act
+
+        wait_and_act(sys.argv[2:])
+        os._exit(0)
+    if "__complete" in sys.argv:  # Typer takes a good part of the time that completion has
+        from pycrictl.cli import complete
+
+        if complete.is_asked(sys.argv[1:]):
+            complete.run(sys.argv[1:])
+
+    from pycrictl.cli.main import main
+
     code = main()
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, OSError, ValueError):  # closed by whoever started this

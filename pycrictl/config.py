@@ -21,6 +21,13 @@ from pycrictl.units import escape, parse_bool, quote
 T = TypeVar("T")
 Origin = Literal["flag", "environment", "file", "default"]
 
+DEFAULT_ENDPOINTS: Final = (
+    "unix:///run/containerd/containerd.sock",
+    "unix:///run/crio/crio.sock",
+    "unix:///var/run/cri-dockerd.sock",
+)
+"""Where a runtime is looked for when no endpoint is configured, in this order."""
+
 DEFAULT_PATH: Final = "/etc/crictl.yaml"
 DEFAULT_TIMEOUT_S: Final = 2.0
 DEFAULT_MAX_RETRIES: Final = 3

@@ -57,7 +57,7 @@ ARROWS: dict[str, set[str]] = {
         ),
         *("config", "configfile", "environ", "units", "errors"),
     },
-    "__main__": {"cli"},
+    "__main__": {"cli", "copy.survivor"},
 }
 
 THIRD_PARTY: dict[str, set[str]] = {
@@ -67,10 +67,12 @@ THIRD_PARTY: dict[str, set[str]] = {
     "cri": {"grpc", "google", "yaml"},
     "containerd": {"grpc", "google", "tomli"},
     "streaming": {"websockets"},
+    "copy.messages": {"websockets"},
     "progress": {"grpc", "websockets"},
     "proxy": {"grpc", "google", "websockets", "tomli", "yaml"},
     "show": {"google", "yaml"},
     "show.bars": {"tqdm"},
+    "show.copying": {"tqdm"},
     "show.jsonpath": {"jsonpath"},
     "cli": {"typer"},
 }

@@ -61,7 +61,9 @@ Namespace = Annotated[
     str,
     typer.Option("--namespace", metavar="REGEX", help="Only where it matches the pod's namespace."),
 ]
-PodId = Annotated[str, typer.Option("--pod", "-p", metavar="ID", help="Only of this pod sandbox.")]
+PodId = Annotated[
+    str, typer.Option("--pod", "-p", metavar="POD-ID", help="Only of this pod sandbox.")
+]
 ContainerState = Annotated[
     str,
     typer.Option(

@@ -36,6 +36,9 @@ DURATION: Final = _value(units.parse_duration, "DURATION")
 INTEGER: Final = _value(units.parse_int, "INT")
 """Settings of an option that takes an integer in Go's spellings."""
 
+SIZE: Final = _value(units.parse_size, "SIZE")
+"""Settings of an option that takes a size with a unit; its value is in bytes."""
+
 
 def _interval(text: str) -> float:
     """Seconds between two looks, as a number or a Go duration."""
@@ -118,7 +121,8 @@ PullTimeout = Annotated[
         "--pull-timeout",
         "-pt",
         envvar="CRICTL_PULL_TIMEOUT",
-        help="Limit of each pull; 0s is none.",
+        help="Limit of each pull (default: none).",
+        show_default=False,
         **DURATION,
     ),
 ]
@@ -127,7 +131,11 @@ WithPull = Annotated[bool, typer.Option("--with-pull", help="Pull the container'
 CancelTimeout = Annotated[
     float,
     typer.Option(
-        "--cancel-timeout", "-T", help="Limit of each call, in place of --timeout.", **DURATION
+        "--cancel-timeout",
+        "-T",
+        help="Limit of each call, in place of --timeout.",
+        show_default=False,
+        **DURATION,
     ),
 ]
 RuntimeHandler = Annotated[

@@ -45,6 +45,7 @@ PODS: Final = "Pods"
 IMAGES: Final = "Images"
 NODE: Final = "Node"
 NODE_SIDE: Final = "Node side"
+SHELL: Final = "Shell"
 
 POD_SCHEMA: Final = Entry(
     "jsonschema",
@@ -105,6 +106,13 @@ COMMANDS: Final = (
         "Forward local ports to a pod sandbox",
         SESSIONS,
     ),
+    Entry(
+        "cp",
+        "cp:cp",
+        "Copy files from or to a container that runs",
+        SESSIONS,
+        kind=Kind.NEW,
+    ),
     Entry("pods", "pods:pods", "List pod sandboxes", PODS),
     Entry("inspectp", "inspectp:inspectp", "Show all that is known of pod sandboxes", PODS),
     Entry("statsp", "statsp:statsp", "Show what pods use", PODS),
@@ -159,7 +167,7 @@ COMMANDS: Final = (
     Entry(
         "proxy",
         "proxy:proxy",
-        "Serve the CRI in front of a runtime: pull progress and a limit of pulls",
+        "Serve the CRI in front of a runtime: pull progress, a limit of pulls, copies",
         NODE_SIDE,
         kind=Kind.NEW,
     ),
@@ -169,6 +177,12 @@ COMMANDS: Final = (
         "Show or set the limit of parallel image pulls of a running proxy",
         NODE_SIDE,
         kind=Kind.NEW,
+    ),
+    Entry(
+        "completion",
+        "completion:completion",
+        "Print the completion script of a shell",
+        SHELL,
     ),
 )
 

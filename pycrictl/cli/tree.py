@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from pycrictl.cli import argv
 from pycrictl.cli.table import BY_NAME, COMMANDS, Entry, Kind
@@ -110,6 +110,14 @@ class Command(TyperCommand):
         with command.make_context(name, words, parent=ctx.parent) as child:
             return command.invoke(child)
 
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """The words of the usage line as their metavars say it: only what is optional in brackets.
+
+        Typer knows less: a list may be empty for it where ``--all`` or an error takes its place.
+        """
+        arguments = [each for each in self.get_params(ctx) if isinstance(each, TyperArgument)]
+        return [self.options_metavar or "", *(each.metavar or "" for each in arguments)]
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the sub-commands below the options."""
         super().format_options(ctx, formatter)
@@ -182,7 +190,12 @@ def build(entry: Entry) -> click.Command:
     module = importlib.import_module(entry.module)
     function = cast("Callable[..., Any]", getattr(module, entry.function))
     app = new_app()
-    app.command(entry.name, cls=KINDS[entry.kind], short_help=entry.summary)(function)
+    app.command(
+        entry.name,
+        cls=KINDS[entry.kind],
+        short_help=entry.summary,
+        epilog=f"Also called: {', '.join(entry.aliases)}." if entry.aliases else None,
+    )(function)
     command = typer.main.get_command(app)
     if entry.subcommands and isinstance(command, Command):
         command.subcommands = entry.subcommands

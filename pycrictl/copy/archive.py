@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from typing import Final
 
 from pycrictl.copy.arrival import Arrival, Summary
@@ -23,7 +24,28 @@ from pycrictl.wire.tar import (
 )
 from pycrictl.wire.tar_writer import END_OF_ARCHIVE, encode_entry, padding_after
 
-_BUFFER_BYTES: Final = 4 * CHUNK_BYTES
+_BUFFER_BYTES: Final = 8 * CHUNK_BYTES
+
+_PART_BYTES: Final = 256 * 1024
+"""Less content than that is not worth a message of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """Content that is still in its file, ``len`` bytes of it.
+
+    Attributes:
+        fd: the file, readable until the next piece of the archive is asked for.
+        offset: where the content is.
+        size_bytes: how much it is.
+    """
+
+    fd: int
+    offset: int
+    size_bytes: int
+
+    def __len__(self) -> int:
+        return self.size_bytes
 
 
 def pack(
@@ -31,7 +53,7 @@ def pack(
 ) -> Generator[memoryview, None, None]:
     """Yield a tree as an archive, in large pieces.
 
-    A piece is valid until the next one is asked for: there is one buffer for all.
+    A piece is valid until the one after the next is asked for: there are two buffers for all.
 
     Args:
         source: what to pack; closed by the caller.
@@ -42,7 +64,21 @@ def pack(
     Raises:
         CopyError: something cannot be read, or a file became shorter meanwhile.
     """
-    packer = _Packer(on_bytes or _ignore)
+    packer = _Packer(on_bytes or _ignore, leaves_parts=False)
+    with closing(_pack(packer, source, on_skip, busybox=busybox)) as pieces:
+        for piece in pieces:
+            assert isinstance(piece, memoryview)
+            yield piece
+
+
+def pack_unread(source: Source, *, on_skip: OnSkip) -> Generator[memoryview | FilePart, None, None]:
+    """Yield the same bytes as ``pack``, but leave most content of large files in them."""
+    return _pack(_Packer(_ignore, leaves_parts=True), source, on_skip, busybox=False)
+
+
+def _pack(
+    packer: _Packer, source: Source, on_skip: OnSkip, *, busybox: bool
+) -> Generator[memoryview | FilePart, None, None]:
     shown = source.text.path
     try:
         for entry, fd in walk(source, on_skip=on_skip):
@@ -58,12 +94,14 @@ def pack(
 
 
 class _Packer:
-    """Fills one buffer; file content is read right into it."""
+    """Fills two buffers in turn; file content is read right into them."""
 
-    def __init__(self, on_bytes: OnBytes) -> None:
+    def __init__(self, on_bytes: OnBytes, *, leaves_parts: bool) -> None:
         self._view = memoryview(bytearray(_BUFFER_BYTES))
+        self._other = memoryview(bytearray(_BUFFER_BYTES))
         self._used = 0
         self._on_bytes = on_bytes
+        self._leaves_parts = leaves_parts
 
     def text(self, data: bytes) -> Iterator[memoryview]:
         if self._used + len(data) > _BUFFER_BYTES:
@@ -72,10 +110,17 @@ class _Packer:
         self._view[self._used : self._used + len(data)] = data
         self._used += len(data)
 
-    def content(self, fd: int, size_bytes: int, shown: bytes) -> Iterator[memoryview]:
+    def content(self, fd: int, size_bytes: int, shown: bytes) -> Iterator[memoryview | FilePart]:
         position = 0
         for start, end in [*segments(fd, size_bytes), (size_bytes, size_bytes)]:
             while position < end:
+                if self._leaves_parts and position >= start and end - position >= _PART_BYTES:
+                    if self._used:
+                        yield self.rest()
+                    part = FilePart(fd, position, min(end - position, _BUFFER_BYTES))
+                    yield part
+                    position += len(part)
+                    continue
                 if self._used == _BUFFER_BYTES:
                     yield self.rest()
                 limit = start if position < start else end
@@ -94,9 +139,10 @@ class _Packer:
             raise shrunk(shown)
 
     def rest(self) -> memoryview:
-        """What is in the buffer, which begins anew."""
-        used, self._used = self._used, 0
-        return self._view[:used]
+        """What is in the buffer; the other begins anew."""
+        full = self._view[: self._used]
+        self._view, self._other, self._used = self._other, self._view, 0
+        return full
 
 
 _ZEROS: Final = memoryview(bytes(_BUFFER_BYTES))
@@ -132,7 +178,6 @@ class Unpacker:
         self._reader = TarReader()
         self._writer: SparseWriter | None = None
         self.size_bytes = 0
-        self.crc32 = 0
 
     def __enter__(self) -> Unpacker:
         return self
@@ -149,29 +194,22 @@ class Unpacker:
             CopyError: the destination cannot take it.
         """
         self.size_bytes += len(data)
-        self.crc32 = zlib.crc32(data, self.crc32)
         self._reader.receive_data(data)
         self._deal()
 
-    def finish(self, *, size_bytes: int | None = None, crc32: int | None = None) -> Summary:
+    def finish(self, *, size_bytes: int | None = None) -> Summary:
         """The archive has ended: verify it, and put what came into its place.
 
         Args:
             size_bytes: how long the archive was announced to be.
-            crc32: its announced checksum.
 
         Raises:
-            CopyError: it is not what was announced, or something is in the way.
+            CopyError: it is longer or shorter than that, or something is in the way.
             StreamError: it is not complete.
         """
         if size_bytes is not None and size_bytes != self.size_bytes:
             raise CopyError(
                 f"{self.size_bytes} bytes arrived, and {size_bytes} were announced",
-                hint="nothing was changed; try again",
-            )
-        if crc32 is not None and crc32 != self.crc32:
-            raise CopyError(
-                "the copy was damaged on its way (wrong checksum)",
                 hint="nothing was changed; try again",
             )
         self._reader.receive_eof()

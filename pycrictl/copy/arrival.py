@@ -10,12 +10,13 @@ import os
 from dataclasses import dataclass
 
 from pycrictl.copy.commit import Merge, existing_kind, move_new
+from pycrictl.copy.janitor import COMMIT, COMMIT_NEW, TOP, sweep
 from pycrictl.copy.lone import LoneFile
 from pycrictl.copy.places import Destination
 from pycrictl.copy.policy import Item, Judge, Make, Path, Rules, Skipped
-from pycrictl.copy.rootfs import Directory, to_error
+from pycrictl.copy.rootfs import Directory, descend, to_error
 from pycrictl.copy.spec import Existing, Meeting, SourceKind, meet, place
-from pycrictl.copy.stage import TOP, Owner, Stage, descend, finish
+from pycrictl.copy.stage import Owner, Stage, finish
 from pycrictl.copy.walk import OnSkip
 from pycrictl.errors import CopyError
 from pycrictl.units import quote
@@ -120,6 +121,8 @@ class Arrival:
         if self._meeting is Meeting.KEEP:
             return None
         self._count(verdict)
+        if self._stage is None:
+            sweep(self._spread or self._directory)
         if self._stage is None and verdict.make is Make.FILE and not verdict.path:
             replaces = self._meeting is Meeting.REPLACE
             self._lone = LoneFile(
@@ -252,6 +255,9 @@ class Arrival:
         with staged:
             merge = Merge(staged, self._spread, stage.directory, no_clobber=self._rules.no_clobber)
             merge.check()
+            # From now on a janitor would finish the work.
+            marker = COMMIT_NEW if self._rules.no_clobber else COMMIT
+            stage.directory.move(TOP, stage.directory, marker)
             merge.run()
         self.summary.kept = merge.kept
         self.summary.files -= merge.kept

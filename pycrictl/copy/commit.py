@@ -2,8 +2,9 @@
 
 What is not there yet is moved with one rename. Where directories meet, their contents are merged:
 first everything is compared and nothing changed, then each new name is moved and each file that is
-replaced is exchanged with its replacement, so that every step can be taken back as long as the
-stage exists.
+replaced gets a second name in the stage, so that every step can be taken back as long as the stage
+exists. What still is in the merged directory is what is still to be done: whoever finds it there
+can carry on.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from pycrictl.copy.policy import Path
-from pycrictl.copy.rootfs import RENAME_EXCHANGE, RENAME_NOREPLACE, Directory
+from pycrictl.copy.rootfs import RENAME_EXCHANGE, RENAME_NOREPLACE, Directory, descend
 from pycrictl.copy.spec import Existing, Meeting, meet
-from pycrictl.copy.stage import descend
 from pycrictl.units import quote
 
 _UNKNOWN_FLAGS = frozenset({errno.EINVAL, errno.ENOSYS})
@@ -52,7 +52,7 @@ class Merge:
         self._spare = spare
         self._no_clobber = no_clobber
         self._undo: list[Callable[[], None]] = []
-        self._spares = 0
+        self._spares = sum(1 for _ in spare.scan())
         self.kept = 0
         self.merged: list[Path] = []
 
@@ -111,22 +111,32 @@ class Merge:
             target.move(name, staged, name)
 
     def _replace(self, staged: Directory, target: Directory, path: Path, name: bytes) -> None:
+        self._spares += 1
+        spare = b"old-%d" % self._spares
+        self._undo.append(lambda: self._put_back(path, name, spare))
+        try:
+            self._spare.link(target, name, spare)
+        except OSError:
+            # Users may not link to what belongs to others, and some file systems have no links.
+            self._exchange(staged, target, name, spare)
+        else:
+            staged.move(name, target, name)
+
+    def _exchange(self, staged: Directory, target: Directory, name: bytes, spare: bytes) -> None:
         try:
             staged.move(name, target, name, flags=RENAME_EXCHANGE)
-            self._undo.append(lambda: self._exchange_back(path, name))
         except OSError as exc:
             if exc.errno not in _UNKNOWN_FLAGS:
                 raise
             # For a moment there is nothing of that name: the file system knows no better way.
-            self._spares += 1
-            spare = b"old-%d" % self._spares
             target.move(name, self._spare, spare)
-            self._undo.append(lambda: self._put_back(path, name, spare))
             staged.move(name, target, name)
-
-    def _exchange_back(self, path: Path, name: bytes) -> None:
-        with descend(self._staged, path) as staged, descend(self._target, path) as target:
+            return
+        try:
+            staged.move(name, self._spare, spare)
+        except OSError:
             staged.move(name, target, name, flags=RENAME_EXCHANGE)
+            raise
 
     def _put_back(self, path: Path, name: bytes, spare: bytes) -> None:
         with descend(self._target, path) as target:

@@ -1,7 +1,8 @@
 """The content of files: from one to another, from a stream, and holes.
 
-Between two files the kernel copies by itself; where it cannot, the bytes pass through a buffer.
-Holes of the source stay holes; in a stream, which has none, long runs of zeros become holes again.
+Within one file system the kernel copies by itself, or lets two files share what they hold; from one
+to another, as to a container, the bytes pass through a small buffer. Holes of the source stay
+holes; in a stream, which has none, long runs of zeros become holes again.
 """
 
 from __future__ import annotations
@@ -9,20 +10,33 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from ctypes import c_long
 from typing import Final
 
+from pycrictl.copy.resolve import libc
 from pycrictl.errors import CopyError
 from pycrictl.units import quote
 
-CHUNK_BYTES: Final = 256 * 1024
-"""What passes through this program at once: fits the caches of the processor."""
+CHUNK_BYTES: Final = 128 * 1024
+"""What passes through this program at once: it fits into the nearest cache of a processor, where
+more takes twice the time."""
 
-KERNEL_CHUNK_BYTES: Final = 8 * 1024 * 1024
-"""What the kernel copies at once: progress is told, and Ctrl-C heard, this often."""
+STEP_BYTES: Final = 8 * 1024 * 1024
+"""Of a file that is copied to another, progress is told this often."""
 
 HOLE_BYTES: Final = 64 * 1024
 """The shortest run of zeros that becomes a hole."""
 
+SMALL_BYTES: Final = 32 * 1024
+"""What is copied through this program's memory, with no thought of holes."""
+
+_RESERVE_BYTES: Final = 256 * 1024
+"""The most that is written at once where no room could be reserved, and the least worth reserving.
+
+A file system that puts off the choice of blocks (ext4) takes several times as long for 1 MiB at
+once as for the same in parts, and less than for parts if it knows the blocks."""
+
+_KEEP_SIZE: Final = 0x01  # FALLOC_FL_KEEP_SIZE of <linux/falloc.h>
 _MAX_SEGMENTS: Final = 10_000
 _ZEROS: Final = bytearray(HOLE_BYTES)
 _UNSUPPORTED: Final = frozenset(
@@ -74,6 +88,10 @@ def copy_content(
     Raises:
         CopyError: the source became shorter.
     """
+    if size_bytes <= SMALL_BYTES:
+        _copy_small(source, target, size_bytes, shown=shown)
+        on_bytes(size_bytes)
+        return
     os.ftruncate(target, size_bytes)
     ways = list(_WAYS)
     told = 0
@@ -81,7 +99,7 @@ def copy_content(
         position = start
         while position < end:
             try:
-                done = ways[0](source, target, position, min(end - position, KERNEL_CHUNK_BYTES))
+                done = ways[0](source, target, position, min(end - position, STEP_BYTES))
             except OSError as exc:
                 if exc.errno not in _UNSUPPORTED or len(ways) == 1:
                     raise
@@ -98,22 +116,31 @@ def copy_content(
         raise shrunk(shown)
 
 
+def _copy_small(source: int, target: int, size_bytes: int, *, shown: bytes) -> None:
+    """Copy a file that is hardly more than the calls it takes."""
+    position = 0
+    while position < size_bytes:
+        data = os.pread(source, size_bytes - position, position)
+        if not data:
+            raise shrunk(shown)
+        write_all(target, data, position)
+        position += len(data)
+
+
 def _by_range(source: int, target: int, position: int, count: int) -> int:
     return os.copy_file_range(source, target, count, position, position)
 
 
-def _by_sendfile(source: int, target: int, position: int, count: int) -> int:
-    os.lseek(target, position, os.SEEK_SET)
-    return os.sendfile(target, source, position, count)
-
-
 def _by_buffer(source: int, target: int, position: int, count: int) -> int:
-    data = os.pread(source, min(count, CHUNK_BYTES), position)
-    write_all(target, data, position)
-    return len(data)
+    buffer = memoryview(bytearray(min(count, CHUNK_BYTES)))
+    done = 0
+    while done < count and (read := os.preadv(source, [buffer[: count - done]], position + done)):
+        write_all(target, buffer[:read], position + done)
+        done += read
+    return done
 
 
-_WAYS: Final = (_by_range, _by_sendfile, _by_buffer)
+_WAYS: Final = (_by_range, _by_buffer)
 
 
 def write_all(target: int, data: bytes | memoryview, position: int) -> None:
@@ -137,6 +164,7 @@ class SparseWriter:
         self._target = target
         self._position = 0
         self._is_sparse = size_bytes >= HOLE_BYTES
+        self._can_reserve = True
 
     def write(self, data: memoryview) -> None:
         """Write the next bytes."""
@@ -149,15 +177,27 @@ class SparseWriter:
             piece = data[offset : offset + HOLE_BYTES]
             # bytearrays compare by memory, and most data differs at its first byte.
             if _ZEROS == piece:
-                write_all(self._target, data[start:offset], self._position + start)
+                self._write_run(data[start:offset], self._position + start)
                 start = offset + HOLE_BYTES
-        write_all(self._target, data[start:], self._position + start)
+        self._write_run(data[start:], self._position + start)
         self._position += len(data)
 
     def finish(self) -> None:
         """Give the file its length: it may end in a hole."""
         if self._is_sparse:
             os.ftruncate(self._target, self._position)
+
+    def _write_run(self, data: memoryview, position: int) -> None:
+        step = max(len(data), 1)
+        if step > _RESERVE_BYTES:
+            # What is wrong, if anything is, shows when it is written.
+            self._can_reserve = self._can_reserve and not libc.fallocate(
+                self._target, _KEEP_SIZE, c_long(position), c_long(len(data))
+            )
+            if not self._can_reserve:
+                step = _RESERVE_BYTES
+        for start in range(0, len(data), step):
+            write_all(self._target, data[start : start + step], position + start)
 
 
 def shrunk(shown: bytes) -> CopyError:

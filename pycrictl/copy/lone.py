@@ -13,10 +13,11 @@ from typing import Final
 
 from pycrictl.copy.commit import move_new
 from pycrictl.copy.content import copy_content
+from pycrictl.copy.janitor import Janitor, lock, random_name
 from pycrictl.copy.policy import Item
 from pycrictl.copy.resolve import mount_number, own_descriptors, refuse_kernel_file_system
 from pycrictl.copy.rootfs import Directory
-from pycrictl.copy.stage import Owner, finish, random_name
+from pycrictl.copy.stage import Owner, finish
 from pycrictl.errors import CopyError
 from pycrictl.units import quote
 
@@ -44,6 +45,7 @@ class LoneFile:
         self._name = name
         self._replaces = replaces
         self._temporary: bytes | None = None
+        self._janitor: Janitor | None = None
         self._fd = -1
         self._mounted = self._open_mounted(in_place=in_place) if replaces else -1
         self._item: Item | None = None
@@ -61,8 +63,10 @@ class LoneFile:
             if exc.errno not in _NO_UNNAMED:
                 raise
             temporary = random_name()
+            self._janitor = Janitor(self._directory, temporary)
             self._fd = self._directory.create(temporary)
             self._temporary = temporary
+            lock(self._fd)
         return self._fd
 
     def finish(self, item: Item, owner: Owner | None) -> None:
@@ -85,6 +89,8 @@ class LoneFile:
             return
         if self._temporary is None:
             temporary = random_name()
+            # Should this program be killed between here and the renaming, the next one finds it.
+            lock(self._fd)
             self._directory.give_name(self._fd, temporary)
             self._temporary = temporary
         if self._replaces:
@@ -103,6 +109,9 @@ class LoneFile:
             if fd >= 0:
                 os.close(fd)
         self._fd = self._mounted = -1
+        if self._janitor is not None:
+            self._janitor.dismiss()
+            self._janitor = None
 
     def _open_mounted(self, *, in_place: bool) -> int:
         """The file that is there, writable, if it is a mount of its own; else -1."""

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+import socket
+import struct
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl._proto import cri_pb2
@@ -18,7 +22,9 @@ from pycrictl.copy.archive import Unpacker, pack
 from pycrictl.copy.arrival import Summary
 from pycrictl.copy.content import CHUNK_BYTES, OnBytes
 from pycrictl.copy.identity import ContainerRoot, FirstProcess
-from pycrictl.copy.places import LocalRoot, Root, open_destination, open_source
+from pycrictl.copy.measure import measure
+from pycrictl.copy.method import OnTotal
+from pycrictl.copy.places import LocalRoot, Root, Source, open_destination, open_source
 from pycrictl.copy.policy import Rules
 from pycrictl.copy.rootfs import raise_descriptor_limit
 from pycrictl.copy.tree import TreeCopy
@@ -29,8 +35,100 @@ from pycrictl.units import quote
 if TYPE_CHECKING:
     from pycrictl.cri.client import CriClient
 
+
+class OnNode:
+    """The method ``node``; see ``Method`` for its functions.
+
+    Args:
+        client: of the runtime service.
+        container_id: the full ID.
+    """
+
+    name = "node"
+
+    def __init__(self, client: CriClient, container_id: str) -> None:
+        self._client = client
+        self._container_id = container_id
+
+    def copy_from(
+        self,
+        path: bytes,
+        local: bytes,
+        rules: Rules,
+        *,
+        follow: bool = False,
+        on_bytes: OnBytes,
+        on_skip: OnSkip,
+        on_total: OnTotal | None = None,
+    ) -> Summary:
+        return copy_from(
+            self._checked(),
+            path,
+            local,
+            rules,
+            follow=follow,
+            on_bytes=on_bytes,
+            on_skip=on_skip,
+            on_total=on_total,
+        )
+
+    def copy_to(
+        self,
+        local: bytes,
+        path: bytes,
+        rules: Rules,
+        *,
+        follow: bool = False,
+        on_bytes: OnBytes,
+        on_skip: OnSkip,
+        on_total: OnTotal | None = None,
+    ) -> Summary:
+        return copy_to(
+            self._checked(),
+            local,
+            path,
+            rules,
+            follow=follow,
+            on_bytes=on_bytes,
+            on_skip=on_skip,
+            on_total=on_total,
+        )
+
+    def pack_from(
+        self,
+        path: bytes,
+        *,
+        follow: bool = False,
+        on_bytes: OnBytes,
+        on_skip: OnSkip,
+        on_total: OnTotal | None = None,
+    ) -> Generator[memoryview, None, None]:
+        yield from pack_from(
+            self._checked(),
+            path,
+            follow=follow,
+            on_bytes=on_bytes,
+            on_skip=on_skip,
+            on_total=on_total,
+        )
+
+    def unpack_to(
+        self, stream: int, path: bytes, rules: Rules, *, on_bytes: OnBytes, on_skip: OnSkip
+    ) -> Summary:
+        return unpack_to(self._checked(), stream, path, rules, on_bytes=on_bytes, on_skip=on_skip)
+
+    def _checked(self) -> Locate:
+        """A way to find the first process, where the numbers of processes mean the same to us."""
+        check_node(self._client.path)
+        return partial(locate, self._client, self._container_id)
+
+
 Locate = Callable[[], FirstProcess]
 """Asks the runtime for a container's first process, every time it is called."""
+
+_CONNECT_S: Final = 5.0
+_PEER: Final = struct.Struct("3i")
+"""``struct ucred``: the process, user and group of a socket's other end (unix(7))."""
 
 _SHARED_KERNEL: Final = ("io.containerd.runc.", "io.containerd.runtime.v1.linux")
 _OWN_KERNEL: Final = ("kata", "runsc", "gvisor", "firecracker", "hyperv", "wasm", "qemu")
@@ -45,6 +143,7 @@ def copy_from(
     follow: bool = False,
     on_bytes: OnBytes,
     on_skip: OnSkip,
+    on_total: OnTotal | None = None,
 ) -> Summary:
     """Copy out of a container.
 
@@ -56,13 +155,14 @@ def copy_from(
         follow: copy what ``path`` points to, if it is a link.
         on_bytes: told how much content has been copied.
         on_skip: told what is left out.
+        on_total: told before how much content there is; None: it is not measured.
 
     Raises:
         FailedPrecondition: the container does not run, or stopped meanwhile.
         CopyError: see ``Arrival`` and ``walk``; the destination is as it was.
     """
-    with _root(locate) as root:
-        return _copy(root, path, LocalRoot(), local, rules, follow, on_bytes, on_skip, root)
+    with _root(locate) as root, _source(root, path, follow, on_total) as source:
+        return _copy(source, LocalRoot(), local, rules, on_bytes, on_skip, root)
 
 
 def copy_to(
@@ -74,10 +174,11 @@ def copy_to(
     follow: bool = False,
     on_bytes: OnBytes,
     on_skip: OnSkip,
+    on_total: OnTotal | None = None,
 ) -> Summary:
     """Copy into a container; as ``copy_from``, in the other direction."""
-    with _root(locate) as root:
-        return _copy(LocalRoot(), local, root, path, rules, follow, on_bytes, on_skip, root)
+    with _root(locate) as root, _source(LocalRoot(), local, follow, on_total) as source:
+        return _copy(source, root, path, rules, on_bytes, on_skip, root)
 
 
 def pack_from(
@@ -87,11 +188,12 @@ def pack_from(
     follow: bool = False,
     on_bytes: OnBytes,
     on_skip: OnSkip,
-) -> Iterator[memoryview]:
+    on_total: OnTotal | None = None,
+) -> Generator[memoryview, None, None]:
     """Yield what is at ``path`` in a container as an archive; see ``pack``."""
     with (
         _root(locate) as root,
-        open_source(root, path, follow=follow) as source,
+        _source(root, path, follow, on_total) as source,
         closing(pack(source, on_skip=on_skip, on_bytes=on_bytes)) as pieces,
     ):
         yield from pieces
@@ -156,6 +258,43 @@ def locate(client: CriClient, container_id: str) -> FirstProcess:
     return FirstProcess(status.id or container_id, pid, status.started_at, uid, gid)
 
 
+def check_node(socket_path: str) -> None:
+    """Require that this program may look into containers, and counts processes as the runtime does.
+
+    Args:
+        socket_path: where the runtime listens.
+
+    Raises:
+        Unimplemented: it is not root; or the runtime is in another pid namespace, as where this
+            program is in a container that the runtime's socket is mounted in.
+    """
+    if os.geteuid() != 0:
+        raise Unimplemented(
+            "the file systems of containers are closed to this user",
+            code="Unimplemented",
+            hint="run as root",
+        )
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_CONNECT_S)
+        try:
+            connection.connect(socket_path)
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+            pid = _PEER.unpack(credentials)[0]  # 0: not in our namespace, nor below it
+            is_same = _pid_namespace(str(pid)) == _pid_namespace("self")
+        except OSError:
+            is_same = False
+    if not is_same:
+        raise Unimplemented(
+            "the runtime counts processes otherwise than this program",
+            code="Unimplemented",
+            hint="run on the node itself, not in a container",
+        )
+
+
+def _pid_namespace(pid: str) -> str:
+    return str(Path(f"/proc/{pid}/ns/pid").readlink())
+
+
 def check_kernel(handler: str, container_id: str) -> None:
     """Refuse a container whose file systems are not this kernel's.
 
@@ -171,20 +310,25 @@ def check_kernel(handler: str, container_id: str) -> None:
         )
 
 
+@contextmanager
+def _source(root: Root, path: bytes, follow: bool, on_total: OnTotal | None) -> Iterator[Source]:
+    raise_descriptor_limit()
+    with open_source(root, path, follow=follow) as source:
+        if on_total is not None and (size_bytes := measure(source)) is not None:
+            on_total(size_bytes)
+        yield source
+
+
 def _copy(
-    source_root: Root,
-    source_path: bytes,
+    source: Source,
     target_root: Root,
     target_path: bytes,
     rules: Rules,
-    follow: bool,
     on_bytes: OnBytes,
     on_skip: OnSkip,
     container: ContainerRoot,
 ) -> Summary:
-    raise_descriptor_limit()
     with (
-        open_source(source_root, source_path, follow=follow) as source,
         open_destination(target_root, target_path) as destination,
         TreeCopy(destination, rules, on_skip=on_skip) as copy,
     ):

@@ -34,7 +34,7 @@ _RESOLVE_IN_ROOT: Final = 0x10
 _AT_FDCWD: Final = -100
 
 PROC_MAGIC: Final = 0x9FA0
-_KERNEL_FILE_SYSTEMS: Final = {
+KERNEL_FILE_SYSTEMS: Final = {
     PROC_MAGIC: "procfs",
     0x62656572: "sysfs",
     0x0027E0EB: "cgroupfs",
@@ -112,7 +112,7 @@ def refuse_kernel_file_system(fd: int, shown: bytes) -> None:
     Raises:
         KernelFileSystem: ``fd`` is on such a file system.
     """
-    if (name := _KERNEL_FILE_SYSTEMS.get(file_system_type(fd))) is not None:
+    if (name := KERNEL_FILE_SYSTEMS.get(file_system_type(fd))) is not None:
         raise KernelFileSystem(shown, name)
 
 

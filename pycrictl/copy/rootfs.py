@@ -20,7 +20,7 @@ import errno
 import os
 import resource
 import stat
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -263,11 +263,22 @@ class Directory:
         except IsADirectoryError:
             pass
         with self.enter(name) as inner:
+            if inner.device != self.device:  # nobody's to empty but of who mounted it
+                raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), name)
             # In portions: there may be millions, and each level may hold one descriptor only.
             while names := [os.fsencode(entry.name) for entry in islice(inner.scan(), 1000)]:
                 for inner_name in names:
                     inner.remove(inner_name, depth=depth + 1)
         os.rmdir(name, dir_fd=self.fd)
+
+
+def descend(top: Directory, path: Sequence[bytes]) -> Directory:
+    """The directory at ``path`` below ``top``, none of it through a link. The caller closes it."""
+    directory = top.again()
+    for name in path:
+        with directory:
+            directory = directory.enter(name)
+    return directory
 
 
 def _single(name: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 It is a directory of a random name that only this program may enter, in the directory that the copy
 goes into: on the same file system, so that a rename is all that is left to do. A process of its own
-waits for the end of this one and removes the stage if nobody else has: when this program is killed.
+waits for the end of this one and removes the stage if nobody else has (see ``janitor``).
 
 If the stage is in a container, a process there may look into it and change it, if it is privileged
 enough. It gains nothing: no link is followed, owners and modes are set on descriptors of what was
@@ -12,26 +12,15 @@ made here, and a directory is recognised by its inode when it is opened again.
 from __future__ import annotations
 
 import os
-import re
-import secrets
 import stat
-import subprocess
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from pycrictl.copy.janitor import TOP, Janitor, claim, random_name, remove_stage
 from pycrictl.copy.policy import Item, Make, Path
-from pycrictl.copy.rootfs import Directory, set_link_time, set_owner
+from pycrictl.copy.rootfs import Directory, descend, set_link_time, set_owner
 from pycrictl.errors import CopyError
-
-PREFIX: Final = ".pycrictl-"
-STAGE_NAME: Final = re.compile(rb"\.pycrictl-[0-9a-f]{16}")
-"""What stages are called, and nothing else should be."""
-
-TOP: Final = b"top"
-"""The name of what is copied, in the stage."""
 
 IMPLIED_MODE: Final = 0o755
 """Of a directory that an archive has not, but needs for what is in it."""
@@ -39,11 +28,6 @@ IMPLIED_MODE: Final = 0o755
 Owner = tuple[int, int]
 HostOwner = Callable[[Owner | None], Owner | None]
 """From the owner an item has to the user and group on this machine; None: leave it."""
-
-
-def random_name() -> bytes:
-    """A name for a stage."""
-    return f"{PREFIX}{secrets.token_hex(8)}".encode()
 
 
 @dataclass(slots=True)
@@ -54,40 +38,6 @@ class _Made:
     device: int
     inode: int
     is_implied: bool = True
-
-
-class _Warden:
-    """Removes a stage when this program is killed.
-
-    It is a process that waits for a pipe to close, which the kernel does for whoever dies, and
-    knows no path, only the open directory that the stage is in.
-    """
-
-    _PROGRAM: Final = (
-        "import os, shutil, sys\n"
-        "if not os.read(0, 1):\n"
-        "    shutil.rmtree(sys.argv[2], ignore_errors=True, dir_fd=int(sys.argv[1]))\n"
-    )
-
-    def __init__(self, place: Directory, name: bytes) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        # Only a precaution: if it cannot start, a killed program leaves its stage behind.
-        with suppress(OSError):
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", self._PROGRAM, str(place.fd), name],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                pass_fds=(place.fd,),
-                start_new_session=True,  # Ctrl-C is not for it
-            )
-
-    def dismiss(self) -> None:
-        """There is nothing left to remove."""
-        if self._process is not None:
-            with suppress(BrokenPipeError):
-                self._process.communicate(b"x")
 
 
 class Stage:
@@ -105,13 +55,23 @@ class Stage:
         self._place = place
         self._host_owner = host_owner
         self._name = random_name()
-        self.directory = place.make(self._name)
-        self._warden = _Warden(place, self._name)
+        self._janitor = Janitor(place, self._name)
+        try:
+            self.directory = place.make(self._name)
+        except BaseException:
+            self._janitor.dismiss()
+            raise
         # The directories from the stage down to where the last item was made.
         self._chain: list[tuple[bytes, Directory]] = []
         self._directories: dict[Path, _Made] = {}
         self._symlinks: list[Item] = []
         self._is_root = os.geteuid() == 0
+        self._lock = -1
+        try:
+            self._lock = claim(self.directory, self._name)
+        except BaseException:
+            self.remove()
+            raise
 
     def make(self, item: Item) -> int | None:
         """Make one item.
@@ -162,8 +122,12 @@ class Stage:
         """Remove the stage and all that is still in it."""
         self._leave(0)
         self.directory.close()
-        self._place.remove(self._name)
-        self._warden.dismiss()
+        try:
+            remove_stage(self._place, self._name)
+        finally:
+            if self._lock >= 0:
+                os.close(self._lock)
+            self._janitor.dismiss()
 
     def item_at(self, path: Path) -> Item | None:
         """The item that a directory of the stage was made from; None if it was only needed."""
@@ -238,12 +202,3 @@ def finish(fd: int, item: Item, owner: Owner | None, *, extra_mode: int = 0) -> 
     os.fchmod(fd, item.mode | extra_mode)
     if item.mtime_ns is not None:
         os.utime(fd, ns=(item.mtime_ns, item.mtime_ns))
-
-
-def descend(top: Directory, path: Path) -> Directory:
-    """The directory at ``path`` below ``top``, none of it through a link. The caller closes it."""
-    directory = top.again()
-    for name in path:
-        with directory:
-            directory = directory.enter(name)
-    return directory

@@ -13,11 +13,11 @@ import stat
 from collections.abc import Callable, Generator
 from typing import Final, NamedTuple
 
+from pycrictl.copy.janitor import STAGE_NAME
 from pycrictl.copy.places import Root, Source
 from pycrictl.copy.policy import MAX_DEPTH, Skipped
 from pycrictl.copy.resolve import KernelFileSystem
 from pycrictl.copy.rootfs import Directory, reopen_regular
-from pycrictl.copy.stage import STAGE_NAME
 from pycrictl.errors import CopyError
 from pycrictl.units import quote
 from pycrictl.wire.tar_header import Entry, Kind

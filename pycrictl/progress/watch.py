@@ -40,12 +40,24 @@ _NOT_OFFERED: Final = (404, 405)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the user asked for, as typed; empty means not given."""
+    """What the user asked for, as typed; empty means not given.
+
+    Raises:
+        UsageError: there is no such source, or it needs more to be given.
+    """
 
     pod: str = ""
     container: str = ""
     image: str = ""
     source: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.source not in SOURCES:
+            raise UsageError(
+                f'unknown source "{self.source}"', hint=f"sources are {', '.join(SOURCES)}"
+            )
+        if self.source == "cri" and not self.pod and not self.container:
+            raise UsageError("--source cri needs a pod or a container")
 
 
 class Target:
@@ -98,12 +110,6 @@ def watch(client: CriClient, request: Request, sink: Sink, pace: Pace) -> None:
         NotFound: no such pod or container.
         Unimplemented: neither source is there.
     """
-    if request.source not in SOURCES:
-        raise UsageError(
-            f'unknown source "{request.source}"', hint=f"sources are {', '.join(SOURCES)}"
-        )
-    if request.source == "cri" and not request.pod and not request.container:
-        raise UsageError("--source cri needs a pod or a container")
     try:
         outcome = _watch(client, request, sink, pace)
     except KeyboardInterrupt:

@@ -21,7 +21,9 @@ from pycrictl.proxy import kubelet, status
 from pycrictl.proxy.admin import AdminServer
 from pycrictl.proxy.board import Board
 from pycrictl.proxy.calls import Answer, CallRecord
-from pycrictl.proxy.endpoints import StreamServer
+from pycrictl.proxy.copies import COPY_FROM, COPY_TO, Copies
+from pycrictl.proxy.copy_job import CopyJob
+from pycrictl.proxy.endpoints import COPY_PATH, StreamServer
 from pycrictl.proxy.forward import Forwarder, Peer
 from pycrictl.proxy.layers import LayerPoller
 from pycrictl.proxy.listen import Listener, notify
@@ -30,6 +32,7 @@ from pycrictl.proxy.lookup import Lookup, Target
 from pycrictl.proxy.progress import IMAGE_PULL_PROGRESS, Bell, Progress
 from pycrictl.proxy.pulls import PULL_PATHS, Pulls
 from pycrictl.proxy.queue import PullQueue
+from pycrictl.proxy.quotas import Quotas
 from pycrictl.proxy.settings import MAX_LIMIT, Settings
 from pycrictl.proxy.tokens import Tokens
 from pycrictl.proxy.upstream import Upstream
@@ -59,6 +62,7 @@ class App:
             retries=settings.retries,
         )
         bell, board = Bell(), Board()
+        tokens = Tokens[Target | CopyJob]()
         upstream = Upstream(settings.upstream)
         lookup = Lookup(upstream)
         self._layers = LayerPoller(settings.upstream, log=self._log, on_look=bell.ring)
@@ -77,11 +81,26 @@ class App:
             self._layers,
             place=self._queue.place,
             bell=bell,
-            tokens=Tokens[Target](),
+            tokens=tokens,
             url=lambda token: self._streams.url(token),
         )
+        self._copies = Copies(
+            lookup,
+            Quotas(
+                size_limit_bytes=settings.copy_size_limit_bytes,
+                copies_per_pod=settings.copies_per_pod,
+            ),
+            runtime_path=settings.upstream,
+            spool_folder=settings.spool_dir,
+            tokens=tokens,
+            url=lambda token: self._streams.url(token, COPY_PATH),
+            log=self._log,
+        )
         self._streams = StreamServer[Target](
-            redeem=self._progress.redeem, follow=self._progress.follow, log=self._log
+            redeem=self._progress.redeem,
+            follow=self._progress.follow,
+            log=self._log,
+            redeem_copy=self._copies.redeem,
         )
         self._admin = AdminServer({"status": self._status, "set-limit": self._set_limit})
         self._forwarder = Forwarder(
@@ -89,6 +108,8 @@ class App:
             own={
                 **dict.fromkeys(PULL_PATHS, self._pulls.handle),
                 IMAGE_PULL_PROGRESS: self._progress.handle,
+                COPY_TO: self._copies.handle_to,
+                COPY_FROM: self._copies.handle_from,
             },
             on_call=self._ended,
         )
@@ -110,6 +131,7 @@ class App:
             stack.callback(admin.close)
             await self._streams.start(settings.stream_address)
             stack.push_async_callback(self._layers.close)
+            stack.push_async_callback(self._copies.stop)
             stack.push_async_callback(self._streams.stop)
             await self._admin.start(admin.socket)
             stack.push_async_callback(self._admin.stop)
@@ -171,6 +193,7 @@ class App:
                 retry_interval_s=self._settings.retry_interval_s,
                 retries=self._settings.retries,
             ),
+            "copies": self._copies.snapshot(),
             "kubelet": await asyncio.to_thread(self._kubelet),
             "containerd": await self._containerd(),
         }

@@ -1,7 +1,8 @@
-"""The streaming server: an HTTP listener on which a one-time URL becomes a progress stream.
+"""The streaming server: an HTTP listener on which a one-time URL becomes a stream.
 
-A request that upgrades to a WebSocket gets a text message for each record and, at the end, a normal
-close. Any other GET gets the same records as lines of a chunked body, so that ``curl -N`` works.
+For a progress stream, a request that upgrades to a WebSocket gets a text message for each record
+and, at the end, a normal close. Any other GET gets the same records as lines of a chunked body, so
+that ``curl -N`` works. A copy stream is always a WebSocket, and its connection is handed over.
 
 A web page must not reach this server through somebody's browser: a request that names another
 origin, or another host than this one, is refused before its token is looked at.
@@ -12,37 +13,36 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import os
+import socket
 from collections.abc import AsyncGenerator, Callable
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from websockets.frames import CloseCode
-from websockets.protocol import Protocol, Side
-from websockets.protocol import State as WebSocketState
 
+from pycrictl.copy.messages import PROTOCOL
 from pycrictl.errors import ConfigError, RemoteProtocolError
 from pycrictl.proxy.log import Log
+from pycrictl.proxy.records import BUFFER_BYTES, Lines, Messages, accept_upgrade, listen
 from pycrictl.units import quote
 from pycrictl.wire.http1_server import (
-    LAST_CHUNK,
     MAX_HEAD_BYTES,
     Request,
     accept_key,
-    chunk,
     parse_request,
     serialize_response,
 )
 from pycrictl.wire.progress import Report, encode_report
 
 PATH: Final = "/progress/"
+COPY_PATH: Final = "/copy/"
 
 MAX_CONNECTIONS: Final = 512
 HEAD_TIMEOUT_S: Final = 10.0
 STUCK_S: Final = 60.0
 """How long a client may take nothing of what it is sent."""
 
-_BUFFER_BYTES: Final = 64 * 1024
-_MAX_MESSAGE_BYTES: Final = 4096  # nothing that a client sends matters
 _GOODBYE_S: Final = 1.0
 
 PayloadT = TypeVar("PayloadT")
@@ -86,13 +86,24 @@ def parse_address(text: str) -> Address:
     return Address(str(address), int(port))
 
 
+class Ticket(Protocol):
+    """A copy stream whose token has been used up."""
+
+    async def serve(self, sock: socket.socket) -> None:
+        """Serve it on a connection whose handshake is over, and close that."""
+
+    def drop(self) -> None:
+        """It will not be served."""
+
+
 class StreamServer(Generic[PayloadT]):
     """Serves streams.
 
     Args:
-        redeem: uses up a token; None if it is not good.
+        redeem: uses up a token of a progress stream; None if it is not good.
         follow: the records of the stream that a token is for.
         log: gets a line for each stream.
+        redeem_copy: uses up a token of a copy stream; None if it is not good.
     """
 
     def __init__(
@@ -101,10 +112,12 @@ class StreamServer(Generic[PayloadT]):
         redeem: Callable[[str], PayloadT | None],
         follow: Callable[[PayloadT], AsyncGenerator[list[Report], None]],
         log: Log,
+        redeem_copy: Callable[[str], Ticket | None] = lambda token: None,
     ) -> None:
         self._redeem = redeem
         self._follow = follow
         self._log = log
+        self._redeem_copy = redeem_copy
         self._address = Address("", 0)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -131,9 +144,9 @@ class StreamServer(Generic[PayloadT]):
         """Where it listens; the port is a real one."""
         return self._address
 
-    def url(self, token: str) -> str:
+    def url(self, token: str, path: str = PATH) -> str:
         """The URL that a token opens."""
-        return f"http://{self._address.authority}{PATH}{token}"
+        return f"http://{self._address.authority}{path}{token}"
 
     async def stop(self) -> None:
         """Ends all streams."""
@@ -152,7 +165,7 @@ class StreamServer(Generic[PayloadT]):
         assert task is not None
         self._tasks.add(task)
         # The kernel's buffer is the larger one; this only bounds what is written at once.
-        writer.transport.set_write_buffer_limits(high=_BUFFER_BYTES)
+        writer.transport.set_write_buffer_limits(high=BUFFER_BYTES)
         try:
             await self._serve(reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -170,6 +183,9 @@ class StreamServer(Generic[PayloadT]):
             accept = accept_key(request) if request.wants_websocket else ""
             if accept is None:
                 raise _Refused(400, "Bad Request")
+            if request.target.startswith(COPY_PATH):
+                await self._copy(request, accept, reader, writer)
+                return
             token = request.target.removeprefix(PATH)
             payload = self._redeem(token) if request.target.startswith(PATH) else None
             if payload is None:
@@ -180,8 +196,38 @@ class StreamServer(Generic[PayloadT]):
         except _Refused as refused:
             await self._refuse(writer, refused)
             return
-        stream = _WebSocket(accept) if accept else _Lines(request.minor_version)
+        stream = Messages(accept) if accept else Lines(request.minor_version)
         await self._run(stream, payload, reader, writer)
+
+    async def _copy(
+        self,
+        request: Request,
+        accept: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        """Upgrade, and hand the connection over to who serves the copy."""
+        token = request.target.removeprefix(COPY_PATH)
+        ticket = self._redeem_copy(token)
+        if ticket is None:
+            raise _Refused(404, "Not Found")
+        try:
+            assert isinstance(writer.transport, asyncio.Transport)
+            writer.transport.pause_reading()
+            if not accept or PROTOCOL not in request.headers.tokens("Sec-WebSocket-Protocol"):
+                raise _Refused(400, "Bad Request")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0):
+                    # What was read already would be missing from the stream.
+                    if await reader.read(1):
+                        raise _Refused(400, "Bad Request")
+            writer.write(accept_upgrade(accept, ("Sec-WebSocket-Protocol", PROTOCOL)))
+            await _drain(writer)
+            sock = socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno()))
+        except BaseException:
+            ticket.drop()
+            raise
+        await ticket.serve(sock)
 
     def _check(self, request: Request) -> None:
         """Refuses what a page of another site could make a browser send (and DNS rebinding)."""
@@ -212,7 +258,7 @@ class StreamServer(Generic[PayloadT]):
 
     async def _run(
         self,
-        stream: _WebSocket | _Lines,
+        stream: Messages | Lines,
         payload: PayloadT,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
@@ -222,7 +268,7 @@ class StreamServer(Generic[PayloadT]):
         writer.write(stream.head())
         sender = asyncio.current_task()
         assert sender is not None
-        listener = asyncio.create_task(_listen(stream, reader, writer))
+        listener = asyncio.create_task(listen(stream, reader, writer))
 
         def leave(_: asyncio.Task[None]) -> None:
             sender.cancel()
@@ -235,7 +281,7 @@ class StreamServer(Generic[PayloadT]):
                     # In pieces, as a batch may hold thousands of records.
                     for report in batch:
                         writer.write(stream.record(encode_report(report)))
-                        if writer.transport.get_write_buffer_size() > _BUFFER_BYTES:
+                        if writer.transport.get_write_buffer_size() > BUFFER_BYTES:
                             await _drain(writer)
                     await _drain(writer)
             writer.write(stream.end(CloseCode.NORMAL_CLOSURE))
@@ -262,100 +308,6 @@ class StreamServer(Generic[PayloadT]):
                 records=records,
                 duration_s=round(loop.time() - began_at, 3),
             )
-
-
-class _Lines:
-    """Records as lines of a body: chunked, or up to the end of the connection for HTTP/1.0."""
-
-    kind = "http"
-    is_over = False
-    is_answered = False
-
-    def __init__(self, minor_version: int) -> None:
-        self._is_chunked = minor_version > 0
-
-    def head(self) -> bytes:
-        headers = [
-            ("Content-Type", "application/x-ndjson"),
-            ("Cache-Control", "no-store"),
-            ("Connection", "close"),
-        ]
-        if self._is_chunked:
-            headers.append(("Transfer-Encoding", "chunked"))
-        return serialize_response(200, "OK", headers)
-
-    def record(self, text: str) -> bytes:
-        line = text.encode() + b"\n"
-        return chunk(line) if self._is_chunked else line
-
-    def end(self, code: CloseCode) -> bytes:
-        # A body that is cut short has no last chunk.
-        is_whole = self._is_chunked and code is CloseCode.NORMAL_CLOSURE
-        return LAST_CHUNK if is_whole else b""
-
-    def receive(self, data: bytes) -> bytes:
-        return b""
-
-
-class _WebSocket:
-    """Records as text messages."""
-
-    kind = "websocket"
-    is_answered = True  # a close is, by a close
-
-    def __init__(self, accept: str) -> None:
-        self._accept = accept
-        self._protocol = Protocol(
-            Side.SERVER, state=WebSocketState.OPEN, max_size=_MAX_MESSAGE_BYTES
-        )
-
-    def head(self) -> bytes:
-        headers = [
-            ("Upgrade", "websocket"),
-            ("Connection", "Upgrade"),
-            ("Sec-WebSocket-Accept", self._accept),
-        ]
-        return serialize_response(101, "Switching Protocols", headers)
-
-    def record(self, text: str) -> bytes:
-        if self._protocol.state is WebSocketState.OPEN:
-            self._protocol.send_text(text.encode())
-        return self._output()
-
-    def end(self, code: CloseCode) -> bytes:
-        if self._protocol.state is WebSocketState.OPEN:
-            self._protocol.send_close(code)
-        return self._output()
-
-    def receive(self, data: bytes) -> bytes:
-        """Takes what the client sends; returns what to answer: pongs, and a close."""
-        self._protocol.receive_data(data)
-        self._protocol.events_received()
-        return self._output()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the client closed the stream or broke the protocol."""
-        return self._protocol.close_rcvd is not None or self._protocol.parser_exc is not None
-
-    def _output(self) -> bytes:
-        return b"".join(self._protocol.data_to_send())
-
-
-async def _listen(
-    stream: _WebSocket | _Lines,
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-) -> None:
-    """Reads what the client sends, until it goes; then the stream need not go on."""
-    with contextlib.suppress(OSError):
-        while data := await reader.read(_MAX_MESSAGE_BYTES):
-            if answer := stream.receive(data):
-                writer.write(answer)
-                if writer.transport.get_write_buffer_size() > 2 * _BUFFER_BYTES:
-                    break  # it asks for pongs and takes none
-            if stream.is_over:
-                break
 
 
 async def _drain(writer: asyncio.StreamWriter) -> None:

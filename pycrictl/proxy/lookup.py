@@ -70,7 +70,7 @@ class Lookup:
     async def is_present(self, image: cri_pb2.ImageSpec) -> bool:
         """Whether the runtime has an image, by the reference as it resolves it; no if in doubt."""
         try:
-            answer = await self._call("ImageStatus", cri_pb2.ImageStatusRequest(image=image))
+            answer = await self.call("ImageStatus", cri_pb2.ImageStatusRequest(image=image))
         except Refused:
             return False
         return bool(answer.HasField("image"))
@@ -86,7 +86,7 @@ class Lookup:
             raise _refused(INVALID_ARGUMENT, "neither a pod sandbox ID nor a container ID is given")
         image = ""
         if container_id:
-            container = await self._container(container_id)
+            container = await self.container(container_id)
             if pod_sandbox_id and not container.pod_sandbox_id.startswith(pod_sandbox_id):
                 raise _refused(
                     NOT_FOUND, f"no container {container_id!r} in the pod {pod_sandbox_id!r}"
@@ -98,23 +98,33 @@ class Lookup:
     async def _pod(self, pod_sandbox_id: str) -> PodKey:
         request = cri_pb2.ListPodSandboxRequest()
         request.filter.id = pod_sandbox_id
-        answer = await self._call("ListPodSandbox", request)
+        answer = await self.call("ListPodSandbox", request)
         pods = _matches(answer.items, pod_sandbox_id)
         key = pod_key(pods[0].metadata) if len(pods) == 1 else None
         if key is None:
             raise _refused(NOT_FOUND, f"no pod sandbox {pod_sandbox_id!r}")
         return key
 
-    async def _container(self, container_id: str) -> cri_pb2.Container:
+    async def container(self, container_id: str) -> cri_pb2.Container:
+        """The container of that ID, or whose ID begins so.
+
+        Raises:
+            Refused: there is none, or several, or the runtime cannot be asked.
+        """
         request = cri_pb2.ListContainersRequest()
         request.filter.id = container_id
-        answer = await self._call("ListContainers", request)
+        answer = await self.call("ListContainers", request)
         containers: list[cri_pb2.Container] = _matches(answer.containers, container_id)
         if len(containers) != 1:
             raise _refused(NOT_FOUND, f"no container {container_id!r}")
         return containers[0]
 
-    async def _call(self, name: str, request: Message) -> Any:
+    async def call(self, name: str, request: Message) -> Any:
+        """The runtime's answer to a unary call.
+
+        Raises:
+            Refused: it answered with an error, or not in time.
+        """
         called = method(name)
         async with self._free:
             answer = await self._upstream.unary(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
-from typing import Final
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -69,7 +69,7 @@ class Progress:
         layers: knows their layers.
         place: of a caller in the line, from 1; 0 if it does not wait.
         bell: rings when anything of that changes.
-        tokens: of the URLs.
+        tokens: of all streams' URLs.
         url: makes a URL of a token.
     """
 
@@ -81,7 +81,7 @@ class Progress:
         *,
         place: Callable[[int], int],
         bell: Bell,
-        tokens: Tokens[Target],
+        tokens: Tokens[Any],
         url: Callable[[str], str],
     ) -> None:
         self._lookup = lookup
@@ -111,7 +111,8 @@ class Progress:
 
     def redeem(self, token: str) -> Target | None:
         """Uses up the token of a URL; None if it is not good."""
-        return self._tokens.redeem(token, now=self._loop.time())
+        found = self._tokens.redeem(token, now=self._loop.time())
+        return found if isinstance(found, Target) else None
 
     async def follow(self, target: Target) -> AsyncGenerator[list[Report], None]:
         """Batches of records until nothing is left to pull; the first holds all that is known."""

@@ -14,11 +14,12 @@ from typing import Any, Final, NamedTuple, cast
 import tomli
 
 from pycrictl.config import Setting, socket_path
+from pycrictl.copy.spool import DEFAULT_FOLDER
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
 from pycrictl.proxy import kubelet
 from pycrictl.proxy.decisions import Policy
 from pycrictl.proxy.endpoints import Address, parse_address
-from pycrictl.units import parse_duration, quote
+from pycrictl.units import parse_duration, parse_size, quote
 
 DEFAULT_PATH: Final = "/etc/pycrictl.toml"
 DEFAULT_LISTEN: Final = "unix:///run/pycrictl/cri.sock"
@@ -38,6 +39,9 @@ class Settings:
         limit_origin: ``flag``, a file's path or ``default``.
         policy: for callers that find no free slot.
         kubelet_config: the file that was named; empty if none was.
+        copy_size_limit_bytes: of one copy, as an archive; 0 for no limit.
+        copies_per_pod: the most copies of a pod at once; 0 for no limit.
+        spool_dir: where what is copied out of containers waits.
     """
 
     upstream: str
@@ -51,6 +55,9 @@ class Settings:
     retries: int
     drain_timeout_s: float
     kubelet_config: str
+    copy_size_limit_bytes: int
+    copies_per_pod: int
+    spool_dir: str
 
 
 def load(flags: Mapping[str, object]) -> Settings:
@@ -90,6 +97,9 @@ def load(flags: Mapping[str, object]) -> Settings:
         retries=values["retries"],
         drain_timeout_s=values["drain-timeout"],
         kubelet_config=values["kubelet-config"],
+        copy_size_limit_bytes=values["container-copy-size-limit"],
+        copies_per_pod=values["container-copies-per-pod"],
+        spool_dir=values["spool-dir"],
     )
 
 
@@ -181,6 +191,20 @@ def _count(value: object) -> int:
     return value
 
 
+def _size(value: object) -> int:
+    """Bytes: a number, or a text such as ``10Gi``."""
+    if type(value) is int and value >= 0:
+        return value
+    return parse_size(_text(value))
+
+
+def _folder(value: object) -> str:
+    path = _text(value)
+    if not Path(path).is_absolute():
+        raise ValueError("it is not an absolute path")
+    return path
+
+
 def _switch(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError("it is not true or false")
@@ -220,6 +244,9 @@ _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "drain-timeout": _duration,
     "admin-socket": _socket,
     "stream-address": lambda value: parse_address(_text(value)),
+    "container-copy-size-limit": _size,
+    "container-copies-per-pod": _count,
+    "spool-dir": _folder,
 }
 
 _DEFAULTS: Final[dict[str, Any]] = {
@@ -231,4 +258,7 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "kubelet-config": "",
     "drain-timeout": 30.0,
     "stream-address": Address("127.0.0.1", 0),
+    "container-copy-size-limit": 0,
+    "container-copies-per-pod": 0,
+    "spool-dir": DEFAULT_FOLDER,
 }

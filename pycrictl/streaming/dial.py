@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import os
 import re
 import ssl
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
-from pycrictl.errors import ConfigError, ConnectError, RemoteProtocolError, StreamError
+from pycrictl.errors import ConfigError, ConnectError, RemoteProtocolError
+from pycrictl.streaming.connection import Connection, reason_of
 
 __all__ = ["Connection", "Target", "TlsFiles", "dial", "parse_url"]
 
-READ_BYTES: Final = 65536
-_GOODBYE_S: Final = 1.0
 _DEFAULT_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 _URL: Final = re.compile(r"[\x21-\x7e]+")
 _HOST_NAME: Final = re.compile(r"(?=.{1,253}\.?$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
@@ -102,68 +100,6 @@ def parse_url(url: str) -> Target:
     return Target(parts.scheme, host, port or _DEFAULT_PORTS[parts.scheme], path)
 
 
-class Connection:
-    """An open connection, whose failures are StreamErrors that name the peer."""
-
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, label: str
-    ) -> None:
-        self.label = label
-        self._reader = reader
-        self._writer = writer
-
-    async def read(self) -> bytes:
-        """Return the next bytes, empty at the end. May be cancelled without losing any.
-
-        Raises:
-            StreamError: the connection broke.
-        """
-        try:
-            return await self._reader.read(READ_BYTES)
-        except OSError as exc:
-            raise self._broken(exc) from exc
-
-    async def write(self, data: bytes) -> None:
-        """Send bytes; wait while the peer does not take them.
-
-        Raises:
-            StreamError: the connection broke.
-        """
-        self.send(data)
-        await self.drain()
-
-    def send(self, data: bytes) -> None:
-        """Send bytes as the peer takes them, without waiting; see ``drain``."""
-        self._writer.write(data)
-
-    async def drain(self) -> None:
-        """Wait while much of what was sent is not taken by the peer.
-
-        Raises:
-            StreamError: the connection broke.
-        """
-        try:
-            await self._writer.drain()
-        except OSError as exc:
-            raise self._broken(exc) from exc
-
-    async def close(self) -> None:
-        """Close in good order, within a second."""
-        try:
-            async with asyncio.timeout(_GOODBYE_S):
-                self._writer.close()
-                await self._writer.wait_closed()
-        except OSError:  # the timeout's error is one as well
-            self.abort()
-
-    def abort(self) -> None:
-        """Close at once, without waiting. Has no effect on a closed connection."""
-        self._writer.transport.abort()
-
-    def _broken(self, exc: OSError) -> StreamError:
-        return StreamError(f'the connection to "{self.label}" broke: {_reason(exc)}')
-
-
 async def dial(target: Target, *, timeout_s: float, tls: TlsFiles | None = None) -> Connection:
     """Open a connection. The caller owns it and must close or abort it.
 
@@ -179,19 +115,19 @@ async def dial(target: Target, *, timeout_s: float, tls: TlsFiles | None = None)
     server_name = (tls.server_name if tls else None) or target.host
     try:
         async with asyncio.timeout(timeout_s):
-            reader, writer = await asyncio.open_connection(
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: Connection(target.label),
                 target.host,
                 target.port,
                 ssl=context,
                 server_hostname=server_name if context else None,
-                limit=READ_BYTES,
             )
     except TimeoutError as exc:
         reason = f"no connection within {timeout_s:g} s"
         raise ConnectError(f'cannot connect to "{target.label}": {reason}') from exc
     except (OSError, UnicodeError) as exc:
-        raise ConnectError(f'cannot connect to "{target.label}": {_reason(exc)}') from exc
-    return Connection(reader, writer, label=target.label)
+        raise ConnectError(f'cannot connect to "{target.label}": {reason_of(exc)}') from exc
+    return connection
 
 
 def _tls_context(files: TlsFiles | None) -> ssl.SSLContext:
@@ -211,17 +147,5 @@ def _tls_context(files: TlsFiles | None) -> ssl.SSLContext:
             # Without a password function, OpenSSL would ask for one on the terminal.
             context.load_cert_chain(files.cert, files.key, password=lambda: "")
     except (OSError, ValueError) as exc:
-        raise ConfigError(f'cannot use the TLS file "{path}": {_reason(exc)}') from exc
+        raise ConfigError(f'cannot use the TLS file "{path}": {reason_of(exc)}') from exc
     return context
-
-
-def _reason(exc: Exception) -> str:
-    """Return the short text of an error from the system."""
-    if isinstance(exc, ssl.SSLCertVerificationError):
-        return exc.verify_message
-    if isinstance(exc, ssl.SSLError):
-        return (exc.reason or "TLS error").lower().replace("_", " ")
-    if isinstance(exc, OSError) and exc.errno and exc.errno > 0:
-        # Not its own text, which asyncio replaces by a longer one.
-        return os.strerror(exc.errno).lower()
-    return getattr(exc, "strerror", None) or str(exc) or type(exc).__name__

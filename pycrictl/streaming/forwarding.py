@@ -304,7 +304,7 @@ class _Tunnel:
             except StreamError as exc:
                 broken, pieces = exc, []
             for piece in pieces:
-                core.receive_data(piece)
+                core.receive_data(bytes(piece))
             if not pieces:
                 core.receive_eof()
             await self._handle_events()

@@ -1,13 +1,15 @@
 """Moves a command's streams between our own descriptors and an upgraded connection.
 
-The loop never waits for a descriptor: standard input is read when there is some, and output goes
-through a thread, because a descriptor shared with other programs must not be made non-blocking.
+The loop never waits for a descriptor: standard input is read when there is some, and a thread
+writes what an output does not take at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import select
 import stat
 import threading
 from collections.abc import Callable
@@ -31,9 +33,17 @@ from pycrictl.wire.command import (
 
 __all__ = ["Ends", "Input", "Output", "pump"]
 
-PIECE_BYTES: Final = 65536
+PIECE_BYTES: Final = 256 << 10
 HELD_BYTES: Final = 1 << 20
 """Most output that waits for its descriptor before no more is read from the peer."""
+
+_KEPT_BYTES: Final = 4 << 20
+_MAX_PIECES: Final = 1024  # IOV_MAX of Linux
+_NO_OFFSET: Final = -1
+_NO_WAIT: Final = getattr(os, "RWF_NOWAIT", 0)
+_CANNOT_TRY: Final = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ESPIPE)
+
+_Piece = bytes | memoryview
 
 
 def _descriptor(stream: TextIO) -> int | None:
@@ -49,13 +59,18 @@ class Input:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._fd = _descriptor(stream)
+        self._poll = select.poll()
+        if self._fd is not None:
+            self._poll.register(self._fd, select.POLLIN)
 
     async def read(self) -> bytes:
         """Return the next bytes, empty at the end. May be cancelled without losing any."""
         if self._fd is None:
             return self._stream.read(PIECE_BYTES).encode()
         while True:
-            await self._wait(self._fd)
+            await asyncio.sleep(0)  # so that others have their turn when there is always something
+            if not self._poll.poll(0):
+                await self._wait(self._fd)
             try:
                 return os.read(self._fd, PIECE_BYTES)
             except BlockingIOError:
@@ -66,11 +81,7 @@ class Input:
     async def _wait(self, fd: int) -> None:
         loop = asyncio.get_running_loop()
         ready = asyncio.Event()
-        try:
-            loop.add_reader(fd, ready.set)
-        except PermissionError:  # a file, which always has something or its end
-            await asyncio.sleep(0)
-            return
+        loop.add_reader(fd, ready.set)
         try:
             await ready.wait()
         finally:
@@ -80,6 +91,9 @@ class Input:
 class Output:
     """Writes bytes to a standard stream, whatever this is open on.
 
+    What the stream takes at once is written at once. The rest goes through a thread, because a
+    descriptor shared with other programs must not be made non-blocking.
+
     Several sessions may share one. ``finish`` it, or the last bytes may be lost.
     """
 
@@ -87,6 +101,7 @@ class Output:
         self._stream = stream
         self._fd = _descriptor(stream)
         self._waits = self._fd is not None and not stat.S_ISREG(os.fstat(self._fd).st_mode)
+        self._can_try = _NO_WAIT != 0
         self._queue: SimpleQueue[bytes | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._held_bytes = 0
@@ -95,23 +110,20 @@ class Output:
         if self._fd is not None:
             stream.flush()
 
-    async def write(self, data: bytes) -> None:
-        """Write bytes; wait while too many are held.
+    async def write(self, *pieces: _Piece) -> None:
+        """Write bytes, pieces one after the other; wait while too many are held.
 
         Raises:
             OSError: they, or earlier ones, cannot be written.
         """
-        if not self._waits:
-            self._write(data)
-            return
-        if self._thread is None:
-            loop = asyncio.get_running_loop()
-            # Not joined at the end of the program: it may hang in a write that nobody takes.
-            self._thread = threading.Thread(target=self._run, args=(loop,), daemon=True)
-            self._thread.start()
-        self._held_bytes += len(data)
-        self._queue.put(data)
-        await self._until_held(HELD_BYTES)
+        rest: list[_Piece] = list(pieces) if len(pieces) <= _MAX_PIECES else [b"".join(pieces)]
+        if self._waits:
+            rest = self._write_some(rest)
+            if rest:
+                self._hold(b"".join(rest))  # a copy, as a view may keep much more than it shows
+                await self._until_held(HELD_BYTES)
+        else:
+            self._write(rest)
 
     async def finish(self) -> None:
         """Wait until all is written.
@@ -131,19 +143,45 @@ class Output:
         if self._error is not None:
             raise self._error
 
-    def _write(self, data: bytes) -> None:
+    def _write_some(self, pieces: list[_Piece]) -> list[_Piece]:
+        """Write what is taken without waiting, unless something is before it; return the rest."""
+        if self._held_bytes or self._error is not None or not self._can_try:
+            return pieces
+        assert self._fd is not None
+        try:
+            return _rest(pieces, os.pwritev(self._fd, pieces, _NO_OFFSET, _NO_WAIT))
+        except BlockingIOError:
+            return pieces
+        except (OSError, NotImplementedError) as exc:
+            if isinstance(exc, OSError) and exc.errno not in _CANNOT_TRY:
+                raise
+            self._can_try = False
+            return pieces
+
+    def _hold(self, data: bytes) -> None:
+        if self._thread is None:
+            loop = asyncio.get_running_loop()
+            # Not joined at the end of the program: it may hang in a write that nobody takes.
+            self._thread = threading.Thread(target=self._run, args=(loop,), daemon=True)
+            self._thread.start()
+        self._held_bytes += len(data)
+        self._queue.put(data)
+
+    def _write(self, pieces: list[_Piece]) -> None:
         if self._fd is None:
-            self._stream.write(data.decode(errors="replace"))
+            self._stream.write(b"".join(pieces).decode(errors="replace"))
             return
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._fd, view) :]
+        while pieces:
+            try:
+                pieces = _rest(pieces, os.writev(self._fd, pieces))
+            except BlockingIOError:  # somebody else made it non-blocking
+                select.select([], [self._fd], [])
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         while (data := self._queue.get()) is not None:
             error = None
             try:
-                self._write(data)
+                self._write([data])
             except OSError as exc:
                 error = exc
             try:
@@ -155,6 +193,15 @@ class Output:
         self._held_bytes -= size_bytes
         self._error = self._error or error
         self._progress.set()
+
+
+def _rest(pieces: list[_Piece], written_bytes: int) -> list[_Piece]:
+    """What is left of pieces after so many bytes."""
+    for index, piece in enumerate(pieces):
+        if written_bytes < len(piece):
+            return [memoryview(piece)[written_bytes:], *pieces[index + 1 :]]
+        written_bytes -= len(piece)
+    return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +230,19 @@ async def pump(wire: Wire, core: RemoteCommand, ends: Ends) -> ExitReported | No
         StreamError: the connection broke, or ended before the outcome was known.
         OSError: our own output cannot be written.
     """
+    _keep_freed_blocks()
     with ExitStack() as stack:
         return await _Pump(wire, core, ends, stack).run()
+
+
+def _keep_freed_blocks() -> None:
+    """Let malloc use a block of a piece's size again, where it would return it to the system.
+
+    The C library of most systems does that with all blocks that are no longer than the longest one
+    ever freed (mallopt(3), M_MMAP_THRESHOLD). A piece of fresh memory takes longer to be had, page
+    by page, than to be filled.
+    """
+    bytes(_KEPT_BYTES)
 
 
 class _Pump:
@@ -233,14 +291,14 @@ class _Pump:
 
     async def _handle_events(self) -> None:
         output: Output | None = None
-        held: list[bytes] = []
+        held: list[_Piece] = []
         for event in self._core.events_received():
             match event:
                 case StdoutReceived() | StderrReceived():
                     is_stdout = isinstance(event, StdoutReceived)
                     target = self._ends.stdout if is_stdout else self._ends.stderr
                     if output is not None and target is not output:
-                        await output.write(b"".join(held))
+                        await output.write(*held)
                         held.clear()
                     output = target
                     held.append(event.data)
@@ -253,7 +311,7 @@ class _Pump:
                 case _:
                     pass
         if output is not None:
-            await output.write(b"".join(held))
+            await output.write(*held)
 
     def _begin(self) -> None:
         if self._ends.terminal is not None:

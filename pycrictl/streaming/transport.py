@@ -10,8 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-from websockets.frames import CloseCode, Frame, Opcode
-
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.streaming.dial import Connection, Target, TlsFiles, dial, parse_url
 from pycrictl.streaming.exchange import Exchange
@@ -31,7 +29,7 @@ _PROTOCOL_FIELD: Final = "X-Stream-Protocol-Version"
 class Wire(Protocol):
     """An upgraded connection."""
 
-    async def read(self) -> list[bytes]:
+    async def read(self) -> list[bytes | memoryview]:
         """Return the next pieces, none at the end. May be cancelled without losing any.
 
         Raises:
@@ -71,7 +69,7 @@ class _SpdyWire:
         self.close = connection.close
         self.abort = connection.abort
 
-    async def read(self) -> list[bytes]:
+    async def read(self) -> list[bytes | memoryview]:
         data, self._leftover = self._leftover, b""
         data = data or await self._connection.read()
         return [data] if data else []
@@ -85,18 +83,24 @@ class _WebSocketWire:
     def __init__(self, connection: Connection, leftover: bytes) -> None:
         self._connection = connection
         reader = MessageReader(connection, leftover, max_message_bytes=MAX_MESSAGE_BYTES)
-        self.read = reader.read
+        self._core = reader.core
+        self.read = reader.read_views
         self.drain = connection.drain
         self.abort = connection.abort
 
     def send(self, pieces: Iterable[bytes]) -> None:
         for piece in pieces:
-            self._connection.send(Frame(Opcode.BINARY, piece).serialize(mask=True))
+            self._core.send_message(piece)
+        self._flush()
 
     async def close(self) -> None:
-        code = CloseCode.NORMAL_CLOSURE.to_bytes(2, "big")
-        self._connection.send(Frame(Opcode.CLOSE, code).serialize(mask=True))
+        self._core.close()
+        self._flush()
         await self._connection.close()
+
+    def _flush(self) -> None:
+        for piece in self._core.data_to_send():
+            self._connection.send(piece)
 
 
 async def open_transport(
@@ -123,6 +127,7 @@ async def open_transport(
     """
     target = parse_url(url)
     connection = await dial(target, timeout_s=timeout_s, tls=tls)
+    connection.expect_bulk()
     try:
         if transport == "spdy":
             return await _upgrade_to_spdy(connection, target, protocols, timeout_s)

@@ -2,7 +2,7 @@
 
 The handshake is our own, on top of ``wire.http1``, because the runtimes' server answers with an
 empty ``Sec-WebSocket-Protocol`` field, and because a server without WebSocket may go on with a
-plain response. Frames are left to the sans-IO core of the ``websockets`` library.
+plain response. Frames are left to ``wire.websocket``.
 """
 
 from __future__ import annotations
@@ -13,19 +13,15 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
-from websockets.exceptions import PayloadTooBig
-from websockets.frames import CloseCode, Frame, Opcode
-from websockets.protocol import Protocol, Side, State
-
 from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.streaming.dial import Connection
 from pycrictl.wire.http1 import ResponseReceived
+from pycrictl.wire.websocket import WebSocket, xor_mask
 
 __all__ = ["MessageReader", "Upgrade"]
 
 _ACCEPT_GUID: Final = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, 1.3
-_DATA_OPCODES: Final = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
-_NORMAL_CODES: Final = (CloseCode.NORMAL_CLOSURE, CloseCode.NO_STATUS_RCVD)
+_SHORT_BYTES: Final = 1024
 
 
 class Upgrade:
@@ -78,24 +74,33 @@ class Upgrade:
 class MessageReader:
     """Reads the messages of an open WebSocket; answers pings and the close.
 
-    Text and binary messages are both returned as bytes; text is not checked to be UTF-8. Never more
-    than one message and one read are held in memory, whatever sizes the peer announces.
+    Never more than one message and one read are held in memory, whatever sizes the peer announces.
 
     Args:
         leftover: what was read beyond the handshake.
         max_message_bytes: a longer message ends the connection.
+
+    Attributes:
+        core: the WebSocket, for sending. What it has to send is up to the caller.
     """
 
     def __init__(self, connection: Connection, leftover: bytes, *, max_message_bytes: int) -> None:
+        self.core = WebSocket(
+            new_key=_new_key,
+            mask=_mask,
+            max_message_bytes=max_message_bytes,
+            peer=f'"{connection.label}"',
+        )
         self._connection = connection
-        self._max_message_bytes = max_message_bytes
-        self._protocol = Protocol(Side.CLIENT, state=State.OPEN, max_size=max_message_bytes)
-        self._fragments = bytearray()
-        self._messages: list[bytes] = []
+        self._messages: list[bytes | memoryview] = []
         if leftover:
-            self._receive(leftover)
+            self.core.receive_data(leftover)
 
     async def read(self) -> list[bytes]:
+        """Return copies of the next messages; the rest is as for ``read_views``."""
+        return list(map(bytes, await self.read_views()))
+
+    async def read_views(self) -> list[bytes | memoryview]:
         """Return the next messages, at least one; none at the normal end.
 
         May be cancelled and repeated without losing any.
@@ -104,54 +109,43 @@ class MessageReader:
             RemoteProtocolError: the peer broke the protocol or sent too long a message.
             StreamError: the connection broke, or the peer closed it with a status of failure.
         """
-        while not self._messages:
+        core = self.core
+        while True:
+            self._messages += core.messages_received()
             await self._answer()
-            if self._is_over:
-                self._judge_end()
+            if self._messages or core.is_over:
                 break
-            self._receive(await self._connection.read())
+            data = await self._connection.read()
+            if data:
+                core.receive_data(data)
+            else:
+                core.receive_eof()
         messages, self._messages = self._messages, []
+        if not messages and core.error is not None:
+            raise core.error
         return messages
 
-    @property
-    def _is_over(self) -> bool:
-        return self._protocol.close_rcvd is not None or self._protocol.parser_exc is not None
-
-    def _receive(self, data: bytes) -> None:
-        if data:
-            self._protocol.receive_data(data)
-        else:
-            self._protocol.receive_eof()
-        for frame in self._protocol.events_received():
-            # Without a handshake of its own, the library has no other events.
-            if isinstance(frame, Frame) and frame.opcode in _DATA_OPCODES:
-                self._fragments += frame.data
-                if frame.fin:
-                    self._messages.append(bytes(self._fragments))
-                    self._fragments.clear()
-
     async def _answer(self) -> None:
-        """Send what the library wants sent: pongs, and the answer to a close."""
-        data = b"".join(self._protocol.data_to_send())
-        if data:
+        """Send what the protocol wants sent: pongs, and the answer to a close."""
+        answers = self.core.data_to_send()
+        if answers:
             try:
-                await self._connection.write(data)
+                await self._connection.write(b"".join(answers))
             except StreamError:
-                if not self._is_over:  # else the outcome is known, and nobody needs the answer
+                if not self.core.is_over:  # else the outcome is known, and nobody needs the answer
                     raise
 
-    def _judge_end(self) -> None:
-        label = self._connection.label
-        exc = self._protocol.parser_exc
-        if isinstance(exc, PayloadTooBig):
-            raise RemoteProtocolError(
-                f'"{label}" sent a message of more than {self._max_message_bytes} bytes'
-            )
-        if isinstance(exc, EOFError):
-            raise StreamError(f'"{label}" dropped the connection without closing the stream')
-        if exc is not None:
-            raise RemoteProtocolError(f'"{label}" broke the WebSocket protocol: {exc}')
-        close = self._protocol.close_rcvd
-        if close is not None and close.code not in _NORMAL_CODES:
-            reason = f": {close.reason!r}" if close.reason else ""
-            raise StreamError(f'"{label}" closed the stream with status {close.code:d}{reason}')
+
+def _new_key() -> bytes:
+    return secrets.token_bytes(4)
+
+
+def _mask(payload: bytes, key: bytes) -> bytes:
+    if len(payload) <= _SHORT_BYTES:
+        return xor_mask(payload, key)
+    try:
+        # Not for less: to import it takes longer than to mask any short message.
+        from websockets.speedups import apply_mask
+    except ImportError:  # where the library was not compiled
+        return xor_mask(payload, key)
+    return apply_mask(payload, key)

@@ -20,6 +20,7 @@ __all__ = [
     "Channel",
     "Event",
     "ExitReported",
+    "OutcomeUnknown",
     "Ready",
     "RemoteCommand",
     "StderrReceived",
@@ -63,16 +64,19 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class StdoutReceived:
-    """The next bytes of the standard output; with a terminal, of both outputs."""
+    """The next bytes of the standard output; with a terminal, of both outputs.
 
-    data: bytes
+    Whoever keeps a view keeps all of what was fed with it.
+    """
+
+    data: bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
 class StderrReceived:
-    """The next bytes of the standard error."""
+    """The next bytes of the standard error, as for the standard output."""
 
-    data: bytes
+    data: bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,15 @@ class ExitReported:
 Event = Ready | StdoutReceived | StderrReceived | StreamClosed | ExitReported
 
 
+class OutcomeUnknown(StreamError):
+    """The connection ended without an exit status. The command may even go on."""
+
+    reference = "outcome-unknown"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint="whether the command has ended, and how, is not known")
+
+
 class RemoteCommand(ABC):
     """The client's side of a command on one connection. See ``remote_command``.
 
@@ -106,8 +119,8 @@ class RemoteCommand(ABC):
     for what the peer does: ``error`` says why it is over.
 
     Attributes:
-        error: RemoteProtocolError if the peer broke the protocol, StreamError if it refused a
-            stream or ended before the outcome was known, else None.
+        error: RemoteProtocolError if the peer broke the protocol, OutcomeUnknown if it ended
+            without the outcome, StreamError if it refused a stream, else None.
         is_over: nothing more will come, or be sent. ExitReported came before, or ``error`` is set.
         can_end_stdin: whether ``end_stdin`` works.
     """
@@ -124,6 +137,16 @@ class RemoteCommand(ABC):
         self._is_reported = False
         self._is_stdin_ended = not streams.stdin
         self._events: list[Event] = []
+
+    @property
+    def is_ready(self) -> bool:
+        """True once Ready has come."""
+        return True
+
+    @property
+    def awaits_outcome_only(self) -> bool:
+        """True when both outputs have ended and the outcome is not known; over SPDY only."""
+        return False
 
     def send_stdin(self, data: bytes) -> None:
         """Send standard input. It is thrown away if the peer takes no more.
@@ -169,12 +192,16 @@ class RemoteCommand(ABC):
         return events
 
     @abstractmethod
-    def receive_data(self, data: bytes) -> None:
+    def receive_data(self, data: bytes | memoryview) -> None:
         """Take in a piece from the peer. It is thrown away if all is over."""
 
     @abstractmethod
     def receive_eof(self) -> None:
         """Take in that the peer sends no more, in whatever way that came about."""
+
+    @abstractmethod
+    def ping(self) -> None:
+        """Ask the peer for a sign of life. Has an effect over SPDY only."""
 
     @abstractmethod
     def data_to_send(self) -> list[bytes]:
@@ -196,7 +223,7 @@ class RemoteCommand(ABC):
         if self._is_stdin_ended:
             raise LocalProtocolError("standard input sent to a command that takes none any more")
 
-    def _receive(self, channel: Channel, data: bytes) -> None:
+    def _receive(self, channel: Channel, data: bytes | memoryview) -> None:
         if channel is Channel.STDOUT and self._streams.stdout:
             self._events.append(StdoutReceived(data))
         elif channel is Channel.STDERR and self._streams.stderr:
@@ -234,7 +261,7 @@ class RemoteCommand(ABC):
     def _end(self) -> None:
         self.is_over = True
         if not self._is_reported:
-            self.error = StreamError("the connection ended before the outcome was known")
+            self.error = OutcomeUnknown("the runtime sent no exit status")
 
 
 def parse_status(text: bytes) -> ExitReported:

@@ -165,7 +165,7 @@ class SpdyForward(PortForward):
 
     def __init__(self) -> None:
         super().__init__()
-        self._connection = Connection(Side.CLIENT)
+        self._connection = Connection(Side.CLIENT, max_streams=0)
         self._pairs: dict[int, _Pair] = {}
         self._pair_of_stream: dict[int, _Pair] = {}
         self._opened = 0
@@ -230,7 +230,7 @@ class SpdyForward(PortForward):
         match event:
             case DataReceived():
                 if stream_id == pair.data_id:
-                    self._events.append(ForwardReceived(pair.number, event.data))
+                    self._events.append(ForwardReceived(pair.number, bytes(event.data)))
                 else:
                     pair.text += event.data[: MAX_ERROR_BYTES - len(pair.text)]
             case StreamAccepted():

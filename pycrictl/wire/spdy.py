@@ -105,7 +105,7 @@ class Connection:
         self._peer_parity = 1 - side.value % 2
         self._peer_streams = 0
         self._events: list[Event] = []
-        self._output: list[bytes] = []
+        self._output: list[bytes | memoryview] = []
 
     @property
     def is_closed(self) -> bool:
@@ -138,11 +138,13 @@ class Connection:
         self._step(stream_id, StreamInput.SEND_REPLY)
         self._send(SynReply(stream_id, headers))
 
-    def send_data(self, stream_id: int, data: bytes) -> None:
+    def send_data(self, stream_id: int, data: bytes | memoryview) -> None:
         """Send data on a stream, in frames of a good size."""
         self._step(stream_id, StreamInput.SEND_DATA)
+        view = memoryview(data)
         for start in range(0, len(data), FRAME_BYTES):
-            self._send(Data(stream_id, data[start : start + FRAME_BYTES]))
+            piece = view[start : start + FRAME_BYTES]
+            self._output += (self._encoder.data_head(stream_id, len(piece)), piece)
 
     def end_stream(self, stream_id: int) -> None:
         """Tell the peer that we send no more on a stream. It may go on."""
@@ -312,6 +314,8 @@ class Connection:
         if state is StreamState.CLOSED:
             return False
         following = STREAM.get((state, step))
+        if following is state:
+            return True
         if following is not None:
             self._set(stream_id, following)
             return True

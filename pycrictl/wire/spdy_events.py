@@ -47,10 +47,10 @@ class HeadersReceived:
 
 @dataclass(frozen=True, slots=True)
 class DataReceived:
-    """The peer sent data, never empty, on a stream."""
+    """The peer sent data, never empty, on a stream: maybe a view of what was fed."""
 
     stream_id: int
-    data: bytes
+    data: bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ class Data:
     """Bytes of a stream: a whole frame when encoded, a part of one when decoded."""
 
     stream_id: int
-    data: bytes
+    data: bytes | memoryview
     is_last: bool = False
 
 
@@ -182,18 +182,24 @@ class FrameEncoder:
                 encoder can go on.
         """
         if isinstance(frame, Data):
-            return self._data_head(frame) + frame.data
+            head = self.data_head(frame.stream_id, len(frame.data), is_last=frame.is_last)
+            return head + frame.data
         try:
             return self._encode_control(frame)
         except struct.error:
             raise LocalProtocolError("a number does not fit into a SPDY frame") from None
 
-    def _data_head(self, frame: Data) -> bytes:
-        if not 0 < frame.stream_id <= MAX_STREAM_ID:
+    def data_head(self, stream_id: int, size_bytes: int, *, is_last: bool = False) -> bytes:
+        """Write what stands before the data of a frame, for those who send it without a copy.
+
+        Raises:
+            LocalProtocolError: as for ``encode``.
+        """
+        if not 0 < stream_id <= MAX_STREAM_ID:
             raise LocalProtocolError("a SPDY data frame without a stream")
-        if len(frame.data) > MAX_DATA_BYTES:
+        if size_bytes > MAX_DATA_BYTES:
             raise LocalProtocolError("too long a SPDY data frame")
-        return _HEAD.pack(frame.stream_id, frame.is_last << 24 | len(frame.data))
+        return _HEAD.pack(stream_id, is_last << 24 | size_bytes)
 
     def _encode_control(self, frame: ControlFrame) -> bytes:
         match frame:
@@ -261,7 +267,7 @@ class FrameDecoder:
         pos = 0
         while True:
             if self._data_bytes_left:
-                piece = data[pos : pos + self._data_bytes_left]
+                piece = memoryview(data)[pos : pos + self._data_bytes_left]
                 if not piece:
                     break
                 pos += len(piece)

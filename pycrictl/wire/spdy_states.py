@@ -23,6 +23,8 @@ __all__ = [
 class StreamState(Enum):
     """How far a stream is."""
 
+    __hash__ = object.__hash__  # as each frame looks into a table; Enum's own is not built in
+
     IDLE = auto()
     OPENING = auto()  # we opened it, no reply yet
     OFFERED = auto()  # the peer opened it, no reply yet
@@ -35,6 +37,8 @@ class StreamState(Enum):
 
 class StreamInput(Enum):
     """What happens to a stream. A frame with FIN is two inputs."""
+
+    __hash__ = object.__hash__
 
     SEND_SYN = auto()
     SEND_REPLY = auto()

@@ -80,7 +80,10 @@ def start(root: Path, *, users: str = "") -> subprocess.Popen[bytes]:
 
 def stop(process: subprocess.Popen[bytes]) -> None:
     process.kill()
-    process.communicate()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        pipe.close()
 
 
 @pytest.fixture

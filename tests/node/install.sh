@@ -11,6 +11,15 @@ command -v skopeo >/dev/null || missing+=(skopeo)
 [ -x /usr/lib/cni/loopback ] || missing+=(containernetworking-plugins)
 # The containers' only program: a dynamically linked busybox would find no libraries there.
 { [ -x /bin/busybox ] && ! ldd /bin/busybox >/dev/null 2>&1; } || missing+=(busybox-static)
+# The man pages are linted with the two programs that show them, and the unit with its own.
+command -v man >/dev/null || missing+=(man-db)
+command -v mandoc >/dev/null || missing+=(mandoc)
+command -v systemd-analyze >/dev/null || missing+=(systemd)
+command -v jq >/dev/null || missing+=(jq)
+for shell in zsh fish; do
+  command -v $shell >/dev/null || missing+=($shell)
+done
+[ -e /usr/share/bash-completion/bash_completion ] || missing+=(bash-completion)
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 
 [ ${#missing[@]} -gt 0 ] || exit 0

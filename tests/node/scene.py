@@ -178,6 +178,9 @@ class Scene:
         )
         (self.folder / "crictl.yaml").write_text(config)
         (self.folder / "real.yaml").write_text(config)
+        previous = self.folder / "logs" / "db" / "plain" / "0.log"
+        previous.parent.mkdir(parents=True)
+        previous.write_text("2026-01-02T03:04:05.6Z stdout F previous attempt line 1\n")
         program = self.folder / "bin" / "crictl"
         program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m pycrictl "$@"\n')
         program.chmod(0o755)

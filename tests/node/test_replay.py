@@ -20,10 +20,11 @@ from tests.captures import Capture, capture, everything
 from .lab import Lab
 from .scene import Outcome, Scene, recorded_names
 
-NOT_HERE: Final = frozenset(("exec", "attach", "port-forward", "logs", "completion"))
-"""Streaming commands and completion have tests of their own."""
+NOT_HERE: Final = frozenset(("completion",))
+"""Completion has tests of its own."""
 
 ELSEWHERE: Final = {
+    "attach-7s": "would take 7 s; test_sessions attaches",
     "inspect-ambiguous-prefix": "the IDs of the day decide; test_bad_input has ambiguous ones",
     "noconfig-default-endpoints": "looks for sockets at fixed places",
 }
@@ -91,6 +92,7 @@ NOTHING_FOUND: Final = "that nothing is found is an error, not a help page"
 AS_SET: Final = "config writes what is set, and leaves the rest of the file as it is"
 SANDBOX_IMAGE: Final = "--prune keeps the image that pod sandboxes are made of"
 PROMPT: Final = "the prompt has other words and is no part of the output"
+STATUS: Final = "the exit status is the command's"
 STRICT_SCHEMA: Final = "the schema also says what is required, and fields of newer runtimes"
 
 DIFFERENT: Final = {
@@ -106,6 +108,10 @@ DIFFERENT: Final = {
     "create-twoargs": USAGE,
     "endpoint-image-only-bad": "the image service is not asked where it is not needed",
     "global-version": "--version names this program",
+    "exec-exit7": STATUS,
+    "exec-nocmd": USAGE,
+    "exec-notfound-binary": STATUS + ", or 127 as shells have it",
+    "exec-sync-exit7": "the output is kept when the command fails; " + STATUS,
     "images-filter-since-id": "an ID's beginning names an image, as the user meant",
     "images-format-bad-falls-to-table": UNKNOWN_FORMAT,
     "images-repo-only": "the name selects here, also where the runtime ignores it",
@@ -117,6 +123,7 @@ DIFFERENT: Final = {
     "pods-flag-after-arg": USAGE,
     "pods-positional-ignored": USAGE,
     "ps-positional": USAGE,
+    "portforward-one-arg": USAGE,
     "pull-username-notty": PROMPT,
     "rm-noargs": USAGE,
     "rmp-noargs": USAGE,
@@ -132,7 +139,7 @@ DIFFERENT: Final = {
 }
 """Recordings that this program deliberately does not reproduce, and why."""
 
-UNORDERED: Final = re.compile(r"crictl (rm|rmp|rmi|stop|stats)\b")
+UNORDERED: Final = re.compile(r"crictl (rm|rmp|rmi|stop|stats|exec --name)\b")
 """Commands that print in the order in which things end, of the runtime's list, or of IDs."""
 
 MEASURED: Final = ("stats", "t-stats", "imagefsinfo")
@@ -153,9 +160,13 @@ MASKS: Final = tuple(
         (r'("created_by": )"\w+"', r'\1"<who>"'),
         (r"\b\d+(\.\d+)?[kMGT]?B\b", "<bytes>"),
         (r'([Ss]ize"?: )"?\d+"?', r'\1"<bytes>"'),
+        (r"(?m)(^line \d+\n)+", "line <number>\n"),
+        (r":\d+ -> 9090", ":<port> -> 9090"),
+        (r"root +(root|0)\b", "root root"),
     )
 )
-"""What varies from scene to scene: IDs, times, processes, and sizes, in which busybox counts."""
+"""What varies from scene to scene: IDs, times, processes, ports that were free, how much was
+logged, names of groups, and sizes, in which busybox counts."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +237,7 @@ def test_the_lists_hold_only_recordings() -> None:
         for recorded in everything()
         if recorded.name.startswith(("m-", "t-")) and recorded.name not in REPLAYED
     }
+    # They need a signal or a terminal; test_sessions and its neighbours have the same.
     streaming = ("m-attach", "m-exec", "m-logs", "m-portforward", "t-exec")
     assert all(name.startswith(streaming) for name in left_out)
 

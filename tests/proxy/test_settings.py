@@ -23,6 +23,9 @@ drain-timeout = "2m"
 admin-socket = "/d.sock"
 stream-address = "[::1]:99"
 kubelet-config = "/e.yaml"
+container-copy-size-limit = "10Gi"
+container-copies-per-pod = 3
+spool-dir = "/var/spool"
 """
 
 
@@ -43,6 +46,8 @@ def test_defaults(tmp_path: Path) -> None:
     )
     assert (found.policy, found.retry_interval_s, found.retries) == (Policy.WAIT, 10.0, 3)
     assert (found.drain_timeout_s, found.stream_address) == (30.0, ("127.0.0.1", 0))
+    assert (found.copy_size_limit_bytes, found.copies_per_pod) == (0, 0)
+    assert found.spool_dir == "/var/tmp"
 
 
 def test_every_flag_has_a_key(tmp_path: Path) -> None:
@@ -59,6 +64,9 @@ def test_every_flag_has_a_key(tmp_path: Path) -> None:
         retries=7,
         drain_timeout_s=120.0,
         kubelet_config="/e.yaml",
+        copy_size_limit_bytes=10 << 30,
+        copies_per_pod=3,
+        spool_dir="/var/spool",
     )
     assert found.stream_address == ("::1", 99)
 
@@ -114,6 +122,12 @@ def test_where_the_limit_comes_from(
         ("drain-timeout", '"-1s"'),
         ("retries", "1.5"),
         ("stream-address", '"0.0.0.0:80"'),
+        ("container-copy-size-limit", "-1"),
+        ("container-copy-size-limit", "true"),
+        ("container-copy-size-limit", '"10m"'),
+        ("container-copies-per-pod", "-1"),
+        ("spool-dir", '"spool"'),
+        ("spool-dir", "1"),
     ],
 )
 def test_a_bad_value_is_named_with_file_and_key(tmp_path: Path, key: str, value: str) -> None:
@@ -121,6 +135,14 @@ def test_a_bad_value_is_named_with_file_and_key(tmp_path: Path, key: str, value:
         settings(tmp_path, f"{key} = {value}\n")
     assert caught.value.message.startswith(f'"{tmp_path / "p.toml"}": {key}: ')
     assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("value", "size_bytes"), [("0", 0), ("1024", 1024), ('"1.5GiB"', 3 << 29), ('"2M"', 2_000_000)]
+)
+def test_sizes(tmp_path: Path, value: str, size_bytes: int) -> None:
+    found = settings(tmp_path, f"container-copy-size-limit = {value}\n")
+    assert found.copy_size_limit_bytes == size_bytes
 
 
 def test_a_bad_flag_is_named(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ import hashlib
 import ssl
 import struct
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -156,3 +158,25 @@ def make_certificates(folder: Path) -> Certificates:
             *("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", f"{name}.pem"),
         )
     return Certificates(folder)
+
+
+@contextmanager
+def in_thread(handler: Handler, *, context: ssl.SSLContext | None = None) -> Iterator[str]:
+    """Serve as ``serve`` does, beside a test that runs no loop of its own."""
+    loop = asyncio.new_event_loop()
+    addresses: SimpleQueue[str] = SimpleQueue()
+    over = asyncio.Event()
+
+    async def serving() -> None:
+        async with serve(handler, context=context) as address:
+            addresses.put(address)
+            await over.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serving(),))
+    thread.start()
+    try:
+        yield addresses.get(timeout=10)
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join(10)
+        loop.close()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import tty
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
-from pycrictl.streaming.pump import HELD_BYTES, Input, Output
+from pycrictl.streaming.pump import HELD_BYTES, PIECE_BYTES, Input, Output
 
 from .servers import run
 
@@ -69,6 +71,112 @@ def test_a_pipe_that_nobody_reads() -> None:
 
     with pytest.raises(BrokenPipeError):
         run(scenario())
+
+
+def test_many_pieces_and_views_keep_their_order(tmp_path: Path) -> None:
+    """More than the system takes in one call."""
+    data = os.urandom(5000)
+    pieces = [memoryview(data)[start : start + 1] for start in range(len(data))]
+
+    async def scenario() -> None:
+        with (tmp_path / "copy").open("w") as target:
+            stdout = Output(target)
+            await stdout.write(*pieces)
+            await stdout.write(b"", data, memoryview(data)[1:2], b"")
+            await stdout.write()
+            await stdout.finish()
+
+    run(scenario())
+    assert (tmp_path / "copy").read_bytes() == data + data + data[1:2]
+
+
+@pytest.mark.parametrize("is_blocking", [True, False])
+def test_pieces_through_a_pipe_that_is_full_at_times(is_blocking: bool) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, is_blocking)
+    data = os.urandom(1 << 20)
+    pieces = [data[start : start + 10_007] for start in range(0, len(data), 10_007)]
+    got = bytearray()
+
+    def read() -> None:
+        while part := os.read(reading, 30_000):
+            got.extend(part)
+
+    thread = threading.Thread(target=read)
+
+    async def scenario() -> None:
+        with os.fdopen(writing, "w") as target:
+            stdout = Output(target)
+            await stdout.write(*pieces[:50])  # nobody reads yet
+            thread.start()
+            for piece in pieces[50:]:
+                await stdout.write(piece)
+            await stdout.finish()
+
+    try:
+        run(scenario())
+        thread.join()
+    finally:
+        os.close(reading)
+    assert bytes(got) == data
+
+
+def test_no_thread_for_what_is_taken_at_once() -> None:
+    reading, writing = os.pipe()
+
+    async def scenario() -> int:
+        with os.fdopen(writing, "w") as target:
+            before = threading.active_count()
+            stdout = Output(target)
+            for _ in range(10):
+                await stdout.write(b"x" * 100, b"y" * 100)
+            await stdout.finish()
+            return threading.active_count() - before
+
+    try:
+        assert run(scenario()) == 0
+        assert os.read(reading, 4096) == (b"x" * 100 + b"y" * 100) * 10
+    finally:
+        os.close(reading)
+
+
+def test_a_terminal() -> None:
+    master, slave = os.openpty()
+    tty.setraw(slave)
+
+    async def scenario() -> None:
+        with os.fdopen(slave, "w") as target:
+            stdout = Output(target)
+            await stdout.write(b"a", b"b")
+            await stdout.write(b"c")
+            await stdout.finish()
+            assert os.read(master, 100) == b"abc"
+
+    try:
+        run(scenario())
+    finally:
+        os.close(master)
+
+
+def test_always_some_input_leaves_others_their_turn() -> None:
+    async def scenario(source: TextIO) -> int:
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        stdin = Input(source)
+        task = asyncio.create_task(other())
+        for _ in range(5):
+            assert await stdin.read() == bytes(PIECE_BYTES)
+        task.cancel()
+        return turns
+
+    with Path("/dev/zero").open() as zeros:
+        assert run(scenario(zeros)) >= 4
 
 
 def test_waiting_for_input_can_be_cancelled() -> None:

@@ -86,7 +86,7 @@ def test_outputs_and_outcome() -> None:
 
 
 def test_an_end_without_an_outcome() -> None:
-    with pytest.raises(StreamError, match="before the outcome was known"):
+    with pytest.raises(StreamError, match="no exit status"):
         Scene(say(b"\x01a")).run()
 
 

@@ -18,6 +18,7 @@ from pycrictl.wire.command import (
     Channel,
     Event,
     ExitReported,
+    OutcomeUnknown,
     Ready,
     RemoteCommand,
     StderrReceived,
@@ -244,8 +245,8 @@ def test_version_1_has_texts(protocol: str) -> None:
 def test_websocket_ends_without_an_outcome(protocol: str) -> None:
     command = websocket(protocol)
     command.receive_eof()
-    assert type(command.error) is StreamError
-    assert command.error.message == "the connection ended before the outcome was known"
+    assert isinstance(command.error, OutcomeUnknown)
+    assert command.error.message == "the runtime sent no exit status"
 
 
 @pytest.mark.parametrize(
@@ -408,8 +409,8 @@ def test_spdy_connection_lost(protocol: str) -> None:
     spdy = Spdy(protocol=protocol)
     spdy.feed(spdy.data("stdout", b"x"))
     spdy.command.receive_eof()
-    assert type(spdy.command.error) is StreamError
-    assert spdy.command.error.message == "the connection ended before the outcome was known"
+    assert isinstance(spdy.command.error, OutcomeUnknown)
+    assert spdy.command.error.message == "the runtime sent no exit status"
 
 
 def test_spdy_ends_without_an_outcome() -> None:
@@ -418,7 +419,37 @@ def test_spdy_ends_without_an_outcome() -> None:
     assert not spdy.command.is_over
     spdy.feed(spdy.reset("stdout"), spdy.reset("stderr"))
     assert spdy.command.is_over
-    assert type(spdy.command.error) is StreamError
+    assert isinstance(spdy.command.error, OutcomeUnknown)
+
+
+def test_spdy_awaits_nothing_but_the_outcome() -> None:
+    spdy = Spdy()
+    spdy.feed(spdy.end("stdout"))
+    assert not spdy.command.awaits_outcome_only
+    spdy.feed(spdy.end("stderr"))
+    assert spdy.command.awaits_outcome_only
+    spdy.command.ping()
+    assert spdy.sent() == [Ping(1)]
+    assert spdy.feed(Ping(1)) == []
+    assert spdy.feed(spdy.data("error", SUCCESS)) == [ExitReported(0)]
+    assert not spdy.command.awaits_outcome_only
+    spdy.command.receive_eof()
+    spdy.command.ping()
+    assert spdy.sent() == []
+
+
+def test_websocket_has_no_ping_of_ours() -> None:
+    command = websocket()
+    command.ping()
+    assert command.data_to_send() == []
+    assert not command.awaits_outcome_only
+
+
+def test_spdy_streams_of_the_peer_are_refused() -> None:
+    spdy = Spdy()
+    assert spdy.feed(SynStream(2), Data(2, b"x"), Data(2, b"", is_last=True)) == []
+    assert spdy.sent() == [RstStream(2, ResetStatus.REFUSED_STREAM)]
+    assert not spdy.command.is_over
 
 
 @pytest.mark.parametrize("protocol", SPDY_PROTOCOLS[1:])
@@ -452,6 +483,7 @@ def test_spdy_resize() -> None:
 
 def test_spdy_stream_refused() -> None:
     spdy = Spdy(ready=False)
+    assert not spdy.command.is_ready
     spdy.feed(spdy.reset("stdout"))
     assert type(spdy.command.error) is StreamError
     assert spdy.command.error.message == "the server refused the stream stdout"
@@ -535,3 +567,44 @@ def test_no_change_of_a_recording_makes_it_raise(changes: list[tuple[int, int]])
     reported = [event for event in command.events_received() if isinstance(event, ExitReported)]
     assert len(reported) <= 1
     assert reported or command.error is not None
+
+
+stream_ids = st.integers(1, 12)
+some_frames = st.one_of(
+    st.builds(SynReply, stream_ids, st.just(()), st.booleans()),
+    st.builds(Data, stream_ids, st.binary(max_size=5) | st.just(SUCCESS), st.booleans()),
+    st.builds(Data, stream_ids, st.just(b""), st.just(True)),
+    st.builds(RstStream, stream_ids, st.integers(1, 12)),
+    st.builds(SynStream, stream_ids),
+    st.builds(Headers, stream_ids, st.just(())),
+    st.builds(GoAway, stream_ids),
+    st.builds(Ping, stream_ids),
+)
+
+
+def test_streams_of_the_server_are_refused() -> None:
+    spdy = Spdy()
+    assert spdy.feed(SynStream(4), Data(4, b"x"), Data(4, b"", True)) == []
+    assert spdy.sent() == [RstStream(4, ResetStatus.REFUSED_STREAM)]
+    assert spdy.command.error is None
+    assert spdy.feed(spdy.data("stdout", b"y")) == [StdoutReceived(b"y")]
+
+
+@given(
+    st.sampled_from(SPDY_PROTOCOLS),
+    st.sampled_from([PIPED, TERMINAL, Streams()]),
+    st.booleans(),
+    st.lists(some_frames, max_size=40),
+)
+def test_no_frames_make_it_raise(
+    protocol: str, streams: Streams, ready: bool, frames: list[Frame]
+) -> None:
+    spdy = Spdy(streams, protocol, ready=ready)
+    events = [event for frame in frames for event in spdy.feed(frame)]
+    assert len(spdy.sent()) <= len(frames) + 1
+    spdy.command.receive_eof()
+    events += spdy.command.events_received()
+    assert spdy.command.is_over
+    reported = sum(isinstance(event, ExitReported) for event in events)
+    assert reported <= 1
+    assert reported or spdy.command.error is not None

@@ -329,6 +329,16 @@ def test_websocket_nobody_listens() -> None:
     assert core.events_received() == [ForwardClosed(1, "")]
 
 
+def test_spdy_streams_of_the_peer_are_refused() -> None:
+    spdy = Spdy()
+    number = spdy.core.open(80)
+    spdy.sent()
+    assert spdy.feed(SynStream(2), Data(2, b"x"), Data(2, b"", is_last=True)) == []
+    assert spdy.sent() == [RstStream(2, ResetStatus.REFUSED_STREAM)]
+    spdy.core.receive_eof()
+    assert spdy.core.events_received() == [ForwardClosed(number, LOST)]
+
+
 def test_websocket_abort() -> None:
     core = WebSocketForward([18080])
     core.abort(0)
@@ -393,3 +403,31 @@ def test_no_change_of_a_recording_makes_it_raise(changes: list[tuple[int, int]])
     events = core.events_received()
     assert core.is_over
     assert sum(isinstance(event, ForwardClosed) for event in events) == 1
+
+
+stream_ids = st.integers(1, 10)
+some_frames = st.one_of(
+    st.builds(SynReply, stream_ids, st.just(()), st.booleans()),
+    st.builds(Data, stream_ids, st.binary(max_size=5), st.booleans()),
+    st.builds(RstStream, stream_ids, st.integers(1, 12)),
+    st.builds(SynStream, stream_ids),
+    st.builds(Headers, stream_ids, st.just(())),
+    st.builds(GoAway, stream_ids),
+    st.builds(Ping, stream_ids),
+)
+
+
+@given(st.integers(1, 4), st.lists(some_frames, max_size=40))
+def test_no_frames_make_it_raise(count: int, frames: list[Frame]) -> None:
+    """Every connection ends once, and says nothing after that."""
+    spdy = Spdy()
+    numbers = [spdy.core.open(80) for _ in range(count)]
+    spdy.sent()
+    events = [event for frame in frames for event in spdy.feed(frame)]
+    assert len(spdy.sent()) <= 4 * (count + len(frames))
+    spdy.core.receive_eof()
+    events += spdy.core.events_received()
+    assert spdy.core.is_over
+    for number in numbers:
+        mine = [event for event in events if event.number == number]
+        assert [isinstance(event, ForwardClosed) for event in mine].index(True) == len(mine) - 1

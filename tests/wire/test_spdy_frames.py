@@ -72,7 +72,7 @@ def joined(frames: list[Frame]) -> list[Frame]:
             and not last.is_last
             and last.stream_id == frame.stream_id
         ):
-            result[-1] = Data(frame.stream_id, last.data + frame.data, frame.is_last)
+            result[-1] = Data(frame.stream_id, bytes(last.data) + bytes(frame.data), frame.is_last)
         else:
             result.append(frame)
     return result

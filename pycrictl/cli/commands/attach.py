@@ -34,7 +34,7 @@ def attach(
 
     Shows what it writes from now on, until it ends.
 
-    Example: pycrictl attach -i -t 4b0c2f3a1d5e
+    Example: pycrictl attach $(pycrictl ps -q --name '^web$')
     """
     from pycrictl.cri import sessions
     from pycrictl.streaming.standard import stream_all

@@ -17,14 +17,14 @@ def checkpoint(
     containers: options.ContainerIds = None,
     export: Annotated[
         str,
-        typer.Option("--export", "-e", metavar="PATH", help="Archive to write, on the node."),
+        typer.Option("--export", "-e", metavar="FILE", help="Archive to write, on the node."),
     ] = "",
 ) -> None:
     """Write checkpoints of containers that run.
 
     One after the other; the first failure ends it. The ID of each is printed.
 
-    Example: pycrictl checkpoint --export /var/tmp/web.tar 4b0c2f3a1d5e
+    Example: pycrictl checkpoint -e /var/tmp/web.tar $(pycrictl ps -q --name web)
     """
     from pycrictl.cri.lifecycle import check_ids, checkpoint_containers
 

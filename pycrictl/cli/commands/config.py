@@ -20,7 +20,7 @@ def config(
     ctx: typer.Context,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY [VALUE]]", help="As --get, or as --set.", show_default=False),
+        typer.Argument(metavar="[KEY] [VALUE]", help="As --get, or as --set.", show_default=False),
     ] = None,
     get: Annotated[
         str | None, typer.Option("--get", metavar="KEY", help="Show the value of a key.")

@@ -31,7 +31,7 @@ def create(
     Its images are pulled with --with-pull, or if the configuration sets pull-image-on-create.
     The container's ID is printed.
 
-    Example: pycrictl create 5ca3b0f1d2e3 container.yaml pod.yaml
+    Example: pycrictl create $(pycrictl pods -q --name web) container.yaml pod.yaml
     """
     from pycrictl.cri.launch import create_container
 

@@ -23,7 +23,7 @@ def events(
 
     Ends with 0 when the runtime ends the stream, and with 130 by Ctrl-C.
 
-    Example: pycrictl events -o go-template --template '{{.containerEventType}} {{.containerId}}'
+    Example: pycrictl events -o go-template --template '{{.containerEventType}}'
     """
     from pycrictl._proto import cri_pb2
     from pycrictl.show.details import DOCUMENT_FORMATS, DetailFormat

@@ -70,7 +70,7 @@ def exec_(
 
     The exit status is the command's; of several, the first that is not 0.
 
-    Example: pycrictl exec -i -t 4b0c2f3a1d5e sh
+    Example: pycrictl exec --name web ps
     """
     from pycrictl.cli import executing
     from pycrictl.cri import containers

@@ -25,7 +25,7 @@ def image_pull_progress(
         typer.Option("--container", "-c", metavar="CONTAINER", help="Only of this container."),
     ] = "",
     image: Annotated[
-        str, typer.Option("--image", metavar="REF", help="Only pulls of this image.")
+        str, typer.Option("--image", metavar="IMAGE", help="Only pulls of this image.")
     ] = "",
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on when nothing is pulled, until Ctrl-C.")

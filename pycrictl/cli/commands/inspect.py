@@ -41,7 +41,7 @@ def inspect(
 
     Nothing is shown when one of them fails.
 
-    Example: pycrictl inspect -o go-template --template '{{.info.pid}}' 21c7ba9b9b3ad
+    Example: pycrictl inspect --name web -o go-template --template '{{.info.pid}}'
     """
     from pycrictl.cri import containers, inspection
     from pycrictl.show import inspections

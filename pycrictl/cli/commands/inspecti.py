@@ -33,7 +33,7 @@ def inspecti(
 
     Nothing is shown when one of them fails.
 
-    Example: pycrictl inspecti --output yaml docker.io/library/busybox:1
+    Example: pycrictl inspecti --output yaml docker.io/library/busybox:1.36
     """
     from pycrictl.cri import inspection
     from pycrictl.cri.images import list_images, parse_filters

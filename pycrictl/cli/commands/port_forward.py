@@ -41,7 +41,7 @@ def port_forward(
 
     Goes on until Ctrl-C, also when a connection is refused.
 
-    Example: pycrictl port-forward 8f1d88272487 8080:80 :9090
+    Example: pycrictl port-forward $(pycrictl pods -q --name web) 8080:80 :9090
     """
     from pycrictl.cri import sessions
     from pycrictl.streaming.forwarding import Forwarder, listen, parse_pair

@@ -91,15 +91,39 @@ def proxy(
         typer.Option(
             "--stream-address",
             metavar="IP:PORT",
-            help="Where progress streams are served (default: 127.0.0.1:0, any port).",
+            help="Where streams are served (default: 127.0.0.1:0, any port).",
+        ),
+    ] = None,
+    container_copy_size_limit: Annotated[
+        str | None,
+        typer.Option(
+            "--container-copy-size-limit",
+            metavar="SIZE",
+            help="The most bytes of one copy, such as 10Gi (default: 0, no limit).",
+        ),
+    ] = None,
+    container_copies_per_pod: Annotated[
+        int | None,
+        typer.Option(
+            "--container-copies-per-pod",
+            metavar="N",
+            help="The most copies of a pod at once (default: 0, no limit).",
+        ),
+    ] = None,
+    spool_dir: Annotated[
+        str | None,
+        typer.Option(
+            "--spool-dir",
+            metavar="DIR",
+            help="Where copies out of containers wait (default: /var/tmp).",
         ),
     ] = None,
 ) -> None:
-    """Serve the CRI in front of a runtime: pull progress and a limit of pulls.
+    """Serve the CRI in front of a runtime: pull progress, a limit of pulls, copies.
 
     kubelet, crictl and pycrictl dial the proxy's socket instead of the runtime's. Every call passes
-    through as it is. PullImage waits for a slot, and ImagePullProgress is answered by the proxy
-    itself, whatever the runtime.
+    through as it is. PullImage waits for a slot. ImagePullProgress, CopyToContainer and
+    CopyFromContainer are answered by the proxy itself, whatever the runtime.
 
     In front of kubelet, change its configuration and restart it; to take the proxy out again,
     change it back:
@@ -132,6 +156,9 @@ def proxy(
             "drain-timeout": drain_timeout,
             "admin-socket": admin_socket,
             "stream-address": stream_address,
+            "container-copy-size-limit": container_copy_size_limit,
+            "container-copies-per-pod": container_copies_per_pod,
+            "spool-dir": spool_dir,
         }
     )
     context = app_context(ctx)

@@ -20,7 +20,7 @@ def ps(
     ctx: typer.Context,
     all_: listing.AllStates = False,
     container_id: Annotated[
-        str, typer.Option("--id", metavar="ID", help="Only the container of this ID.")
+        str, typer.Option("--id", metavar="CONTAINER-ID", help="Only the container of this ID.")
     ] = "",
     image: listing.OfImage = "",
     labels: listing.Labels = None,

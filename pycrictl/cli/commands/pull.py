@@ -88,6 +88,8 @@ def pull(
     if pull_timeout < 0:
         raise UsageError("--pull-timeout must not be negative")
     check_mode(progress)
+    if when_full not in ("wait", "retry"):
+        raise UsageError(f'--when-full is wait or retry, not "{when_full}"')
     app = app_context(ctx)
     sandbox_config = launching.load_pod(app, pod_config) if pod_config else None
     annotations = options.split_pairs(annotation, "--annotation")
@@ -112,8 +114,6 @@ def _turns(
     from pycrictl.progress.pull import Turns
     from pycrictl.progress.slots import MAX_LIMIT, Retry, default_directory
 
-    if when_full not in ("wait", "retry"):
-        raise UsageError(f'--when-full is wait or retry, not "{when_full}"')
     if not 0 < limit <= MAX_LIMIT:
         raise UsageError(f"--max-parallel-image-pulls must be from 0 to {MAX_LIMIT}")
     if retry_interval_s <= 0 or retries < 0:

@@ -26,7 +26,7 @@ def rm(
     All at once; one that fails does not keep back the others. The ID of each is printed, and
     twice if it was stopped for it. Log files on this host go with their container.
 
-    Example: pycrictl rm --force 4b0c2f3a1d5e
+    Example: pycrictl rm $(pycrictl ps -aq --state exited)
     """
     from pycrictl.cri.lifecycle import check_ids
     from pycrictl.cri.removal import all_containers, remove_containers

@@ -22,7 +22,7 @@ def rmp(
 
     All at once; one that fails does not keep back the others.
 
-    Example: pycrictl rmp --force 5ca3b0f1d2e3
+    Example: pycrictl rmp $(pycrictl pods -q --state notready)
     """
     from pycrictl.cri.lifecycle import check_ids
     from pycrictl.cri.removal import all_pods, remove_pods

@@ -14,7 +14,7 @@ def start(ctx: typer.Context, containers: options.ContainerIds = None) -> None:
 
     One after the other; the first failure ends it. The ID of each is printed.
 
-    Example: pycrictl start 4b0c2f3a1d5e
+    Example: pycrictl start $(pycrictl ps -aq --state created)
     """
     from pycrictl.cri.lifecycle import check_ids, start_containers
 

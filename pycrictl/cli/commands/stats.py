@@ -24,7 +24,7 @@ def stats(
         bool, typer.Option("--all", "-a", help="Show those as well that do not run.")
     ] = False,
     container_id: Annotated[
-        str, typer.Option("--id", metavar="ID", help="Only this container.")
+        str, typer.Option("--id", metavar="CONTAINER-ID", help="Only this container.")
     ] = "",
     labels: listing.Labels = None,
     output: measuring.StatsOutput = "table",

@@ -20,7 +20,9 @@ def statsp(
         str,
         typer.Argument(metavar="[POD-ID]", help="Only this pod sandbox.", show_default=False),
     ] = "",
-    pod_id: Annotated[str, typer.Option("--id", metavar="ID", help="Only this pod sandbox.")] = "",
+    pod_id: Annotated[
+        str, typer.Option("--id", metavar="POD-ID", help="Only this pod sandbox.")
+    ] = "",
     labels: listing.Labels = None,
     output: measuring.StatsOutput = "table",
     seconds: measuring.Seconds = 1,
@@ -31,7 +33,7 @@ def statsp(
     Processor shares are of one core, taken between two measurements. Exits with 1 if a pod could
     not be measured.
 
-    Example: pycrictl statsp --seconds 5
+    Example: pycrictl statsp --seconds 2 --label app=web
     """
     from pycrictl._proto import cri_pb2
     from pycrictl.cri.stats import sample_pods

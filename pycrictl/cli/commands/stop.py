@@ -32,7 +32,7 @@ def stop(
 
     One after the other; the first failure ends it. The ID of each is printed.
 
-    Example: pycrictl stop --timeout 10 4b0c2f3a1d5e
+    Example: pycrictl stop --timeout 10 $(pycrictl ps -q --name web)
     """
     from pycrictl.cri.lifecycle import check_ids, running_containers, stop_containers
 

@@ -14,7 +14,7 @@ def stopp(ctx: typer.Context, pods: options.PodIds = None) -> None:
 
     One after the other, with all their containers; the first failure ends it.
 
-    Example: pycrictl stopp 5ca3b0f1d2e3
+    Example: pycrictl stopp $(pycrictl pods -q --name web)
     """
     from pycrictl.cri.lifecycle import check_ids, stop_pods
 

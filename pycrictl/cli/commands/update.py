@@ -49,7 +49,7 @@ def update(
 
     One after the other; the first failure ends it. The ID of each is printed.
 
-    Example: pycrictl update --memory 67108864 4b0c2f3a1d5e
+    Example: pycrictl update --memory 67108864 $(pycrictl ps -q --name web)
     """
     from pycrictl.cri.lifecycle import Resources, check_ids, update_containers
 

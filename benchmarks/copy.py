@@ -1,0 +1,240 @@
+"""``pycrictl cp`` against ``cp`` on the same file system, with a container of a real containerd.
+
+What is written stays until the end of a benchmark: some file systems are slow to give a file the
+number of one that has just been removed, which would be measured instead.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured, interleave, wall_s
+from benchmarks.programs import pycrictl
+from tests.node.lab import MIB, Lab
+from tests.proxy.program import Program
+
+FOLDER = "/var/tmp"
+"""Where containers are too: on the disk, which /tmp may not be."""
+
+SIZE_BYTES = 1024 * MIB
+SMALL_FILES = 10_000
+SMALL_BYTES = 4096
+ROUNDS = 5
+TIMEOUT_S = 120
+
+
+class Scene:
+    """A running container, a file and a tree of small files on both sides, and copies of them."""
+
+    def __init__(self, lab: Lab, folder: Path, endpoint: str) -> None:
+        self.folder = folder
+        self._names = count()
+        kubelet = lab.node.kubelet
+        image = lab.reference(lab.busybox)
+        kubelet.pull(image)
+        self.container = kubelet.create_container(kubelet.run_pod("copy"), image)
+        kubelet.start_container(self.container)
+        self._endpoint = endpoint
+        # What the container sees as its root is a directory of the node's disk below.
+        [pid] = _container_pids(self.container)
+        self.root = Path(f"/proc/{pid}/root")
+
+    def new(self, folder: Path) -> Path:
+        """A path in ``folder`` where nothing is."""
+        return folder / f"copy-{next(self._names)}"
+
+    def file(self, path: Path) -> None:
+        """Make the large file."""
+        with path.open("wb") as file:
+            for _ in range(SIZE_BYTES // MIB):
+                file.write(os.urandom(MIB))
+
+    def tree(self, path: Path) -> None:
+        """Make the tree of small files."""
+        for number in range(SMALL_FILES):
+            file = path / str(number // 100) / str(number)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(os.urandom(SMALL_BYTES))
+
+    def cp(self, *words: str | Path) -> float:
+        """Seconds that cp(1) takes."""
+        command = ["cp", *map(str, words)]
+        return wall_s(lambda: subprocess.run(command, check=True, timeout=TIMEOUT_S))
+
+    def copy(self, method: str, source: str | Path, target: str | Path) -> tuple[float, int]:
+        """Seconds that ``pycrictl cp`` takes, and the most memory that it had, in bytes."""
+        words = ("cp", "--quiet", "--method", method, str(source), str(target))
+        command = pycrictl("--runtime-endpoint", self._endpoint, *words)
+        begun = time.perf_counter()
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
+            peak = 0
+            # Not by wait4: what it tells of a new process includes the one that started it.
+            pidfd = os.pidfd_open(process.pid)
+            with open(pidfd, "rb"):  # noqa: PTH123 (a descriptor has no path)
+                while not select.select([pidfd], [], [], 0.02)[0]:
+                    peak = max(peak, _peak_bytes(process.pid))
+            seconds = time.perf_counter() - begun
+        if process.returncode:
+            raise CannotRunError(f"{' '.join(command)!r} ended with {process.returncode}")
+        return seconds, peak
+
+    def inside(self, path: Path) -> str:
+        """A path in the container as ``pycrictl cp`` takes it."""
+        return f"{self.container}:/{path.relative_to(self.root)}"
+
+
+@contextmanager
+def _scene(*, through_proxy: bool = False) -> Iterator[Scene]:
+    with ExitStack() as stack:
+        lab = stack.enter_context(Lab())
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pcb-", dir=FOLDER))
+        endpoint = lab.node.endpoint
+        if through_proxy:
+            endpoint = stack.enter_context(Program(lab.folder, endpoint)).endpoint
+        yield Scene(lab, Path(folder), endpoint)
+
+
+def _peak_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0  # it has ended
+
+
+def _container_pids(container_id: str) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cgroup"):
+        try:
+            text = path.read_text()
+        except OSError:  # it has ended
+            continue
+        if re.search(rf"/{container_id}$", text, re.MULTILINE):
+            found.append(int(path.parent.name))
+    if not found:
+        raise CannotRunError("the container's process is not to be found")
+    return sorted(found)[:1]
+
+
+def _removed(path: Path, seconds: float) -> float:
+    """The same figure, with what was made removed: of large files there is no room for many."""
+    if not path.exists():
+        raise CannotRunError(f"nothing was copied to {path}")
+    path.unlink()
+    return seconds
+
+
+def _large(method: str, *, into: bool) -> Measured:
+    with _scene(through_proxy=method == "rpc") as scene:
+        local, inner = scene.folder, scene.root / "root"
+        here, there = (inner, local) if not into else (local, inner)
+        scene.file(here / "large")
+
+        def ours() -> float:
+            target = scene.new(there)
+            source = here / "large"
+            ends = (source, scene.inside(target)) if into else (scene.inside(source), target)
+            return _removed(target, scene.copy(method, *ends)[0])
+
+        def bare() -> float:
+            target = scene.new(there)
+            return _removed(target, scene.cp("--reflink=never", here / "large", target))
+
+        return _speeds(interleave(ours, bare, rounds=ROUNDS), SIZE_BYTES / MIB)
+
+
+def _small() -> Measured:
+    with _scene() as scene:
+        scene.tree(scene.folder / "tree")
+        inner = scene.root / "root"
+
+        def ours() -> float:
+            target = scene.new(inner)
+            return scene.copy("node", scene.folder / "tree", scene.inside(target))[0]
+
+        def bare() -> float:
+            return scene.cp("-a", scene.folder / "tree", scene.new(inner))
+
+        return _speeds(interleave(ours, bare, rounds=ROUNDS), SMALL_FILES)
+
+
+def _memory() -> Measured:
+    """Peak memory with a large file, and with an empty one."""
+    with _scene() as scene:
+        scene.file(scene.folder / "large")
+        (scene.folder / "empty").touch()
+
+        def peak(name: str) -> float:
+            return scene.copy("node", scene.folder / name, f"{scene.container}:/root/x")[1] / MIB
+
+        measured = interleave(partial(peak, "large"), partial(peak, "empty"), rounds=3)
+        return Measured(measured.ours, measured.bare, measured.ours - measured.bare)
+
+
+def _speeds(times: Measured, amount: float) -> Measured:
+    """Speeds instead of times: more is better."""
+    return Measured(amount / times.ours, amount / times.bare, 1 / times.ratio)
+
+
+def _row(name: str, what: str, goal: Goal, unit: str, measure: Callable[[], Measured]) -> Benchmark:
+    return Benchmark(
+        name=name,
+        what=what,
+        goal=goal,
+        show=lambda figure: f"{figure:.0f} {unit}",
+        measure=measure,
+    )
+
+
+BENCHMARKS = (
+    _row(
+        "copy-out",
+        "1 GiB out of a container by 'cp --method node', start included / by cp",
+        Goal(">=", 0.75),
+        "MiB/s",
+        partial(_large, "node", into=False),
+    ),
+    _row(
+        "copy-in",
+        "the same into a container",
+        Goal(">=", 0.75),
+        "MiB/s",
+        partial(_large, "node", into=True),
+    ),
+    _row(
+        "copy-rpc-out",
+        "the same out of a container by 'cp --method rpc' through the proxy",
+        Goal(">=", 0.45),
+        "MiB/s",
+        partial(_large, "rpc", into=False),
+    ),
+    _row(
+        "copy-rpc-in",
+        "the same into a container through the proxy",
+        Goal(">=", 0.45),
+        "MiB/s",
+        partial(_large, "rpc", into=True),
+    ),
+    _row(
+        "copy-small",
+        f"{SMALL_FILES} files of 4 KiB into a container by 'cp --method node' / by cp -a",
+        Goal(">=", 0.25),
+        "files/s",
+        _small,
+    ),
+    _row(
+        "copy-memory",
+        "peak memory with 1 GiB - with an empty file, in MiB",
+        Goal("<=", 16),
+        "MiB",
+        _memory,
+    ),
+)

@@ -1,0 +1,187 @@
+"""A runtime whose commands stream a fixed load, so that nothing but the client's time varies.
+
+    python -m benchmarks.session_server SOCKET
+
+The load is the command's name, one of LOADS. Like a runtime, it sends its output in frames of
+32 KiB, one system call each. Writes its port in a line when it is ready, then, at the end of each
+stream, a line with the bytes that the load moved in a second. Ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import socket
+import struct
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import grpc
+
+from pycrictl._proto import cri_pb2
+from pycrictl.wire.spdy_frames import Data, FrameDecoder, FrameEncoder, SynReply, SynStream
+
+LOADS: Final = ("true", "stdout", "stdin")
+LOAD_BYTES: Final = 200 << 20
+FRAME_BYTES: Final = 32 << 10
+STATUS: Final = b'{"metadata":{},"status":"Success"}'
+SPDY_STREAMS: Final = {"true": 3, "stdout": 3, "stdin": 4}
+
+_GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_READ_BYTES: Final = 1 << 20
+_CLOSE_STDIN: Final = b"\xff\x00"
+
+
+class _Stream:
+    """One connection, from its upgrade to the client's end of it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._received = b""
+
+    def serve(self) -> None:
+        connection = self._socket
+        while b"\r\n\r\n" not in self._received:
+            self._receive()
+        head, _, self._received = self._received.partition(b"\r\n\r\n")
+        load = head.split(b" ", 2)[1].decode().rpartition("/")[2]
+        begin = self._begin_websocket if b"Sec-WebSocket-Key" in head else self._begin_spdy
+        frame, end, last = begin(head, load)
+        if load == "stdin":
+            start, taken_bytes = self._take(last)
+            if taken_bytes < LOAD_BYTES - _READ_BYTES:  # the last reply may cross the first data
+                raise ConnectionError
+            seconds = time.perf_counter() - start
+            connection.sendall(end)
+        else:
+            start = time.perf_counter()
+            for _ in range(LOAD_BYTES // FRAME_BYTES if load == "stdout" else 0):
+                connection.sendall(frame)
+            connection.sendall(end)
+        connection.shutdown(socket.SHUT_WR)
+        try:
+            while connection.recv(_READ_BYTES):
+                pass
+        except ConnectionError:
+            pass  # the client did not read the end of the farewell
+        if load == "stdout":
+            seconds = time.perf_counter() - start
+        if load != "true":
+            print(LOAD_BYTES / seconds, flush=True)
+
+    def _begin_websocket(self, head: bytes, load: str) -> tuple[bytes, bytes, bytes]:
+        """Accept; return a frame of output, the end, and how the client's end looks."""
+        fields = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:])
+        digest = hashlib.sha1(fields[b"Sec-WebSocket-Key"] + _GUID, usedforsecurity=False).digest()
+        protocol = b"v5.channel.k8s.io" if load == "stdin" else b"v4.channel.k8s.io"
+        self._socket.sendall(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Accept: %b\r\nSec-WebSocket-Protocol: %b\r\n\r\n\x82\x01\x01"
+            % (base64.b64encode(digest), protocol)
+        )
+        frame = struct.pack(">BBHB", 0x82, 126, FRAME_BYTES + 1, 1) + bytes(FRAME_BYTES)
+        end = struct.pack(">BBB", 0x82, len(STATUS) + 1, 3) + STATUS + b"\x88\x02\x03\xe8"
+        return frame, end, b""
+
+    def _begin_spdy(self, head: bytes, load: str) -> tuple[bytes, bytes, bytes]:
+        """Accept, the streams as well; the rest is as for a WebSocket."""
+        self._socket.sendall(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: SPDY/3.1\r\nConnection: Upgrade\r\n"
+            b"X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n"
+        )
+        decoder, encoder = FrameDecoder(), FrameEncoder()
+        streams: dict[str, int] = {}
+        while True:
+            for opened in decoder.receive_data(self._received):
+                if isinstance(opened, SynStream):
+                    streams[dict(opened.headers)["streamtype"]] = opened.stream_id
+                    self._socket.sendall(encoder.encode(SynReply(opened.stream_id)))
+            self._received = b""
+            if len(streams) == SPDY_STREAMS[load]:
+                break
+            self._receive()
+        frame = encoder.encode(Data(streams["stdout"], bytes(FRAME_BYTES)))
+        ends = [Data(streams[name], b"", is_last=True) for name in ("stdout", "stderr")]
+        ends += [Data(streams["error"], STATUS), Data(streams["error"], b"", is_last=True)]
+        last = Data(streams.get("stdin", 1), b"", is_last=True)
+        return frame, b"".join(map(encoder.encode, ends)), encoder.encode(last)
+
+    def _receive(self) -> None:
+        data = self._socket.recv(_READ_BYTES)
+        if not data:
+            raise ConnectionError
+        self._received += data
+
+    def _take(self, last: bytes) -> tuple[float, int]:
+        """Read the client's load to its end, thrown away unseen; return when it began and its size.
+
+        All of the load is zeros, so its end cannot be mistaken.
+        """
+        buffer = bytearray(_READ_BYTES)
+        view = memoryview(buffer)
+        tail = b""
+        start, taken_bytes = 0.0, 0
+        while not _is_end(tail, last):
+            size = self._socket.recv_into(buffer)
+            if not size:
+                raise ConnectionError
+            start = start or time.perf_counter()
+            taken_bytes += size
+            tail = (tail + bytes(view[max(0, size - 16) : size]))[-16:]
+        return start, taken_bytes
+
+
+def _is_end(tail: bytes, last: bytes) -> bool:
+    if last:
+        return tail.endswith(last)
+    message = tail[-8:]  # of two bytes and a mask
+    return message[:2] == b"\x82\x82" and _CLOSE_STDIN == bytes(
+        byte ^ mask for byte, mask in zip(message[6:], message[2:4], strict=True)
+    )
+
+
+def _accept(listener: socket.socket) -> None:
+    while True:
+        connection, _ = listener.accept()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        threading.Thread(target=_serve, args=(connection,), daemon=True).start()
+
+
+def _serve(connection: socket.socket) -> None:
+    with connection:
+        try:
+            _Stream(connection).serve()
+        except ConnectionError:
+            print("the client went away too early", flush=True)
+
+
+def main() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+
+    def execute(request: cri_pb2.ExecRequest, context: grpc.ServicerContext) -> bytes:
+        url = f"http://127.0.0.1:{port}/exec/{request.cmd[0]}"
+        return cri_pb2.ExecResponse(url=url).SerializeToString()
+
+    server = grpc.server(ThreadPoolExecutor(max_workers=4))
+    handler: grpc.RpcMethodHandler[cri_pb2.ExecRequest, bytes] = (
+        grpc.unary_unary_rpc_method_handler(
+            execute, request_deserializer=cri_pb2.ExecRequest.FromString
+        )
+    )
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler("runtime.v1.RuntimeService", {"Exec": handler})]
+    )
+    server.add_insecure_port(f"unix://{sys.argv[1]}")
+    server.start()
+    threading.Thread(target=_accept, args=(listener,), daemon=True).start()
+    print(port, flush=True)
+    sys.stdin.read()
+    server.stop(0).wait()
+
+
+if __name__ == "__main__":
+    main()

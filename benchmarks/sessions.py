@@ -1,0 +1,146 @@
+"""``exec``: how fast output and input flow, and how long a command takes that does nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from benchmarks.harness import (
+    Benchmark,
+    CannotRunError,
+    Goal,
+    Measured,
+    best_speeds,
+    interleave,
+)
+from benchmarks.programs import ROOT, pycrictl, run, yardstick
+from benchmarks.session_server import LOAD_BYTES
+
+CONTAINER_ID = "0123456789abcdef" * 4
+STREAM_ROUNDS = 15
+TRUE_ROUNDS = 21
+MB = 1_000_000
+NOWHERE = Path(os.devnull)
+
+Transport = Literal["spdy", "websocket"]
+
+
+@dataclass(frozen=True)
+class _Server:
+    """A runtime in a process of its own, that measures the streams it serves."""
+
+    socket: Path
+    port: str
+    process: subprocess.Popen[bytes]
+
+    def ours(self, *words: str) -> list[str]:
+        return pycrictl("--runtime-endpoint", f"unix://{self.socket}", "exec", *words)
+
+    def speed(self, command: list[str], stdin: Path | None = None, stdout: Path = NOWHERE) -> float:
+        """Bytes that a program moves in a second, from the first one to the end of the stream."""
+        run(command, stdin=stdin, stdout=stdout)
+        assert self.process.stdout is not None
+        told = self.process.stdout.readline()
+        try:
+            return float(told)
+        except ValueError:
+            raise CannotRunError(f"the server of sessions says {told!r}") from None
+
+
+@contextmanager
+def _server(folder: Path) -> Iterator[_Server]:
+    socket = folder / "cri.sock"
+    command = [sys.executable, "-m", "benchmarks.session_server", str(socket)]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        port = process.stdout.readline().decode().strip()
+        if not port:
+            raise CannotRunError("the server of sessions did not start")
+        yield _Server(socket, port, process)
+        # Leaving the block closes its standard input, which ends it.
+
+
+def _bare(server: _Server, transport: Transport, load: str) -> list[str]:
+    return yardstick("bare_stream", server.port, transport, load)
+
+
+def _stdout(transport: Transport) -> Measured:
+    with tempfile.TemporaryDirectory() as folder, _server(Path(folder)) as server:
+        ours = server.ours("--transport", transport, CONTAINER_ID, "stdout")
+        bare = _bare(server, transport, "stdout")
+        output = Path(folder, "output")
+        server.speed(ours, stdout=output)
+        if output.stat().st_size != LOAD_BYTES:
+            raise CannotRunError("the output is not complete")
+        output.unlink()
+        return best_speeds(
+            lambda: server.speed(ours), lambda: server.speed(bare), rounds=STREAM_ROUNDS
+        )
+
+
+def _stdin() -> Measured:
+    with tempfile.TemporaryDirectory() as folder, _server(Path(folder)) as server:
+        zeros = Path(folder, "zeros")
+        zeros.write_bytes(bytes(LOAD_BYTES))
+        ours = server.ours("--interactive", "--transport", "spdy", CONTAINER_ID, "stdin")
+        bare = _bare(server, "spdy", "stdin")
+        return best_speeds(
+            lambda: server.speed(ours, zeros),
+            lambda: server.speed(bare, zeros),
+            rounds=STREAM_ROUNDS,
+        )
+
+
+def _true() -> Measured:
+    with tempfile.TemporaryDirectory() as folder, _server(Path(folder)) as server:
+        ours = server.ours(CONTAINER_ID, "true")
+        bare = yardstick("bare_exec", str(server.socket), CONTAINER_ID, "true")
+        return interleave(
+            lambda: run(ours, stdout=NOWHERE),
+            lambda: run(bare, stdout=NOWHERE),
+            rounds=TRUE_ROUNDS,
+            warm_up_rounds=2,
+        )
+
+
+def _show_speed(speed: float) -> str:
+    return f"{speed / MB:.0f} MB/s"
+
+
+_LOAD = f"{LOAD_BYTES >> 20} MiB"
+
+BENCHMARKS = (
+    *(
+        Benchmark(
+            name=f"exec-stdout-{short}",
+            what=f"{_LOAD} of output by exec over {transport} / read off the socket and dropped",
+            goal=Goal(">=", 0.6),
+            show=_show_speed,
+            measure=lambda transport=transport: _stdout(transport),  # type: ignore[misc]
+        )
+        for short, transport in (("spdy", "spdy"), ("ws", "websocket"))
+    ),
+    Benchmark(
+        name="exec-stdin",
+        what=f"{_LOAD} from a file as input of exec over spdy / copied from it to the socket",
+        goal=Goal(">=", 0.5),
+        show=_show_speed,
+        measure=_stdin,
+    ),
+    Benchmark(
+        name="exec-true",
+        what="wall time of 'exec ID true' / of a bare program that imports grpc and websockets",
+        goal=Goal("<=", 1.5),
+        show=lambda seconds: f"{seconds * 1000:.0f} ms",
+        measure=_true,
+    ),
+)

@@ -1,0 +1,839 @@
+# fish completion for pycrictl.
+# Generated from the command tree by "make generate".
+
+# Tells what a command takes, in variables of whoever calls it.
+#   switches     options without a value, and what they do
+#   valued       options with one: OPTION, KIND, what it does
+#   positionals  the kinds of its words
+#   endless      whether the last of these repeats
+#   remote       whether another program's command line follows
+#   nested       its sub-commands, and what they do
+# A KIND is @ and what to ask for, or fixed values with | between them.
+function __pycrictl_describe --no-scope-shadowing
+    set switches
+    set valued
+    set positionals
+    set endless ''
+    set remote ''
+    set nested
+    switch $argv[1]
+        case ''
+            set switches \
+                '-D'\t'Log calls; show tracebacks of errors' \
+                '--debug'\t'Log calls; show tracebacks of errors' \
+                '--enable-tracing'\t'Send traces to a collector' \
+                '-v'\t'Print the program\'s version and exit' \
+                '--version'\t'Print the program\'s version and exit' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '-c'\t'@file'\t'Configuration file (default: /etc/crictl.yaml)' \
+                '--config'\t'@file'\t'Configuration file (default: /etc/crictl.yaml)' \
+                '-i'\t'@socket'\t'Socket of the image service (default: the runtime\'s)' \
+                '--image-endpoint'\t'@socket'\t'Socket of the image service (default: the runtime\'s)' \
+                '--max-retries'\t''\t'How often to try again to connect; negative: for ever (default: 3)' \
+                '--profile-cpu'\t'@file'\t'Write a CPU profile (pstats)' \
+                '--profile-mem'\t'@file'\t'Write a memory snapshot (tracemalloc)' \
+                '-r'\t'@socket'\t'Socket of the runtime (default: the one that answers)' \
+                '--runtime-endpoint'\t'@socket'\t'Socket of the runtime (default: the one that answers)' \
+                '-t'\t''\t'Limit of each call, such as 500ms (default: 2s)' \
+                '--timeout'\t''\t'Limit of each call, such as 500ms (default: 2s)' \
+                '--tracing-endpoint'\t''\t'The collector, by OTLP' \
+                '--tracing-sampling-rate-per-million'\t''\t'Runs in a million to trace; negative: all'
+            set nested \
+                'ps'\t'List containers, by default those that run' \
+                'inspect'\t'Show all that is known of containers' \
+                'logs'\t'Show what a container has written' \
+                'stats'\t'Show what containers use' \
+                'events'\t'Show events of containers as they happen' \
+                'event'\t'Show events of containers as they happen' \
+                'create'\t'Create a container in a pod sandbox' \
+                'run'\t'Run a container in a new pod sandbox' \
+                'start'\t'Start created containers' \
+                'stop'\t'Stop containers that run' \
+                'rm'\t'Remove containers' \
+                'update'\t'Change the resource limits of containers' \
+                'checkpoint'\t'Write checkpoints of containers that run' \
+                'exec'\t'Run a command in containers' \
+                'attach'\t'Attach to a container that runs' \
+                'port-forward'\t'Forward local ports to a pod sandbox' \
+                'cp'\t'Copy files from or to a container that runs' \
+                'pods'\t'List pod sandboxes' \
+                'inspectp'\t'Show all that is known of pod sandboxes' \
+                'statsp'\t'Show what pods use' \
+                'metricsp'\t'Show the metrics of pods' \
+                'metricdescs'\t'List the metrics that the runtime measures of pods' \
+                'runp'\t'Run a pod sandbox' \
+                'stopp'\t'Stop pod sandboxes that run' \
+                'rmp'\t'Remove pod sandboxes with their containers' \
+                'images'\t'List the images on the node' \
+                'image'\t'List the images on the node' \
+                'img'\t'List the images on the node' \
+                'inspecti'\t'Show all that is known of images' \
+                'imagefsinfo'\t'Show what images take up on the node\'s file systems' \
+                'pull'\t'Pull images from their registry' \
+                'rmi'\t'Remove images' \
+                'image-pull-progress'\t'Watch image pulls as they happen, whoever started them' \
+                'version'\t'Show the runtime\'s name and version' \
+                'info'\t'Show the state and the settings of the runtime' \
+                'runtime-config'\t'Show the settings that the kubelet takes over from the runtime' \
+                'config'\t'Show and change the configuration file' \
+                'update-runtime-config'\t'Update the runtime\'s configuration' \
+                'proxy'\t'Serve the CRI in front of a runtime: pull progress, a limit of pulls, copies' \
+                'pull-limiter'\t'Show or set the limit of parallel image pulls of a running proxy' \
+                'completion'\t'Print the completion script of a shell'
+        case 'ps'
+            set switches \
+                '-a'\t'In every state, not only running' \
+                '--all'\t'In every state, not only running' \
+                '-l'\t'Only the newest, in any state' \
+                '--latest'\t'Only the newest, in any state' \
+                '--no-headers'\t'Leave out the headings' \
+                '--no-trunc'\t'Print IDs and digests whole' \
+                '-q'\t'Print only IDs' \
+                '--quiet'\t'Print only IDs' \
+                '-r'\t'Show tags of images in place of IDs' \
+                '--resolve-image-path'\t'Show tags of images in place of IDs' \
+                '-v'\t'Print all that is known of each' \
+                '--verbose'\t'Print all that is known of each' \
+                '-w'\t'Show it again when it changes, until Ctrl-C' \
+                '--watch'\t'Show it again when it changes, until Ctrl-C' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '--id'\t'@container-id'\t'Only the container of this ID' \
+                '--image'\t'@image'\t'Only made of this image' \
+                '--label'\t''\t'Only with this label; repeatable' \
+                '-n'\t''\t'Only the N newest, in any state; 0 is all' \
+                '--last'\t''\t'Only the N newest, in any state; 0 is all' \
+                '--name'\t''\t'Only where it matches the name' \
+                '--namespace'\t''\t'Only where it matches the pod\'s namespace' \
+                '-o'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH,…' \
+                '--output'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH,…' \
+                '-p'\t'@pod-id'\t'Only of this pod sandbox' \
+                '--pod'\t'@pod-id'\t'Only of this pod sandbox' \
+                '--sort-by'\t'.metadata.name|.metadata.attempt|.createdAt|.state|.image.image|.id'\t'Sort by a field of the JSON, such as .metadata.name' \
+                '-s'\t'created|running|exited|unknown'\t'Only in this state' \
+                '--state'\t'created|running|exited|unknown'\t'Only in this state'
+        case 'inspect'
+            set switches \
+                '-a'\t'In every state, not only running' \
+                '--all'\t'In every state, not only running' \
+                '-l'\t'Only the newest, in any state' \
+                '--latest'\t'Only the newest, in any state' \
+                '-q'\t'Leave out the runtime\'s own details' \
+                '--quiet'\t'Leave out the runtime\'s own details' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '--image'\t'@image'\t'Only made of this image' \
+                '--label'\t''\t'Only with this label; repeatable' \
+                '-n'\t''\t'Only the N newest, in any state; 0 is all' \
+                '--last'\t''\t'Only the N newest, in any state; 0 is all' \
+                '--name'\t''\t'Only where it matches the name' \
+                '--namespace'\t''\t'Only where it matches the pod\'s namespace' \
+                '-o'\t'json|yaml|go-template|table'\t'Output format' \
+                '--output'\t'json|yaml|go-template|table'\t'Output format' \
+                '-p'\t'@pod-id'\t'Only of this pod sandbox' \
+                '--pod'\t'@pod-id'\t'Only of this pod sandbox' \
+                '-s'\t'created|running|exited|unknown'\t'Only in this state' \
+                '--state'\t'created|running|exited|unknown'\t'Only in this state' \
+                '--template'\t''\t'For --output go-template'
+            set positionals '@container-id'
+            set endless 1
+        case 'logs'
+            set switches \
+                '-f'\t'Go on until the container ends' \
+                '--follow'\t'Go on until the container ends' \
+                '-p'\t'Of the attempt before this one' \
+                '--previous'\t'Of the attempt before this one' \
+                '-r'\t'First have the runtime open the log file anew' \
+                '--reopen'\t'First have the runtime open the log file anew' \
+                '-t'\t'Begin each line with its time' \
+                '--timestamps'\t'Begin each line with its time' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '--limit-bytes'\t''\t'End after so many bytes; negative: all' \
+                '--since'\t''\t'Only from a time on: 10m, 2024-01-31, 2024-01-31T15:04:05Z or seconds since 1970' \
+                '-s'\t'stdout|stderr'\t'Only one output' \
+                '--stream'\t'stdout|stderr'\t'Only one output' \
+                '--tail'\t''\t'Only the last lines; negative: all'
+            set positionals '@container'
+        case 'stats'
+            set switches \
+                '-a'\t'Show those as well that do not run' \
+                '--all'\t'Show those as well that do not run' \
+                '-w'\t'Show it again and again, until Ctrl-C' \
+                '--watch'\t'Show it again and again, until Ctrl-C' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '--id'\t'@container-id'\t'Only this container' \
+                '--label'\t''\t'Only with this label; repeatable' \
+                '-o'\t'json|yaml|table'\t'Output format' \
+                '--output'\t'json|yaml|table'\t'Output format' \
+                '-p'\t'@pod-id'\t'Only of this pod sandbox' \
+                '--pod'\t'@pod-id'\t'Only of this pod sandbox' \
+                '-s'\t''\t'Seconds between the two measurements' \
+                '--seconds'\t''\t'Seconds between the two measurements'
+            set positionals '@container-id'
+        case 'events' 'event'
+            set switches \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '-o'\t'json|yaml|go-template'\t'Output format' \
+                '--output'\t'json|yaml|go-template'\t'Output format' \
+                '--template'\t''\t'For --output go-template'
+        case 'create'
+            set switches \
+                '--no-pull'\t'Use the images that are on the node' \
+                '--with-pull'\t'Pull the container\'s images' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '--auth'\t''\t'Base64 of USER:PASSWORD' \
+                '-T'\t''\t'Limit of each call, in place of --timeout' \
+                '--cancel-timeout'\t''\t'Limit of each call, in place of --timeout' \
+                '--creds'\t''\t'Credentials for a pull' \
+                '-pt'\t''\t'Limit of each pull (default: none)' \
+                '--pull-timeout'\t''\t'Limit of each pull (default: none)' \
+                '-u'\t''\t'User; asks for the password' \
+                '--username'\t''\t'User; asks for the password'
+            set positionals '@pod-id' '@file' '@file'
+            set nested \
+                'jsonschema'\t'Print the JSON Schemas of configurations' \
+                'js'\t'Print the JSON Schemas of configurations'
+        case 'create jsonschema' 'create js'
+            set switches \
+                '-p'\t'That of a pod' \
+                '--pod'\t'That of a pod' \
+                '-c'\t'That of a container' \
+                '--container'\t'That of a container' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+        case 'run'
+            set switches \
+                '--no-pull'\t'Use the images that are on the node' \
+                '--with-pull'\t'Pull the container\'s images' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '--auth'\t''\t'Base64 of USER:PASSWORD' \
+                '-T'\t''\t'Limit of each call, in place of --timeout' \
+                '--cancel-timeout'\t''\t'Limit of each call, in place of --timeout' \
+                '--creds'\t''\t'Credentials for a pull' \
+                '-pt'\t''\t'Limit of each pull (default: none)' \
+                '--pull-timeout'\t''\t'Limit of each pull (default: none)' \
+                '-r'\t''\t'Runtime handler of the pod sandbox' \
+                '--runtime'\t''\t'Runtime handler of the pod sandbox' \
+                '-u'\t''\t'User; asks for the password' \
+                '--username'\t''\t'User; asks for the password'
+            set positionals '@file' '@file'
+            set nested \
+                'jsonschema'\t'Print the JSON Schemas of configurations' \
+                'js'\t'Print the JSON Schemas of configurations'
+        case 'run jsonschema' 'run js'
+            set switches \
+                '-p'\t'That of a pod' \
+                '--pod'\t'That of a pod' \
+                '-c'\t'That of a container' \
+                '--container'\t'That of a container' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+        case 'start'
+            set switches \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set positionals '@created-container-id'
+            set endless 1
+        case 'stop'
+            set switches \
+                '-a'\t'Stop all containers that run' \
+                '--all'\t'Stop all containers that run' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '-t'\t''\t'Seconds from the stop signal to SIGKILL; 0 kills at once' \
+                '--timeout'\t''\t'Seconds from the stop signal to SIGKILL; 0 kills at once'
+            set positionals '@running-container-id'
+            set endless 1
+        case 'rm'
+            set switches \
+                '-a'\t'Remove all containers' \
+                '--all'\t'Remove all containers' \
+                '-f'\t'Stop what runs' \
+                '--force'\t'Stop what runs' \
+                '-k'\t'Leave the log files on this host' \
+                '--keep-logs'\t'Leave the log files on this host' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set positionals '@container-id'
+            set endless 1
+        case 'update'
+            set switches \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '--cpu-count'\t''\t'Windows only; ignored here' \
+                '--cpu-maximum'\t''\t'Windows only; ignored here' \
+                '--cpu-period'\t''\t'CFS period in microseconds' \
+                '--cpu-quota'\t''\t'CFS quota in microseconds' \
+                '--cpu-share'\t''\t'Relative weight of CPU time' \
+                '--cpuset-cpus'\t''\t'CPUs, such as 0-2,7' \
+                '--cpuset-mems'\t''\t'Memory nodes, such as 0-1' \
+                '--memory'\t''\t'Memory limit in bytes' \
+                '--oom-score-adj'\t''\t'-1000 to 1000'
+            set positionals '@container-id'
+            set endless 1
+        case 'checkpoint'
+            set switches \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '-e'\t'@file'\t'Archive to write, on the node' \
+                '--export'\t'@file'\t'Archive to write, on the node'
+            set positionals '@running-container-id'
+            set endless 1
+        case 'exec'
+            set switches \
+                '-e'\t'Exit with 0 whatever happens' \
+                '--ignore-errors'\t'Exit with 0 whatever happens' \
+                '-i'\t'Pass on the standard input' \
+                '--interactive'\t'Pass on the standard input' \
+                '-l'\t'Only the newest, in any state' \
+                '--latest'\t'Only the newest, in any state' \
+                '-x'\t'Do not print IDs of selected containers' \
+                '--parallel'\t'Do not print IDs of selected containers' \
+                '-q'\t'Print nothing but the command\'s output' \
+                '--quiet'\t'Print nothing but the command\'s output' \
+                '-s'\t'Get the output as a whole, without a stream' \
+                '--sync'\t'Get the output as a whole, without a stream' \
+                '-t'\t'Give the command a terminal; Ctrl-P Ctrl-Q leaves' \
+                '--tty'\t'Give the command a terminal; Ctrl-P Ctrl-Q leaves' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '--image'\t'@image'\t'Only made of this image' \
+                '--label'\t''\t'Only with this label; repeatable' \
+                '-n'\t''\t'Only the N newest, in any state; 0 is all' \
+                '--last'\t''\t'Only the N newest, in any state; 0 is all' \
+                '--name'\t''\t'Only where it matches the name' \
+                '-p'\t'@pod-id'\t'Only of this pod sandbox' \
+                '--pod'\t'@pod-id'\t'Only of this pod sandbox' \
+                '--state'\t'created|running|exited|unknown'\t'Only in this state' \
+                '--timeout'\t''\t'With --sync: seconds until it is killed; 0: none' \
+                '--tls-ca'\t'@file'\t'Certificates to verify the stream with' \
+                '--tls-cert'\t'@file'\t'Our certificate for the stream' \
+                '--tls-key'\t'@file'\t'Its private key' \
+                '--tls-sni'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
+                '--tls-server-name'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
+                '-r'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest' \
+                '--transport'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest'
+            set positionals '@running-container-id' '@remote'
+            set endless 1
+            set remote 1
+        case 'attach'
+            set switches \
+                '-i'\t'Pass on the standard input' \
+                '--stdin'\t'Pass on the standard input' \
+                '-t'\t'It has a terminal; Ctrl-P Ctrl-Q leaves it' \
+                '--tty'\t'It has a terminal; Ctrl-P Ctrl-Q leaves it' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '--tls-ca'\t'@file'\t'Certificates to verify the stream with' \
+                '--tls-cert'\t'@file'\t'Our certificate for the stream' \
+                '--tls-key'\t'@file'\t'Its private key' \
+                '--tls-sni'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
+                '--tls-server-name'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
+                '-r'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest' \
+                '--transport'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest'
+            set positionals '@running-container-id'
+        case 'port-forward'
+            set switches \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '--address'\t''\t'Where to listen (default: localhost); repeatable' \
+                '--tls-ca'\t'@file'\t'Certificates to verify the stream with' \
+                '--tls-cert'\t'@file'\t'Our certificate for the stream' \
+                '--tls-key'\t'@file'\t'Its private key' \
+                '--tls-sni'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
+                '--tls-server-name'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
+                '-r'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest' \
+                '--transport'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest'
+            set positionals '@pod-id' ''
+            set endless 1
+        case 'cp'
+            set switches \
+                '-a'\t'Keep modes, times and owners' \
+                '--archive'\t'Keep modes, times and owners' \
+                '-L'\t'If SRC is a link, copy what it leads to' \
+                '--follow-link'\t'If SRC is a link, copy what it leads to' \
+                '--in-place'\t'Write into a single file that is mounted there' \
+                '--no-clobber'\t'Leave files alone that are there' \
+                '-q'\t'Print nothing but errors' \
+                '--quiet'\t'Print nothing but errors' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '--max-size'\t''\t'Refuse more, such as 10Gi' \
+                '--method'\t'auto|rpc|node|exec'\t'By the runtime\'s own RPCs, on this node, or by tar in the container' \
+                '--progress'\t'auto|bar|plain|json|none'\t'How progress is shown; auto is bars on a terminal' \
+                '--tls-ca'\t'@file'\t'Certificates to verify the stream with' \
+                '--tls-cert'\t'@file'\t'Our certificate for the stream' \
+                '--tls-key'\t'@file'\t'Its private key' \
+                '--tls-sni'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
+                '--tls-server-name'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
+                '-r'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest' \
+                '--transport'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest'
+            set positionals '@container-path' '@container-path'
+        case 'pods'
+            set switches \
+                '-l'\t'Only the newest, in any state' \
+                '--latest'\t'Only the newest, in any state' \
+                '--no-headers'\t'Leave out the headings' \
+                '--no-trunc'\t'Print IDs and digests whole' \
+                '-q'\t'Print only IDs' \
+                '--quiet'\t'Print only IDs' \
+                '-v'\t'Print all that is known of each' \
+                '--verbose'\t'Print all that is known of each' \
+                '-w'\t'Show it again when it changes, until Ctrl-C' \
+                '--watch'\t'Show it again when it changes, until Ctrl-C' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '--id'\t'@pod-id'\t'Only the pod sandbox of this ID' \
+                '--label'\t''\t'Only with this label; repeatable' \
+                '-n'\t''\t'Only the N newest, in any state; 0 is all' \
+                '--last'\t''\t'Only the N newest, in any state; 0 is all' \
+                '--name'\t''\t'Only where it matches the name' \
+                '--namespace'\t''\t'Only where it matches the pod\'s namespace' \
+                '-o'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH,…' \
+                '--output'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH,…' \
+                '--sort-by'\t'.metadata.name|.metadata.namespace|.createdAt|.state|.id'\t'Sort by a field of the JSON, such as .metadata.name' \
+                '-s'\t'ready|notready'\t'Only in this state' \
+                '--state'\t'ready|notready'\t'Only in this state'
+        case 'inspectp'
+            set switches \
+                '-l'\t'Only the newest, in any state' \
+                '--latest'\t'Only the newest, in any state' \
+                '-q'\t'Leave out the runtime\'s own details' \
+                '--quiet'\t'Leave out the runtime\'s own details' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '--label'\t''\t'Only with this label; repeatable' \
+                '-n'\t''\t'Only the N newest, in any state; 0 is all' \
+                '--last'\t''\t'Only the N newest, in any state; 0 is all' \
+                '--name'\t''\t'Only where it matches the name' \
+                '--namespace'\t''\t'Only where it matches the pod\'s namespace' \
+                '-o'\t'json|yaml|go-template|table'\t'Output format' \
+                '--output'\t'json|yaml|go-template|table'\t'Output format' \
+                '-s'\t'ready|notready'\t'Only in this state' \
+                '--state'\t'ready|notready'\t'Only in this state' \
+                '--template'\t''\t'For --output go-template'
+            set positionals '@pod-id'
+            set endless 1
+        case 'statsp'
+            set switches \
+                '-w'\t'Show it again and again, until Ctrl-C' \
+                '--watch'\t'Show it again and again, until Ctrl-C' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '--id'\t'@pod-id'\t'Only this pod sandbox' \
+                '--label'\t''\t'Only with this label; repeatable' \
+                '-o'\t'json|yaml|table'\t'Output format' \
+                '--output'\t'json|yaml|table'\t'Output format' \
+                '-s'\t''\t'Seconds between the two measurements' \
+                '--seconds'\t''\t'Seconds between the two measurements'
+            set positionals '@pod-id'
+        case 'metricsp'
+            set switches \
+                '-w'\t'Show it again and again, until Ctrl-C' \
+                '--watch'\t'Show it again and again, until Ctrl-C' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '-o'\t'json|yaml'\t'Output format' \
+                '--output'\t'json|yaml'\t'Output format'
+        case 'metricdescs'
+            set switches \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '-o'\t'json|yaml'\t'Output format' \
+                '--output'\t'json|yaml'\t'Output format'
+        case 'runp'
+            set switches \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '-T'\t''\t'Limit of each call, in place of --timeout' \
+                '--cancel-timeout'\t''\t'Limit of each call, in place of --timeout' \
+                '-r'\t''\t'Runtime handler of the pod sandbox' \
+                '--runtime'\t''\t'Runtime handler of the pod sandbox'
+            set positionals '@file'
+            set nested \
+                'jsonschema'\t'Print the JSON Schema of a pod\'s configuration' \
+                'js'\t'Print the JSON Schema of a pod\'s configuration'
+        case 'runp jsonschema' 'runp js'
+            set switches \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+        case 'stopp'
+            set switches \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set positionals '@pod-id'
+            set endless 1
+        case 'rmp'
+            set switches \
+                '-a'\t'Remove all pod sandboxes' \
+                '--all'\t'Remove all pod sandboxes' \
+                '-f'\t'Stop what runs' \
+                '--force'\t'Stop what runs' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set positionals '@pod-id'
+            set endless 1
+        case 'images' 'image' 'img'
+            set switches \
+                '--digests'\t'Show digests' \
+                '--no-headers'\t'Leave out the headings' \
+                '--no-trunc'\t'Print IDs and digests whole' \
+                '--pinned'\t'Show which images are pinned' \
+                '-q'\t'Print only IDs' \
+                '--quiet'\t'Print only IDs' \
+                '-v'\t'Print all that is known of each' \
+                '--verbose'\t'Print all that is known of each' \
+                '-w'\t'Show it again when it changes, until Ctrl-C' \
+                '--watch'\t'Show it again when it changes, until Ctrl-C' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '-f'\t'dangling=true|dangling=false|reference=|before=|since='\t'dangling=true|false, reference=REGEX, before=IMAGE or since=IMAGE; repeatable' \
+                '--filter'\t'dangling=true|dangling=false|reference=|before=|since='\t'dangling=true|false, reference=REGEX, before=IMAGE or since=IMAGE; repeatable' \
+                '-o'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH,…' \
+                '--output'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH,…' \
+                '--sort-by'\t'.repoTags[0]|.size|.id'\t'Sort by a field of the JSON, such as .metadata.name'
+            set positionals '@image'
+        case 'inspecti'
+            set switches \
+                '-q'\t'Leave out the runtime\'s own details' \
+                '--quiet'\t'Leave out the runtime\'s own details' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '-f'\t'dangling=true|dangling=false|reference=|before=|since='\t'dangling=true|false, reference=REGEX, before=IMAGE or since=IMAGE; repeatable' \
+                '--filter'\t'dangling=true|dangling=false|reference=|before=|since='\t'dangling=true|false, reference=REGEX, before=IMAGE or since=IMAGE; repeatable' \
+                '--name'\t''\t'Only images of this name' \
+                '-o'\t'json|yaml|go-template|table'\t'Output format' \
+                '--output'\t'json|yaml|go-template|table'\t'Output format' \
+                '--template'\t''\t'For --output go-template'
+            set positionals '@image'
+            set endless 1
+        case 'imagefsinfo'
+            set switches \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '-o'\t'json|yaml|go-template|table'\t'Output format' \
+                '--output'\t'json|yaml|go-template|table'\t'Output format' \
+                '--template'\t''\t'For --output go-template'
+        case 'pull'
+            set switches \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '-a'\t''\t'Annotation of the image; repeatable' \
+                '--annotation'\t''\t'Annotation of the image; repeatable' \
+                '--auth'\t''\t'Base64 of USER:PASSWORD' \
+                '--creds'\t''\t'Credentials for a pull' \
+                '--pod-config'\t'@file'\t'Pull for the pod of this JSON or YAML file' \
+                '-pt'\t''\t'Limit of each pull (default: none)' \
+                '--pull-timeout'\t''\t'Limit of each pull (default: none)' \
+                '-u'\t''\t'User; asks for the password' \
+                '--username'\t''\t'User; asks for the password' \
+                '--progress'\t'auto|bar|plain|json|none'\t'How progress is shown; auto is bars on a terminal' \
+                '--max-parallel-image-pulls'\t''\t'Limit shared by all pycrictl pulls of the node; a present image is left as it is. 0 is none' \
+                '--when-full'\t'wait|retry'\t'With the limit: wait in line, or look again a few times' \
+                '--retry-interval'\t''\t'With retry: the pause (default: 10s)' \
+                '--retries'\t''\t'With retry: how often'
+            set positionals '@image'
+            set endless 1
+            set nested \
+                'jsonschema'\t'Print the JSON Schema of a pod\'s configuration' \
+                'js'\t'Print the JSON Schema of a pod\'s configuration'
+        case 'pull jsonschema' 'pull js'
+            set switches \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+        case 'rmi'
+            set switches \
+                '-a'\t'Remove all images' \
+                '--all'\t'Remove all images' \
+                '-q'\t'Remove the images that are neither pinned nor used by a container or by pod sandboxes' \
+                '--prune'\t'Remove the images that are neither pinned nor used by a container or by pod sandboxes' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set positionals '@image'
+            set endless 1
+        case 'image-pull-progress'
+            set switches \
+                '--follow'\t'Go on when nothing is pulled, until Ctrl-C' \
+                '--aggregate'\t'Show only the total' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '-c'\t'@container'\t'Only of this container' \
+                '--container'\t'@container'\t'Only of this container' \
+                '--image'\t'@image'\t'Only pulls of this image' \
+                '--progress'\t'auto|bar|plain|json|none'\t'How progress is shown; auto is bars on a terminal' \
+                '--source'\t'auto|cri|containerd'\t'Ask the runtime\'s ImagePullProgress, or containerd\'s own API' \
+                '--interval'\t''\t'Pause between looks (default: 0.25 on a terminal, else 1)'
+            set positionals '@pod'
+        case 'version'
+            set switches \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+        case 'info'
+            set switches \
+                '-q'\t'Leave out the runtime\'s own details' \
+                '--quiet'\t'Leave out the runtime\'s own details' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '-o'\t'json|yaml|go-template'\t'Output format' \
+                '--output'\t'json|yaml|go-template'\t'Output format' \
+                '--template'\t''\t'For --output go-template'
+        case 'runtime-config'
+            set switches \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+        case 'config'
+            set switches \
+                '--list'\t'Show all keys' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '--get'\t'runtime-endpoint|image-endpoint|timeout|debug|pull-image-on-create|disable-pull-on-run|max-retries'\t'Show the value of a key' \
+                '--set'\t'runtime-endpoint=|image-endpoint=|timeout=|debug=|pull-image-on-create=|disable-pull-on-run=|max-retries='\t'Set a key; repeatable'
+            set positionals 'runtime-endpoint|image-endpoint|timeout|debug|pull-image-on-create|disable-pull-on-run|max-retries' ''
+        case 'update-runtime-config'
+            set switches \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '-p'\t''\t'The node\'s range of pod addresses' \
+                '--pod-cidr'\t''\t'The node\'s range of pod addresses'
+        case 'proxy'
+            set switches \
+                '--serialize-image-pulls'\t'The same as a limit of 1' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '--upstream'\t'@socket'\t'The runtime\'s socket' \
+                '--listen'\t'@socket'\t'The proxy\'s own (default: unix:///run/pycrictl/cri.sock)' \
+                '--max-parallel-image-pulls'\t''\t'The most images pulled at once (default: 0, no limit)' \
+                '--when-full'\t'wait|retry'\t'Wait in line for a slot (default), or look again a few times' \
+                '--retry-interval'\t''\t'With retry: the pause (default: 10s)' \
+                '--retries'\t''\t'With retry: how often (default: 3)' \
+                '--kubelet-config'\t'@file'\t'Take the limit from kubelet\'s configuration, such as /var/lib/kubelet/config.yaml' \
+                '--config'\t'@file'\t'TOML; every option is a key (default: /etc/pycrictl.toml)' \
+                '--drain-timeout'\t''\t'How long pulls may finish after SIGTERM (default: 30s)' \
+                '--admin-socket'\t'@socket'\t'For pull-limiter (default: unix:///run/pycrictl/admin.sock)' \
+                '--stream-address'\t''\t'Where streams are served (default: 127.0.0.1:0, any port)' \
+                '--container-copy-size-limit'\t''\t'The most bytes of one copy, such as 10Gi (default: 0, no limit)' \
+                '--container-copies-per-pod'\t''\t'The most copies of a pod at once (default: 0, no limit)' \
+                '--spool-dir'\t'@directory'\t'Where copies out of containers wait (default: /var/tmp)'
+        case 'pull-limiter'
+            set switches \
+                '-w'\t'Show it again and again, until Ctrl-C' \
+                '--watch'\t'Show it again and again, until Ctrl-C' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '--admin-socket'\t'@socket'\t'The proxy\'s admin socket' \
+                '-o'\t'json|yaml|table'\t'Output format' \
+                '--output'\t'json|yaml|table'\t'Output format' \
+                '--interval'\t''\t'With --watch: the pause (default: 2)'
+            set positionals 'status|set' ''
+        case 'completion'
+            set switches \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set positionals 'bash|zsh|fish'
+        case help h
+            set nested \
+                'ps'\t'List containers, by default those that run' \
+                'inspect'\t'Show all that is known of containers' \
+                'logs'\t'Show what a container has written' \
+                'stats'\t'Show what containers use' \
+                'events'\t'Show events of containers as they happen' \
+                'event'\t'Show events of containers as they happen' \
+                'create'\t'Create a container in a pod sandbox' \
+                'run'\t'Run a container in a new pod sandbox' \
+                'start'\t'Start created containers' \
+                'stop'\t'Stop containers that run' \
+                'rm'\t'Remove containers' \
+                'update'\t'Change the resource limits of containers' \
+                'checkpoint'\t'Write checkpoints of containers that run' \
+                'exec'\t'Run a command in containers' \
+                'attach'\t'Attach to a container that runs' \
+                'port-forward'\t'Forward local ports to a pod sandbox' \
+                'cp'\t'Copy files from or to a container that runs' \
+                'pods'\t'List pod sandboxes' \
+                'inspectp'\t'Show all that is known of pod sandboxes' \
+                'statsp'\t'Show what pods use' \
+                'metricsp'\t'Show the metrics of pods' \
+                'metricdescs'\t'List the metrics that the runtime measures of pods' \
+                'runp'\t'Run a pod sandbox' \
+                'stopp'\t'Stop pod sandboxes that run' \
+                'rmp'\t'Remove pod sandboxes with their containers' \
+                'images'\t'List the images on the node' \
+                'image'\t'List the images on the node' \
+                'img'\t'List the images on the node' \
+                'inspecti'\t'Show all that is known of images' \
+                'imagefsinfo'\t'Show what images take up on the node\'s file systems' \
+                'pull'\t'Pull images from their registry' \
+                'rmi'\t'Remove images' \
+                'image-pull-progress'\t'Watch image pulls as they happen, whoever started them' \
+                'version'\t'Show the runtime\'s name and version' \
+                'info'\t'Show the state and the settings of the runtime' \
+                'runtime-config'\t'Show the settings that the kubelet takes over from the runtime' \
+                'config'\t'Show and change the configuration file' \
+                'update-runtime-config'\t'Update the runtime\'s configuration' \
+                'proxy'\t'Serve the CRI in front of a runtime: pull progress, a limit of pulls, copies' \
+                'pull-limiter'\t'Show or set the limit of parallel image pulls of a running proxy' \
+                'completion'\t'Print the completion script of a shell'
+    end
+end
+
+# Prints the kind of an option's value; fails for one without a value.
+function __pycrictl_value --no-scope-shadowing
+    set -l given (string replace -r '^--?' '' -- (string split -m 1 = -- $argv[1])[1])
+    for option in $valued
+        set -l fields (string split \t -- $option)
+        if test (string replace -r '^--?' '' -- $fields[1]) = "$given"
+            printf '%s\n' $fields[2]
+            return 0
+        end
+    end
+    for option in $switches
+        if test (string replace -r '^--?([^\t]*).*' '$1' -- $option) = "$given"
+            return 1
+        end
+    end
+    # Several letters in one word: the last may take a value.
+    if string match -qr '^-[^-]..*' -- $argv[1]; and test (string length -- $given) -gt 1
+        __pycrictl_value -(string sub -s -1 -- $given)
+        return
+    end
+    return 1
+end
+
+# Prints what the runtime knows: kind, the word so far, what stands before each, what is cut off.
+function __pycrictl_ask --no-scope-shadowing
+    set -l program pycrictl
+    string match -q '*/*' -- $called; and set program $called
+    type -q -- $program; or return
+    for line in ($program $globals __complete $argv[1] $argv[2] 2>/dev/null)
+        printf '%s%s\n' $argv[3] (string sub -s (math (string length -- "$argv[4]") + 1) -- $line)
+    end
+end
+
+# Prints what a word of a kind can be: kind, the word, what stands before it.
+function __pycrictl_candidates --no-scope-shadowing
+    switch $argv[1]
+        case ''
+        case @file @socket @directory @container-path
+            if test $argv[1] = @container-path; and not string match -qr '^[/.~]' -- $argv[2]
+                __pycrictl_ask container-path $argv[2] $argv[3] ''
+            end
+            set -l scheme (string match -r '^unix://' -- $argv[2])
+            set -l beginning (string replace -r '^unix://' '' -- $argv[2])
+            set beginning (string replace -r '^~/' $HOME/ -- $beginning)
+            for file in $beginning*
+                test -d $file; and set file $file/
+                printf '%s\n' "$argv[3]$scheme$file"
+            end
+        case @remote
+            if string match -q '/*' -- $argv[2]
+                __pycrictl_ask container-path "$target:$argv[2]" $argv[3] "$target:"
+            end
+        case '@*'
+            __pycrictl_ask (string sub -s 2 -- $argv[1]) $argv[2] $argv[3] ''
+        case '*'
+            printf '%s\n' $argv[3](string split '|' -- $argv[1])
+    end
+end
+
+function __pycrictl
+    set -l switches
+    set -l valued
+    set -l positionals
+    set -l endless
+    set -l remote
+    set -l nested
+    set -l path
+    set -l target ''
+    set -l over ''
+    set -l kind ''
+    set -l has_value ''
+    set -l count 1
+    set -l globals
+    set -l words (commandline -opc)
+    set -l called $words[1]
+    set -e words[1]
+    __pycrictl_describe ''
+    for word in $words
+        if test -n "$has_value"
+            set has_value ''
+        else if test -z "$over"; and test "$word" = --
+            set over 1
+        else if test -z "$over"; and string match -qr '^-.' -- $word
+            if not string match -q '*=*' -- $word; and set kind (__pycrictl_value $word)
+                set has_value 1
+            end
+        else if contains -- "$path$word" help h; or begin
+                test $count = 1; and contains -- $word (string split -f 1 \t -- $nested)
+            end
+            set path $path $word
+            __pycrictl_describe "$path"
+            continue
+        else
+            set -q path[1]; or return
+            test $count = 1; and set target $word
+            set count (math $count + 1)
+            set over "$over$remote"
+        end
+        set -q path[1]; or set globals $globals $word
+    end
+    set -l word (commandline -ct)
+    set word (string unescape -- $word; or string replace -r '^["\']' '' -- $word)
+    if test -n "$has_value"
+        __pycrictl_candidates "$kind" "$word" ''
+    else if test -z "$over"; and string match -qr '^-.*=' -- $word
+        if set kind (__pycrictl_value $word)
+            set -l parts (string split -m 1 = -- $word)
+            __pycrictl_candidates "$kind" "$parts[2]" "$parts[1]="
+        end
+    else if test -z "$over"; and string match -q -- '-*' $word
+        printf '%s\n' $switches
+        for option in $valued
+            printf '%s\t%s\n' (string split -f 1,3 \t -- $option)
+        end
+    else
+        test $count = 1; and set -q nested[1]; and printf '%s\n' $nested
+        if test -n "$endless" -a $count -gt (count $positionals)
+            set count (count $positionals)
+        end
+        __pycrictl_candidates "$positionals[$count]" "$word" ''
+    end
+end
+
+complete -c pycrictl -f -a '(__pycrictl)'

@@ -1,0 +1,162 @@
+"""The program and its dependencies as one folder of modules, for every Python that they serve.
+
+Compiled modules of different Pythons lie side by side: their names end in the interpreter's tag.
+Run as a program, it writes the hashes of `bundled.txt` anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+PINS: Final = Path(__file__).with_name("bundled.txt")
+PYTHONS: Final = ((3, 11), (3, 12), (3, 13), (3, 14))
+"""The minor versions of CPython that bundles serve; the wheels of all of them have to exist."""
+
+GLIBC: Final = (2, 17)
+"""The oldest C library that the wheels run with."""
+
+MACHINES: Final = ("x86_64", "aarch64")
+"""Those that `bundled.txt` has hashes for. A bundle is built for the machine that builds it."""
+
+_PLATFORMS: Final = ("manylinux2014_{}", "manylinux_2_17_{}")
+_UNUSED: Final = frozenset({".pyi", ".pyx", ".pxd", ".pxi"})
+_UNUSED_METADATA: Final = frozenset({"RECORD", "WHEEL", "INSTALLER", "REQUESTED"})
+
+
+def suffixes(machine: str) -> tuple[str, ...]:
+    """How compiled modules end, as the interpreters served name it themselves."""
+    tags = (f"cpython-{major}{minor}" for major, minor in PYTHONS)
+    return tuple(f".{tag}-{machine}-linux-gnu.so" for tag in tags)
+
+
+def build(own_wheel: Path, folder: Path, *, wheels_folder: Path) -> None:
+    """Make `folder` out of the program's wheel and those of its dependencies.
+
+    Args:
+        own_wheel: of pycrictl.
+        folder: replaced.
+        wheels_folder: kept, so that the next build need not download.
+
+    Raises:
+        subprocess.CalledProcessError: pip has failed, and has said why.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    for wheel in (own_wheel, *_wheels(wheels_folder)):
+        for name, content in _modules(wheel):
+            path = folder / name
+            if path.exists():
+                if path.read_bytes() != content:
+                    raise SystemExit(f"dist: two wheels differ in {name}")
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+
+def share(own_wheel: Path, folder: Path) -> None:
+    """Make `folder` out of what the program's wheel puts beside modules: `man`, completions."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with zipfile.ZipFile(own_wheel) as archive:
+        for name in archive.namelist():
+            path = Path(name)
+            if path.parts[0].endswith(".data") and path.parts[1:3] == ("data", "share"):
+                target = folder.joinpath(*path.parts[3:])
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(archive.read(name))
+
+
+def files(folder: Path) -> list[Path]:
+    """The files of a bundle, sorted, without what running it may have left there."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(path for path in found if path.parent.name != "__pycache__")
+
+
+def licenses(folder: Path) -> list[Path]:
+    """The texts of licenses in a bundle."""
+    return [file for file in files(folder) if file.stem in ("LICENSE", "LICENCE")]
+
+
+def _wheels(folder: Path) -> list[Path]:
+    """The wheels of this machine, downloaded once for a state of the pins."""
+    done = folder / f"complete-{hashlib.sha256(PINS.read_bytes()).hexdigest()[:16]}"
+    if not done.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        _download(["--require-hashes", "--requirement", str(PINS)], folder, platform.machine())
+        done.touch()
+    return sorted(folder.glob("*.whl"))
+
+
+def _download(words: list[str], folder: Path, machine: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    pip = [sys.executable, "-m", "pip", "download", "-qq", "--disable-pip-version-check"]
+    pip += ["--no-deps", "--only-binary", ":all:", "--implementation", "cp"]
+    for pattern in _PLATFORMS:
+        pip += ["--platform", pattern.format(machine)]
+    with ExitStack() as stack:
+        # Each into a folder of its own: they run at once and would meet at the wheels they share.
+        downloads = []
+        for major, minor in PYTHONS:
+            part = stack.enter_context(tempfile.TemporaryDirectory(dir=folder))
+            command = [*pip, "--python-version", f"{major}.{minor}", "--dest", part, *words]
+            downloads.append((part, stack.enter_context(subprocess.Popen(command))))
+        for part, process in downloads:
+            if process.wait():
+                raise subprocess.CalledProcessError(process.returncode, process.args)
+            for wheel in Path(part).glob("*.whl"):
+                wheel.replace(folder / wheel.name)
+
+
+def _modules(wheel: Path) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of what a wheel puts on the path of modules."""
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            path = Path(name)
+            top = path.parts[0]
+            unused = path.suffix in _UNUSED or (
+                top.endswith(".dist-info") and path.name in _UNUSED_METADATA
+            )
+            if not (name.endswith("/") or top.endswith(".data") or unused):
+                yield name, archive.read(name)
+
+
+def _lock() -> None:
+    """Write `bundled.txt` with the hashes of all wheels of the versions that it names."""
+    lines = PINS.read_text().splitlines()
+    comments = [line for line in lines if line.startswith("#")]
+    pins = sorted(line.removesuffix(" \\") for line in lines if "==" in line)
+    with tempfile.TemporaryDirectory() as scratch:
+        for machine in MACHINES:
+            _download(pins, Path(scratch), machine)
+        hashes = _hashes(Path(scratch).glob("*.whl"))
+    entries = [
+        " \\\n".join([pin, *(f"    --hash=sha256:{digest}" for digest in hashes[_project(pin)])])
+        for pin in pins
+    ]
+    PINS.write_text("\n".join([*comments, *entries]) + "\n")
+
+
+def _hashes(wheels: Iterable[Path]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for wheel in sorted(wheels):
+        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        found.setdefault(wheel.name.partition("-")[0], []).append(digest)
+    return found
+
+
+def _project(pin: str) -> str:
+    """The name of a pinned project as its wheels spell it."""
+    return pin.partition("==")[0].replace("-", "_")
+
+
+if __name__ == "__main__":
+    _lock()

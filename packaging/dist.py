@@ -1,0 +1,108 @@
+"""``dist.py [NAME]...``: builds what is installed into ``dist``; without names, all of it.
+
+Equal sources give equal files: the time in them is $SOURCE_DATE_EPOCH, or that of the last commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import bundle
+import deb
+import pyz
+import standalone
+import tools
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+NAMES: Final = ("wheel", "pyz", "deb", "standalone")
+_NO_COMMIT_S: Final = 1_580_601_600
+"""The time of files when there is no repository to ask; the one that hatchling uses."""
+
+
+def main() -> int:
+    """Builds and prints the path of each file made."""
+    parser = argparse.ArgumentParser(prog="dist", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(NAMES)}")
+    parser.add_argument("--output", type=Path, default=ROOT / "dist", metavar="FOLDER")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.names) - set(NAMES):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    if platform.machine() not in bundle.MACHINES:
+        print(f"dist: no wheels for {platform.machine()} in bundled.txt", file=sys.stderr)
+        return 1
+    try:
+        _build(set(arguments.names or NAMES), arguments.output.resolve())
+    except subprocess.CalledProcessError as exc:
+        print(f"dist: '{exc.cmd[0]}' ended with {exc.returncode}", file=sys.stderr)
+        return 1
+    except FileNotFoundError as exc:
+        print(f"dist: {exc.filename}: not found", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _build(names: set[str], output: Path) -> None:
+    output.mkdir(parents=True, exist_ok=True)
+    for old in output.glob("pycrictl*"):
+        old.unlink()
+    time_s = _time_s()
+    _build_wheel(output, time_s)
+    (wheel,) = output.glob("*.whl")
+    version = wheel.name.split("-")[1]
+    with tempfile.TemporaryDirectory(prefix="pycrictl-dist-") as scratch:
+        work = Path(scratch)
+        modules, shared = work / "modules", work / "share"
+        bundle.build(wheel, modules, wheels_folder=ROOT / "build" / "wheels")
+        bundle.share(wheel, shared)
+        stem = output / f"pycrictl-{version}-linux-{platform.machine()}"
+        builders: dict[str, Callable[[], None]] = {
+            "standalone": lambda: standalone.build(
+                modules, stem, work=work / "standalone", shared=shared, time_s=time_s
+            ),
+            "deb": lambda: deb.build(
+                modules,
+                output / deb.file_name(version, deb.architecture()),
+                work=work / "deb",
+                shared=shared,
+                version=version,
+                time_s=time_s,
+            ),
+            "pyz": lambda: pyz.build(modules, output / "pycrictl.pyz"),
+        }
+        with ThreadPoolExecutor() as pool:  # they mostly wait for tools
+            started = [pool.submit(builders[name]) for name in builders if name in names]
+    for each in started:
+        each.result()
+    made = sorted(output.glob("pycrictl*"))
+    for path in made:
+        print(path)
+    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made]
+    (output / "SHA256SUMS").write_text("".join(sums))
+
+
+def _build_wheel(output: Path, time_s: int) -> None:
+    """The sdist, and the wheel out of the sdist, which therefore has all that it takes."""
+    build = [sys.executable, "-I", "-m", "build", "--no-isolation", "--outdir", str(output)]
+    tools.run(*build, str(ROOT), SOURCE_DATE_EPOCH=str(time_s))
+
+
+def _time_s() -> int:
+    if given := os.environ.get("SOURCE_DATE_EPOCH"):
+        return int(given)
+    command = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return int(found.stdout) if not found.returncode else _NO_COMMIT_S
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,3 @@
+# Written by pyz.py into the archive.
+KEY: str
+SUFFIXES: tuple[str, ...]

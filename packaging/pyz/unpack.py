@@ -1,0 +1,189 @@
+"""Unpacks pycrictl.pyz once for each user, and runs the program from there.
+
+The interpreter cannot load compiled modules out of an archive. They and the rest go to a folder
+that is named after their content, in a cache that nobody else may write to, at once or not at all.
+
+The cache is the first of these that can be used: `$XDG_CACHE_HOME/pycrictl` or
+`~/.cache/pycrictl`, for root `/var/cache/pycrictl`, `/var/tmp/pycrictl-UID`, `/tmp/pycrictl-UID`.
+It may be removed whenever no pycrictl runs.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.machinery import EXTENSION_SUFFIXES
+from typing import Final, NoReturn
+
+from facts import KEY, SUFFIXES
+
+_FOREIGN_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+_LOCK_LIMIT_S: Final = 60.0
+_LOCK_INTERVAL_S: Final = 0.05
+_PARTIAL: Final = ".partial-"
+
+
+class UnusableError(Exception):
+    """A place that cannot be the cache; the text says why."""
+
+
+def start() -> NoReturn:
+    """Run the program, after unpacking it if need be."""
+    suffix = EXTENSION_SUFFIXES[0]
+    if suffix not in SUFFIXES:
+        _fail(f"serves Pythons with modules in {', '.join(SUFFIXES)}; this one has {suffix}")
+    umask = os.umask(0o077)
+    try:
+        sys.path[0] = _unpacked(suffix)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    os.umask(umask)
+    from pycrictl.__main__ import run
+
+    run()
+
+
+def _fail(message: str) -> NoReturn:
+    sys.stderr.write(f"pycrictl.pyz: {message}\n")
+    sys.exit(1)
+
+
+def _unpacked(suffix: str) -> str:
+    """The folder of modules, from an earlier start or made now."""
+    name = f"{KEY}{suffix.removesuffix('.so')}"
+    reasons = []
+    for base in _caches():
+        try:
+            _check(base)
+            folder = os.path.join(base, name)
+            if not os.path.isdir(folder):
+                _unpack(base, folder, suffix)
+            return folder
+        except UnusableError as exc:
+            reasons.append(f"{base} {exc}")
+        except OSError as exc:
+            reasons.append(f"{base}: {(exc.strerror or str(exc)).lower()}")
+    _fail(f"nowhere to unpack to, set XDG_CACHE_HOME ({'; '.join(reasons)})")
+
+
+def _caches() -> Iterator[str]:
+    uid = os.geteuid()
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(home):
+        home = os.path.join(os.path.expanduser("~"), ".cache")
+    if os.path.isabs(home):
+        yield os.path.join(home, "pycrictl")
+    if uid == 0:
+        yield "/var/cache/pycrictl"
+    yield f"/var/tmp/pycrictl-{uid}"
+    yield f"/tmp/pycrictl-{uid}"
+
+
+def _check(base: str) -> None:
+    """Make the cache, and see that nobody else can change it or what leads to it.
+
+    Whoever can write to a folder on the way could put another one in its place, and a file that
+    root runs. In a sticky folder, such as /tmp, they cannot once it is there and is ours.
+    """
+    os.makedirs(base, mode=0o700, exist_ok=True)
+    status = os.lstat(base)
+    if not stat.S_ISDIR(status.st_mode):
+        raise UnusableError("is a link")
+    if status.st_uid != os.geteuid():
+        raise UnusableError("belongs to another user")
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        raise UnusableError("is open to other users")
+    if os.statvfs(base).f_flag & os.ST_NOEXEC:
+        raise UnusableError("is on a file system without execution")
+    path = os.path.realpath(base)
+    while path != "/":
+        path = os.path.dirname(path)
+        status = os.stat(path)
+        foreign = status.st_uid not in (0, os.geteuid())
+        writable = status.st_mode & _FOREIGN_WRITE and not status.st_mode & stat.S_ISVTX
+        if foreign or writable:
+            raise UnusableError(f"is below {path}, which another user can change")
+
+
+def _unpack(base: str, folder: str, suffix: str) -> None:
+    """Fill `folder`, which is there with all of its files or not at all."""
+    with _alone(base) as is_alone:
+        if is_alone:
+            if os.path.isdir(folder):  # whoever held the lock has done it
+                return
+            _remove_partial(base)
+        partial = os.path.join(base, f"{_PARTIAL}{os.urandom(8).hex()}")
+        os.mkdir(partial, 0o700)
+        try:
+            _extract(partial, suffix)
+            # Or the name could outlast a power failure, and the content not.
+            os.sync()
+            os.rename(partial, folder)
+        except BaseException as exc:
+            _remove(partial)
+            taken = isinstance(exc, OSError) and exc.errno in (errno.EEXIST, errno.ENOTEMPTY)
+            if not taken:
+                raise
+
+
+@contextmanager
+def _alone(base: str) -> Iterator[bool]:
+    """One start at a time unpacks; false if that cannot be had in time or not at all."""
+    fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield _lock(fd)
+    finally:
+        os.close(fd)
+
+
+def _lock(fd: int) -> bool:
+    give_up_at = time.monotonic() + _LOCK_LIMIT_S
+    while time.monotonic() < give_up_at:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOCK_INTERVAL_S)
+        except OSError:  # a network file system
+            return False
+        else:
+            return True
+    return False
+
+
+def _extract(folder: str, suffix: str) -> None:
+    import zipfile
+
+    others = tuple(set(SUFFIXES) - {suffix})
+    with zipfile.ZipFile(sys.path[0]) as archive:
+        names = [name for name in archive.namelist() if name.startswith("lib/")]
+        made = set()
+        for name in names:
+            if name.endswith(others):
+                continue
+            path = os.path.join(folder, name.removeprefix("lib/"))
+            parent = os.path.dirname(path)
+            if parent not in made:
+                os.makedirs(parent, mode=0o700, exist_ok=True)
+                made.add(parent)
+            with open(path, "xb") as file:
+                file.write(archive.read(name))
+
+
+def _remove_partial(base: str) -> None:
+    """Remove what starts that were killed have left; who unpacks now holds the lock, as we do."""
+    for name in os.listdir(base):
+        if name.startswith(_PARTIAL):
+            _remove(os.path.join(base, name))
+
+
+def _remove(folder: str) -> None:
+    import shutil
+
+    with suppress(OSError):
+        shutil.rmtree(folder)

@@ -1,0 +1,75 @@
+"""The program with an interpreter of its own, for nodes without Python.
+
+It needs zlib, which PyInstaller's loader is linked with, and the C library that the building
+machine has or a newer one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import sys
+import sysconfig
+import tarfile
+from pathlib import Path
+from typing import Final
+
+import bundle
+import tools
+
+_SPEC: Final = Path(__file__).with_name("standalone.spec")
+
+
+def build(modules: Path, stem: Path, *, work: Path, shared: Path, time_s: int) -> None:
+    """Write an archive of one folder, and one file that unpacks itself at each start.
+
+    Args:
+        modules: made by `bundle`.
+        stem: what both are called, but for the archive's suffix.
+        work: a folder for PyInstaller.
+        shared: man pages and completions, the archive's `share`.
+        time_s: the modification time of all files in the archive.
+
+    Raises:
+        subprocess.CalledProcessError: PyInstaller has failed, and has said why.
+    """
+    pyinstaller = [sys.executable, "-m", "PyInstaller", "--log-level", "WARN", "--noconfirm"]
+    places = ["--distpath", str(work / "out"), "--workpath", str(work / "cache"), str(_SPEC)]
+    tools.run(
+        *pyinstaller,
+        *places,
+        PYCRICTL_MODULES=str(modules),
+        PYTHONHASHSEED="1",  # the order of sets is written into compiled modules
+        PYTHONDONTWRITEBYTECODE="1",
+        SOURCE_DATE_EPOCH=str(time_s),
+    )
+    folder = work / "out" / "folder"
+    shutil.copytree(shared, folder / "share")
+    _place_licenses(modules, folder / "licenses")
+    archive = stem.with_name(f"{stem.name}.tar.gz")
+    _archive(folder, archive, name=stem.name, time_s=time_s)
+    shutil.copy2(work / "out" / "file", stem)
+
+
+def _place_licenses(modules: Path, folder: Path) -> None:
+    """Keep what PyInstaller leaves out: the licenses of the modules, and of Python."""
+    for file in bundle.licenses(modules):
+        target = folder / file.relative_to(modules).parts[0].removesuffix(".dist-info")
+        target.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, target)
+    python = Path(sysconfig.get_path("stdlib"), "LICENSE.txt")
+    if python.exists():
+        shutil.copy(python, folder / "Python.txt")
+
+
+def _archive(folder: Path, path: Path, *, name: str, time_s: int) -> None:
+    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = "root"
+        entry.mtime = time_s
+        entry.mode = 0o755 if entry.isdir() or entry.mode & 0o100 else 0o644
+        return entry
+
+    with path.open("wb") as output, gzip.GzipFile("", "wb", 6, output, mtime=time_s) as packed:
+        with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+            archive.add(folder, name, filter=plain)  # tarfile sorts what is in a folder

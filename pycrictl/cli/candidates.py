@@ -1,0 +1,302 @@
+"""What can stand where a word is typed, as the runtime knows it: IDs, names and paths.
+
+gRPC takes longer to import than a completion may last, so the few calls are made by the pure client
+in ``wire``, one connection each.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from pycrictl import config
+from pycrictl._proto import cri_pb2
+from pycrictl.cri import lists, lookup
+from pycrictl.cri.methods import method
+from pycrictl.errors import ConnectError, RuntimeFault, Unimplemented
+from pycrictl.wire import grpc_http2
+from pycrictl.wire.unary_call import UnaryCall
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from pycrictl.copy.identity import ContainerRoot
+    from pycrictl.cri.client import CriClient
+
+MOST: Final = 5000
+"""More candidates than anybody looks at; a directory may have millions of names."""
+
+_READ_BYTES: Final = 65536
+_NAMESPACE_LABEL: Final = "io.kubernetes.pod.namespace"
+_POD_LABEL: Final = "io.kubernetes.pod.name"
+
+
+class Candidate(NamedTuple):
+    """A whole word, and what is said of it. One that ends in ``/`` or ``:`` goes on."""
+
+    word: str
+    told: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The part of ``CriClient`` that lookups use: unary calls.
+
+    Attributes:
+        path: the runtime's socket.
+    """
+
+    path: str
+
+    def call(self, name: str, request: Message, **_: Any) -> Any:
+        """Make a call and wait for its answer, for ever if need be.
+
+        Raises:
+            ConnectError: the connection broke.
+            RuntimeFault: the answer is an error.
+        """
+        exchange = UnaryCall(method(name).path, request.SerializeToString())
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(self.path)
+            while exchange.answer is None:
+                connection.sendall(exchange.data_to_send())
+                data = connection.recv(_READ_BYTES)
+                if not data:
+                    raise ConnectError("the runtime closed the connection")
+                exchange.receive_data(data)
+        answer = exchange.answer
+        if answer.code != grpc_http2.OK:
+            raise RuntimeFault(answer.message, code=str(answer.code))
+        return method(name).response_type.FromString(answer.response or b"")
+
+    def stream(self, name: str, *_: object, **__: object) -> Iterator[Any]:
+        """There are no streams; whoever asks for one then makes a unary call.
+
+        Raises:
+            Unimplemented: always.
+        """
+        raise Unimplemented(f"no stream of {name}", code="Unimplemented")
+
+
+def connect(settings: config.Config, service: str) -> CriClient:
+    """The runtime or image service of a configuration.
+
+    Raises:
+        UsageError: the endpoint is no unix socket.
+        OSError: nothing answers.
+    """
+    endpoint = settings.image_endpoint if service == "image" else settings.runtime_endpoint
+    if endpoint.origin != "default":
+        paths = [config.socket_path(endpoint, f"{service}-endpoint")]
+    else:
+        paths = [default.removeprefix("unix://") for default in config.DEFAULT_ENDPOINTS]
+    for path in paths:
+        try:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(path)
+        except OSError:
+            continue
+        return cast("CriClient", Runtime(path))
+    raise ConnectionError
+
+
+def find(kind: str, word: str, settings: config.Config) -> list[Candidate]:
+    """What begins with ``word``, in the order to show it.
+
+    Args:
+        kind: one of KINDS; any other has no candidates.
+        word: what is typed so far; may be empty.
+        settings: names the endpoints.
+
+    Raises:
+        PycrictlError: the runtime cannot be asked.
+        OSError: likewise.
+    """
+    if kind not in KINDS:
+        return []
+    client = connect(settings, "image" if kind == "image" else "runtime")
+    found = KINDS[kind](client, word)
+    return list(islice(filter(_is_plain, found), MOST))
+
+
+def _is_plain(candidate: Candidate) -> bool:
+    """Whether it can be written on one line of a terminal as it is."""
+    return candidate.word.isprintable()
+
+
+def _containers(
+    client: CriClient,
+    word: str,
+    *,
+    state: cri_pb2.ContainerState | None = None,
+    by_name: bool = False,
+) -> Iterator[Candidate]:
+    condition = cri_pb2.ContainerFilter()
+    if state is not None:
+        condition.state.state = state
+    containers = lists.containers(client, condition)
+    if by_name:
+        yield from _unique_names(containers, word)
+        if not word and containers:
+            return  # each would be there twice
+    # Where names are taken as well, a name need not stand for its ID.
+    ids = [(each.id, "" if by_name else each.metadata.name, _about(each)) for each in containers]
+    yield from _ids(ids, word)
+
+
+def _unique_names(containers: Sequence[cri_pb2.Container], word: str) -> Iterator[Candidate]:
+    """Names that mean one container; several attempts of one pod's container are one."""
+    owners = {(each.metadata.name, each.pod_sandbox_id): each for each in containers}
+    counts = Counter(name for name, _ in owners)
+    for (name, _), container in owners.items():
+        if counts[name] == 1 and name.startswith(word):
+            yield Candidate(name, _about(container))
+
+
+def _about(container: cri_pb2.Container) -> str:
+    state = cri_pb2.ContainerState.Name(container.state).removeprefix("CONTAINER_").lower()
+    return f"{container.metadata.name}{_of_pod(container)}, {state}"
+
+
+def _of_pod(container: cri_pb2.Container) -> str:
+    labels = container.labels
+    if not labels.get(_POD_LABEL):
+        return ""
+    return f" of {labels.get(_NAMESPACE_LABEL, '')}/{labels[_POD_LABEL]}"
+
+
+def _ids(found: Sequence[tuple[str, str, str]], word: str) -> Iterator[Candidate]:
+    """IDs that begin with ``word``; if there are none, the only one whose name does.
+
+    Args:
+        found: ID, name and description of each.
+        word: what is typed.
+    """
+    matches = [each for each in found if each[0].startswith(word)]
+    if not matches:
+        named = [each for each in found if each[1].startswith(word)]
+        matches = named if len(named) == 1 else []
+    is_short = len(word) <= lookup.SHOWN_ID_CHARS
+    for whole, _, told in matches:
+        yield Candidate(whole[: lookup.SHOWN_ID_CHARS] if is_short else whole, told)
+
+
+def _pods(client: CriClient, word: str, *, by_name: bool = False) -> Iterator[Candidate]:
+    pods = lists.pods(client)
+    told = {
+        pod.id: f"{pod.metadata.namespace}/{pod.metadata.name}, "
+        + ("ready" if pod.state == cri_pb2.SANDBOX_READY else "not ready")
+        for pod in pods
+    }
+    if by_name:
+        for pod in {(pod.metadata.namespace, pod.metadata.name): pod for pod in pods}.values():
+            full = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            if full.startswith(word):
+                yield Candidate(full, told[pod.id])
+            elif pod.metadata.name.startswith(word):
+                yield Candidate(pod.metadata.name, told[pod.id])
+        if not word and pods:
+            return
+    yield from _ids(
+        [(each.id, "" if by_name else each.metadata.name, told[each.id]) for each in pods], word
+    )
+
+
+def _images(client: CriClient, word: str) -> Iterator[Candidate]:
+    for image in lists.images(client):
+        digest = image.id.removeprefix("sha256:")
+        short = digest[: lookup.SHOWN_ID_CHARS]
+        names = [name for name in image.repo_tags if name.startswith(word)]
+        if "@" in word or not image.repo_tags:
+            names += [name for name in image.repo_digests if name.startswith(word)]
+        for name in names:
+            yield Candidate(name, short)
+        if word and image.id.startswith(word):
+            yield Candidate(image.id, ", ".join(image.repo_tags))
+        elif word and digest.startswith(word):
+            shown = short if len(word) <= len(short) else digest
+            yield Candidate(shown, ", ".join(image.repo_tags))
+
+
+def _container_paths(client: CriClient, word: str) -> Iterator[Candidate]:
+    """``CONTAINER:PATH``, or ``CONTAINER:`` as long as there is no colon."""
+    if word.startswith(("/", ".")):
+        return
+    reference, colon, path = word.partition(":")
+    pod, slash, name = reference.rpartition("/")
+    pod_id = lookup.find_pod(client, pod).id if pod else ""
+    if colon:
+        container = lookup.find_container(client, name, pod_sandbox_id=pod_id)
+        if container is not None:
+            for shown in _paths(client, container.id, path):
+                yield Candidate(f"{reference}:{shown}")
+        return
+    condition = cri_pb2.ContainerFilter(pod_sandbox_id=pod_id)
+    condition.state.state = cri_pb2.CONTAINER_RUNNING
+    containers = lists.containers(client, condition)
+    candidates = [*_unique_names(containers, name)]
+    if name:
+        candidates += _ids([(each.id, "", _about(each)) for each in containers], name)
+    for candidate in candidates:
+        yield Candidate(f"{pod}{slash}{candidate.word}:", candidate.told)
+
+
+def _paths(client: CriClient, container_id: str, path: str) -> Iterator[str]:
+    """What is there in a running container; directories with a final slash.
+
+    Only root can look. Nothing is opened but directories, and those through the root that is proved
+    to be the container's.
+    """
+    from pycrictl.copy.identity import ContainerRoot
+    from pycrictl.copy.on_node import locate
+    from pycrictl.copy.rootfs import Directory
+
+    if not path:
+        yield "/"
+    if not path.startswith("/"):
+        return
+    parent, _, beginning = path.rpartition("/")
+    where = os.fsencode(f"{parent}/")
+    with (
+        ContainerRoot(partial(locate, client, container_id)) as root,
+        Directory(root.find(where, follow=True), where) as directory,
+    ):
+        for entry in islice(directory.scan(), MOST):
+            is_hidden = entry.name.startswith(".") and not beginning
+            if entry.name.startswith(beginning) and not is_hidden:
+                inner = where + os.fsencode(entry.name)
+                slash = "/" if _is_directory(root, entry, inner) else ""
+                yield f"{parent}/{entry.name}{slash}"
+
+
+def _is_directory(root: ContainerRoot, entry: os.DirEntry[str], path: bytes) -> bool:
+    if not entry.is_symlink():
+        return entry.is_dir(follow_symlinks=False)
+    try:
+        pinned = root.find(path, follow=True)  # a link means what the container sees there
+    except OSError:
+        return False
+    try:
+        return stat.S_ISDIR(os.fstat(pinned).st_mode)
+    finally:
+        os.close(pinned)
+
+
+KINDS: Final[dict[str, Callable[[CriClient, str], Iterator[Candidate]]]] = {
+    "container": partial(_containers, by_name=True),
+    "container-id": _containers,
+    "created-container-id": partial(_containers, state=cri_pb2.CONTAINER_CREATED),
+    "running-container-id": partial(_containers, state=cri_pb2.CONTAINER_RUNNING),
+    "container-path": _container_paths,
+    "pod": partial(_pods, by_name=True),
+    "pod-id": _pods,
+    "image": _images,
+}
+"""What a runtime can be asked for, by the names of ``surface.Completes`` in small letters."""

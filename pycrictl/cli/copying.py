@@ -1,0 +1,307 @@
+"""A copy from its words on the command line to its exit status."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+from pycrictl._proto import cri_pb2
+from pycrictl.copy import spec
+from pycrictl.copy.method import NAMES, Method, first_to_serve
+from pycrictl.copy.policy import Rules, Skipped
+from pycrictl.cri.lookup import find_container, find_pod
+from pycrictl.errors import CopyError, ExitCode, FailedPrecondition, NotFound, UsageError
+from pycrictl.progress.speed import Speed
+from pycrictl.show.copying import CopyDisplay, Progress, open_copy_display
+from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from pycrictl.cli.context import AppContext
+    from pycrictl.copy.arrival import Summary
+    from pycrictl.cri.client import CriClient
+    from pycrictl.environ import Environment
+    from pycrictl.streaming.dial import TlsFiles
+    from pycrictl.streaming.session import Choice
+
+_SPEED_WINDOW_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the user wants of a copy.
+
+    Attributes:
+        rules: what is allowed and kept.
+        method: one of ``NAMES``, or ``auto``.
+        follow: copy what the source points to, if it is a link.
+        quiet: tell nothing but errors.
+        progress: how progress is shown.
+        choice: the transport of streams; tls: its files.
+    """
+
+    rules: Rules
+    method: str = "auto"
+    follow: bool = False
+    quiet: bool = False
+    progress: str = "auto"
+    choice: Choice = "auto"
+    tls: TlsFiles | None = None
+
+
+def copy(app: AppContext, source: str, destination: str, settings: Settings) -> int:
+    """Copy, and tell of it; return the exit status: not 0 if anything was left out.
+
+    Raises:
+        UsageError: the words make no copy; nothing was sent.
+        PycrictlError: the copy did not happen.
+    """
+    if settings.method not in ("auto", *NAMES):
+        raise UsageError(
+            f"unknown method {quote(settings.method)}", hint=f"one of auto, {', '.join(NAMES)}"
+        )
+    request = spec.parse(source, destination)
+    _check_streams(app.env, request, settings)
+    display = open_copy_display(
+        app.progress_mode(settings.progress),
+        stderr=app.env.stderr,
+        environ=app.env.environ,
+        quiet=settings.quiet,
+    )
+    if not app.config.debug.value:
+        app.env.configure_logging(debug=False)  # what could not be tidied up is a warning
+    with app.open_client("runtime") as client, _Watch(display, app.env.clock) as watch:
+        path = request.source if isinstance(request, spec.CopyFrom) else request.destination
+        methods = _methods(client, _find(client, path), settings)
+        if isinstance(request, spec.CopyFrom):
+            summary = _copy_from(app.env, methods, request, settings, watch)
+        else:
+            summary = _copy_to(app.env, methods, request, settings, watch)
+        watch.finish(summary)
+    return ExitCode.FAILURE if watch.skipped else ExitCode.OK
+
+
+class _Watch:
+    """Counts what is copied, and shows it at a steady pace, also while nothing moves."""
+
+    def __init__(self, display: CopyDisplay, clock: Callable[[], float]) -> None:
+        self.on_total = None if display.interval_s is None else self._set_total
+        self.done_bytes = 0
+        self.skipped = 0
+        self._display = display
+        self._clock = clock
+        self._total_bytes: int | None = None
+        self._began_s = clock()
+        # The display is shared with the thread; so are numbers, of which one thread writes each.
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> _Watch:
+        if self._display.interval_s is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def on_bytes(self, count: int) -> None:
+        self.done_bytes += count
+
+    def on_skip(self, skipped: Skipped) -> None:
+        self.skipped += 1
+        with self._lock:
+            self._display.skip(os.fsdecode(skipped.path), skipped.reason)
+
+    def finish(self, summary: Summary | None) -> None:
+        """The copy has succeeded; None tells nothing of it."""
+        self._end()
+        if summary is not None:
+            counts = {**asdict(summary), "skipped": self.skipped}
+            self._display.finish(counts, self._clock() - self._began_s)
+
+    def _set_total(self, size_bytes: int) -> None:
+        self._total_bytes = size_bytes
+
+    def _end(self) -> None:
+        self._is_over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._display.close()
+
+    def _run(self) -> None:
+        speed, told_bytes = Speed(_SPEED_WINDOW_S), 0
+        speed.start(self._began_s)
+        while not self._is_over.wait(self._display.interval_s):
+            now, done_bytes = self._clock(), self.done_bytes
+            speed.record(done_bytes - told_bytes, now)
+            told_bytes = done_bytes
+            progress = Progress(done_bytes, self._total_bytes, speed.rate(now), now - self._began_s)
+            with self._lock:
+                self._display.show(progress)
+
+
+def _check_streams(
+    env: Environment, request: spec.CopyTo | spec.CopyFrom, settings: Settings
+) -> None:
+    if isinstance(request, spec.CopyFrom):
+        if not request.destination.is_stream:
+            return
+        if env.stdout_is_terminal:
+            raise UsageError(
+                "an archive is nothing for a terminal", hint="send standard output elsewhere"
+            )
+        if settings.rules.no_clobber or settings.rules.in_place:
+            raise UsageError("--no-clobber and --in-place are not for an archive that is written")
+    elif request.source.is_stream:
+        if env.stdin_is_terminal:
+            raise UsageError("standard input is a terminal, where no archive comes from")
+        if settings.follow:
+            raise UsageError("--follow-link is not for an archive that is read")
+
+
+def _find(client: CriClient, path: spec.ContainerPath) -> str:
+    """The ID of the container that was named, which runs."""
+    pod_id = find_pod(client, path.pod).id if path.pod else ""
+    container = find_container(client, path.container, pod_sandbox_id=pod_id)
+    if container is None:
+        where = f" in pod {quote(path.pod)}" if path.pod else ""
+        raise NotFound(
+            f"no container {quote(path.container)}{where}",
+            hint="'pycrictl ps -a' lists the containers of the node",
+        )
+    if container.state != cri_pb2.CONTAINER_RUNNING:
+        raise FailedPrecondition(
+            f"container {quote(path.container)} is not running",
+            code="FailedPrecondition",
+            hint="only running containers can be copied from or to",
+        )
+    return container.id
+
+
+def _methods(client: CriClient, container_id: str, settings: Settings) -> list[Method]:
+    """The ways that are to be tried. Only their modules are loaded."""
+    names = NAMES if settings.method == "auto" else (settings.method,)
+    methods: list[Method] = []
+    if "rpc" in names:
+        from pycrictl.copy.over_rpc import OverRpc
+
+        methods.append(OverRpc(client, container_id, tls=settings.tls))
+    if "node" in names:
+        from pycrictl.copy.on_node import OnNode
+
+        methods.append(OnNode(client, container_id))
+    if "exec" in names:
+        from pycrictl.copy.over_exec import OverExec
+        from pycrictl.copy.remote import Remote
+
+        remote = Remote(client, container_id, choice=settings.choice, tls=settings.tls)
+        methods.append(OverExec(remote))
+    return methods
+
+
+def _copy_from(
+    env: Environment,
+    methods: Sequence[Method],
+    request: spec.CopyFrom,
+    settings: Settings,
+    watch: _Watch,
+) -> Summary | None:
+    path, local = request.source.path, request.destination
+    if local.is_stream:
+        first_to_serve(methods, lambda method: _write(env, method, path, settings, watch))
+        return None
+    return first_to_serve(
+        methods,
+        lambda method: method.copy_from(
+            path,
+            local.path,
+            replace(settings.rules, umask=_umask()),
+            follow=settings.follow,
+            on_bytes=watch.on_bytes,
+            on_skip=watch.on_skip,
+            on_total=watch.on_total,
+        ),
+    )
+
+
+def _copy_to(
+    env: Environment,
+    methods: Sequence[Method],
+    request: spec.CopyTo,
+    settings: Settings,
+    watch: _Watch,
+) -> Summary:
+    local, path = request.source, request.destination.path
+    if local.is_stream:
+        return first_to_serve(
+            methods,
+            lambda method: method.unpack_to(
+                env.stdin.fileno(),
+                path,
+                settings.rules,
+                on_bytes=watch.on_bytes,
+                on_skip=watch.on_skip,
+            ),
+        )
+    return first_to_serve(
+        methods,
+        lambda method: method.copy_to(
+            local.path,
+            path,
+            settings.rules,
+            follow=settings.follow,
+            on_bytes=watch.on_bytes,
+            on_skip=watch.on_skip,
+            on_total=watch.on_total,
+        ),
+    )
+
+
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
+
+
+def _write(
+    env: Environment, method: Method, path: bytes, settings: Settings, watch: _Watch
+) -> None:
+    """Write an archive to standard output.
+
+    Raises:
+        CopyError: it cannot be written, or would be larger than is allowed.
+    """
+    limit = settings.rules.max_size_bytes
+    pieces = method.pack_from(
+        path,
+        follow=settings.follow,
+        on_bytes=watch.on_bytes,
+        on_skip=watch.on_skip,
+        on_total=watch.on_total,
+    )
+    with closing(pieces):
+        for piece in pieces:
+            if limit is not None and watch.done_bytes > limit:
+                raise CopyError(f"more than {limit} bytes would be copied")
+            _write_all(env.stdout.fileno(), piece)
+
+
+def _write_all(fd: int, piece: memoryview) -> None:
+    try:
+        while piece:
+            piece = piece[os.write(fd, piece) :]
+    except OSError as exc:
+        reason = os.strerror(exc.errno or 0).lower()
+        raise CopyError(
+            f"cannot write to standard output: {reason}", hint="the archive is not complete"
+        ) from exc

@@ -1,0 +1,41 @@
+"""The tree as the scripts of bash and fish hold it: kinds of words as short texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pycrictl.cli.surface import Argument, Command, Completes, Option
+
+HELP = ("help", "h")
+
+
+def spellings(command: Command, program: Command) -> list[str]:
+    """Every way to write a command's path, aliases included."""
+    found = [""]
+    level = program
+    for name in command.path:
+        level = next(inner for inner in level.subcommands if inner.name == name)
+        names = (level.name, *level.aliases)
+        found = [f"{before} {name}".strip() for before in found for name in names]
+    return found
+
+
+def names(command: Command) -> Iterator[tuple[str, str]]:
+    """Names and aliases of the commands below one, with their summaries."""
+    for inner in command.subcommands:
+        for name in (inner.name, *inner.aliases):
+            yield name, inner.summary
+
+
+def kind(word: Option | Argument) -> str:
+    """What a word completes to: ``a|b`` for fixed values, ``@kind``, or nothing."""
+    if word.choices:
+        return "|".join(word.choices)
+    if word.completes is Completes.NOTHING:
+        return ""
+    return "@" + word.completes.name.lower().replace("_", "-")
+
+
+def told(text: str) -> str:
+    """A help text as a description, without its full stop."""
+    return text.removesuffix(".")

@@ -1,0 +1,51 @@
+"""What is in an archive that only passes through."""
+
+from __future__ import annotations
+
+from pycrictl.copy.arrival import Summary
+from pycrictl.wire.tar import EntryStarted, TarReader
+from pycrictl.wire.tar_header import Kind
+
+
+class Census:
+    """Counts the entries of an archive, and finds out whether it is one.
+
+    Attributes:
+        summary: what there is so far, devices and pipes left out.
+    """
+
+    def __init__(self) -> None:
+        self.summary = Summary()
+        self._reader = TarReader()
+
+    def receive_data(self, data: bytes | memoryview) -> None:
+        """Take in the next bytes.
+
+        Raises:
+            StreamError: this is no acceptable archive.
+        """
+        self._reader.receive_data(data)
+        self._deal()
+
+    def finish(self) -> None:
+        """The archive has ended.
+
+        Raises:
+            StreamError: it is not complete.
+        """
+        self._reader.receive_eof()
+        self._deal()
+
+    def _deal(self) -> None:
+        for event in self._reader.events_received():
+            if isinstance(event, EntryStarted):
+                kind = event.entry.kind
+                if kind is Kind.DIRECTORY:
+                    self.summary.directories += 1
+                elif kind is Kind.SYMLINK:
+                    self.summary.links += 1
+                elif kind in (Kind.FILE, Kind.HARDLINK):
+                    self.summary.files += 1
+                    self.summary.size_bytes += event.entry.size_bytes
+        if self._reader.error is not None:
+            raise self._reader.error

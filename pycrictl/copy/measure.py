@@ -1,0 +1,30 @@
+"""How much there is to copy, found out before."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Final
+
+from pycrictl.copy.places import Source
+from pycrictl.copy.walk import walk
+from pycrictl.errors import CopyError
+
+MAX_ENTRIES: Final = 50_000
+"""A larger tree is not looked through twice, only to know how far a copy is."""
+
+
+def measure(source: Source) -> int | None:
+    """The content of all files in a tree, in bytes; None if that is not to be had in short time.
+
+    What cannot be read is not told here: the copy itself will meet it.
+    """
+    size_bytes = 0
+    try:
+        with closing(walk(source, on_skip=lambda _: None)) as found:
+            for count, (entry, _) in enumerate(found):
+                if count >= MAX_ENTRIES:
+                    return None
+                size_bytes += entry.size_bytes
+    except (OSError, CopyError):
+        return None
+    return size_bytes

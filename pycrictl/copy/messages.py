@@ -1,0 +1,361 @@
+"""One end of a copy stream: a WebSocket whose messages begin with the number of a channel.
+
+It is blocking, for a thread of its own: content goes between the socket and one of two buffers
+without being copied again on its way, the peer is slowed down by the socket itself, and a message
+of any length takes no more memory than those buffers. The opening handshake is over when it begins
+(``copy.upgrade`` at a client, ``proxy.endpoints`` at a server).
+
+Frames are RFC 6455's. A client must mask what it sends, lest a web page makes a browser send what
+an intermediary takes for something else. There is neither page nor intermediary between two
+programs of one machine, and masking takes longer than all the rest: there the key is zero.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import select
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from pycrictl.errors import CopyError, RemoteProtocolError, StreamError
+from pycrictl.streaming.connection import reason_of
+
+PROTOCOL: Final = "v5.channel.k8s.io"
+
+TO_CONTAINER: Final = 0
+FROM_CONTAINER: Final = 1
+OUTCOME: Final = 3
+CHANNEL_END: Final = 255
+"""Its message is one byte, the channel that its sender closes."""
+
+PIECE_BYTES: Final = 1024 * 1024
+"""The most content that is received, or sent in a message, at once."""
+
+NORMAL: Final = 1000
+GOING_AWAY: Final = 1001
+"""Why a WebSocket is closed (RFC 6455, 7.4.1)."""
+
+_CONTINUATION, _BINARY, _CLOSE, _PING, _PONG = 0x0, 0x2, 0x8, 0x9, 0xA
+_FINAL: Final = 0x80
+_MASKED: Final = 0x80
+_RESERVED: Final = 0x70
+_MAX_CONTROL_BYTES: Final = 125
+_MAX_IDLE_FRAMES: Final = 1000
+"""The most frames without content, one after another."""
+
+_NO_KEY: Final = bytes(4)
+_GOODBYE_S: Final = 1.0
+
+
+class Piece(NamedTuple):
+    """Some content of a message, valid until the one after the next is asked for."""
+
+    channel: int
+    data: memoryview
+
+
+class Messages:
+    """Sends and receives. One thread uses it; ``interrupt`` may come from another.
+
+    Every failure is a ``StreamError`` that names the peer.
+
+    Args:
+        sock: connected; closed by ``close``.
+        label: the peer, for messages.
+        is_server: which end this is.
+        early: what was read beyond the handshake.
+        idle_s: how long the peer may send nothing, or take nothing of what it is sent.
+        deadline: when all must be over, on the monotonic clock; None for no such time.
+
+    Attributes:
+        is_over: the peer has closed the WebSocket.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        *,
+        label: str,
+        is_server: bool,
+        early: bytes = b"",
+        idle_s: float,
+        deadline: float | None = None,
+    ) -> None:
+        self.is_over = False
+        self.idle_s = idle_s
+        self.deadline = deadline
+        self._sock = sock
+        self._label = label
+        self._is_server = is_server
+        self._early = memoryview(early)
+        self._is_plain = not isinstance(sock, ssl.SSLSocket)
+        self._is_clear = is_server or (self._is_plain and _is_same_machine(sock))
+        self._buffer = memoryview(bytearray(PIECE_BYTES))
+        self._other_buffer = memoryview(bytearray(PIECE_BYTES))
+        self._left = 0  # of the frame that is being received
+        self._key = _NO_KEY  # turned to where the next byte of that frame is
+        self._channel: int | None = None
+        self._is_in_message = False
+        self._idle_frames = 0
+        self._is_close_sent = False
+        sock.settimeout(idle_s)
+
+    def set_idle(self, idle_s: float) -> None:
+        """Change how long the peer may be silent."""
+        self.idle_s = idle_s
+        self._sock.settimeout(idle_s)
+
+    # Receiving
+
+    def receive(self) -> Piece | None:
+        """Return the next content; None once the peer has closed the WebSocket.
+
+        Raises:
+            RemoteProtocolError: the peer broke the protocol.
+            StreamError: the connection broke, or nothing came for too long.
+        """
+        while not self.is_over:
+            if (piece := self._step()) is not None:
+                return piece
+        return None
+
+    def receive_waiting(self) -> Piece | None:
+        """Return content if the peer has sent some already, without waiting for it to begin."""
+        while not self.is_over and self._is_readable():
+            if (piece := self._step()) is not None:
+                return piece
+        return None
+
+    def _is_readable(self) -> bool:
+        if self._left or self._early:
+            return True
+        if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
+            return True
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def _step(self) -> Piece | None:
+        """Receive the head of a frame if one is due, and some of its content if it has any."""
+        if not self._left:
+            self._begin_frame()
+        if not self._left:
+            self._idle_frames += 1
+            if self._idle_frames > _MAX_IDLE_FRAMES:
+                raise self._broke("it sends too many empty messages")
+            return None
+        assert self._channel is not None
+        self._idle_frames = 0
+        self._buffer, self._other_buffer = self._other_buffer, self._buffer
+        view = self._buffer[: min(self._left, PIECE_BYTES)]
+        self._fill(view)
+        self._left -= len(view)
+        if self._key != _NO_KEY:
+            # The library's C function; a piece is a multiple of the key unless it is the last.
+            view = memoryview(_mask(view, self._key))
+        return Piece(self._channel, view)
+
+    def _begin_frame(self) -> None:
+        first, second = self._exactly(2)
+        opcode, size = first & 0x0F, second & 0x7F
+        if first & _RESERVED or bool(second & _MASKED) != self._is_server:
+            raise self._broke("a frame is reserved for other uses, or masked on the wrong side")
+        if size > _MAX_CONTROL_BYTES:
+            size = int.from_bytes(self._exactly(2 if size == 126 else 8), "big")
+        key = self._exactly(4) if self._is_server else _NO_KEY
+        if opcode >= _CLOSE:
+            self._control(opcode, size, key, is_final=bool(first & _FINAL))
+            return
+        if opcode != (_CONTINUATION if self._is_in_message else _BINARY):
+            raise self._broke("it sent something else than a binary message")
+        if opcode == _BINARY:
+            self._channel = None
+        self._is_in_message = not first & _FINAL
+        if size and self._channel is None:
+            self._channel = self._exactly(1)[0] ^ key[0]
+            size, key = size - 1, key[1:] + key[:1]
+        self._left, self._key = size, key
+
+    def _control(self, opcode: int, size: int, key: bytes, *, is_final: bool) -> None:
+        if size > _MAX_CONTROL_BYTES or not is_final or opcode > _PONG:
+            raise self._broke("a control frame is malformed")
+        data = bytes(byte ^ key[i % 4] for i, byte in enumerate(self._exactly(size)))
+        if opcode == _PING:
+            self._send_frame(_PONG, data)
+        elif opcode == _CLOSE:
+            self.is_over = True
+            with suppress(StreamError):
+                self._send_close(data[:2])
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray(size)
+        self._fill(memoryview(data))
+        return bytes(data)
+
+    def _fill(self, view: memoryview) -> None:
+        while view:
+            if self._early:
+                count = min(len(view), len(self._early))
+                view[:count] = self._early[:count]
+                self._early = self._early[count:]
+            else:
+                count = self._io(self._sock.recv_into, view)
+                if not count:
+                    raise StreamError(f"{self._label} dropped the connection")
+            view = view[count:]
+
+    # Sending
+
+    def send(self, channel: int, data: bytes | memoryview) -> None:
+        """Send a message, at most ``PIECE_BYTES`` of content in one frame."""
+        view = memoryview(data)
+        while True:
+            self._send_frame(_BINARY, view[:PIECE_BYTES], channel=channel)
+            view = view[PIECE_BYTES:]
+            if not view:
+                return
+
+    def send_file(self, channel: int, fd: int, offset: int, size_bytes: int) -> None:
+        """Send a part of a file as one message; the kernel copies where nothing is masked.
+
+        Args:
+            size_bytes: at most ``PIECE_BYTES``.
+
+        Raises:
+            CopyError: the file ends before that part does. The connection is of no use then.
+        """
+        if not (self._is_plain and self._is_clear):
+            # Regular files are read whole, up to their end.
+            data = os.pread(fd, size_bytes, offset)
+            if len(data) < size_bytes:
+                raise _shrunk()
+            self.send(channel, data)
+            return
+        self._send(self._head(_BINARY, size_bytes + 1, _NO_KEY) + bytes((channel,)), more=True)
+        end = offset + size_bytes
+        out = self._sock.fileno()
+        while offset < end:
+            try:
+                offset += (count := os.sendfile(out, fd, offset, end - offset))
+            except BlockingIOError:
+                self._io(self._wait_writable)
+            except OSError as exc:
+                raise self._failure(exc) from exc
+            else:
+                if not count:
+                    raise _shrunk()
+
+    def end_channel(self, channel: int) -> None:
+        """Tell the peer that nothing more comes on a channel."""
+        self.send(CHANNEL_END, bytes((channel,)))
+
+    def close(self, code: int = NORMAL) -> None:
+        """Close in good order as far as the peer lets us, within about a second."""
+        try:
+            self._sock.settimeout(_GOODBYE_S)
+            self._send_close(code.to_bytes(2, "big"))
+            if isinstance(self._sock, ssl.SSLSocket):
+                self._sock.unwrap()
+                return
+            self._sock.shutdown(socket.SHUT_WR)
+            # What the peer still sends must be read: otherwise the system would tell it of a
+            # broken connection, and it might lose what it has not read yet.
+            give_up_at = time.monotonic() + _GOODBYE_S
+            while time.monotonic() < give_up_at and self._sock.recv_into(self._buffer):
+                pass
+        except (OSError, StreamError):
+            pass
+        finally:
+            self._sock.close()
+
+    def abort(self) -> None:
+        """Close without a word."""
+        self._sock.close()
+
+    def interrupt(self) -> None:
+        """End whatever another thread is waiting for; the connection is then of no use."""
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def _send_close(self, payload: bytes) -> None:
+        if not self._is_close_sent:
+            self._is_close_sent = True
+            self._send_frame(_CLOSE, payload)
+
+    def _send_frame(
+        self, opcode: int, data: bytes | memoryview, *, channel: int | None = None
+    ) -> None:
+        key = _NO_KEY if self._is_clear else secrets.token_bytes(4)
+        prefix = b"" if channel is None else bytes((channel ^ key[0],))
+        turn = len(prefix)
+        if key != _NO_KEY:
+            data = _mask(data, key[turn:] + key[:turn])
+        head = self._head(opcode, len(prefix) + len(data), key) + prefix
+        if self._is_plain:
+            sent = self._io(self._sock.sendmsg, [head, data])
+            head, data = head[sent:], memoryview(data)[max(sent - len(head), 0) :]
+        self._send(head)
+        self._send(data)
+
+    def _head(self, opcode: int, size: int, key: bytes) -> bytes:
+        first, mask = opcode | _FINAL, 0 if self._is_server else _MASKED
+        if size <= _MAX_CONTROL_BYTES:
+            head = bytes((first, mask | size))
+        elif size < 1 << 16:
+            head = struct.pack("!BBH", first, mask | 126, size)
+        else:
+            head = struct.pack("!BBQ", first, mask | 127, size)
+        return head if self._is_server else head + key
+
+    def _send(self, data: bytes | memoryview, *, more: bool = False) -> None:
+        view = memoryview(data)
+        flags = socket.MSG_MORE if more else 0
+        while view:
+            view = view[self._io(self._sock.send, view, flags) :]
+
+    def _wait_writable(self) -> int:
+        poll = select.poll()
+        poll.register(self._sock, select.POLLOUT)
+        if not poll.poll(self.idle_s * 1000):
+            raise TimeoutError
+        return 0
+
+    def _io(self, call: Callable[..., int], *args: object) -> int:
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise StreamError(f"{self._label} is too slow")
+        try:
+            return call(*args)
+        except OSError as exc:
+            raise self._failure(exc) from exc
+
+    def _failure(self, exc: OSError) -> StreamError:
+        if isinstance(exc, TimeoutError):
+            return StreamError(f"{self._label} was silent for {self.idle_s:g} s")
+        return StreamError(f"the connection to {self._label} broke: {reason_of(exc)}")
+
+    def _broke(self, how: str) -> RemoteProtocolError:
+        return RemoteProtocolError(f"{self._label} broke the WebSocket protocol: {how}")
+
+
+def _shrunk() -> CopyError:
+    return CopyError("a file became shorter while it was copied")
+
+
+def _mask(data: bytes | memoryview, key: bytes) -> bytes:
+    try:
+        from websockets.speedups import apply_mask
+    except ImportError:  # built without its C part
+        from websockets.utils import apply_mask
+
+    return apply_mask(data, key)
+
+
+def _is_same_machine(sock: socket.socket) -> bool:
+    """Whether both ends have one address: then nothing that could be deceived is in between."""
+    return bool(sock.getpeername()[0] == sock.getsockname()[0])

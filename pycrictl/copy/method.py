@@ -1,0 +1,120 @@
+"""One container and one way to reach what is in it, and the choice among several ways."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+from typing import Final, Protocol, TypeVar
+
+from pycrictl.copy.arrival import Summary
+from pycrictl.copy.content import OnBytes
+from pycrictl.copy.policy import Rules
+from pycrictl.copy.walk import OnSkip
+from pycrictl.errors import Unimplemented
+
+log = logging.getLogger("pycrictl.copy")
+
+NAMES: Final = ("rpc", "node", "exec")
+"""What the methods are called, the best first."""
+
+OnTotal = Callable[[int], None]
+"""Told once, before the first ``OnBytes``, how many bytes that one will be told of in all."""
+
+T = TypeVar("T")
+
+
+class Method(Protocol):
+    """A way to copy from and to one container.
+
+    All functions take:
+
+    - ``path``: in the container, absolute, without ``..``; ``local``: of this machine.
+    - ``follow``: copy what the source points to, if it is a link.
+    - ``on_bytes``: told how much more has been copied: content only, or an archive's bytes, but the
+      same as ``on_total``.
+    - ``on_skip``: told what is left out.
+    - ``on_total``: told the size of the whole, where it is known beforehand. None: nobody wants to
+      know, and nothing is measured.
+
+    All raise ``Unimplemented`` where this way does not serve for this container, and only before
+    anything was done or read from a stream: the next way may be tried. Any other error is about the
+    copy itself, and another way would not mend it. After an error the destination is as it was.
+
+    Attributes:
+        name: one of ``NAMES``.
+    """
+
+    name: str
+
+    def copy_from(
+        self,
+        path: bytes,
+        local: bytes,
+        rules: Rules,
+        *,
+        follow: bool = False,
+        on_bytes: OnBytes,
+        on_skip: OnSkip,
+        on_total: OnTotal | None = None,
+    ) -> Summary:
+        """Copy out of the container."""
+
+    def copy_to(
+        self,
+        local: bytes,
+        path: bytes,
+        rules: Rules,
+        *,
+        follow: bool = False,
+        on_bytes: OnBytes,
+        on_skip: OnSkip,
+        on_total: OnTotal | None = None,
+    ) -> Summary:
+        """Copy into the container."""
+
+    def pack_from(
+        self,
+        path: bytes,
+        *,
+        follow: bool = False,
+        on_bytes: OnBytes,
+        on_skip: OnSkip,
+        on_total: OnTotal | None = None,
+    ) -> Generator[memoryview, None, None]:
+        """Yield what is at ``path`` as an archive. A piece is valid until the next is asked for.
+
+        ``Unimplemented`` comes with the first piece.
+        """
+
+    def unpack_to(
+        self, stream: int, path: bytes, rules: Rules, *, on_bytes: OnBytes, on_skip: OnSkip
+    ) -> Summary:
+        """Unpack an archive, which comes from a descriptor, into a directory of the container."""
+
+
+def first_to_serve(methods: Sequence[Method], act: Callable[[Method], T]) -> T:
+    """Do something by the first method that serves.
+
+    Args:
+        methods: at least one; the best first.
+        act: what to do.
+
+    Raises:
+        Unimplemented: none serves; the message tells why.
+    """
+    reasons: list[str] = []
+    for method in methods:
+        log.debug("= trying the method %s", method.name)
+        try:
+            done = act(method)
+        except Unimplemented as exc:
+            if len(methods) == 1:
+                raise
+            log.debug("= the method %s does not serve: %s", method.name, exc.message)
+            reasons.append(f"{method.name}: {exc.message}")
+        else:
+            log.debug("= the method %s serves", method.name)
+            return done
+    raise Unimplemented(
+        f"no way to copy leads to this container ({'; '.join(reasons)})", code="Unimplemented"
+    )

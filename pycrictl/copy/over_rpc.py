@@ -1,0 +1,302 @@
+"""Copying by the runtime's own calls, ``CopyToContainer`` and ``CopyFromContainer`` (KEP-4582).
+
+The call tells size and checksum of the archive and gives a URL; the archive goes through that.
+Whoever receives it shows nothing of it before it has arrived whole.
+
+The calls carry a container, a path and nothing else. Whatever else decides how things are made in
+the container (``-a``, ``--no-clobber``, ``--in-place``), or which of its links are followed
+(``-L``), cannot be asked for in this way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from pycrictl._proto import cri_pb2
+from pycrictl.copy.archive import Unpacker, pack, pack_unread
+from pycrictl.copy.arrival import Summary
+from pycrictl.copy.census import Census
+from pycrictl.copy.checksum import Checksum
+from pycrictl.copy.content import OnBytes
+from pycrictl.copy.messages import PIECE_BYTES, Messages
+from pycrictl.copy.method import OnTotal
+from pycrictl.copy.outcome import Outcome
+from pycrictl.copy.places import LocalRoot, open_destination, open_source
+from pycrictl.copy.policy import Rules, Skipped
+from pycrictl.copy.rootfs import raise_descriptor_limit
+from pycrictl.copy.spec import take_apart
+from pycrictl.copy.spool import Spool
+from pycrictl.copy.transfer import Verdict, receive, send
+from pycrictl.copy.upgrade import open_stream
+from pycrictl.copy.walk import OnSkip
+from pycrictl.errors import CopyError, Invalid, Unimplemented
+from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from pycrictl.cri.client import CriClient
+    from pycrictl.streaming.dial import TlsFiles
+
+MEASURE_S: Final = 600.0
+"""How long a server may take to measure what is copied out of a container, at least."""
+
+IDLE_S: Final = 60.0
+"""How long a server may send nothing, or take nothing."""
+
+OUTCOME_S: Final = 300.0
+"""How long a server may take to put into its place what has arrived."""
+
+
+class OverRpc:
+    """A ``Method``; see there.
+
+    Args:
+        client: of the runtime service.
+        container_id: the full ID.
+        tls: for URLs of https and wss.
+        idle_s: how long the server may be silent in the middle of a stream.
+        outcome_s: how long it may be silent at the end.
+    """
+
+    name = "rpc"
+
+    def __init__(
+        self,
+        client: CriClient,
+        container_id: str,
+        *,
+        tls: TlsFiles | None = None,
+        idle_s: float = IDLE_S,
+        outcome_s: float = OUTCOME_S,
+    ) -> None:
+        self._client = client
+        self._container_id = container_id
+        self._tls = tls
+        self._idle_s = idle_s
+        self._outcome_s = outcome_s
+
+    def copy_from(
+        self,
+        path: bytes,
+        local: bytes,
+        rules: Rules,
+        *,
+        follow: bool = False,
+        on_bytes: OnBytes,
+        on_skip: OnSkip,
+        on_total: OnTotal | None = None,
+    ) -> Summary:
+        raise_descriptor_limit()
+        text = take_apart(path)
+        name = b"." if text.wants_contents else text.name
+        verdict = Verdict()
+        with open_destination(LocalRoot(), local) as destination:
+            answer = self._ask_from(path, follow=follow)
+            if on_total is not None:
+                on_total(answer.size)
+            with (
+                Unpacker(destination, rules, on_skip=on_skip, name=name) as unpacker,
+                self._opened(answer.url) as messages,
+            ):
+                for piece in receive(
+                    messages, verdict, size_bytes=answer.size, crc32=answer.checksum
+                ):
+                    unpacker.receive_data(piece)
+                    on_bytes(len(piece))
+                summary = unpacker.finish()
+        summary.skipped += _tell(verdict, on_skip)
+        return summary
+
+    def copy_to(
+        self,
+        local: bytes,
+        path: bytes,
+        rules: Rules,
+        *,
+        follow: bool = False,
+        on_bytes: OnBytes,
+        on_skip: OnSkip,
+        on_total: OnTotal | None = None,
+    ) -> Summary:
+        self._require_plain(rules)
+        raise_descriptor_limit()
+        with open_source(LocalRoot(), local, follow=follow) as source:
+            self._probe()
+            census, checksum = Census(), Checksum()
+            size_bytes = 0
+            with closing(checksum), closing(pack(source, on_skip=on_skip)) as pieces:
+                for piece in pieces:
+                    checksum.add(piece)
+                    census.receive_data(piece)
+                    size_bytes += len(piece)
+            _check_size(census.summary, rules)
+            url = self._ask_to(_not_as_archive(path), size_bytes, checksum.wait())
+            if on_total is not None:
+                on_total(size_bytes)
+            with (
+                self._opened(url) as messages,
+                closing(pack_unread(source, on_skip=_ignore)) as parts,
+            ):
+                found = send(
+                    messages, parts, size_bytes, outcome_s=self._outcome_s, on_bytes=on_bytes
+                )
+        return _summary(found, census.summary, on_skip)
+
+    def pack_from(
+        self,
+        path: bytes,
+        *,
+        follow: bool = False,
+        on_bytes: OnBytes,
+        on_skip: OnSkip,
+        on_total: OnTotal | None = None,
+    ) -> Generator[memoryview, None, None]:
+        answer = self._ask_from(path, follow=follow)
+        if on_total is not None:
+            on_total(answer.size)
+        verdict = Verdict()
+        with self._opened(answer.url) as messages:
+            for piece in receive(messages, verdict, size_bytes=answer.size, crc32=answer.checksum):
+                yield piece
+                on_bytes(len(piece))
+        _tell(verdict, on_skip)
+
+    def unpack_to(
+        self,
+        stream: int,
+        path: bytes,
+        rules: Rules,
+        *,
+        on_bytes: OnBytes,
+        on_skip: OnSkip,
+    ) -> Summary:
+        self._require_plain(rules)
+        self._probe()
+        census = Census()
+        with Spool() as spool:
+            buffer, other = (memoryview(bytearray(PIECE_BYTES)) for _ in range(2))
+            while count := os.readv(stream, [buffer]):
+                piece = buffer[:count]
+                spool.write(piece)
+                census.receive_data(piece)
+                _check_size(census.summary, rules)
+                # The spool may still be busy with the piece.
+                buffer, other = other, buffer
+            census.finish()
+            spool.finish()
+            url = self._ask_to(_as_archive(path), spool.size_bytes, spool.crc32)
+            with self._opened(url) as messages:
+                found = send(
+                    messages,
+                    spool.pieces(buffer),
+                    spool.size_bytes,
+                    outcome_s=self._outcome_s,
+                    on_bytes=on_bytes,
+                )
+        return _summary(found, census.summary, on_skip)
+
+    def _ask_from(self, path: bytes, *, follow: bool) -> cri_pb2.CopyFromContainerResponse:
+        if follow:
+            raise _unable("CopyFromContainer cannot be told to follow links (-L)")
+        request = cri_pb2.CopyFromContainerRequest(
+            container_id=self._container_id, path=_text(path)
+        )
+        # The server reads all of it, and may write it, before it answers.
+        timeout_s = max(self._client.timeout_s, MEASURE_S)
+        answer: cri_pb2.CopyFromContainerResponse = self._client.call(
+            "CopyFromContainer", request, timeout_s=timeout_s, what=self._what("from")
+        )
+        return answer
+
+    def _ask_to(self, path: bytes, size_bytes: int, checksum: int) -> str:
+        request = cri_pb2.CopyToContainerRequest(
+            container_id=self._container_id, size=size_bytes, checksum=checksum, path=_text(path)
+        )
+        answer = self._client.call("CopyToContainer", request, what=self._what("to"))
+        return str(answer.url)
+
+    def _probe(self) -> None:
+        """Ask for what no server does: whether it knows the call shows before anything is read."""
+        request = cri_pb2.CopyToContainerRequest(container_id=self._container_id)
+        with suppress(Invalid):
+            self._client.call("CopyToContainer", request, what=self._what("to"))
+
+    def _what(self, direction: str) -> str:
+        return f"copying {direction} container {quote(self._container_id)}"
+
+    @staticmethod
+    def _require_plain(rules: Rules) -> None:
+        asked = (
+            (rules.archive, "keep modes, times and owners (-a)"),
+            (rules.no_clobber, "leave alone what is there (--no-clobber)"),
+            (rules.in_place, "write in place (--in-place)"),
+        )
+        for is_asked, what in asked:
+            if is_asked:
+                raise _unable(f"CopyToContainer cannot be told to {what}")
+
+    @contextmanager
+    def _opened(self, url: str) -> Iterator[Messages]:
+        messages = open_stream(
+            url, timeout_s=max(self._client.timeout_s, 1.0), idle_s=self._idle_s, tls=self._tls
+        )
+        try:
+            yield messages
+        except BaseException:
+            messages.abort()
+            raise
+        messages.close()
+
+
+def _text(path: bytes) -> str:
+    try:
+        return path.decode()
+    except UnicodeDecodeError:
+        shown = quote(os.fsdecode(path))
+        raise _unable(f"the CRI can only name files in UTF-8, which {shown} is not") from None
+
+
+def _not_as_archive(path: bytes) -> bytes:
+    """``DIR/.`` asks the server to unpack an archive there; to us it is the same as ``DIR/``."""
+    return path[:-1] if path.endswith(b"/.") else path
+
+
+def _as_archive(path: bytes) -> bytes:
+    """The directory that an archive is to be unpacked in, however much it holds."""
+    return path if path.endswith((b"/.", b"/./")) else path.rstrip(b"/") + b"/."
+
+
+def _check_size(found: Summary, rules: Rules) -> None:
+    limit = rules.max_size_bytes
+    if limit is not None and found.size_bytes > limit:
+        raise CopyError(f"more than {limit} bytes would be copied")
+
+
+def _summary(found: Outcome, sent: Summary, on_skip: OnSkip) -> Summary:
+    """What the server has done, or what it was sent if it does not tell."""
+    for skipped in found.skipped:
+        on_skip(skipped)
+    if found.copied is not None:
+        return found.copied
+    sent.skipped = len(found.skipped)
+    return sent
+
+
+def _tell(verdict: Verdict, on_skip: OnSkip) -> int:
+    """Tell what a server left out; return how much that is."""
+    skipped = verdict.outcome.skipped if verdict.outcome is not None else ()
+    for entry in skipped:
+        on_skip(entry)
+    return len(skipped)
+
+
+def _unable(message: str) -> Unimplemented:
+    return Unimplemented(
+        message, code="Unimplemented", hint="--method node and --method exec can do it"
+    )
+
+
+def _ignore(_: Skipped) -> None:
+    """It was told when the archive was measured."""

@@ -1,0 +1,168 @@
+"""A client's side of a copy stream, once it is open: an archive there or back, and the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
+from typing import Final
+
+from pycrictl.copy import outcome
+from pycrictl.copy.archive import FilePart
+from pycrictl.copy.checksum import Checksum
+from pycrictl.copy.messages import (
+    CHANNEL_END,
+    FROM_CONTAINER,
+    OUTCOME,
+    TO_CONTAINER,
+    Messages,
+    Piece,
+)
+from pycrictl.copy.outcome import Outcome
+from pycrictl.errors import CopyError, RemoteProtocolError, StreamError
+
+TRY_AGAIN: Final = "nothing was changed; try again"
+
+_MAX_TRIES: Final = 64
+_LAST_WORD_S: Final = 2.0
+
+
+class Verdict:
+    """Gathers the outcome, which may come in pieces.
+
+    Attributes:
+        outcome: once it is complete.
+    """
+
+    def __init__(self) -> None:
+        self.outcome: Outcome | None = None
+        self._text = bytearray()
+        self._tries_left = _MAX_TRIES
+
+    def receive(self, piece: Piece | None) -> None:
+        """Take in what came on any channel but that of content; None is the end of the stream.
+
+        Raises:
+            RemoteProtocolError: it is no outcome, or comes on a channel that does not exist.
+            StreamError: the stream ended without one.
+        """
+        if piece is None:
+            if not self._text:
+                raise StreamError("the stream ended before the outcome of the copy was known")
+            self.outcome = outcome.decode(bytes(self._text))
+        elif piece.channel == OUTCOME:
+            self._text += piece.data
+            if len(self._text) > outcome.MAX_BYTES:
+                raise RemoteProtocolError("the outcome of the copy is too long")
+            self._tries_left -= 1
+            if self._tries_left >= 0:
+                # It shows by itself where it ends.
+                with suppress(RemoteProtocolError):
+                    self.outcome = outcome.decode(bytes(self._text))
+        elif piece.channel != CHANNEL_END:
+            raise RemoteProtocolError("the server sent data on a channel that is not its own")
+
+
+def receive(
+    messages: Messages, verdict: Verdict, *, size_bytes: int, crc32: int
+) -> Iterator[memoryview]:
+    """Yield the pieces of an archive, exactly what was announced, until its success.
+
+    Args:
+        verdict: gets the outcome.
+        size_bytes: the announced size.
+        crc32: the announced checksum.
+
+    Raises:
+        CopyError: the server reports a failure, or less arrived, or something else.
+        StreamError: the connection broke, or more arrived, or no outcome.
+    """
+    left = size_bytes
+    with closing(Checksum()) as checksum:
+        while verdict.outcome is None:
+            piece = messages.receive()
+            if piece is None or piece.channel != FROM_CONTAINER:
+                checksum.wait()  # the last piece of content is not valid for longer
+                verdict.receive(piece)
+                continue
+            left -= len(piece.data)
+            if left < 0:
+                raise RemoteProtocolError(
+                    f"the server sent more than the {size_bytes} announced bytes"
+                )
+            checksum.add(piece.data)
+            yield piece.data
+        check(verdict.outcome)
+        if left:
+            raise CopyError(
+                f"{size_bytes - left} bytes arrived, and {size_bytes} were announced",
+                hint=TRY_AGAIN,
+            )
+        if checksum.wait() != crc32:
+            raise CopyError("the copy was damaged on its way (wrong checksum)", hint=TRY_AGAIN)
+
+
+def send(
+    messages: Messages,
+    pieces: Iterable[memoryview | FilePart],
+    size_bytes: int,
+    *,
+    outcome_s: float,
+    on_bytes: Callable[[int], None],
+) -> Outcome:
+    """Send an archive, and wait until the server has put it into its place.
+
+    Args:
+        pieces: of the archive.
+        size_bytes: its size, as announced.
+        outcome_s: how long the server may be silent at the end.
+        on_bytes: told of each piece.
+
+    Raises:
+        CopyError: the server reports a failure, or the archive has another size by now.
+        StreamError: the connection broke, or there is no outcome.
+    """
+    verdict = Verdict()
+    left = size_bytes
+    try:
+        for piece in pieces:
+            left -= len(piece)
+            if left < 0:
+                break
+            if isinstance(piece, FilePart):
+                messages.send_file(TO_CONTAINER, piece.fd, piece.offset, piece.size_bytes)
+            else:
+                messages.send(TO_CONTAINER, piece)
+            on_bytes(len(piece))
+            if (early := messages.receive_waiting()) or messages.is_over:
+                verdict.receive(early)
+            if verdict.outcome is not None:
+                check(verdict.outcome)
+                raise RemoteProtocolError("the server reports success before it has everything")
+        if not left:
+            messages.end_channel(TO_CONTAINER)
+    except StreamError as exc:
+        _last_word(messages, verdict, exc)
+    if left:
+        raise CopyError("the source changed while it was copied", hint=TRY_AGAIN)
+    messages.set_idle(outcome_s)
+    while verdict.outcome is None:
+        verdict.receive(messages.receive())
+    check(verdict.outcome)
+    return verdict.outcome
+
+
+def check(found: Outcome) -> None:
+    """Raise a CopyError if the outcome is a failure."""
+    if found.failure:
+        raise CopyError(found.failure)
+
+
+def _last_word(messages: Messages, verdict: Verdict, broken: StreamError) -> None:
+    """A server that hangs up may have said why; otherwise raise what happened."""
+    with suppress(StreamError):
+        messages.set_idle(_LAST_WORD_S)
+        while verdict.outcome is None and not isinstance(broken, RemoteProtocolError):
+            verdict.receive(messages.receive())
+    if verdict.outcome is not None:
+        check(verdict.outcome)
+    raise broken

@@ -1,0 +1,234 @@
+"""What happens to the files of a copy, at the proxy's end: blocking, for a thread of its own.
+
+What comes for a container is unpacked beside its destination as it arrives. What is taken from one
+is spooled first, because its size and checksum are the answer of a call that comes before.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Final, NamedTuple
+
+from pycrictl.copy import outcome
+from pycrictl.copy.archive import Unpacker, pack
+from pycrictl.copy.arrival import Summary
+from pycrictl.copy.census import Census
+from pycrictl.copy.checksum import Checksum
+from pycrictl.copy.identity import ContainerRoot, FirstProcess
+from pycrictl.copy.messages import (
+    CHANNEL_END,
+    FROM_CONTAINER,
+    OUTCOME,
+    PIECE_BYTES,
+    TO_CONTAINER,
+    Messages,
+)
+from pycrictl.copy.places import open_destination, open_source
+from pycrictl.copy.policy import Rules, Skipped
+from pycrictl.copy.spec import Existing
+from pycrictl.copy.spool import Spool
+from pycrictl.errors import Cancelled, CopyError, PycrictlError, RemoteProtocolError
+
+Locate = Callable[[], FirstProcess]
+
+IDLE_S: Final = 60.0
+"""How long a client may send nothing, or take nothing."""
+
+SLOWEST_BYTES_PER_S: Final = 64 * 1024
+"""A client that is slower than that is given up, or a few of them would hold all slots."""
+
+
+class Content(NamedTuple):
+    """What was taken from a container.
+
+    Attributes:
+        spool: the archive.
+        summary: what is in it.
+        skipped: what was left out.
+    """
+
+    spool: Spool
+    summary: Summary
+    skipped: list[Skipped]
+
+
+def deadline(size_bytes: int) -> float:
+    """When a copy of that size must be over, from now."""
+    return time.monotonic() + IDLE_S + size_bytes / SLOWEST_BYTES_PER_S
+
+
+def collect(
+    locate: Locate,
+    path: bytes,
+    *,
+    folder: str,
+    check_size: Callable[[int], None],
+    check_wanted: Callable[[], None],
+) -> Content:
+    """Spool what is at a path of a container.
+
+    Args:
+        locate: finds the container's first process.
+        path: in it, absolute.
+        folder: where to spool.
+        check_size: told the size of the archive as it grows; raises if it is too much.
+        check_wanted: raises if nobody waits for it any more.
+
+    Returns:
+        The content; the caller closes the spool.
+
+    Raises:
+        NoSpace: there is no room to spool it.
+        CopyError: it cannot be read.
+        FailedPrecondition: the container does not run, or stopped meanwhile.
+    """
+    skips = _Skips()
+    census = Census()
+    with ContainerRoot(locate) as root, open_source(root, path) as source:
+        spool = Spool(folder)
+        try:
+            with closing(pack(source, on_skip=skips.add)) as pieces:
+                for piece in pieces:
+                    check_wanted()
+                    check_size(spool.size_bytes + len(piece))
+                    spool.write(piece)
+                    census.receive_data(piece)
+            root.check_running()
+            spool.finish()
+        except BaseException:
+            spool.close()
+            raise
+    census.summary.skipped = skips.count
+    return Content(spool, census.summary, skips.named)
+
+
+def deliver(
+    messages: Messages,
+    content: Content,
+    *,
+    check_wanted: Callable[[], None],
+    on_done: Callable[[], None],
+) -> Summary:
+    """Send what was spooled, and that it is all.
+
+    Args:
+        messages: to the client.
+        content: what to send.
+        check_wanted: raises if it is to stop.
+        on_done: called when the content is not needed any more, before the client learns of it.
+
+    Raises:
+        StreamError: the client is gone.
+    """
+    spool = content.spool
+    for offset in range(0, spool.size_bytes, PIECE_BYTES):
+        check_wanted()
+        size = min(PIECE_BYTES, spool.size_bytes - offset)
+        messages.send_file(FROM_CONTAINER, spool.fd, offset, size)
+    messages.end_channel(FROM_CONTAINER)
+    on_done()
+    messages.send(OUTCOME, outcome.encode_success(content.summary, content.skipped))
+    return content.summary
+
+
+def take_in(
+    messages: Messages,
+    locate: Locate,
+    path: bytes,
+    *,
+    size_bytes: int,
+    checksum: int,
+    check_wanted: Callable[[], None],
+    on_done: Callable[[], None],
+) -> Summary:
+    """Unpack what a client sends into a container, and tell the client the outcome.
+
+    The path is that of ``docker cp``: if there is a directory, what the archive holds goes into
+    it, each entry under its own name; ``DIR/.`` requires that. Otherwise the archive must hold one
+    file or directory, which gets the path as its name.
+
+    On any error nothing was changed, and the client has been told why if it still listens.
+    """
+    try:
+        summary, skipped = _unpack(messages, locate, path, size_bytes, checksum, check_wanted)
+    except Exception as exc:
+        on_done()
+        messages.send(OUTCOME, outcome.encode_failure(to_error(exc)))
+        raise
+    on_done()
+    messages.send(OUTCOME, outcome.encode_success(summary, skipped))
+    return summary
+
+
+def _unpack(
+    messages: Messages,
+    locate: Locate,
+    path: bytes,
+    size_bytes: int,
+    checksum: int,
+    check_wanted: Callable[[], None],
+) -> tuple[Summary, list[Skipped]]:
+    skips = _Skips()
+    with ContainerRoot(locate) as root, open_destination(root, path) as destination:
+        is_directory = destination.existing is Existing.DIRECTORY
+        with Unpacker(
+            destination,
+            Rules(),
+            on_skip=skips.add,
+            single=not (is_directory or destination.text.wants_contents),
+        ) as unpacker:
+            arrived = _receive(messages, unpacker, size_bytes, check_wanted)
+            if unpacker.size_bytes == size_bytes and arrived != checksum:
+                raise CopyError(
+                    "what arrived has another checksum than announced",
+                    hint="it changed while it was copied, or was damaged on its way; try again",
+                )
+            check_wanted()
+            root.check_running()
+            summary = unpacker.finish(size_bytes=size_bytes)
+            root.check_running()
+            return summary, skips.named
+
+
+def _receive(
+    messages: Messages, unpacker: Unpacker, size_bytes: int, check_wanted: Callable[[], None]
+) -> int:
+    """Unpack what comes; return its checksum."""
+    with closing(Checksum()) as checksum:
+        while (piece := messages.receive()) is not None:
+            check_wanted()
+            if piece.channel == TO_CONTAINER:
+                if unpacker.size_bytes + len(piece.data) > size_bytes:
+                    raise CopyError(f"more than the {size_bytes} announced bytes arrived")
+                checksum.add(piece.data)
+                unpacker.receive_data(piece.data)
+            elif piece.channel == CHANNEL_END and bytes(piece.data) == bytes((TO_CONTAINER,)):
+                return checksum.wait()
+            else:
+                raise RemoteProtocolError("the client sent data on a channel that is not its own")
+    raise Cancelled("the client left", code="Canceled")
+
+
+def to_error(exc: Exception) -> PycrictlError:
+    """What to tell of it: a bug of the proxy too ends a copy and nothing else."""
+    if isinstance(exc, PycrictlError):
+        return exc
+    if isinstance(exc, OSError):
+        return CopyError(f"the proxy cannot copy: {os.strerror(exc.errno or 0).lower()}")
+    return CopyError(f"the proxy failed: {type(exc).__name__}: {exc}")
+
+
+class _Skips:
+    """What was left out: how much, and the first by name."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.named: list[Skipped] = []
+
+    def add(self, one: Skipped) -> None:
+        self.count += 1
+        if len(self.named) < outcome.MAX_SKIPPED:
+            self.named.append(one)

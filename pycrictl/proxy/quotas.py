@@ -1,0 +1,81 @@
+"""How much may be copied: the size of one copy, and copies at once. Pure.
+
+Whoever asks for more is refused at once and never waits. A copy counts from the call that asks for
+it until it is over, so a URL that nobody opens counts until it expires.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from pycrictl.errors import Exhausted
+from pycrictl.units import format_bytes, quote
+
+MAX_COPIES: Final = 64
+"""Of all pods together. Each may have a thread, and some buffers of 1 MiB."""
+
+
+class Quotas:
+    """The quotas, and what is taken of them.
+
+    Args:
+        size_limit_bytes: ``ContainerCopySizeLimit``, of the archive; 0 for none.
+        copies_per_pod: ``ContainerCopiesPerPod``; 0 for none.
+    """
+
+    def __init__(self, *, size_limit_bytes: int = 0, copies_per_pod: int = 0) -> None:
+        self._size_limit_bytes = size_limit_bytes
+        self._copies_per_pod = copies_per_pod
+        self._taken: Counter[str] = Counter()
+
+    @property
+    def taken(self) -> int:
+        """How many copies there are."""
+        return self._taken.total()
+
+    def check_size(self, size_bytes: int) -> None:
+        """Require that a copy is not too large.
+
+        Raises:
+            Exhausted: it is.
+        """
+        if 0 < self._size_limit_bytes < size_bytes:
+            raise _exhausted(
+                f"the copy has more than {self._size_limit_bytes} bytes"
+                f" ({format_bytes(self._size_limit_bytes)}),"
+                " the quota ContainerCopySizeLimit; copy less, or try again later"
+            )
+
+    def take(self, pod: str) -> None:
+        """Count a copy; ``give`` ends that.
+
+        Args:
+            pod: the ID of its sandbox.
+
+        Raises:
+            Exhausted: there are too many.
+        """
+        held = self._taken[pod]
+        if 0 < self._copies_per_pod <= held:
+            raise _exhausted(
+                f"{held} copies of pod {quote(pod)} are under way,"
+                " the quota ContainerCopiesPerPod; try again later"
+            )
+        # As with tokens: whatever one pod takes, something is left for another.
+        if held >= MAX_COPIES - self.taken:
+            raise _exhausted(
+                f"{self.taken} copies are under way, {held} of them of pod {quote(pod)};"
+                " that is its share of all; try again later"
+            )
+        self._taken[pod] += 1
+
+    def give(self, pod: str) -> None:
+        """A copy of the pod is over."""
+        self._taken[pod] -= 1
+        if not self._taken[pod]:
+            del self._taken[pod]
+
+
+def _exhausted(message: str) -> Exhausted:
+    return Exhausted(message, code="ResourceExhausted", details=message)

@@ -1,0 +1,115 @@
+"""The two forms of a progress stream: lines of a body, and messages of a WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+from websockets.frames import CloseCode
+from websockets.protocol import Protocol, Side, State
+
+from pycrictl.wire.http1_server import LAST_CHUNK, chunk, serialize_response
+
+BUFFER_BYTES: Final = 64 * 1024
+"""The most that waits for a client before nothing more is made for it."""
+
+_MAX_MESSAGE_BYTES: Final = 4096  # nothing that a client sends matters
+
+
+def accept_upgrade(accept: str, *headers: tuple[str, str]) -> bytes:
+    """The answer that makes a connection a WebSocket; ``accept`` is made from the request's key."""
+    fields = [
+        ("Upgrade", "websocket"),
+        ("Connection", "Upgrade"),
+        ("Sec-WebSocket-Accept", accept),
+        *headers,
+    ]
+    return serialize_response(101, "Switching Protocols", fields)
+
+
+class Lines:
+    """Records as lines of a body: chunked, or up to the end of the connection for HTTP/1.0."""
+
+    kind = "http"
+    is_over = False
+    is_answered = False
+
+    def __init__(self, minor_version: int) -> None:
+        self._is_chunked = minor_version > 0
+
+    def head(self) -> bytes:
+        headers = [
+            ("Content-Type", "application/x-ndjson"),
+            ("Cache-Control", "no-store"),
+            ("Connection", "close"),
+        ]
+        if self._is_chunked:
+            headers.append(("Transfer-Encoding", "chunked"))
+        return serialize_response(200, "OK", headers)
+
+    def record(self, text: str) -> bytes:
+        line = text.encode() + b"\n"
+        return chunk(line) if self._is_chunked else line
+
+    def end(self, code: CloseCode) -> bytes:
+        # A body that is cut short has no last chunk.
+        is_whole = self._is_chunked and code is CloseCode.NORMAL_CLOSURE
+        return LAST_CHUNK if is_whole else b""
+
+    def receive(self, data: bytes) -> bytes:
+        return b""
+
+
+class Messages:
+    """Records as text messages."""
+
+    kind = "websocket"
+    is_answered = True  # a close is, by a close
+
+    def __init__(self, accept: str) -> None:
+        self._accept = accept
+        self._protocol = Protocol(Side.SERVER, state=State.OPEN, max_size=_MAX_MESSAGE_BYTES)
+
+    def head(self) -> bytes:
+        return accept_upgrade(self._accept)
+
+    def record(self, text: str) -> bytes:
+        if self._protocol.state is State.OPEN:
+            self._protocol.send_text(text.encode())
+        return self._output()
+
+    def end(self, code: CloseCode) -> bytes:
+        if self._protocol.state is State.OPEN:
+            self._protocol.send_close(code)
+        return self._output()
+
+    def receive(self, data: bytes) -> bytes:
+        """Takes what the client sends; returns what to answer: pongs, and a close."""
+        self._protocol.receive_data(data)
+        self._protocol.events_received()
+        return self._output()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the client closed the stream or broke the protocol."""
+        return self._protocol.close_rcvd is not None or self._protocol.parser_exc is not None
+
+    def _output(self) -> bytes:
+        return b"".join(self._protocol.data_to_send())
+
+
+async def listen(
+    stream: Messages | Lines,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> None:
+    """Reads what the client sends, until it goes; then the stream need not go on."""
+    with contextlib.suppress(OSError):
+        while data := await reader.read(_MAX_MESSAGE_BYTES):
+            if answer := stream.receive(data):
+                writer.write(answer)
+                if writer.transport.get_write_buffer_size() > 2 * BUFFER_BYTES:
+                    break  # it asks for pongs and takes none
+            if stream.is_over:
+                break

@@ -1,0 +1,176 @@
+"""An open connection that is read piece by piece: what TCP or TLS gives, without a copy of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections import deque
+from contextlib import suppress
+from typing import Final
+
+from pycrictl.errors import StreamError
+
+__all__ = ["Connection", "reason_of"]
+
+HELD_BYTES: Final = 512 << 10
+"""Most that waits to be read, apart from one piece, before the peer is held back."""
+
+READ_BYTES: Final = 64 << 10
+BULK_READ_BYTES: Final = 512 << 10
+_GOODBYE_S: Final = 1.0
+
+
+class Connection(asyncio.Protocol):
+    """An open connection, whose failures are StreamErrors that name the peer.
+
+    Args:
+        label: names the peer.
+    """
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self._pieces: deque[bytes] = deque()
+        self._held_bytes = 0
+        self._is_ended = False
+        self._error: OSError | None = None
+        self._arrived = asyncio.Event()
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._lost = asyncio.Event()
+
+    async def read(self) -> bytes:
+        """Return the next bytes, empty at the end. May be cancelled without losing any.
+
+        Raises:
+            StreamError: the connection broke; what came before that was returned.
+        """
+        if not self._pieces:
+            if not self._is_ended:
+                self._arrived.clear()
+                await self._arrived.wait()
+            if not self._pieces:
+                if self._error is not None:
+                    raise self._broken(self._error)
+                return b""
+        piece = self._pieces.popleft()
+        is_held_back = self._held_bytes > HELD_BYTES
+        self._held_bytes -= len(piece)
+        if is_held_back and self._held_bytes <= HELD_BYTES and not self._is_ended:
+            self._transport.resume_reading()
+        return piece
+
+    def expect_bulk(self) -> None:
+        """Read in large pieces from now on: they are fewer, and each keeps the loop busy longer."""
+        self._set_read_size(BULK_READ_BYTES)
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes; wait while the peer does not take them.
+
+        Raises:
+            StreamError: the connection broke.
+        """
+        self.send(data)
+        await self.drain()
+
+    def send(self, data: bytes) -> None:
+        """Send bytes as the peer takes them, without waiting; see ``drain``."""
+        self._transport.write(data)
+
+    async def drain(self) -> None:
+        """Wait while much of what was sent is not taken by the peer.
+
+        Raises:
+            StreamError: the connection broke.
+        """
+        if self._transport.is_closing():
+            await asyncio.sleep(0)  # that it is lost becomes known in the next round of the loop
+        await self._writable.wait()
+        if self._lost.is_set():
+            raise self._broken(self._error or ConnectionResetError("connection lost"))
+
+    async def close(self) -> None:
+        """Close in good order, within a second."""
+        self._transport.close()
+        try:
+            async with asyncio.timeout(_GOODBYE_S):
+                await self._lost.wait()
+        except TimeoutError:
+            self.abort()
+
+    def abort(self) -> None:
+        """Close at once, without waiting. Has no effect on a closed connection."""
+        self._transport.abort()
+
+    def _set_read_size(self, size_bytes: int) -> None:
+        # How asyncio's transports for sockets call it. Others go on with a size of their own.
+        if hasattr(self._transport, "max_size"):
+            self._transport.max_size = size_bytes
+
+    def _broken(self, exc: OSError) -> StreamError:
+        error = StreamError(f'the connection to "{self.label}" broke: {reason_of(exc)}')
+        error.__cause__ = exc
+        return error
+
+    # What the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._set_read_size(READ_BYTES)
+        transport.set_write_buffer_limits(HELD_BYTES)  # so that more can be made meanwhile
+
+    def data_received(self, data: bytes) -> None:
+        was_held_back = self._held_bytes > HELD_BYTES
+        self._pieces.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes > HELD_BYTES and not was_held_back:
+            self._transport.pause_reading()
+        self._arrived.set()
+
+    def eof_received(self) -> bool:
+        self._is_ended = True
+        self._arrived.set()
+        # We may go on sending, which TLS does not know.
+        return self._transport.get_extra_info("sslcontext") is None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None:
+            self._read_rest()
+        self._is_ended = True
+        self._error = exc if isinstance(exc, OSError) else None
+        self._lost.set()
+        self._arrived.set()
+        self._writable.set()
+
+    def _read_rest(self) -> None:
+        """Take in what the peer said before it reset the connection.
+
+        A write that fails makes the loop close the socket with that unread, and it may be the
+        outcome of a command that has left input unread. What TLS holds back is not to be had here.
+        """
+        if self._transport.get_extra_info("sslcontext") is not None:
+            return
+        descriptor = self._transport.get_extra_info("socket").fileno()
+        with suppress(OSError):
+            while piece := os.read(descriptor, HELD_BYTES):
+                self._pieces.append(piece)
+                self._held_bytes += len(piece)
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+
+def reason_of(exc: Exception) -> str:
+    """Return the short text of an error from the system."""
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return exc.verify_message
+    if isinstance(exc, ssl.SSLError):
+        return (exc.reason or "TLS error").lower().replace("_", " ")
+    if isinstance(exc, OSError) and exc.errno and exc.errno > 0:
+        # Not its own text, which asyncio replaces by a longer one.
+        return os.strerror(exc.errno).lower()
+    return getattr(exc, "strerror", None) or str(exc) or type(exc).__name__

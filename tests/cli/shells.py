@@ -1,0 +1,173 @@
+"""Real shells in which lines are completed, as by somebody who types them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import shlex
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parent.parent.parent
+FOLDER: Final = ROOT / "completions"
+BASH_COMPLETION: Final = "/usr/share/bash-completion/bash_completion"
+
+LIMIT_S: Final = 60.0
+SHOW: Final = "\a"
+"""The key that shows the line and empties it."""
+
+_COLUMNS: Final = 200
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """What the shells see; the program in ``home/bin`` is the first on the path."""
+    return {
+        "PATH": f"{home}/bin:{os.environ['PATH']}",
+        "HOME": str(home),
+        "XDG_CONFIG_HOME": str(home),
+        "XDG_DATA_HOME": str(home),
+        "TERM": "dumb",
+        "LANG": "C.UTF-8",
+        # What is tested is what is found, not how fast a busy machine is.
+        "PYCRICTL_COMPLETION_TIMEOUT": "50s",
+        **more,
+    }
+
+
+def install_program(home: Path, name: str = "pycrictl") -> None:
+    """Puts the program of this tree on the path of the shells."""
+    words = [sys.executable, "-P", "-m", "pycrictl"]
+    _install(home, name, f'exec env PYTHONPATH={shlex.quote(str(ROOT))} {shlex.join(words)} "$@"')
+
+
+def install_trap(home: Path) -> Path:
+    """A program that must not be started; it leaves the file that is returned if it is."""
+    started = home / "started"
+    _install(home, "pycrictl", f'echo "$@" >> {shlex.quote(str(started))}')
+    return started
+
+
+def _install(home: Path, name: str, body: str) -> None:
+    path = home / "bin" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+class Shell:
+    """An interactive shell on a terminal of its own."""
+
+    def __init__(self, words: Sequence[str], home: Path, env: Mapping[str, str]) -> None:
+        self._terminal, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 500, _COLUMNS, 0, 0))
+        # setsid gives it the terminal as its own, without which shells complain.
+        self._process = subprocess.Popen(
+            ["setsid", "--ctty", *words],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=home,
+            env=dict(env),
+        )
+        os.close(theirs)
+
+    def run(self, script: str) -> None:
+        """Runs a line, and waits for its end."""
+        self._send(f"{script}; echo rea''dy\n")
+        self._read(rb"ready\r?\n")
+
+    def complete(self, line: str, keys: str = "\t") -> str:
+        """What becomes of a line."""
+        return self.press(line, keys)[1]
+
+    def press(self, line: str, keys: str) -> tuple[str, str]:
+        """What is shown below a line, and what becomes of it."""
+        self._send(f"{line}{keys}{SHOW}")
+        found = self._read(rb"(.*)<<([^\r\n]*)>>")
+        return found[1].decode(), found[2].decode()
+
+    def close(self) -> None:
+        os.close(self._terminal)
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait(timeout=LIMIT_S)
+
+    def _send(self, text: str) -> None:
+        os.write(self._terminal, text.encode())
+
+    def _read(self, pattern: bytes) -> re.Match[bytes]:
+        output = b""
+        ends_at = time.monotonic() + LIMIT_S
+        while (left_s := ends_at - time.monotonic()) > 0:
+            if select.select([self._terminal], [], [], left_s)[0]:
+                output += os.read(self._terminal, 65536)
+                if found := re.search(pattern, output, re.DOTALL):
+                    return found
+        raise TimeoutError(output)
+
+
+@contextmanager
+def bash(
+    home: Path, env: Mapping[str, str], *, script: Path | None = None, with_package: bool = False
+) -> Iterator[Shell]:
+    """Bash with the script, and with the package bash-completion if that is wanted."""
+    shell = Shell(["bash", "--norc", "--noprofile", "-i"], home, env)
+    try:
+        if with_package:
+            shell.run(f"source {BASH_COMPLETION}")
+        shell.run(f"source {shlex.quote(str(script or FOLDER / 'pycrictl.bash'))}")
+        shell.run("bind 'set completion-query-items 0'; bind 'set page-completions off'")
+        show = '"\\C-g": printf "<""<%s>"">\\n" "$READLINE_LINE"; READLINE_LINE='
+        shell.run(f"PS1=; bind -x {shlex.quote(show)}")
+        yield shell
+    finally:
+        shell.close()
+
+
+@contextmanager
+def zsh(home: Path, env: Mapping[str, str], *, folder: Path = FOLDER) -> Iterator[Shell]:
+    """Zsh with the scripts of a folder."""
+    shell = Shell(["zsh", "-f", "-i"], home, env)
+    try:
+        shell.run("PS1=; setopt no_auto_menu no_list_ambiguous no_beep; LISTMAX=9999")
+        shell.run(
+            f"fpath=({shlex.quote(str(folder))} $fpath); autoload -U compinit; compinit -u -D"
+        )
+        shell.run("show() { zle -I; print -r -- '<''<'$BUFFER'>''>'; BUFFER= }; zle -N show")
+        shell.run("bindkey '^G' show; bindkey '^I' complete-word")
+        yield shell
+    finally:
+        shell.close()
+
+
+def fish(
+    home: Path, env: Mapping[str, str], lines: Sequence[str], *, script: Path | None = None
+) -> list[dict[str, str]]:
+    """The candidates for each line in fish, with what is said of them."""
+    source = script or FOLDER / "pycrictl.fish"
+    program = "source $argv[1]; for line in $argv[2..]; echo ==; complete -C $line; end"
+    result = subprocess.run(
+        ["fish", "--no-config", "-c", program, str(source), *lines],
+        cwd=home,
+        env=dict(env),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=True,
+    )
+    assert result.stderr == ""
+    blocks = result.stdout.split("==\n")[1:]
+    return [
+        {word: told for word, _, told in (each.partition("\t") for each in block.splitlines())}
+        for block in blocks
+    ]

@@ -1,0 +1,97 @@
+"""The streaming server of a fake runtime: commands with a prepared outcome, on both transports."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pycrictl._proto import cri_pb2
+from tests.fakecri import FakeServer
+from tests.streaming.servers import BINARY, accept_upgrade, close_frame, frame, in_thread, read_head
+from tests.streaming.spdy_server import UPGRADE, SpdyPeer
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a command does: its outputs, and how it ends.
+
+    Attributes:
+        failure: why it did not start.
+        is_cat: whether it writes what it reads, and then ``stdout``.
+    """
+
+    stdout: bytes = b""
+    stderr: bytes = b""
+    code: int = 0
+    failure: str = ""
+    is_cat: bool = False
+
+    @property
+    def status(self) -> bytes:
+        if self.failure:
+            status = {"status": "Failure", "message": self.failure, "reason": "InternalError"}
+        elif self.code:
+            cause = {"reason": "ExitCode", "message": str(self.code)}
+            details: Any = {"causes": [cause]}
+            status = {"status": "Failure", "reason": "NonZeroExitCode", "details": details}
+        else:
+            status = {"status": "Success"}
+        return json.dumps(status).encode()
+
+
+@contextmanager
+def playing(
+    fake: FakeServer, command: Played, *, context: ssl.SSLContext | None = None
+) -> Iterator[list[str]]:
+    """Have ``fake`` answer with URLs where every command is ``command``; yields the upgrades.
+
+    Args:
+        context: serve TLS.
+    """
+    upgrades: list[str] = []
+    requests: list[Any] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        fields = await read_head(reader)
+        upgrades.append(fields["upgrade"])
+        request = requests[-1]
+        if fields["upgrade"] == "websocket":
+            if "v4.channel.k8s.io" not in fields["sec-websocket-protocol"]:
+                writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+                return
+            writer.write(accept_upgrade(fields, "Sec-WebSocket-Protocol: v4.channel.k8s.io"))
+            outputs = (b"\x01", b"\x01" + command.stdout, b"\x02" + command.stderr)
+            for message in (*outputs, b"\x03" + command.status):
+                writer.write(frame(BINARY, message))
+            writer.write(close_frame(1000))
+        else:
+            writer.write(UPGRADE.format("v4.channel.k8s.io").encode())
+            peer = SpdyPeer(reader, writer)
+            await peer.accept(2 + request.stdin + request.stderr + request.tty)
+            if command.is_cat:
+                await peer.read_stdin()
+                peer.say("stdout", peer.stdin)
+            peer.say("stdout", command.stdout)
+            if request.stderr:
+                peer.say("stderr", command.stderr)
+                peer.end("stderr")
+            peer.end("stdout")
+            peer.say("error", command.status, is_last=True)
+        await reader.read()
+
+    with in_thread(handle, context=context) as address:
+        scheme = "http" if context is None else "https"
+
+        def answer(request: Any, _: Any) -> Any:
+            requests.append(request)
+            name = type(request).__name__.removesuffix("Request")
+            return getattr(cri_pb2, f"{name}Response")(url=f"{scheme}://{address}/token/secret")
+
+        for method in ("Exec", "Attach"):
+            fake.offer(method, answer)
+        yield upgrades

@@ -1,0 +1,157 @@
+"""``cp`` against a fake runtime: what is refused, what is asked, and how it is told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from tests.cli.run import Run
+from tests.fakecri import FakeServer, Status
+
+ID = "a" * 64
+NO_RPC = Status(grpc.StatusCode.UNIMPLEMENTED, "unknown method")
+
+
+def run(fake: FakeServer, *words: str) -> Run:
+    return Run("-t", "5s", "-r", fake.endpoint, "cp", *words)
+
+
+def container(
+    container_id: str = ID, name: str = "web", pod: str = "p" * 64, *, runs: bool = True
+) -> cri_pb2.Container:
+    return cri_pb2.Container(
+        id=container_id,
+        pod_sandbox_id=pod,
+        metadata=cri_pb2.ContainerMetadata(name=name),
+        state=cri_pb2.CONTAINER_RUNNING if runs else cri_pb2.CONTAINER_EXITED,
+    )
+
+
+def offer(fake: FakeServer, *containers: cri_pb2.Container) -> None:
+    fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=containers))
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["/a", "/b"], "neither side is in a container"),
+        (["web:/a", "db:/b"], "both sides are in containers"),
+        (["web:a", "/b"], 'the path in "web:a" is not absolute'),
+        (["web:/a/../b", "/b"], 'the path in "web:/a/../b" holds ".."'),
+        (["", "web:/a"], "a path is empty"),
+        (["/a", ":/b"], '":/b" names no container'),
+        (["--method", "ssh", "/a", "web:/b"], 'unknown method "ssh"'),
+        (["--progress", "loud", "/a", "web:/b"], 'unknown kind of progress "loud"'),
+        (["--transport", "quic", "/a", "web:/b"], 'unknown transport "quic"'),
+        (["--tls-key", "k", "/a", "web:/b"], "--tls-cert and --tls-key go together"),
+        (["--no-clobber", "web:/a", "-"], "--no-clobber and --in-place are not for an archive"),
+        (["-L", "-", "web:/a"], "--follow-link is not for an archive that is read"),
+        (["--max-size", "5m", "/a", "web:/b"], "invalid value for '--max-size'"),
+        (["/a"], "missing argument 'DST'"),
+        (["/a", "web:/b", "/c"], "got unexpected extra argument(s) (/c)"),
+    ],
+)
+def test_nothing_is_sent_for_a_wrong_line(fake: FakeServer, words: list[str], line: str) -> None:
+    result = run(fake, *words)
+    assert (result.code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"pycrictl: {line}")
+    assert len(result.stderr.splitlines()) <= 2
+    assert fake.calls == []
+
+
+def test_containers_that_are_not_there(fake: FakeServer) -> None:
+    offer(fake, container(runs=False), container("b" * 64, "db"))
+    missing = run(fake, "nope:/a", "/b")
+    assert missing.code == 1
+    assert missing.stderr.splitlines() == [
+        'pycrictl: no container "nope"',
+        "hint: 'pycrictl ps -a' lists the containers of the node",
+    ]
+    stopped = run(fake, "web:/a", "/b")
+    assert stopped.code == 1
+    assert stopped.stderr.startswith('pycrictl: container "web" is not running\n')
+
+
+def test_several_that_match_are_listed(fake: FakeServer) -> None:
+    offer(fake, container(pod="p" * 64), container("b" * 64, pod="q" * 64))
+    result = run(fake, "/a", "web:/b")
+    assert result.code == 1
+    assert result.stderr == (
+        'pycrictl: "web" matches 2 containers: aaaaaaaaaaaaa (in pod ppppppppppppp),'
+        " bbbbbbbbbbbbb (in pod qqqqqqqqqqqqq)\n"
+    )
+
+
+def test_a_pod_may_be_named_too(fake: FakeServer) -> None:
+    pods = [
+        cri_pb2.PodSandbox(
+            id=letter * 64, metadata=cri_pb2.PodSandboxMetadata(name=name, namespace="default")
+        )
+        for letter, name in (("p", "one"), ("q", "two"))
+    ]
+    fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=pods))
+    offer(fake)
+    for named in ("two/web", "default/two/web"):
+        result = run(fake, f"{named}:/a", "/b")
+        pod = named.removesuffix("/web")
+        assert result.stderr.startswith(f'pycrictl: no container "web" in pod "{pod}"\n')
+        assert fake.calls[-1].request.filter.pod_sandbox_id == "q" * 64
+    assert run(fake, "three/web:/a", "/b").stderr.startswith('pycrictl: no pod "three"\n')
+
+
+def test_when_no_method_serves_each_tells_why(fake: FakeServer, tmp_path: Path) -> None:
+    offer(fake, container())
+    fake.offer("CopyFromContainer", NO_RPC)
+    # It runs, but the runtime does not tell its process; and tar is not in it.
+    status = cri_pb2.ContainerStatus(id=ID, state=cri_pb2.CONTAINER_RUNNING)
+    fake.offer("ContainerStatus", cri_pb2.ContainerStatusResponse(status=status))
+    missing = 'exec: "tar": executable file not found in $PATH'
+    fake.offer("ExecSync", Status(grpc.StatusCode.UNKNOWN, missing))
+    result = run(fake, "web:/a", str(tmp_path))
+    assert result.code == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("pycrictl: no way to copy leads to this container (rpc: ")
+    assert "; node: " in line
+    assert line.endswith("; exec: there is no tar in the container)")
+    alone = run(fake, "--method", "exec", "web:/a", str(tmp_path))
+    assert alone.stderr.splitlines()[0] == "pycrictl: there is no tar in the container"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_is_no_reason_to_try_another_method(fake: FakeServer, tmp_path: Path) -> None:
+    offer(fake, container())
+    refusal = Status(grpc.StatusCode.RESOURCE_EXHAUSTED, "too large, try again later")
+    fake.offer("CopyFromContainer", refusal)
+    result = run(fake, "web:/a", str(tmp_path))
+    assert result.code == 1
+    assert "too large, try again later" in result.stderr
+    assert "ExecSync" not in fake.methods()
+
+
+def test_archives_and_terminals(fake: FakeServer) -> None:
+    controller, terminal = os.openpty()
+    try:
+        for words, line in (
+            (["web:/a", "-"], "an archive is nothing for a terminal"),
+            (["-", "web:/a"], "standard input is a terminal, where no archive comes from"),
+        ):
+            done = subprocess.run(
+                [sys.executable, "-m", "pycrictl", "-r", fake.endpoint, "cp", *words],
+                stdin=terminal,
+                stdout=terminal,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 1
+            assert done.stderr.splitlines()[0] == f"pycrictl: {line}"
+        assert fake.calls == []
+    finally:
+        os.close(controller)
+        os.close(terminal)

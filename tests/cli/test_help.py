@@ -1,0 +1,154 @@
+"""Help and suggestions, over the whole tree."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pycrictl.cli import surface, tree
+from pycrictl.cli.argv import parse
+from pycrictl.cli.surface import Command
+from pycrictl.cli.table import BY_NAME, COMMANDS
+from tests.cli.run import Run
+
+PROGRAM = surface.program()
+ALL = tuple(PROGRAM.walk())
+COLUMNS = 80
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert Run(*words).code == 0
+    return capsys.readouterr().out
+
+
+def named(command: Command) -> str:
+    return " ".join(command.path) or "program"
+
+
+@pytest.mark.parametrize("command", ALL, ids=named)
+def test_it_fits_and_is_whole(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, *command.path, "--help")
+    assert max(map(len, text.splitlines())) <= COLUMNS
+    assert text.startswith(f"Usage: pycrictl {' '.join(command.path)}".rstrip())
+    flat = surface._VARIABLE.sub("", " ".join(text.split()))
+    for option in command.options:
+        assert ", ".join(option.names) in flat
+        assert option.help in flat
+    for argument in command.arguments:
+        assert argument.help in flat
+    for _, line in command.examples:
+        assert f"Example: {line}" in flat
+    for alias in command.aliases:
+        assert "Also called: " in flat
+        assert re.search(rf"Also called: .*\b{re.escape(alias)}\b", flat)
+    assert not re.search(r"[{}]", text.split("\n\n")[0])
+    assert "None" not in text
+
+
+@pytest.mark.parametrize("command", ALL[1:], ids=named)
+def test_h_and_the_aliases_show_the_same(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = shown(capsys, *command.path, "--help")
+    assert shown(capsys, *command.path, "-h") == whole
+    for alias in command.aliases:
+        other = shown(capsys, *command.path[:-1], alias, "--help")
+        assert other.splitlines()[1:] == whole.splitlines()[1:]
+
+
+def test_commands_stand_by_family_with_their_aliases(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "--help")
+    sections = re.findall(r"^(\S[^\n]*):\n((?:  .*\n)+)", text, re.MULTILINE)
+    families = dict(sections)
+    wanted = list(dict.fromkeys(entry.family for entry in COMMANDS))
+    assert [name for name, _ in sections if name != "Options"] == wanted
+    for entry in COMMANDS:
+        row = ", ".join((entry.name, *entry.aliases))
+        assert re.search(rf"^  {re.escape(row)}(  |$)", families[entry.family], re.MULTILINE), row
+        assert entry.summary in " ".join(families[entry.family].split())
+
+
+@pytest.mark.parametrize("name", [name for name in BY_NAME if len(name) > 3])
+def test_the_nearest_command_is_suggested(name: str) -> None:
+    for typed in (name[:-1], f"{name}e", name[:-2] + name[-1] + name[-2]):
+        if typed in BY_NAME:
+            continue
+        run = Run(typed)
+        assert run.code == 3
+        assert run.stdout == ""
+        first, hint = run.stderr.splitlines()
+        assert first == f'pycrictl: unknown command "{typed}"'
+        found = re.fullmatch(r'hint: did you mean "(.*)"\?', hint)
+        assert found is not None
+        # Of two that are as near, either will do: "pods" and "pod" are one letter apart.
+        assert found[1] == name or abs(len(found[1]) - len(typed)) <= 2
+
+
+def test_nothing_is_suggested_for_what_is_like_nothing() -> None:
+    assert Run("zzzz").stderr.endswith("hint: see --help for the list of commands\n")
+
+
+@pytest.mark.parametrize("command", ALL, ids=named)
+def test_the_nearest_option_is_suggested(command: Command) -> None:
+    names = [name for option in command.options for name in option.names if len(name) > 5]
+    for name in names:
+        typed = name[:-1]
+        run = Run(*command.path, typed)
+        assert run.code == 1
+        assert run.stderr.startswith(f'pycrictl: unknown option "{typed}"\nhint: did you mean --')
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("--quite", "--quiet"), ("--al", "--all"), ("--no-truncate", "--no-trunc"), ("-all", None)],
+)
+def test_an_option_is_suggested_as_it_is_typed(typed: str, meant: str | None) -> None:
+    run = Run("-r", "/nonexistent", "--max-retries=0", "ps", typed)
+    if meant is None:  # a name with one dash is that option, as for crictl
+        assert "cannot reach" in run.stderr
+    else:
+        assert run.stderr.endswith(f"hint: did you mean {meant}?\n")
+
+
+REQUIRED = {"CONTAINER-CONFIG": "/nonexistent.yaml", "[LOCAL:]REMOTE": "80", "SRC": "web:/a"}
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        pytest.param(command, option, id=f"{command.name}-{option.names[-1]}")
+        for command in PROGRAM.subcommands
+        for option in command.options
+        if "|" in option.metavar or option.metavar == "FORMAT"
+    ],
+)
+def test_the_values_are_told_for_an_unknown_one(command: Command, option: surface.Option) -> None:
+    words = [
+        REQUIRED.get(each.metavar, "x")
+        for each in command.arguments
+        if each.is_required or command.is_remote
+    ]
+    run = Run(
+        *("-r", "/nonexistent", "--max-retries=0"),
+        *(command.name, f"{option.names[-1]}=nosuch", *words),
+        environ={},
+    )
+    assert run.code == 1
+    assert run.stdout == ""
+    assert "/nonexistent" not in run.stderr, "the value is looked at before anything is done"
+    assert len(run.stderr.splitlines()) <= 2
+    for choice in option.choices:
+        assert choice.rstrip("=") in run.stderr
+
+
+def test_a_parser_of_the_tree_takes_every_spelling() -> None:
+    for entry in COMMANDS:
+        command = tree.build(entry)
+        with command.make_context(entry.name, [], resilient_parsing=True) as ctx:
+            specs = tree._option_specs(command, ctx)
+        for name, spec in specs.items():
+            value = "" if spec.is_switch else "=1"
+            for dashes in ("-", "--"):
+                line = parse([f"{dashes}{name}{value}"], specs, interspersed=True)
+                assert line.options == [f"{spec.canonical}{value}"]

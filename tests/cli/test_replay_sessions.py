@@ -1,0 +1,167 @@
+"""Every recording of exec, attach and port-forward that needs no signal, replayed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import grpc
+import pytest
+from google.protobuf import json_format
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.methods import method
+from tests.captures import Capture, everything, runtimes
+from tests.cli.run import Run
+from tests.cli.streaming_server import Played, playing
+from tests.fakecri import FakeServer, Status
+
+COMMANDS: Final = frozenset(("exec", "attach", "port-forward"))
+
+STATUS: Final = "the exit status is the command's"
+USAGE: Final = "a wrong number of arguments is a usage error"
+NOTHING_FOUND: Final = "that nothing is found is an error, not a help page"
+
+DIFFERENT: Final = {
+    "exec-exit7": STATUS,
+    "exec-nocmd": USAGE,
+    "exec-notfound-binary": "127, as shells have it",
+    "exec-sync-exit7": "the output is kept when the command fails; " + STATUS,
+    "portforward-one-arg": USAGE,
+    "t-exec-filter-empty": NOTHING_FOUND,
+}
+"""Recordings that this program deliberately does not reproduce, and why."""
+
+BEFORE_ANY_CALL: Final = frozenset(
+    (
+        *("attach-tty-mismatch", "exec-bad-transport", "exec-tty-no-i"),
+        *("portforward-badport", "portforward-badport-three", "portforward-remote0"),
+    )
+)
+"""Recordings where what is wrong with the command line is found before any call."""
+
+SIGNALLED: Final = {
+    "attach-7s": "prints what comes for some seconds",
+    "m-attach-detach": "types the detach keys",
+    "m-attach-sigint-twice": "the first Ctrl-C ends it with 130, where crictl swallows it",
+    "m-exec-pty-resize": "has a terminal",
+    "m-exec-sigint": "the first Ctrl-C ends it with 130, where crictl swallows it",
+    "m-execsync-sigint": "Ctrl-C ends it with 130, where crictl has 1",
+    "m-portforward-busy-one": "runs until a signal",
+    "m-portforward-data": "runs until a signal",
+    "m-portforward-refused": "a refused connection is told, and forwarding goes on",
+    "m-portforward-sigint-rc": "runs until a signal",
+    "m-portforward-websocket": "WebSocket works here",
+    "portforward-sigint": "runs until a signal",
+    "x-exec-sigterm": "the first SIGTERM ends it, where crictl swallows it",
+    "x-exec-stdin-large": "needs the real thing, and has it in the node's tests",
+}
+"""Recordings that are replayed on a real runtime, or have a test there."""
+
+PLAYED: Final[Mapping[str, Played]] = {
+    "exec-exit7": Played(code=7),
+    "exec-ignore-errors": Played(code=9),
+    "exec-ignore-errors-quiet": Played(code=9),
+    "exec-name-filter": Played(b"127.0.0.1\n"),
+    "exec-notfound-binary": Played(
+        failure='exec: "nosuchbinary": executable file not found in $PATH: unknown'
+    ),
+    "exec-stdin": Played(is_cat=True),
+    "exec-stdout-stderr": Played(b"out\n", b"err\n"),
+}
+"""What commands do, where their recorded output does not tell it."""
+
+
+def first_word(capture: Capture) -> str:
+    """The first of COMMANDS that the recording runs with crictl, or nothing."""
+    found = re.search(r"\bcrictl (exec|attach|port-forward)\b", capture.command)
+    return found[1] if found else ""
+
+
+CAPTURES: Final = [
+    capture
+    for capture in everything()
+    if first_word(capture) or capture.name in SIGNALLED
+    if not capture.command.startswith("crictl exec help")
+]
+REPLAYED: Final = [capture for capture in CAPTURES if capture.name not in SIGNALLED]
+
+
+def words_of(capture: Capture) -> tuple[list[str], str]:
+    """The words behind ``crictl``, and its input."""
+    command, stdin = capture.command, ""
+    if command.startswith("echo data | "):
+        command, stdin = command.removeprefix("echo data | "), "data\n"
+    command = re.sub(
+        r"\$\{(\w\w):0:(\d)\}", lambda found: runtimes.IDS[found[1]][: int(found[2])], command
+    )
+    command = re.sub(r"\$(\w\w)\b", lambda found: runtimes.IDS[found[1]], command)
+    words = shlex.split(command)
+    return words[words.index("crictl") + 1 :], stdin
+
+
+def played(capture: Capture) -> Played:
+    """The command that the recording ran: what it printed, less the IDs before it."""
+    output = "" if capture.stdout is None else capture.output
+    lines = [line for line in output.splitlines(keepends=True) if not line.endswith(":\n")]
+    return PLAYED.get(capture.name, Played("".join(lines).encode()))
+
+
+def replay(fake: FakeServer, capture: Capture, folder: Path) -> Run:
+    """Runs the recorded command on the runtime that it was made with."""
+    if capture.name.startswith("t-"):
+        runtimes.empty(fake)
+    else:
+        runtimes.real(fake)
+    config = folder / "crictl.yaml"
+    timeout_s = 5 if capture.name.startswith("f-") else 20
+    config.write_text(f"runtime-endpoint: {fake.endpoint}\ntimeout: {timeout_s}\n")
+    words, stdin = words_of(capture)
+    with playing(fake, played(capture)):
+        fake.offer(
+            "ExecSync", cri_pb2.ExecSyncResponse(stdout=b"out\n", stderr=b"err\n", exit_code=7)
+        )
+        if capture.name == "f-exec-empty-url":
+            fake.offer("Exec", None)
+        for rpc in capture.rpc:
+            if rpc["code"] != "OK":
+                fake.offer(rpc["rpc"], Status(grpc.StatusCode[rpc["code"]], "as recorded"))
+        return Run(*words, environ={"CRI_CONFIG_FILE": str(config)}, stdin=stdin)
+
+
+@pytest.mark.parametrize("capture", REPLAYED, ids=lambda capture: capture.name)
+def test_replay(fake: FakeServer, capture: Capture, tmp_path: Path) -> None:
+    run = replay(fake, capture, tmp_path)
+    if capture.name in DIFFERENT:
+        codes = {"exec-exit7": 7, "exec-sync-exit7": 7, "exec-notfound-binary": 127}
+        assert run.code == codes.get(capture.name, 1)
+        assert (run.code, run.stdout) != (capture.rc, capture.stdout)
+        assert run.stdout == ("out\n" if capture.name == "exec-sync-exit7" else "")
+    else:
+        assert run.code == capture.rc, run.stderr
+        # Containers are in the runtime's order, which is none.
+        assert sorted(run.stdout.splitlines()) == sorted(capture.output.splitlines())
+    assert "Traceback" not in run.stderr
+    recorded = [rpc for rpc in capture.rpc if rpc["rpc"] not in ("Version", "ImageFsInfo")]
+    if capture.name in BEFORE_ANY_CALL:
+        assert recorded
+        recorded = []
+    if capture.name == "exec-stdin":
+        recorded = recorded * 2  # a URL for the transport that can end the input, of which two are
+    actual = [call for call in fake.calls if not call.method.startswith("Stream")]
+    assert [call.method for call in actual] == [rpc["rpc"] for rpc in recorded]
+    requests = [
+        json_format.ParseDict(rpc["request"], method(rpc["rpc"]).request_type()) for rpc in recorded
+    ]
+    assert sorted(str(call.request) for call in actual) == sorted(map(str, requests))
+    deadlines = [call.deadline_s for call in actual]
+    assert deadlines == [pytest.approx(rpc["deadline_s"], abs=2) for rpc in recorded]
+
+
+def test_the_lists_hold_only_recordings() -> None:
+    names = {capture.name for capture in CAPTURES}
+    assert names >= DIFFERENT.keys() | BEFORE_ANY_CALL | SIGNALLED.keys() | PLAYED.keys()
+    assert len(REPLAYED) >= 25

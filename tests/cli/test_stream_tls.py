@@ -1,0 +1,132 @@
+"""Streams over TLS, with the options of the commands that stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from pycrictl._proto import cri_pb2
+from tests.cli.run import Run
+from tests.cli.streaming_server import Played, playing
+from tests.fakecri import FakeServer
+from tests.streaming.servers import Certificates, in_thread, make_certificates, read_head
+from tests.streaming.spdy_server import UPGRADE
+
+COMMANDS = {
+    "exec": ["exec", "OPTIONS", "c", "id"],
+    "exec over SPDY": ["exec", "OPTIONS", "-r", "spdy", "c", "id"],
+    "exec -i": ["exec", "OPTIONS", "-i", "c", "id"],
+    "attach": ["attach", "OPTIONS", "c"],
+    "port-forward": ["port-forward", "OPTIONS", "--address", "127.0.0.1", "p", ":80"],
+}
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("others"))
+
+
+@contextmanager
+def runtime(
+    fake: FakeServer, certificates: Certificates, *, wants_client_cert: bool = False
+) -> Iterator[None]:
+    """The streams are TLS; a forward is lost as soon as it stands, which ends the program."""
+    context = certificates.server_context(wants_client_cert=wants_client_cert)
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_head(reader)
+        writer.write(UPGRADE.format("portforward.k8s.io").encode())
+        await asyncio.sleep(0.1)
+
+    with (
+        playing(fake, Played(b"over TLS\n"), context=context),
+        in_thread(forward, context=context) as address,
+    ):
+        url = f"https://{address}/portforward/secret"
+        fake.offer("PortForward", cri_pb2.PortForwardResponse(url=url))
+        yield
+
+
+def run(fake: FakeServer, words: list[str], *options: str) -> Run:
+    at = words.index("OPTIONS")
+    return Run("-t", "5s", "-r", fake.endpoint, *words[:at], *options, *words[at + 1 :])
+
+
+def assert_served(done: Run, words: list[str]) -> None:
+    if words[0] == "port-forward":
+        assert done.stdout.startswith("Forwarding from 127.0.0.1:")
+        assert done.stderr == "pycrictl: the connection to the pod was lost\n"
+    else:
+        assert (done.code, done.stdout, done.stderr) == (0, "over TLS\n", "")
+
+
+def assert_one_line(done: Run, reason: str) -> None:
+    assert (done.code, done.stdout) == (1, "")
+    first, *hints = done.stderr.splitlines()
+    assert first.startswith("pycrictl: ")
+    assert reason in first
+    assert all(line.startswith("hint: ") for line in hints)
+    assert "secret" not in done.stderr
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+def test_without_options_no_certificate_is_verified(
+    fake: FakeServer, certificates: Certificates, words: list[str]
+) -> None:
+    with runtime(fake, certificates):
+        assert_served(run(fake, words), words)
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+def test_with_everything(fake: FakeServer, certificates: Certificates, words: list[str]) -> None:
+    options = [
+        *("--tls-ca", certificates.ca),
+        *("--tls-cert", certificates.cert("client"), "--tls-key", certificates.key("client")),
+        *("--tls-sni", "node.test"),
+    ]
+    with runtime(fake, certificates, wants_client_cert=True):
+        assert_served(run(fake, words, *options), words)
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+def test_another_authority(
+    fake: FakeServer, certificates: Certificates, others: Certificates, words: list[str]
+) -> None:
+    with runtime(fake, certificates):
+        done = run(fake, words, "--tls-ca", others.ca, "--tls-sni", "node.test")
+    assert_one_line(done, "certificate")
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+def test_another_name(fake: FakeServer, certificates: Certificates, words: list[str]) -> None:
+    """crictl's default name is localhost, which this certificate is not for."""
+    with runtime(fake, certificates):
+        done = run(fake, words, "--tls-ca", certificates.ca)
+    assert_one_line(done, "localhost")
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+def test_a_file_that_is_not_there(
+    fake: FakeServer, certificates: Certificates, words: list[str]
+) -> None:
+    with runtime(fake, certificates):
+        done = run(fake, words, "--tls-ca", "/nonexistent.pem")
+    assert_one_line(done, '"/nonexistent.pem"')
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+def test_a_certificate_that_is_missing(
+    fake: FakeServer, certificates: Certificates, words: list[str]
+) -> None:
+    """TLS 1.3 tells it only after the handshake, and this server not always."""
+    with runtime(fake, certificates, wants_client_cert=True):
+        done = run(fake, words, "--tls-ca", certificates.ca, "--tls-sni", "node.test")
+    assert_one_line(done, "https://127.0.0.1:")

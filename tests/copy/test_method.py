@@ -1,0 +1,83 @@
+"""Which of several methods is taken."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from pycrictl.copy.method import NAMES, Method, first_to_serve
+from pycrictl.copy.on_node import OnNode
+from pycrictl.copy.over_exec import OverExec
+from pycrictl.copy.over_rpc import OverRpc
+from pycrictl.copy.remote import Remote
+from pycrictl.cri.client import CriClient
+from pycrictl.errors import CopyError, NotFound, Unimplemented
+from tests.fakecri import FakeServer
+
+REFUSALS = {
+    "rpc": Unimplemented("the runtime does not offer it"),
+    "node": Unimplemented("run as root", hint="be root"),
+    "exec": Unimplemented("there is no tar"),
+}
+
+
+@pytest.fixture
+def methods(fake: FakeServer) -> list[Method]:
+    with CriClient(fake.endpoint.removeprefix("unix://"), timeout_s=1) as client:
+        return [OverRpc(client, "c"), OnNode(client, "c"), OverExec(Remote(client, "c"))]
+
+
+def test_the_methods_have_their_names(methods: list[Method]) -> None:
+    assert tuple(method.name for method in methods) == NAMES
+
+
+@pytest.mark.parametrize("serves", NAMES)
+def test_the_first_that_serves(
+    methods: list[Method], serves: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def act(method: Method) -> str:
+        if method.name != serves:
+            raise REFUSALS[method.name]
+        return f"by {method.name}"
+
+    with caplog.at_level(logging.DEBUG, "pycrictl.copy"):
+        assert first_to_serve(methods, act) == f"by {serves}"
+    expected = []
+    for name in NAMES[: NAMES.index(serves)]:
+        reason = REFUSALS[name].message
+        expected += [
+            f"= trying the method {name}",
+            f"= the method {name} does not serve: {reason}",
+        ]
+    expected += [f"= trying the method {serves}", f"= the method {serves} serves"]
+    assert [record.getMessage() for record in caplog.records] == expected
+
+
+def refuse(method: Method) -> None:
+    raise REFUSALS[method.name]
+
+
+def test_none_serves(methods: list[Method]) -> None:
+    with pytest.raises(Unimplemented) as info:
+        first_to_serve(methods, refuse)
+    assert info.value.message == (
+        "no way to copy leads to this container (rpc: the runtime does not offer it;"
+        " node: run as root; exec: there is no tar)"
+    )
+    with pytest.raises(Unimplemented) as info:
+        first_to_serve(methods[1:2], refuse)
+    assert (info.value.message, info.value.hint) == ("run as root", "be root")
+
+
+@pytest.mark.parametrize("error", [CopyError("full"), NotFound("gone"), KeyboardInterrupt()])
+def test_a_real_failure_is_the_end(methods: list[Method], error: BaseException) -> None:
+    tried: list[str] = []
+
+    def fail(method: Method) -> None:
+        tried.append(method.name)
+        raise error
+
+    with pytest.raises(type(error)):
+        first_to_serve(methods, fail)
+    assert tried == ["rpc"]

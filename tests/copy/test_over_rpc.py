@@ -1,0 +1,528 @@
+"""The method rpc against servers that are honest, broken or hostile."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.copy import outcome
+from pycrictl.copy.arrival import Summary
+from pycrictl.copy.messages import FROM_CONTAINER, OUTCOME, TO_CONTAINER, Messages
+from pycrictl.copy.over_rpc import OverRpc
+from pycrictl.copy.policy import Rules, Skipped
+from pycrictl.cri.client import CriClient
+from pycrictl.errors import (
+    CopyError,
+    Exhausted,
+    NotFound,
+    PycrictlError,
+    RemoteProtocolError,
+    StreamError,
+    Unimplemented,
+    UpgradeRefused,
+)
+from pycrictl.streaming.dial import TlsFiles
+from pycrictl.wire.tar_writer import END_OF_ARCHIVE
+from tests.copy.copyserver import SUCCESS, CopyServer, copy_server, offer, sending
+from tests.copy.hostile import FILE, LINK, member
+from tests.fakecri.fixtures import fake
+from tests.fakecri.server import FakeServer, Status
+from tests.streaming.servers import make_certificates
+
+__all__ = ["fake"]
+
+MIB = 1 << 20
+HONEST = member(b"d/", b"5", mode=0o755) + member(b"d/f", FILE, b"content") + END_OF_ARCHIVE
+
+
+class Copier(OverRpc):
+    """The method, with what it tells kept."""
+
+    def __init__(self, client: CriClient, **others: Any) -> None:
+        super().__init__(client, "c1", **{"idle_s": 5.0, "outcome_s": 5.0, **others})
+        self.skipped: list[Skipped] = []
+        self.bytes = 0
+        self.totals: list[int] = []
+
+    def _count(self, count: int) -> None:
+        self.bytes += count
+
+    @property
+    def told(self) -> dict[str, Any]:
+        return {
+            "on_bytes": self._count,
+            "on_skip": self.skipped.append,
+            "on_total": self.totals.append,
+        }
+
+    def out(self, path: str, local: Path, rules: Rules | None = None) -> Summary:
+        return self.copy_from(path.encode(), os.fsencode(local), rules or Rules(), **self.told)
+
+    def into(self, local: Path, path: str, rules: Rules | None = None) -> Summary:
+        return self.copy_to(os.fsencode(local), path.encode(), rules or Rules(), **self.told)
+
+
+@pytest.fixture
+def server() -> Iterator[CopyServer]:
+    with copy_server() as server:
+        yield server
+
+
+@pytest.fixture
+def client(fake: FakeServer) -> Iterator[CriClient]:
+    with CriClient(fake.path, timeout_s=5) as client:
+        yield client
+
+
+@pytest.fixture
+def copier(client: CriClient) -> Copier:
+    return Copier(client)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    top = tmp_path / "tree"
+    (top / "sub").mkdir(parents=True)
+    (top / "f").write_bytes(os.urandom(2 * MIB + 7))
+    (top / "sub/g").write_text("g")
+    (top / "sub/link").symlink_to("../f")
+    return top
+
+
+def names_of(archive: bytes | bytearray) -> list[str]:
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        return sorted(tar.getnames())
+
+
+# Honest servers
+
+
+def test_into_a_container(fake: FakeServer, server: CopyServer, copier: Copier, tree: Path) -> None:
+    offer(fake, server)
+    summary = copier.into(tree, "/to/")
+    assert summary == Summary(files=2, directories=2, links=1, size_bytes=2 * MIB + 8)
+    names = ["tree", "tree/f", "tree/sub", "tree/sub/g", "tree/sub/link"]
+    assert names_of(server.received) == names
+    probe, request = (call.request for call in fake.calls)
+    assert (probe.container_id, probe.path, probe.size) == ("c1", "", 0)
+    assert (request.container_id, request.path) == ("c1", "/to/")
+    assert request.size == len(server.received) == copier.bytes
+    assert request.checksum == zlib.crc32(server.received)
+    assert copier.totals == [request.size]
+
+
+def test_out_of_a_container(
+    fake: FakeServer, server: CopyServer, copier: Copier, tmp_path: Path
+) -> None:
+    offer(fake, server, HONEST)
+    server.script = sending(HONEST, piece_bytes=100)
+    assert copier.out("/x/d", tmp_path / "new") == Summary(files=1, directories=1, size_bytes=7)
+    assert (tmp_path / "new/f").read_text() == "content"
+    assert (copier.totals, copier.bytes) == ([len(HONEST)], len(HONEST))
+    (call,) = fake.calls
+    assert (call.request.container_id, call.request.path) == ("c1", "/x/d")
+    # As long as it may take to measure what is copied.
+    assert call.deadline_s is not None
+    assert call.deadline_s > 500
+
+
+def test_archives_both_ways(
+    fake: FakeServer, server: CopyServer, copier: Copier, tmp_path: Path
+) -> None:
+    offer(fake, server, HONEST)
+    server.script = sending(HONEST)
+    assert b"".join(map(bytes, copier.pack_from(b"/x/d", **copier.told))) == HONEST
+    server.script = server.take
+    (tmp_path / "a.tar").write_bytes(HONEST)
+    with (tmp_path / "a.tar").open("rb") as file:
+        summary = copier.unpack_to(
+            file.fileno(), b"/to", Rules(), on_bytes=print, on_skip=copier.skipped.append
+        )
+    assert summary == Summary(files=1, directories=1, size_bytes=7)
+    assert server.received == HONEST
+    request = fake.calls[-1].request
+    # So that the server takes it for an archive, whatever it holds.
+    assert (request.path, request.size, request.checksum) == (
+        "/to/.",
+        len(HONEST),
+        zlib.crc32(HONEST),
+    )
+
+
+def test_what_the_server_did_and_left_out(
+    fake: FakeServer, server: CopyServer, copier: Copier, tree: Path, tmp_path: Path
+) -> None:
+    left_out = [Skipped(b"tree/\xff", "special", "it is a named pipe")]
+    said = outcome.encode_success(Summary(files=7, skipped=1), left_out)
+    offer(fake, server, HONEST)
+
+    def take(messages: Messages) -> None:
+        server.take_all(messages)
+        for start in range(len(said)):
+            messages.send(OUTCOME, said[start : start + 1])
+
+    server.script = take
+    assert copier.into(tree, "/to") == Summary(files=7, skipped=1)
+    assert copier.skipped == left_out
+    server.script = sending(HONEST, said)
+    assert copier.out("/d", tmp_path / "new") == Summary(
+        files=1, directories=1, size_bytes=7, skipped=1
+    )
+    assert copier.skipped == left_out * 2
+
+
+@pytest.mark.parametrize("is_verified", [True, False])
+def test_tls(fake: FakeServer, client: CriClient, tmp_path: Path, is_verified: bool) -> None:
+    certificates = make_certificates(tmp_path)
+    with copy_server(certificates.server_context()) as server:
+        offer(fake, server, HONEST)
+        server.script = sending(HONEST)
+        copier = Copier(client, tls=TlsFiles(ca=certificates.ca) if is_verified else None)
+        copier.out("/d", tmp_path / "new")
+        assert (tmp_path / "new/f").read_text() == "content"
+        server.script = server.take
+        (tmp_path / "big").write_bytes(os.urandom(3 * MIB))
+        copier.into(tmp_path / "big", "/to")
+        assert len(server.received) == copier.totals[-1]
+
+
+# Broken and hostile servers
+
+
+def forever(channel: int, data: bytes) -> Callable[[Messages], None]:
+    def script(messages: Messages) -> None:
+        while True:
+            messages.send(channel, data)
+
+    return script
+
+
+def silent(messages: Messages) -> None:
+    messages.receive()
+
+
+def raw(data: bytes) -> Callable[[Messages], None]:
+    """Sends frames as they are."""
+
+    def script(messages: Messages) -> None:
+        messages._sock.sendall(data)
+        messages.receive()
+
+    return script
+
+
+FAILURE = b'{"status":"Failure","message":"the disk is \\u001b[31mfull"}'
+DAMAGED = HONEST.replace(b"content", b"CONTENT")
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "message"),
+    [
+        (silent, StreamError, "was silent for 0.3 s"),
+        (forever(FROM_CONTAINER, bytes(MIB)), PycrictlError, "sent more than the"),
+        (forever(FROM_CONTAINER, b""), RemoteProtocolError, "too many empty messages"),
+        (forever(OUTCOME, b"x" * 1000), RemoteProtocolError, "outcome of the copy is too long"),
+        (forever(TO_CONTAINER, b"x"), RemoteProtocolError, "channel that is not its own"),
+        (forever(77, b"x"), RemoteProtocolError, "channel that is not its own"),
+        (raw(b"\x81\x03abc"), RemoteProtocolError, "something else than a binary message"),
+        (raw(b"\x89\x01x" * 2000), RemoteProtocolError, "too many empty messages"),
+        (raw(b"\x82\x85abcdefghi"), RemoteProtocolError, "masked on the wrong side"),
+        (raw(b"\x82\x7f" + b"\xff" * 8), StreamError, "was silent"),
+        (sending(HONEST[:-512]), CopyError, "2560 were announced"),
+        (sending(HONEST + bytes(512)), StreamError, "sent more than the 2560 announced bytes"),
+        (sending(DAMAGED), CopyError, "wrong checksum"),
+        (sending(HONEST, b""), StreamError, "before the outcome"),
+        (sending(HONEST, b"{}"), RemoteProtocolError, "not a Status object"),
+        (sending(HONEST, b"[" * 60_000), RemoteProtocolError, "not a Status object"),
+        (sending(HONEST, FAILURE), CopyError, r"the disk is \x1b[31mfull"),
+        (sending(b"", SUCCESS), CopyError, "0 bytes arrived, and 2560 were announced"),
+        (lambda messages: messages.interrupt(), StreamError, "dropped the connection"),
+    ],
+)
+def test_nothing_comes_of_a_bad_stream(
+    fake: FakeServer,
+    server: CopyServer,
+    client: CriClient,
+    tmp_path: Path,
+    script: Callable[[Messages], None],
+    error: type[Exception],
+    message: str,
+) -> None:
+    offer(fake, server, HONEST)
+    server.script = script
+    copier = Copier(client, idle_s=0.3)
+    (tmp_path / "to").mkdir()
+    begin = time.monotonic()
+    with pytest.raises(error) as caught:
+        copier.out("/x/d", tmp_path / "to")
+    assert message in str(caught.value)
+    assert time.monotonic() - begin < 10
+    assert list((tmp_path / "to").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "archive",
+    [
+        member(b"../evil", FILE, b"x") + END_OF_ARCHIVE,
+        member(b"e/", b"5") + END_OF_ARCHIVE,
+        member(b"d", LINK, link=b"/etc") + member(b"d/f", FILE, b"x") + END_OF_ARCHIVE,
+        HONEST[:-1024],
+        b"\x1f\x8b" + bytes(1022),
+    ],
+)
+def test_nothing_comes_of_a_bad_archive(
+    fake: FakeServer, server: CopyServer, copier: Copier, tmp_path: Path, archive: bytes
+) -> None:
+    offer(fake, server, archive)
+    server.script = sending(archive)
+    (tmp_path / "to").mkdir()
+    with pytest.raises((CopyError, StreamError)):
+        copier.out("/x/d", tmp_path / "to")
+    assert list((tmp_path / "to").iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["to"]
+
+
+def test_an_archive_for_standard_output_is_verified_too(
+    fake: FakeServer, server: CopyServer, copier: Copier
+) -> None:
+    offer(fake, server, HONEST)
+    server.script = sending(DAMAGED)
+    with pytest.raises(CopyError, match="wrong checksum"):
+        b"".join(copier.pack_from(b"/x/d", **copier.told))
+
+
+def refuse_early(messages: Messages) -> None:
+    messages.send(OUTCOME, FAILURE)
+
+
+def refuse_late(messages: Messages) -> None:
+    while (piece := messages.receive()) and piece.channel == TO_CONTAINER:
+        pass
+    messages.send(OUTCOME, FAILURE)
+
+
+def leave_late(messages: Messages) -> None:
+    while (piece := messages.receive()) and piece.channel == TO_CONTAINER:
+        pass
+
+
+def succeed_early(messages: Messages) -> None:
+    messages.send(OUTCOME, SUCCESS)
+    messages.receive()
+
+
+def take_nothing(messages: Messages) -> None:
+    time.sleep(0.6)
+
+
+def say_nothing(messages: Messages) -> None:
+    leave_late(messages)
+    messages.receive()
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        (refuse_early, r"the disk is \x1b[31mfull"),
+        (refuse_late, r"the disk is \x1b[31mfull"),
+        (leave_late, "before the outcome"),
+        (succeed_early, "success before it has everything"),
+        (say_nothing, "was silent for 0.3 s"),
+        (take_nothing, "was silent for 0.3 s"),
+        (lambda messages: messages.interrupt(), "connection"),
+        (forever(TO_CONTAINER, b"x"), "channel that is not its own"),
+    ],
+)
+def test_only_a_success_at_the_end_is_one(
+    fake: FakeServer,
+    server: CopyServer,
+    client: CriClient,
+    tmp_path: Path,
+    script: Callable[[Messages], None],
+    message: str,
+) -> None:
+    offer(fake, server)
+    server.script = script
+    (tmp_path / "big").write_bytes(bytes(16 * MIB))
+    copier = Copier(client, idle_s=0.3, outcome_s=0.3)
+    with pytest.raises(PycrictlError) as caught:
+        copier.into(tmp_path / "big", "/to")
+    assert message in str(caught.value)
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "message"),
+    [
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\ngone\n", UpgradeRefused, "404"),
+        (b"HTTP/1.1 302 Found\r\nLocation: http://1.2.3.4/\r\n\r\n", UpgradeRefused, "302"),
+        (b"HTTP/1.1 200 OK\r\n\r\nplain", UpgradeRefused, "200"),
+        (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", RemoteProtocolError, "handshake"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", RemoteProtocolError, "HTTP"),
+        (b"H", PycrictlError, "does not answer within"),
+    ],
+)
+def test_no_stream_behind_the_url(
+    fake: FakeServer,
+    server: CopyServer,
+    tmp_path: Path,
+    answer: bytes,
+    error: type[Exception],
+    message: str,
+) -> None:
+    offer(fake, server, HONEST)
+    server.answer = answer
+    with CriClient(fake.path, timeout_s=1) as client, pytest.raises(error) as caught:
+        Copier(client).out("/x/d", tmp_path / "new")
+    assert message in str(caught.value)
+    assert "token" not in str(caught.value)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("url", ["", "ftp://127.0.0.1/x", "http://a b/", "http://127.0.0.1:1/x"])
+def test_bad_urls(fake: FakeServer, copier: Copier, tmp_path: Path, url: str) -> None:
+    fake.offer("CopyFromContainer", cri_pb2.CopyFromContainerResponse(url=url, size=1024))
+    with pytest.raises(PycrictlError):
+        copier.out("/x/d", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+# Sources that change
+
+
+@pytest.mark.parametrize("change", ["longer", "shorter", "gone", "other"])
+def test_a_source_that_changes_after_it_was_measured(
+    fake: FakeServer, server: CopyServer, copier: Copier, tmp_path: Path, change: str
+) -> None:
+    (tmp_path / "d").mkdir()
+    file = tmp_path / "d/f"
+    file.write_bytes(bytes(1000))
+
+    def answer(request: Any, context: Any) -> cri_pb2.CopyToContainerResponse:
+        if change == "longer":
+            file.write_bytes(bytes(3000))
+        elif change == "shorter":
+            file.write_bytes(b"")
+        elif change == "gone":
+            file.unlink()
+        elif request.size:
+            file.write_bytes(b"x" * 1000)
+        return cri_pb2.CopyToContainerResponse(url=server.url)
+
+    fake.prepare("CopyToContainer", cri_pb2.CopyToContainerResponse(), answer)
+    ended = threading.Event()
+
+    def take(messages: Messages) -> None:
+        try:
+            server.take_all(messages)
+            wanted = fake.calls[-1].request.checksum
+            is_same = zlib.crc32(server.received) == wanted
+            messages.send(OUTCOME, SUCCESS if is_same else FAILURE)
+        finally:
+            ended.set()
+
+    server.script = take
+    with pytest.raises(CopyError, match=r"changed while it was copied|the disk is"):
+        copier.into(tmp_path / "d", "/to")
+    assert ended.wait(5)
+
+
+# What the calls cannot carry, and runtimes without them
+
+
+@pytest.mark.parametrize(
+    "rules", [Rules(archive=True), Rules(no_clobber=True), Rules(in_place=True)]
+)
+def test_rules_that_the_call_cannot_carry(
+    fake: FakeServer, copier: Copier, tree: Path, rules: Rules
+) -> None:
+    with pytest.raises(Unimplemented, match="cannot be told"):
+        copier.into(tree, "/to", rules)
+    with pytest.raises(Unimplemented, match="cannot be told"):
+        copier.unpack_to(-1, b"/to", rules, on_bytes=print, on_skip=print)
+    assert fake.calls == []
+
+
+def test_other_things_that_the_call_cannot_carry(
+    fake: FakeServer, copier: Copier, tmp_path: Path
+) -> None:
+    with pytest.raises(Unimplemented, match="-L"):
+        copier.copy_from(b"/x", bytes(tmp_path / "n"), Rules(), follow=True, **copier.told)
+    with pytest.raises(Unimplemented, match="UTF-8"):
+        copier.copy_from(b"/\xff", bytes(tmp_path / "n"), Rules(), **copier.told)
+    assert fake.calls == []
+
+
+def test_rules_of_this_side_are_kept(
+    fake: FakeServer, server: CopyServer, copier: Copier, tmp_path: Path
+) -> None:
+    archive = member(b"f", FILE, b"new", mode=0o4640, mtime_s=1_000_000) + END_OF_ARCHIVE
+    offer(fake, server, archive)
+    server.script = sending(archive)
+    (tmp_path / "f").write_text("old")
+    assert copier.out("/f", tmp_path / "f", Rules(no_clobber=True)).kept == 1
+    assert (tmp_path / "f").read_text() == "old"
+    copier.out("/f", tmp_path / "f", Rules(archive=True))
+    assert (tmp_path / "f").read_text() == "new"
+    assert (tmp_path / "f").stat().st_mtime == 1_000_000
+    with pytest.raises(CopyError, match="more than 2 bytes"):
+        copier.out("/f", tmp_path / "f", Rules(max_size_bytes=2))
+
+
+def test_a_runtime_without_the_calls_is_asked_first(
+    fake: FakeServer, copier: Copier, tree: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(Unimplemented, match="CopyFromContainer"):
+        copier.out("/x", tmp_path / "new")
+    with pytest.raises(Unimplemented, match="CopyToContainer"):
+        copier.into(tree, "/to")
+    reading, writing = os.pipe()
+    os.write(writing, HONEST)
+    with pytest.raises(Unimplemented, match="CopyToContainer"):
+        copier.unpack_to(reading, b"/to", Rules(), on_bytes=print, on_skip=print)
+    assert os.read(reading, 10_000) == HONEST
+    os.close(reading)
+    os.close(writing)
+    with pytest.raises(Unimplemented):
+        next(copier.pack_from(b"/x", **copier.told))
+    assert (copier.totals, copier.bytes, copier.skipped) == ([], 0, [])
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (grpc.StatusCode.NOT_FOUND, NotFound),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, Exhausted),
+    ],
+)
+def test_a_refused_call(
+    fake: FakeServer, copier: Copier, tree: Path, code: Any, error: type[Exception]
+) -> None:
+    fake.prepare(
+        "CopyToContainer",
+        Status(grpc.StatusCode.INVALID_ARGUMENT, "no path"),
+        Status(code, "try again later"),
+    )
+    with pytest.raises(error, match="try again later"):
+        copier.into(tree, "/to")
+
+
+@pytest.mark.parametrize("data", [b"no archive" * 100, HONEST[:-1024], b""])
+def test_a_bad_archive_is_not_sent(
+    fake: FakeServer, server: CopyServer, copier: Copier, tmp_path: Path, data: bytes
+) -> None:
+    fake.prepare("CopyToContainer", Status(grpc.StatusCode.INVALID_ARGUMENT, "no path"))
+    (tmp_path / "a.tar").write_bytes(data)
+    with (tmp_path / "a.tar").open("rb") as file, pytest.raises((CopyError, StreamError)):
+        copier.unpack_to(file.fileno(), b"/to", Rules(), on_bytes=print, on_skip=print)

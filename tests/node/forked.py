@@ -1,0 +1,127 @@
+"""The real program, run many times without the cost of its start.
+
+A process imports the program once and then forks for every run: each is a process of its own, with
+its own standard streams, that ends as the installed command does.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+TIMEOUT_S = 20
+
+
+class Ended(NamedTuple):
+    """How one run ended: ``status`` is negative after a signal, such as that of the time limit."""
+
+    status: int
+    stdout: bytes
+    stderr: str
+
+
+class Program:
+    """Runs ``pycrictl`` with some words before those of each run."""
+
+    def __init__(self, *words: str) -> None:
+        self._words = words
+        self._folder = tempfile.TemporaryDirectory(prefix="pct-", dir="/var/tmp")
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.node.forked", str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._socket.close()
+        self._process.wait()
+        self._folder.cleanup()
+
+    def run(self, *words: str | Path, stdin: bytes = b"") -> Ended:
+        """Run it to its end."""
+        path = Path(self._folder.name, "stdin")
+        path.write_bytes(stdin)
+        self.start(*words, stdin=path)
+        return self.end()
+
+    def start(self, *words: str | Path, stdin: Path) -> int:
+        """Start it, and return the number of its process; ``end`` must follow."""
+        request = {
+            "words": [*self._words, *map(str, words)],
+            "stdin": str(stdin),
+            "stdout": f"{self._folder.name}/stdout",
+            "stderr": f"{self._folder.name}/stderr",
+        }
+        self._socket.send(json.dumps(request).encode())
+        return int(self._socket.recv(1000))
+
+    def end(self) -> Ended:
+        """Wait for its end."""
+        status = int(self._socket.recv(1000))
+        folder = Path(self._folder.name)
+        stderr = (folder / "stderr").read_text("utf-8", "surrogateescape")
+        return Ended(status, (folder / "stdout").read_bytes(), stderr)
+
+
+def _serve(requests: socket.socket) -> None:
+    # What a copy imports on its way.
+    import pycrictl.__main__
+    import pycrictl.cli.copying
+    import pycrictl.copy.on_node
+    import pycrictl.copy.over_exec
+    import pycrictl.cri.client  # noqa: F401
+
+    while request := requests.recv(100_000):
+        pid = os.fork()
+        if not pid:
+            _run(json.loads(request))
+        requests.send(b"%d" % pid)
+        _, status = os.waitpid(pid, 0)
+        requests.send(b"%d" % os.waitstatus_to_exitcode(status))
+
+
+def _run(request: dict[str, Any]) -> None:
+    from pycrictl.__main__ import run
+
+    words: Sequence[str] = request["words"]
+    try:
+        for number, (name, flags) in enumerate(
+            (
+                ("stdin", os.O_RDONLY),
+                ("stdout", os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
+                ("stderr", os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
+            )
+        ):
+            fd = os.open(request[name], flags)
+            os.dup2(fd, number)
+            os.close(fd)
+        sys.argv = ["pycrictl", *words]
+        faulthandler.dump_traceback_later(TIMEOUT_S - 1)  # tells where it hangs
+        signal.alarm(TIMEOUT_S)
+        run()
+    finally:
+        os._exit(99)  # the program should have ended by itself
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])))

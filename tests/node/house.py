@@ -1,0 +1,375 @@
+"""A node as an administrator finds it: sockets, files and image names at their usual places.
+
+Commands run as they are written in man pages and in the README: in a mount namespace of their own,
+where ``/run`` is new and whatever is written to ``/etc``, ``/usr`` and ``/opt`` goes nowhere. The
+names that they use are there: a pod and a container ``web``, files ``pod.yaml`` and
+``container.yaml``, and images of ``docker.io`` and ``registry.example``, which come from the node's
+own registry.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final, Self
+
+import grpc
+
+from pycrictl._proto import cri_pb2
+
+from .images import File, text_file
+from .kubelet import RUNTIME, Kubelet
+from .lab import MIB, Lab
+
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
+WAIT_S: Final = 30.0
+
+BUSYBOX: Final = "docker.io/library/busybox:1.36"
+APP: Final = "registry.example/private/app:1"
+LOGIN: Final = ("reader", "open sesame")
+
+_MOUNTS: Final = """set -e
+mount -t tmpfs tmpfs /run
+for place in etc usr opt; do
+  mkdir -p /run/.over/$place /run/.work/$place
+  mount -t overlay overlay /$place \
+    -o lowerdir=/$place,upperdir=/run/.over/$place,workdir=/run/.work/$place
+done
+rm -f /etc/crictl.yaml /etc/pycrictl.toml
+mkdir -p /run/containerd /etc/systemd/system /etc/bash_completion.d
+ln -s "$SOCKET" /run/containerd/containerd.sock
+ln -s "$PROGRAM" /usr/local/bin/pycrictl
+echo ready
+read -r end || true
+"""
+
+_WEB: Final = """trap 'exit 0' TERM
+echo one failure >&2
+while true; do echo serving; sleep 0.2 & wait $!; done"""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a command line."""
+
+    code: int
+    stdout: str
+    stderr: str = ""
+
+    @property
+    def text(self) -> str:
+        return self.stdout + self.stderr
+
+
+def interrupt(process: subprocess.Popen[str]) -> None:
+    """Ctrl-C, as a terminal gives it to all processes of a command line."""
+    with suppress(ProcessLookupError):  # it ended by itself
+        os.killpg(process.pid, signal.SIGINT)
+
+
+class House:
+    """A context manager that starts the node and what stands on it.
+
+    Attributes:
+        lab: the node and its registry.
+        folder: where the commands run.
+        unused: an image without a tag, which no container is made of.
+    """
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self.lab = stack.enter_context(Lab())
+            self.folder = self.lab.folder / "house"
+            self.folder.mkdir()
+            self._push_images()
+            self._write_files()
+            self._mounts = stack.enter_context(self._private_mounts())
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    # Commands
+
+    def run(self, line: str, **environ: str) -> Done:
+        """Runs a command line in a shell, without a terminal, to its end."""
+        process = self._start(line, environ=environ)
+        stdout, stderr = _ended(process)
+        return Done(process.returncode, stdout, stderr)
+
+    def run_until(
+        self,
+        line: str,
+        expected: str,
+        then: Callable[[subprocess.Popen[str]], None] = interrupt,
+    ) -> Done:
+        """Runs a command line, and does something when it has written a text: Ctrl-C."""
+        output = self.folder.parent / "output"
+        with output.open("wb") as file:
+            process = self._start(line, output=file)
+        try:
+            wait_until(lambda: expected in output.read_text() or process.poll() is not None, output)
+            then(process)
+        finally:
+            _ended(process)
+        return Done(process.returncode, output.read_text())
+
+    def watch(self, line: str) -> Done:
+        """Runs a command line that watches the slow pull, which ends soon when it is seen."""
+        return self.run_until(line, "slow", lambda process: self.lab.throttle.limit(None))
+
+    def run_on_terminal(self, line: str, typed: str) -> Done:
+        """Runs a command line on a terminal, where somebody types a text."""
+        ours, theirs = pty.openpty()
+        process = self._start(line, stdin=theirs, output=theirs)
+        os.close(theirs)
+        os.write(ours, typed.encode())
+        output = bytearray()
+        with os.fdopen(ours, "rb", buffering=0) as stream:
+            try:
+                while piece := stream.read(65536):
+                    output += piece
+            except OSError:  # how the end of a terminal is told
+                pass
+        _ended(process)
+        return Done(process.returncode, output.decode())
+
+    def _start(
+        self,
+        line: str,
+        *,
+        stdin: int = subprocess.DEVNULL,
+        output: int | IO[bytes] = subprocess.PIPE,
+        environ: Mapping[str, str] | None = None,
+    ) -> subprocess.Popen[str]:
+        entry = ["nsenter", f"--mount=/proc/{self._mounts.pid}/ns/mnt"]
+        return subprocess.Popen(
+            [*entry, "env", "-C", str(self.folder), "bash", "-o", "pipefail", "-c", line],
+            env={
+                **os.environ,
+                "PATH": f"/usr/local/bin:{os.environ['PATH']}",
+                "HOME": str(self.folder.parent),
+                **(environ or {}),
+            },
+            stdin=stdin,
+            stdout=output,
+            stderr=output,
+            text=True,
+            start_new_session=True,
+        )
+
+    # What stands on the node
+
+    def tidy(self) -> None:
+        """Puts back what commands have changed: pods, containers, images, files of ``/etc``."""
+        assert self.run("rm -f /etc/crictl.yaml /etc/pycrictl.toml").code == 0
+        for path in set(self.folder.iterdir()) - self._files:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        self.lab.throttle.heal()
+        self.lab.throttle.limit(None)
+        if self._present() != _EXPECTED:
+            self._furnish()
+        assert self._present() == _EXPECTED
+        self.lab.node.kubelet.pull(self.unused)
+
+    @contextmanager
+    def slow_pull(self, kubelet: Kubelet | None = None, *, fails: bool = False) -> Iterator[None]:
+        """Somebody pulls an image for the pod ``web`` meanwhile, past the proxy or through it."""
+        lab, name = self.lab, f"slow:{time.monotonic_ns()}"
+        layers = lab.layout.random_layers([MIB] * 3, seed=time.monotonic_ns())
+        image = lab.layout.image(name, layers)
+        reference = lab.push(image)
+        if fails:
+            lab.throttle.cut(f"blobs/{image.layers[1].digest}", after_bytes=MIB // 2)
+        lab.throttle.limit(image.layers_bytes / (4 if fails else 6))
+        pull = (kubelet or lab.node.kubelet).start_pull(reference, self._web)
+        try:
+            wait_until(lab.node.store.ingests)
+            yield
+        finally:
+            lab.throttle.limit(None)
+            pull.exception(WAIT_S) if fails else pull.result(WAIT_S)
+
+    @contextmanager
+    def proxy(self) -> Iterator[Kubelet]:
+        """A proxy with a limit of three pulls serves at its usual sockets meanwhile.
+
+        Yields who dials it.
+        """
+        log = self.folder.parent / "proxy.log"
+        line = "pycrictl proxy --upstream unix:///run/containerd/containerd.sock"
+        with log.open("wb") as output:
+            process = self._start(f"{line} --max-parallel-image-pulls 3", output=output)
+        try:
+            wait_until(lambda: " ready " in log.read_text() or process.poll() is not None, log)
+            assert process.poll() is None, log.read_text()
+            socket_path = f"/proc/{self._mounts.pid}/root/run/pycrictl/cri.sock"
+            options = [("grpc.default_authority", "localhost")]
+            with grpc.insecure_channel(f"unix:{socket_path}", options=options) as channel:
+                yield Kubelet(channel, cgroup_parent=f"/{self.lab.folder.name}")
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            _ended(process)
+
+    def require_login(self) -> None:
+        """The registry answers no one without the password, which is in the file ``password``."""
+        self.lab.throttle.require_login(*LOGIN)
+
+    def _present(self) -> dict[str, list[str]]:
+        kubelet = self.lab.node.kubelet
+        pods = kubelet.call(
+            RUNTIME + "ListPodSandbox",
+            cri_pb2.ListPodSandboxRequest(),
+            cri_pb2.ListPodSandboxResponse,
+        ).items
+        containers = kubelet.call(
+            RUNTIME + "ListContainers",
+            cri_pb2.ListContainersRequest(),
+            cri_pb2.ListContainersResponse,
+        ).containers
+        names = [
+            f"{item.metadata.name} {cri_pb2.PodSandboxState.Name(item.state)}" for item in pods
+        ]
+        inner = [
+            f"{item.metadata.name} {cri_pb2.ContainerState.Name(item.state)}" for item in containers
+        ]
+        return {"pods": sorted(names), "containers": sorted(inner)}
+
+    def _furnish(self) -> None:
+        kubelet = self.lab.node.kubelet
+        kubelet.remove_pods()
+        kubelet.pull(BUSYBOX)
+        labels = {"app": "web", "io.kubernetes.pod.namespace": "default"}
+        config = kubelet.pod_config(
+            "web", labels=labels, log_directory=str(self.lab.folder / "logs")
+        )
+        self._web = web = kubelet.run_pod(config)
+        main = kubelet.create_container(
+            web, BUSYBOX, ["sh", "-c", _WEB], name="web", labels=labels, log_path="web.log"
+        )
+        kubelet.start_container(main)
+        done = kubelet.create_container(web, BUSYBOX, ["true"], name="done")
+        kubelet.start_container(done)
+        kubelet.create_container(web, BUSYBOX, ["sleep", "100"], name="waiting")
+        kubelet.run_pod(kubelet.pod_config("dns", namespace="kube-system"))
+        old = kubelet.run_pod("old")
+        kubelet.call(
+            RUNTIME + "StopPodSandbox",
+            cri_pb2.StopPodSandboxRequest(pod_sandbox_id=old.id),
+            cri_pb2.StopPodSandboxResponse,
+        )
+        wait_until(lambda: self._present() == _EXPECTED)
+
+    def _push_images(self) -> None:
+        lab = self.lab
+        settings = lab.layout.layer(
+            [
+                File("etc/nginx", mode=0o755, is_folder=True),
+                text_file("etc/nginx/nginx.conf", "events {}\n"),
+                text_file("etc/hostname", "web\n"),
+            ]
+        )
+        lab.push(lab.layout.image("library/busybox:1.36", [lab.base, settings]))
+        for seed, name in enumerate(("private/app:1", "team/unused:1")):
+            [layer] = lab.layout.random_layers([1000], seed=seed)
+            image = lab.layout.image(name, [lab.base, layer])
+            lab.push(image)
+        self.unused = f"{APP.partition('/')[0]}/team/unused@{image.digest}"
+        mirror = {"endpoint": [f"http://{lab.throttle.host}"]}
+        hosts = (BUSYBOX.partition("/")[0], APP.partition("/")[0])
+        lab.node.configure({"registry": {"mirrors": dict.fromkeys(hosts, mirror)}})
+        lab.node.restart()
+
+    def _write_files(self) -> None:
+        pod = {
+            "metadata": {"name": "job", "namespace": "default"},
+            "log_directory": str(self.lab.folder / "logs"),
+            "linux": {
+                "cgroup_parent": f"/{self.lab.folder.name}",
+                "security_context": {"namespace_options": {"network": "NODE"}},
+            },
+        }
+        container = {
+            "metadata": {"name": "job"},
+            "image": {"image": BUSYBOX},
+            "command": ["sleep", "100"],
+            "log_path": "job.log",
+            "linux": {"security_context": {"namespace_options": {"network": "NODE"}}},
+        }
+        (self.folder / "pod.yaml").write_text(json.dumps(pod, indent=2))
+        (self.folder / "container.yaml").write_text(json.dumps(container, indent=2))
+        (self.folder / "password").write_text(f"{LOGIN[1]}\n")
+        (self.folder / "packaging").symlink_to(ROOT / "packaging")
+        self._files = set(self.folder.iterdir())
+
+    def _program(self) -> Path:
+        path = self.lab.folder / "pycrictl"
+        python = f"PYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)}"
+        path.write_text(f'#!/bin/sh\n{python} -m pycrictl "$@"\n')
+        path.chmod(0o755)
+        return path
+
+    @contextmanager
+    def _private_mounts(self) -> Iterator[subprocess.Popen[str]]:
+        process = subprocess.Popen(
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", _MOUNTS],
+            env={
+                **os.environ,
+                "SOCKET": str(self.lab.node.socket_path),
+                "PROGRAM": str(self._program()),
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.communicate(timeout=WAIT_S)
+
+
+_EXPECTED: Final = {
+    "pods": sorted(("web SANDBOX_READY", "dns SANDBOX_READY", "old SANDBOX_NOTREADY")),
+    "containers": sorted(
+        ("web CONTAINER_RUNNING", "done CONTAINER_EXITED", "waiting CONTAINER_CREATED")
+    ),
+}
+
+
+def wait_until(is_true: Callable[[], object], log: Path | None = None) -> None:
+    """Returns when something has become true."""
+    end = time.monotonic() + WAIT_S
+    while not is_true():
+        assert time.monotonic() < end, log.read_text() if log else "waited in vain"
+        time.sleep(0.05)
+
+
+def _ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """The output of a process; one that does not end is killed with its group."""
+    try:
+        return process.communicate(timeout=WAIT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise

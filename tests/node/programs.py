@@ -1,0 +1,105 @@
+"""The program as a process: on a terminal, as a forwarder; and what it talks to."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import select
+import socket
+import subprocess
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from .kubelet import Pod
+from .lab import Lab
+
+Crictl = Callable[..., subprocess.CompletedProcess[bytes]]
+
+
+def start_container(lab: Lab, pod: Pod, name: str) -> str:
+    reference = lab.reference(lab.busybox)
+    lab.node.kubelet.pull(reference)
+    container_id = lab.node.kubelet.create_container(pod, reference, name=name)
+    lab.node.kubelet.start_container(container_id)
+    return container_id
+
+
+class Session:
+    """The program on a terminal of its own."""
+
+    def __init__(self, words: list[str]) -> None:
+        self.terminal, own = os.openpty()
+        self.resize(80, 24)
+        self.settings = termios.tcgetattr(own)
+        self.process = subprocess.Popen(words, stdin=own, stdout=own, stderr=own, process_group=0)
+        self._own = own
+        self.shown = b""
+
+    def resize(self, columns: int, rows: int) -> None:
+        termios.tcsetwinsize(self.terminal, (rows, columns))
+
+    def type(self, keys: bytes) -> None:
+        os.write(self.terminal, keys)
+
+    def wait_for(self, text: bytes) -> None:
+        deadline = time.monotonic() + 20
+        while text not in self.shown:
+            ready, _, _ = select.select([self.terminal], [], [], deadline - time.monotonic())
+            if not ready:
+                self.process.kill()
+                self.process.wait()
+                raise AssertionError(self.shown)
+            self.shown += os.read(self.terminal, 65536)
+        self.shown = self.shown.partition(text)[2]
+
+    def end(self) -> int:
+        """Wait for the end; the terminal must be as it was."""
+        status = self.process.wait(20)
+        assert termios.tcgetattr(self._own) == self.settings
+        os.close(self._own)
+        os.close(self.terminal)
+        return status
+
+
+@contextmanager
+def web_server(data: bytes) -> Iterator[int]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join(5)
+
+
+@contextmanager
+def closed_port() -> Iterator[int]:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+@contextmanager
+def forwarded(words: list[str]) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """The program, and the lines it began with: two for each port, or one with an address."""
+    specs = sum(":" in word and word[-1].isdigit() and word[0] == ":" for word in words)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, text=True, **pipes) as process:  # type: ignore[call-overload]
+        try:
+            assert process.stdout is not None
+            count = specs if "--address" in words else 2 * specs
+            yield process, [process.stdout.readline() for _ in range(count)]
+        finally:
+            process.kill()

@@ -1,0 +1,161 @@
+"""Every example of the man pages and of ``--help``, run as it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Final, NamedTuple
+
+import pytest
+from google.protobuf.message import Message
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cli import manpages, surface
+from tests.fakecri import serve
+from tests.fakecri.server import Answer
+
+from .house import Done, House
+from .lab import Lab
+
+
+class GoesOn(NamedTuple):
+    """What an example prints that goes on until Ctrl-C, and its status then."""
+
+    text: str
+    code: int = 0
+
+
+GOES_ON: Final = {
+    "pycrictl attach $(pycrictl ps -q --name '^web$')": GoesOn("serving", 130),
+    "pycrictl image-pull-progress --follow": GoesOn("downloading", 130),
+    "pycrictl logs --follow --tail 20 --timestamps web": GoesOn("Z serving"),
+    "pycrictl port-forward $(pycrictl pods -q --name web) 8080:80 :9090": GoesOn(" -> 9090"),
+    "pycrictl proxy --upstream unix:///run/containerd/containerd.sock": GoesOn(" ready "),
+    "pycrictl pull-limiter status --watch": GoesOn("SLOTS TAKEN"),
+    "pycrictl stats --watch": GoesOn("CPU %"),
+}
+
+TYPED: Final = {"pycrictl exec -it --name web sh": "echo $((40 + 2)); exit\n"}
+"""What is typed where an example is for a terminal."""
+
+SILENT: Final = ("config --set", "update-runtime-config")
+"""Beginnings of examples that print nothing when all is well."""
+
+SHOWS: Final = {
+    "pycrictl cp ./pod.yaml web:/tmp/": "copied 1 file",
+    "pycrictl cp -a web:/etc/nginx ./nginx": "copied 1 file, 1 directory",
+    "pycrictl cp web:/etc/nginx - | tar -t": "nginx/nginx.conf",
+    "pycrictl exec --name web ps": "sleep",
+    "pycrictl exec -it --name web sh": "42",
+    "pycrictl images --digests --filter reference=busybox": "docker.io/library/busybox",
+    "pycrictl image-pull-progress default/web": "done: 3 layers",
+    "pycrictl inspectp --name '^web$' --state ready": "SANDBOX_READY",
+    "pycrictl pods --namespace '^kube-system$' --state ready": "dns",
+    "pycrictl pull-limiter set 2": "limit 3 -> 2",
+    "pycrictl rmi --prune": "Deleted: registry.example/team/unused@sha256:",
+}
+"""What some examples print, beyond anything at all."""
+
+FAILS: Final = {
+    "pycrictl image-pull-progress --progress json | jq 'select(.phase == \"failed\")'": 1,
+}
+"""The status of examples that are about a failure."""
+
+NEWER: Final[dict[str, tuple[str, Answer | list[Message]]]] = {
+    "checkpoint": ("CheckpointContainer", cri_pb2.CheckpointContainerResponse()),
+    "events": (
+        "GetContainerEvents",
+        [cri_pb2.ContainerEventResponse(container_event_type=cri_pb2.CONTAINER_STARTED_EVENT)],
+    ),
+    "metricdescs": ("ListMetricDescriptors", cri_pb2.ListMetricDescriptorsResponse()),
+    "metricsp": ("ListPodSandboxMetrics", cri_pb2.ListPodSandboxMetricsResponse()),
+    "runtime-config": (
+        "RuntimeConfig",
+        cri_pb2.RuntimeConfigResponse(
+            linux=cri_pb2.LinuxRuntimeConfiguration(cgroup_driver=cri_pb2.CGROUPFS)
+        ),
+    ),
+}
+"""Commands whose calls the node's containerd is too old for: a call, and another's answer."""
+
+
+def walk(command: surface.Command) -> Iterator[surface.Command]:
+    yield command
+    for inner in command.subcommands:
+        yield from walk(inner)
+
+
+ALL: Final = [
+    (command.path, line)
+    for command in walk(surface.program())
+    for _, line in manpages.examples(command)
+]
+
+
+@pytest.fixture(scope="module")
+def furnished(shared_lab: Lab) -> Iterator[House]:
+    """A node of its own, with all the names that examples have."""
+    with House() as house:
+        yield house
+
+
+@pytest.fixture
+def house(furnished: House) -> House:
+    furnished.tidy()
+    return furnished
+
+
+@pytest.mark.parametrize(("path", "line"), ALL, ids=[line for _, line in ALL])
+def test_example(house: House, path: tuple[str, ...], line: str) -> None:
+    with ExitStack() as surroundings:
+        if path == ("image-pull-progress",):
+            surroundings.enter_context(house.slow_pull(fails=line in FAILS))
+        if path == ("pull-limiter",):
+            surroundings.enter_context(house.proxy())
+        if "registry.example/private/" in line:
+            house.require_login()
+        if line in GOES_ON:
+            done = house.run_until(line, GOES_ON[line].text)
+            assert (done.code, GOES_ON[line].text in done.text) == (GOES_ON[line].code, True), done
+        elif line in TYPED:
+            done = house.run_on_terminal(line, TYPED[line])
+            assert done.code == 0, done
+        elif path[0] in NEWER:
+            done = house.run(line)
+            assert done.code == 1, done
+            assert "does not implement" in done.stderr
+            done = on_newer_runtime(house, path[0], line)
+        else:
+            is_watch = path == ("image-pull-progress",)
+            done = house.watch(line) if is_watch else house.run(line)
+            assert done.code == FAILS.get(line, 0), done
+    is_silent = line.removeprefix("pycrictl ").startswith(SILENT)
+    assert bool(done.text) == (not is_silent)
+    assert SHOWS.get(line, "") in done.text
+    assert "Traceback" not in done.text
+
+
+def on_newer_runtime(house: House, name: str, line: str) -> Done:
+    """What an example does on a runtime that knows its call."""
+    method, answer = NEWER[name]
+    container = cri_pb2.Container(id="c1", metadata=cri_pb2.ContainerMetadata(name="web"))
+    with serve() as fake:
+        fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=[container]))
+        fake.offer(method, answer)
+        done = house.run(line, CONTAINER_RUNTIME_ENDPOINT=fake.endpoint)
+    assert done.code == 0, done
+    return done
+
+
+def test_the_tables_hold_only_examples() -> None:
+    lines = {line for _, line in ALL}
+    assert len(lines) > 45
+    for table in (GOES_ON, TYPED, SHOWS, FAILS):
+        assert lines >= table.keys()
+    assert {path[0] for path, _ in ALL} >= NEWER.keys()
+    assert all(any(line.startswith(f"pycrictl {start}") for line in lines) for start in SILENT)
+
+
+def test_every_command_has_an_example() -> None:
+    commands = {command.path for command in walk(surface.program()) if command.path}
+    assert {path for path, _ in ALL} == commands

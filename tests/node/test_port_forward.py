@@ -1,0 +1,88 @@
+"""``port-forward`` on a real containerd."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import signal
+import socket
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from .kubelet import Pod
+from .lab import MIB, Lab
+from .programs import closed_port, forwarded, web_server
+
+
+@pytest.mark.parametrize(
+    ("transport", "count", "size_bytes"), [("spdy", 100, 10_000_000), ("websocket", 20, MIB)]
+)
+def test_port_forward(
+    command: list[str], pod: Pod, transport: str, count: int, size_bytes: int
+) -> None:
+    """Many connections at once, and refused ones before them."""
+    words = [*command, "port-forward", "-r", transport, pod.id]
+    data = random.Random(6).randbytes(size_bytes)
+    with web_server(data) as port, closed_port() as refused_port:
+        with forwarded([*words, f":{port}", f":{refused_port}"]) as (process, lines):
+            (good, bad), (good6, bad6) = lines[::2], lines[1::2]
+            assert good.startswith("Forwarding from 127.0.0.1:")
+            assert good6.startswith("Forwarding from [::1]:")
+            assert (good.split()[-1], bad6.split()[-1]) == (str(port), str(refused_port))
+            local, refused = (int(line.split()[2].rpartition(":")[2]) for line in (good, bad))
+
+            def get(number: int) -> bytes:
+                host = "127.0.0.1" if number % 2 else "[::1]"
+                with urllib.request.urlopen(f"http://{host}:{local}/", timeout=30) as answer:
+                    return hashlib.file_digest(answer, "sha256").digest()
+
+            with socket.create_connection(("127.0.0.1", refused), timeout=10) as connection:
+                assert connection.recv(1) == b""
+            with ThreadPoolExecutor(count) as pool:
+                assert set(pool.map(get, range(count))) == {hashlib.sha256(data).digest()}
+            process.send_signal(signal.SIGINT)
+            stdout, stderr = process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert stdout.count(f"Handling connection for {local}\n") == count
+    assert stdout.count(f"Handling connection for {refused}\n") == 1
+    (line,) = stderr.splitlines()
+    assert "connection refused" in line
+
+
+def test_half_close_reaches_the_pod(command: list[str], pod: Pod) -> None:
+    """containerd 1.6 takes it for the end of the whole after a second more."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with forwarded(
+            [*command, "port-forward", "--address", "127.0.0.1", pod.id, f":{port}"]
+        ) as (
+            process,
+            (line,),
+        ):
+            local = int(line.split()[2].rpartition(":")[2])
+            with socket.create_connection(("127.0.0.1", local), timeout=10) as client:
+                client.sendall(b"question")
+                client.shutdown(socket.SHUT_WR)
+                connection, _ = server.accept()
+                with connection:
+                    connection.settimeout(10)
+                    assert connection.recv(8, socket.MSG_WAITALL) == b"question"
+                    connection.sendall(b"answer")
+                    assert connection.recv(1) == b""
+                assert b"".join(iter(lambda: client.recv(100), b"")) == b"answer"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) == 0
+
+
+def test_port_forward_ends_with_the_runtime(lab: Lab, command: list[str], pod: Pod) -> None:
+    words = [*command, "port-forward", "--address", "127.0.0.1", pod.id, ":80"]
+    with forwarded(words) as (process, _):
+        lab.node.kill9()
+        try:
+            assert process.wait(10) == 1
+        finally:
+            lab.node.start()
+        assert process.stderr is not None
+        assert len(process.stderr.read().splitlines()) == 1

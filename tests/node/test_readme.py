@@ -1,0 +1,205 @@
+"""Every command of the README, run as it is written; what a test cannot do is listed with a reason.
+
+A command that is neither of a program in ``PROGRAMS`` nor in ``INSTEAD`` fails, so that nobody adds
+one that no test runs.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Final, NamedTuple
+
+import pytest
+
+from pycrictl.cli import surface
+from pycrictl.proxy import settings
+
+from .house import ROOT, Done, House
+from .lab import Lab
+
+README: Final = (ROOT / "README.md").read_text("utf-8")
+
+PROGRAMS: Final = frozenset(
+    ("pycrictl", "crictl", "cat", "curl", "install", "jq", "ls", "man", "tar")
+)
+"""Programs that run in the house: they change nothing outside."""
+
+_DEMO: Final = "from tests.node import demo; demo.PULL_S = 2; raise SystemExit(demo.main())"
+_SERVICE: Final = """systemd-analyze verify /etc/systemd/system/pycrictl-proxy.service
+start=$(sed -n 's/^ExecStart=//p' /etc/systemd/system/pycrictl-proxy.service)
+$start & service=$!
+until pycrictl pull-limiter status; do kill -0 $service; sleep 0.1; done
+kill $service; wait $service"""
+
+
+class Other(NamedTuple):
+    """What is run in a command's place, if anything, and why."""
+
+    line: str
+    why: str
+
+
+INSTEAD: Final = {
+    "make demo": Other(
+        f"cd {ROOT} && make -n demo | grep tests.node.demo"
+        f" && {shlex.quote(sys.executable)} -c {shlex.quote(_DEMO)}",
+        "without installing anything, and with a faster network",
+    ),
+    "make test": Other(f"cd {ROOT} && make -n test | grep pytest", "it is what runs this"),
+    "pipx install .": Other("", "the packages' own tests install them in an empty place"),
+    "systemctl daemon-reload && systemctl enable --now pycrictl-proxy": Other(
+        f"set -e\n{_SERVICE}", "no systemd is running: the unit's command is started by hand"
+    ),
+}
+"""Commands that a test cannot run as they are."""
+
+GOES_ON: Final = {
+    "pycrictl image-pull-progress --follow": ("downloading", 130),
+    "pycrictl proxy --upstream unix:///run/containerd/containerd.sock"
+    " --max-parallel-image-pulls 3": (" ready ", 0),
+}
+"""Commands that go on until Ctrl-C: what they print, and their status then."""
+
+SHOWS: Final = {
+    "pycrictl image-pull-progress default/web": "done: 3 layers",
+    "pycrictl -r unix:///run/pycrictl/cri.sock image-pull-progress default/web": "done: 3 layers",
+    "pycrictl pull-limiter set 5": "limit 3 -> 5",
+    "pycrictl pull-limiter status": "WHEN FULL",
+    "pycrictl -r unix:///run/pycrictl/cri.sock version": "RuntimeName:  containerd",
+}
+"""Patterns of what some commands print; of all others nothing is asked but a status of 0."""
+
+
+class Block(NamedTuple):
+    """A block between fences, and the name behind the first of them."""
+
+    language: str
+    text: str
+
+
+def blocks(text: str) -> list[Block]:
+    return [Block(*found) for found in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S)]
+
+
+def statements(block: Block) -> Iterator[str]:
+    """The commands of a block, each with its here-document and without its comment."""
+    lines = iter(block.text.splitlines())
+    for line in lines:
+        if block.language == "console":
+            if not line.startswith("$ "):
+                continue
+            line = line.removeprefix("$ ")
+        while line.endswith("\\"):
+            line += f"\n{next(lines)}"
+        if found := re.search(r"<<-?'?(\w+)'?", line):
+            while not line.endswith(f"\n{found[1]}"):
+                line += f"\n{next(lines)}"
+            yield line
+        elif command := re.sub(r"(^|\s+)#.*", "", line):
+            yield command
+
+
+def programs(statement: str) -> set[str]:
+    """The programs that a statement starts."""
+    words = shlex.shlex(statement.partition("\n")[0], posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    found, is_first = set(), True
+    for word in words:
+        if set(word) <= set("|&;()"):
+            is_first = True
+        elif is_first and not re.fullmatch(r"\w+=.*", word):
+            found.add(word)
+            is_first = False
+    return found
+
+
+COMMANDS: Final = [
+    statement
+    for block in blocks(README)
+    if block.language in ("sh", "console", "bash")
+    for statement in statements(block)
+]
+
+
+@pytest.fixture(scope="module")
+def house(shared_lab: Lab) -> Iterator[House]:
+    """A node of its own, with the names that the README has."""
+    with House() as house:
+        yield house
+
+
+def test_every_command_is_known() -> None:
+    assert len(COMMANDS) > 15
+    unknown = [
+        statement
+        for statement in COMMANDS
+        if statement not in INSTEAD and not programs(statement) <= PROGRAMS
+    ]
+    assert unknown == [], "run it in a test: see PROGRAMS and INSTEAD"
+    assert {*INSTEAD, *GOES_ON, *SHOWS} <= set(COMMANDS)
+
+
+@pytest.mark.timeout(240)
+def test_every_command_works(house: House) -> None:
+    house.tidy()
+    failures = []
+    for statement in dict.fromkeys(COMMANDS):
+        done = run(house, statement)
+        expected = GOES_ON.get(statement, ("", 0))[1]
+        is_shown = re.search(SHOWS.get(statement, ""), done.text)
+        if done.code != expected or not is_shown or "Traceback" in done.text:
+            failures.append((statement, done))
+    assert failures == []
+
+
+def run(house: House, statement: str) -> Done:
+    with ExitStack() as surroundings:
+        kubelet = None
+        if "/run/pycrictl/" in statement or "pull-limiter" in statement:
+            kubelet = surroundings.enter_context(house.proxy())
+        if "image-pull-progress" in statement:
+            surroundings.enter_context(house.slow_pull(kubelet))
+        if statement in GOES_ON:
+            return house.run_until(statement, GOES_ON[statement][0])
+        if "image-pull-progress" in statement:
+            return house.watch(statement)
+        return house.run(INSTEAD[statement].line if statement in INSTEAD else statement)
+
+
+def test_kubelet_is_led_to_the_proxys_socket() -> None:
+    (block,) = [block for block in blocks(README) if block.language == "yaml"]
+    assert block.text.count(settings.DEFAULT_LISTEN) == 2
+    for line in block.text.splitlines():
+        assert re.match(
+            r"(# )?(imageServiceEndpoint|containerRuntimeEndpoint|serializeImagePulls): ", line
+        )
+
+
+def test_commands_within_sentences_exist() -> None:
+    program = surface.program()
+    commands = {
+        name: command
+        for command in program.subcommands
+        for name in (command.name, *command.aliases)
+    }
+    told = [text.split() for text in re.findall(r"`pycrictl ([^`]+)`", README)]
+    assert len(told) >= 5
+    for words in told:
+        name = next((word for word in words if not word.startswith("-")), "")
+        command = commands[name] if name else program
+        known = {spelling for option in command.options for spelling in option.names}
+        assert {word for word in words if word.startswith("-")} <= known, words
+
+
+def test_an_unknown_command_is_noticed() -> None:
+    block = Block("sh", "pycrictl ps | sort -u && reboot  # comment\nx=1 true; cat <<'E'\nrm\nE\n")
+    found = list(statements(block))
+    assert found == ["pycrictl ps | sort -u && reboot", "x=1 true; cat <<'E'\nrm\nE"]
+    assert [programs(statement) for statement in found] == [
+        {"pycrictl", "sort", "reboot"},
+        {"true", "cat"},
+    ]

@@ -1,0 +1,115 @@
+"""Commands on a terminal of their own, on a real containerd."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from .kubelet import Pod
+from .lab import Lab
+from .programs import Crictl, Session
+
+
+@pytest.mark.parametrize("transport", ["auto", "websocket"])
+def test_a_terminal(command: list[str], container: str, transport: str) -> None:
+    session = Session([*command, "exec", "-it", "-r", transport, container, "sh"])
+    session.wait_for(b"# ")
+    session.type(b"echo up$((1+1))\n")
+    session.wait_for(b"up2\r\n")
+    session.resize(101, 34)
+    session.process.send_signal(signal.SIGWINCH)
+    session.type(b"until stty size | grep '34 101'; do sleep 0.1; done\n")
+    session.wait_for(b"\r\n34 101\r\n")
+    session.type(b"sh -c 'echo sleep$((1+1)); exec sleep 60'\n")
+    session.wait_for(b"sleep2\r\n")
+    session.type(b"\x03")  # for the command, not for us
+    session.wait_for(b"# ")
+    session.type(b"exit 6\n")
+    assert session.end() == 6
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["term", "int"]
+)
+def test_the_terminal_is_sane_after_a_signal(
+    command: list[str], container: str, number: signal.Signals, status: int
+) -> None:
+    session = Session([*command, "exec", "-it", container, "sh"])
+    session.wait_for(b"# ")
+    session.process.send_signal(number)
+    assert session.end() == status
+
+
+def test_the_terminal_is_sane_after_the_containers_death(
+    crictl: Crictl, command: list[str], container: str
+) -> None:
+    session = Session([*command, "exec", "-it", container, "sh"])
+    session.wait_for(b"# ")
+    assert crictl("stop", container).returncode == 0
+    assert session.end() == 137
+
+
+def test_the_terminal_is_sane_after_the_runtimes_death(
+    lab: Lab, command: list[str], container: str
+) -> None:
+    session = Session([*command, "exec", "-it", container, "sh"])
+    session.wait_for(b"# ")
+    lab.node.kill9()
+    try:
+        session.wait_for(b"pycrictl: ")
+        assert session.end() == 1
+    finally:
+        lab.node.start()
+
+
+def test_the_detach_keys_leave_the_command(command: list[str], container: str) -> None:
+    session = Session([*command, "exec", "-it", container, "sh"])
+    session.wait_for(b"# ")
+    session.type(b"\x10\x11")
+    assert session.end() == 0
+
+
+def test_a_full_screen_program(command: list[str], container: str) -> None:
+    """It asks for the size of the terminal, and every key arrives as it was typed."""
+    session = Session([*command, "exec", "-it", container, "sh"])
+    session.wait_for(b"# ")
+    session.type(b"until stty size | grep '24 80'; do sleep 0.1; done; vi /tmp/text\n")
+    session.wait_for(b"\r\n24 80\r\n")
+    session.wait_for(b"\x1b[24;1H")  # the status line, at the bottom
+    session.type(b"ione\rtwo\x1b")
+    session.wait_for(b"- /tmp/text [Modified]")  # a key right behind Escape would belong to it
+    session.type(b":1\rx:wq\r")
+    session.wait_for(b"# ")
+    session.type(b"cat /tmp/text; exit 5\n")
+    session.wait_for(b"ne\r\ntwo\r\n")
+    assert session.end() == 5
+
+
+def terminal_container(lab: Lab, pod: Pod) -> str:
+    reference = lab.reference(lab.busybox)
+    lab.node.kubelet.pull(reference)
+    container_id = lab.node.kubelet.create_container(
+        pod, reference, ["sh"], name="shell", tty=True, stdin=True
+    )
+    lab.node.kubelet.start_container(container_id)
+    return container_id
+
+
+def test_attach_and_detach(lab: Lab, pod: Pod, command: list[str], crictl: Crictl) -> None:
+    container_id = terminal_container(lab, pod)
+    for number in (1, 2):  # it goes on without us
+        session = Session([*command, "attach", "-it", container_id])
+        session.type(f"echo here$((1+{number}))\n".encode())
+        session.wait_for(f"here{1 + number}\r\n".encode())
+        session.type(b"\x10\x11")
+        assert session.end() == 0
+    assert crictl("exec", container_id, "true").returncode == 0
+
+
+def test_attach_ends_with_the_container(lab: Lab, pod: Pod, command: list[str]) -> None:
+    session = Session([*command, "attach", "-it", terminal_container(lab, pod)])
+    session.type(b"echo here$((1+1))\n")
+    session.wait_for(b"here2\r\n")
+    session.type(b"exit 3\n")
+    assert session.end() == 0

@@ -1,0 +1,97 @@
+"""A root of its own for programs: nothing that they do reaches this machine's files."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_END_S = 10
+
+_SHARED = ("/proc", "/dev", "/var/tmp")
+"""What is the machine's own in every root; `/var/tmp` has the throwaway node's sockets."""
+
+OVER_SYSTEM = """
+mkdir upper work root
+mount -t overlay -o lowerdir=/,upperdir=upper,workdir=work overlay root
+"""
+"""All that this machine has; changes go nowhere."""
+
+BARE = """
+mkdir -p root/bin root/tmp
+cp /bin/busybox root/bin/
+loader=$(ldd /bin/ls | grep -o '/[^ ]*ld-linux[^ ]*')
+library=$(dirname "$(ldd /bin/ls | grep -o '/[^ ]*/libc.so[^ ]*')")
+mkdir -p "root$library" "root$(dirname "$loader")"
+cp "$loader" "root$loader"
+for name in libc.so.6 libm.so.6 libdl.so.2 libpthread.so.0 librt.so.1 libutil.so.1 libz.so.1; do
+  cp "$library/$name" "root$library"
+done
+"""
+"""A bare node: the C library and zlib of this machine, and busybox as its only program."""
+
+
+class Root:
+    """A context manager around a root in memory, which is gone when it ends.
+
+    Args:
+        folder: an empty one; the root is seen there only by what runs in it.
+        contents: shell commands that make `root` there.
+    """
+
+    def __init__(self, folder: Path, contents: str) -> None:
+        self._folder = folder
+        shared = "".join(
+            f"mkdir -p root{path}; mount --rbind {path} root{path}\n" for path in _SHARED
+        )
+        folder_word = shlex.quote(str(folder))
+        self._setup = f"""set -eu
+            mount -t tmpfs tmpfs {folder_word}
+            cd {folder_word}
+            {contents}
+            {shared}
+            echo ready
+            exec cat
+        """
+
+    def command(self, *words: str) -> list[str]:
+        """The words that run a program in the root, with an empty environment but for PATH."""
+        return [
+            *("env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"),
+            *("nsenter", f"--mount=/proc/{self._process.pid}/ns/mnt"),
+            *("chroot", str(self._folder / "root")),
+            *words,
+        ]
+
+    def put(self, file: Path, path: str) -> None:
+        """Copies a file of this machine into the root."""
+        with file.open("rb") as source:
+            words = ["/bin/busybox", "dd", f"of={path}", "bs=1M", "status=none"]
+            subprocess.run(self.command(*words), stdin=source, check=True)
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(self.command(*words), capture_output=True, text=True, check=False)
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", self._setup],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n"
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            stream.close()
+        self._process.wait(_END_S)

@@ -1,0 +1,118 @@
+"""What the packages carry, and where it goes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from pycrictl import __version__
+from pycrictl.proxy import settings
+from tests.packaging.conftest import ROOT, build
+
+PAGES = sorted(path.name for path in (ROOT / "man").glob("*.[157]"))
+DEBIAN = ROOT / "packaging" / "debian"
+
+
+def test_the_sdist_builds_the_same(dist: Path, tmp_path: Path) -> None:
+    """Elsewhere, later and in another environment."""
+    name = f"pycrictl-{__version__}"
+    with tarfile.open(dist / f"{name}.tar.gz") as sdist:
+        sdist.extractall(tmp_path, filter="data")
+        time_s = sdist.getmember(f"{name}/Makefile").mtime
+    (tmp_path / name / "build").symlink_to(ROOT / "build")  # for the wheels downloaded before
+    build(
+        tmp_path / "dist",
+        *("wheel", "pyz", "deb"),
+        root=tmp_path / name,
+        SOURCE_DATE_EPOCH=str(time_s),
+        TZ="Pacific/Apia",
+        LC_ALL="C",
+        PYTHONHASHSEED="7",
+    )
+    again = {path.name: path.read_bytes() for path in (tmp_path / "dist").glob("pycrictl*")}
+    assert len(again) == 4
+    assert [name for name, content in again.items() if (dist / name).read_bytes() != content] == []
+
+
+def test_the_wheel_has_man_pages_and_completions(dist: Path) -> None:
+    with zipfile.ZipFile(dist / f"pycrictl-{__version__}-py3-none-any.whl") as wheel:
+        start = f"pycrictl-{__version__}.data/data/share/"
+        names = {name.removeprefix(start) for name in wheel.namelist() if name.startswith(start)}
+    pages = {f"man/man{name[-1]}/{name}" for name in PAGES}
+    assert len(pages) > 40
+    assert names == pages | {
+        "bash-completion/completions/pycrictl",
+        "zsh/site-functions/_pycrictl",
+        "fish/vendor_completions.d/pycrictl.fish",
+    }
+
+
+def test_the_sdist_has_what_tests_and_packages_take(dist: Path) -> None:
+    start = f"pycrictl-{__version__}/"
+    with tarfile.open(dist / f"pycrictl-{__version__}.tar.gz") as sdist:
+        names = {name.removeprefix(start) for name in sdist.getnames()}
+    wanted = ["Makefile", "packaging/dist.py", "packaging/pycrictl-proxy.service"]
+    wanted += ["tests/conftest.py", "tests/node/install.sh", "proto/generate.py", "man/pycrictl.1"]
+    assert set(wanted) <= names
+
+
+def test_the_debian_package(dist: Path, tmp_path: Path) -> None:
+    (package,) = dist.glob("*.deb")
+    subprocess.run(["dpkg-deb", "-R", package, tmp_path], check=True)
+    names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    pages = {f"usr/share/man/man{name[-1]}/{name}.gz" for name in PAGES}
+    documents = {"copyright", "changelog.gz", "changelog.Debian.gz", "README.Debian"}
+    wanted = pages | {f"usr/share/doc/pycrictl/{name}" for name in documents}
+    wanted |= {
+        *("usr/bin/pycrictl", "etc/pycrictl.toml"),
+        "usr/lib/systemd/system/pycrictl-proxy.service",
+        "usr/share/bash-completion/completions/pycrictl",
+        "usr/share/zsh/vendor-completions/_pycrictl",
+        "usr/share/fish/vendor_completions.d/pycrictl.fish",
+    }
+    rest = {name for name in names - wanted if not name.startswith("DEBIAN/")}
+    assert wanted <= names
+    assert {name for name in rest if not name.startswith("usr/lib/pycrictl/")} == set()
+    sums = subprocess.run(["md5sum", "--quiet", "-c", "DEBIAN/md5sums"], cwd=tmp_path, check=False)
+    assert sums.returncode == 0
+    unit = (tmp_path / "usr/lib/systemd/system/pycrictl-proxy.service").read_text()
+    assert "\nExecStart=/usr/bin/pycrictl proxy " in unit
+    assert "/usr/local" not in unit
+    copyright_text = (tmp_path / "usr/share/doc/pycrictl/copyright").read_text()
+    licenses = re.findall(r"^/(usr/lib/\S+)$", copyright_text, re.MULTILINE)
+    assert len(licenses) >= 11
+    assert set(licenses) <= names
+
+
+def test_the_conffile_has_keys_of_the_proxy_only(tmp_path: Path) -> None:
+    text = (DEBIAN / "pycrictl.toml").read_text()
+    assert tomllib.loads(text) == {}
+    path = tmp_path / "pycrictl.toml"
+    path.write_text(re.sub(r"^#(?=[a-z-]+ = )", "", text, flags=re.MULTILINE))
+    assert set(tomllib.loads(path.read_text())) >= {"upstream", "max-parallel-image-pulls"}
+    given = settings.load({"config": str(path)})
+    assert given.upstream == "/run/containerd/containerd.sock"
+
+
+@pytest.mark.parametrize("script", ["postinst", "prerm", "postrm"])
+def test_the_scripts_of_the_package_parse(script: str) -> None:
+    assert subprocess.run(["sh", "-n", DEBIAN / script], check=False).returncode == 0
+
+
+def test_what_is_bundled_is_what_is_asked_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pins = dict(
+        line.removesuffix(" \\").split("==")
+        for line in (ROOT / "packaging" / "bundled.txt").read_text().splitlines()
+        if "==" in line
+    )
+    for requirement in map(Requirement, project["dependencies"]):
+        assert requirement.specifier.contains(Version(pins[requirement.name]))

@@ -1,0 +1,137 @@
+"""Each of the things that are built, in an empty place, at work on a real containerd."""
+
+from __future__ import annotations
+
+import json
+import select
+import signal
+import subprocess
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from pycrictl import __version__
+from tests.node.lab import Lab
+from tests.node.test_commands import WAIT_S, slow_image, wait_until
+from tests.packaging import installing
+from tests.packaging.installing import Installed
+
+Place = Callable[[Path, Path], AbstractContextManager[Installed]]
+PLACES: list[Place] = [
+    installing.wheel,
+    installing.pyz,
+    installing.deb,
+    installing.directory,
+]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+def test_on_the_node(place: Place, dist: Path, tmp_path: Path, lab: Lab) -> None:
+    with place(dist, tmp_path) as program:
+        names_itself(program)
+        lists(program, lab)
+        pulls(program, lab, seed=700 + 10 * PLACES.index(place))
+        reaches_into_a_container(program, lab)
+        serves(program, lab)
+
+
+def test_the_single_file(dist: Path, tmp_path: Path, lab: Lab) -> None:
+    """It has the folder's modules and unpacks itself at each start: not all is tried again."""
+    with installing.file(dist, tmp_path) as program:
+        names_itself(program)
+        serves(program, lab)
+        left = program.run("find", "/tmp", "-mindepth", "1", program="/bin/busybox")
+        assert left.stdout == ""
+
+
+def names_itself(program: Installed) -> None:
+    assert program.run("--version").stdout == f"pycrictl version {__version__}\n"
+    assert program.run("ps", "--help").stdout.startswith("Usage: pycrictl ps ")
+    as_crictl = program.run("ps", "--help", program=program.link)
+    assert as_crictl.stdout.startswith("Usage: crictl ps ")
+    shell = program.run("completion", "bash")
+    assert (shell.returncode, shell.stderr) == (0, "")
+    assert "complete " in shell.stdout
+
+
+def lists(program: Installed, lab: Lab) -> None:
+    at = ("-r", lab.node.endpoint)
+    version = program.run(*at, "version")
+    assert (version.returncode, version.stderr) == (0, "")
+    assert "RuntimeName:  containerd\n" in version.stdout
+    images = program.run(*at, "images", "-o", "jsonpath={.images[*].repoTags[*]}")
+    assert lab.reference(lab.pause) in images.stdout.split()
+    info = program.run(*at, "info", "-o", "go-template", "--template", "{{len .status.conditions}}")
+    assert (info.returncode, int(info.stdout) > 1) == (0, True), info.stderr
+    containers = program.run(*at, "ps", "-o", "yaml")
+    assert (containers.returncode, containers.stderr) == (0, "")
+
+
+def pulls(program: Installed, lab: Lab, *, seed: int) -> None:
+    at = ("-r", lab.node.endpoint)
+    # The node keeps layers for a while: each program has its own.
+    image, reference = slow_image(lab, f"packaged:{seed}", seed=seed, seconds=4)
+    pull = program.start(*at, "pull", "--progress", "json", reference)
+    wait_until(lab.node.store.ingests)
+    watched = program.run(*at, "image-pull-progress", "--progress", "bar")
+    stdout, stderr = pull.communicate(timeout=WAIT_S)
+    lab.throttle.limit(None)
+    assert (watched.returncode, pull.returncode) == (0, 0), (watched.stderr, stderr)
+    assert "packaged" in watched.stderr
+    assert stdout == f"Image is up to date for {image.config_digest}\n"
+    progress = {entry["layer"]: entry["progress"] for entry in map(json.loads, stderr.splitlines())}
+    assert progress == {layer.digest: layer.size_bytes for layer in image.layers}
+
+
+def reaches_into_a_container(program: Installed, lab: Lab) -> None:
+    at = ("-r", lab.node.endpoint)
+    kubelet = lab.node.kubelet
+    pod = kubelet.run_pod("packaged")
+    reference = lab.reference(lab.busybox)
+    kubelet.pull(reference)
+    container = kubelet.create_container(pod, reference, ["sleep", "100"], name="main")
+    kubelet.start_container(container)
+    assert program.run(*at, "ps", "-q").stdout == f"{container}\n"
+    script = "echo out; echo err >&2; exit 7"
+    for transport in ("spdy", "websocket"):
+        done = program.run(*at, "exec", "-r", transport, container, "sh", "-c", script)
+        assert (done.returncode, done.stdout) == (7, "out\n")
+        assert done.stderr.startswith("err\n")
+    copied = lab.folder / "copied"
+    copy = program.run(*at, "cp", f"{container}:/bin/busybox", str(copied))
+    assert copy.returncode == 0, copy.stderr
+    assert copied.read_bytes() == Path("/bin/busybox").read_bytes()
+    copied.unlink()
+
+
+def serves(program: Installed, lab: Lab) -> None:
+    folder = lab.folder / "px"
+    settings = lab.folder / "proxy.toml"
+    listen = f"unix://{folder}/cri.sock"
+    settings.write_text(f'upstream = "{lab.node.endpoint}"\nlisten = "{listen}"\n')
+    admin = f"unix://{folder}/admin.sock"
+    proxy = program.start("proxy", "--config", str(settings), "--admin-socket", admin)
+    try:
+        _wait_for_line(proxy, " ready ")
+        version = program.run("-r", listen, "version")
+        assert "RuntimeName:  containerd\n" in version.stdout
+        status = program.run("pull-limiter", "status", "--admin-socket", admin)
+        assert status.returncode == 0, status.stderr
+        proxy.send_signal(signal.SIGTERM)
+        assert proxy.wait(WAIT_S) == 0
+    finally:
+        proxy.kill()
+        proxy.communicate()
+        settings.unlink()
+
+
+def _wait_for_line(process: subprocess.Popen[str], wanted: str) -> None:
+    assert process.stderr is not None
+    while True:
+        assert select.select([process.stderr], [], [], WAIT_S)[0], "waited in vain"
+        line = process.stderr.readline()
+        assert line, "ended"
+        if wanted in line:
+            return

@@ -1,0 +1,338 @@
+"""Commands over SPDY against servers that behave exactly as badly as wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import tempfile
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from pycrictl.errors import RemoteProtocolError, StreamError
+from pycrictl.streaming.pump import Ends, Input, Output
+from pycrictl.streaming.session import run_command
+from pycrictl.wire.command import ExitReported, OutcomeUnknown, Streams
+from pycrictl.wire.spdy_frames import Data, GoAway, Ping, ResetStatus, RstStream, SynReply
+
+from .servers import read_head, run, serve
+from .spdy_server import SUCCESS, UPGRADE, SpdyPeer, failure
+
+Talk = Callable[[SpdyPeer], Awaitable[None]]
+PIPED = Streams(stdin=True)
+
+
+class Scene:
+    """A server that goes on with ``talk`` after the upgrade; and what a command made of it."""
+
+    def __init__(self, talk: Talk, *, protocol: str = "v4.channel.k8s.io") -> None:
+        self.notes: list[str] = []
+        self.stdout, self.stderr = io.StringIO(), io.StringIO()
+        self._talk = talk
+        self._protocol = protocol
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_head(reader)
+        writer.write(UPGRADE.format(self._protocol).encode())
+        await self._talk(SpdyPeer(reader, writer))
+
+    def run(
+        self, streams: Streams = PIPED, *, stdin: bytes = b"", silence_s: float = 10
+    ) -> ExitReported | None:
+        async def scenario() -> ExitReported | None:
+            with tempfile.TemporaryFile("w+b") as file:
+                file.write(stdin)
+                file.seek(0)
+                ends = Ends(
+                    Output(self.stdout),
+                    Output(self.stderr),
+                    Input(io.TextIOWrapper(file)) if streams.stdin else None,
+                    note=self.notes.append,
+                )
+                async with serve(self._handle) as address:
+                    return await run_command(
+                        lambda: f"http://{address}/exec/secret",
+                        streams,
+                        ends,
+                        choice="spdy",
+                        timeout_s=5,
+                        silence_s=silence_s,
+                    )
+
+        return run(scenario())
+
+
+async def until_gone(peer: SpdyPeer) -> None:
+    while await peer.next_frame():
+        pass
+
+
+def test_everything_in_good_order() -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(4)
+        await peer.read_stdin()
+        peer.say("stdout", peer.stdin)
+        peer.say("stderr", b"err")
+        peer.end("stdout", "stderr")
+        peer.say("error", failure(7), is_last=True)
+        await until_gone(peer)
+
+    scene = Scene(talk)
+    outcome = scene.run(stdin=b"in")
+    assert outcome is not None
+    assert outcome.exit_code == 7
+    assert (scene.stdout.getvalue(), scene.stderr.getvalue(), scene.notes) == ("in", "err", [])
+
+
+def test_the_outcome_survives_a_reset() -> None:
+    """A server that closes with input of ours unread resets the connection."""
+
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(4)
+        await asyncio.sleep(0.05)  # until no more of the input fits into the connection
+        peer.say("stdout", b"out")
+        peer.end("stdout", "stderr")
+        peer.say("error", failure(3), is_last=True)
+        await peer.writer.drain()
+        peer.writer.transport.abort()
+
+    scene = Scene(talk)
+    outcome = scene.run(stdin=bytes(16 << 20))
+    assert outcome is not None
+    assert (outcome.exit_code, scene.stdout.getvalue()) == (3, "out")
+
+
+def test_a_reset_without_an_outcome() -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(4)
+        await asyncio.sleep(0.05)
+        peer.writer.transport.abort()
+
+    with pytest.raises(
+        OutcomeUnknown, match=r"no exit status: .*broke: connection reset"
+    ) as caught:
+        Scene(talk).run(stdin=bytes(16 << 20))
+    assert caught.value.exit_code == 1
+    assert "secret" not in caught.value.message
+
+
+def test_an_end_without_an_outcome() -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(4)
+        peer.say("stdout", b"out")
+
+    scene = Scene(talk)
+    with pytest.raises(OutcomeUnknown, match=r"^the runtime sent no exit status$"):
+        scene.run()
+    assert scene.stdout.getvalue() == "out"
+
+
+@pytest.mark.parametrize("size_bytes", [0, 16 << 20])
+def test_a_server_that_is_stuck_after_the_outputs(size_bytes: int) -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(4)
+        peer.end("stdout", "stderr")
+        await asyncio.sleep(20)
+
+    scene = Scene(talk)
+    with pytest.raises(OutcomeUnknown, match="neither takes input nor answers"):
+        scene.run(stdin=bytes(size_bytes), silence_s=0.2)
+    assert len(scene.notes) == 1
+
+
+def test_a_command_that_closes_its_outputs_and_works_on() -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(4)
+        peer.end("stdout", "stderr")
+        for _ in range(3):
+            await peer.answer_ping()
+        peer.say("error", SUCCESS, is_last=True)
+        await until_gone(peer)
+
+    scene = Scene(talk)
+    assert scene.run(silence_s=0.1) == ExitReported(0)
+    assert len(scene.notes) == 1
+
+
+def test_a_command_without_input_may_be_silent() -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(3)
+        peer.end("stdout", "stderr")
+        await asyncio.sleep(0.3)
+        peer.say("error", SUCCESS, is_last=True)
+        await until_gone(peer)
+
+    scene = Scene(talk)
+    assert scene.run(Streams(), silence_s=0.05) == ExitReported(0)
+    assert scene.notes == []
+
+
+def test_a_server_that_never_opens_the_streams() -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await asyncio.sleep(20)
+
+    with pytest.raises(StreamError, match="does not open the streams"):
+        Scene(talk).run(silence_s=0.1)
+
+
+def test_a_farewell_ends_nothing_that_is_open() -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(4)
+        peer.send(GoAway(7))
+        await peer.read_stdin()
+        peer.end("stdout", "stderr")
+        peer.say("error", SUCCESS, is_last=True)
+        await until_gone(peer)
+
+    assert Scene(talk).run(stdin=b"in") == ExitReported(0)
+
+
+def test_a_farewell_in_place_of_streams() -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.open(4)
+        peer.send(GoAway(0))
+        await until_gone(peer)
+
+    with pytest.raises(StreamError, match="refused the stream"):
+        Scene(talk).run()
+
+
+def test_a_stream_that_is_refused() -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.open(4)
+        peer.send(RstStream(peer.ids["stderr"], ResetStatus.REFUSED_STREAM))
+        await until_gone(peer)
+
+    with pytest.raises(StreamError, match="refused the stream stderr"):
+        Scene(talk).run()
+
+
+def test_input_that_the_server_refuses() -> None:
+    """The command goes on without it."""
+
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(4)
+        peer.send(RstStream(peer.ids["stdin"], ResetStatus.CANCEL))
+        peer.say("stdout", b"out")
+        peer.end("stdout", "stderr")
+        peer.say("error", SUCCESS, is_last=True)
+        await until_gone(peer)
+
+    scene = Scene(talk)
+    assert scene.run(stdin=bytes(1 << 20)) == ExitReported(0)
+    assert scene.stdout.getvalue() == "out"
+
+
+def control(kind: int, payload: bytes, *, size: int = -1) -> bytes:
+    """A control frame, whose size may be a lie."""
+    size = len(payload) if size < 0 else size
+    return bytes((0x80, 3, 0, kind, 0)) + size.to_bytes(3, "big") + payload
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (control(2, b"\0\0\0\1" + b"garbage"), "cannot be decompressed"),
+        (control(2, b"", size=0xFFFFFF), "too long a SPDY control frame"),
+        (control(2, b"\0"), "cut off"),
+        (b"\x80\x02\0\1\0\0\0\0", "does not speak SPDY/3"),
+        (b"HTTP/1.1 500 Oops\r\n\r\n", "never opened"),
+        (b"\0\0\0\0\0\0\0\0", "without a stream"),
+        (b"\0\0\0\x63\0\0\0\1x", "never opened"),
+    ],
+)
+def test_what_is_not_spdy(answer: bytes, reason: str) -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.open(4)
+        peer.writer.write(answer)
+        await until_gone(peer)
+
+    with pytest.raises(RemoteProtocolError, match=reason):
+        Scene(talk).run()
+
+
+def test_endless_headers() -> None:
+    """Each frame is small and right, and there is no end of them; so there is of the waiting."""
+
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.open(4)
+        block = control(1, b"\0\0\0\2\0\0\0\0\0\0" + os.urandom(60000))
+        for _ in range(1000):
+            peer.writer.write(block)
+            await peer.writer.drain()
+
+    with pytest.raises(RemoteProtocolError, match="decompressed"):
+        Scene(talk).run()
+
+
+def test_an_outcome_that_is_none() -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(4)
+        peer.end("stdout", "stderr")
+        peer.say("error", b"\x1b[2Jnonsense", is_last=True)
+        await until_gone(peer)
+
+    with pytest.raises(RemoteProtocolError, match="not a Status object") as caught:
+        Scene(talk).run()
+    assert "\x1b" not in caught.value.message
+
+
+def test_replies_again_and_again() -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(4)
+        peer.send(SynReply(peer.ids["stdout"]))
+        await until_gone(peer)
+
+    with pytest.raises(RemoteProtocolError, match="STREAM_IN_USE"):
+        Scene(talk).run()
+
+
+def test_data_after_its_end() -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(4)
+        peer.end("stdout")
+        peer.send(Data(peer.ids["stdout"], b"late"))
+        await until_gone(peer)
+
+    with pytest.raises(RemoteProtocolError, match="STREAM_ALREADY_CLOSED"):
+        Scene(talk).run()
+
+
+def test_pings_are_answered() -> None:
+    answers: list[object] = []
+
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(4)
+        peer.send(Ping(2))
+        while not answers:
+            frame = await peer.next_frame()
+            if isinstance(frame, Ping):
+                answers.append(frame)
+        peer.end("stdout", "stderr")
+        peer.say("error", SUCCESS, is_last=True)
+        await until_gone(peer)
+
+    assert Scene(talk).run() == ExitReported(0)
+    assert answers == [Ping(2)]
+
+
+@pytest.mark.parametrize("protocol", ["v5.channel.k8s.io", "", "x"])
+def test_a_protocol_that_was_not_offered(protocol: str) -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await until_gone(peer)
+
+    with pytest.raises(StreamError):
+        Scene(talk, protocol=protocol).run()
+
+
+@pytest.mark.parametrize("said", [b"", b"no luck"])
+def test_before_version_4(said: bytes) -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(4)
+        peer.end("stdout", "stderr")
+        peer.say("error", said, is_last=True)
+        await until_gone(peer)
+
+    outcome = Scene(talk, protocol="v2.channel.k8s.io").run()
+    assert outcome == (ExitReported(None, "no luck") if said else ExitReported(0))
