@@ -260,7 +260,8 @@ class Arrival:
             stage.directory.move(TOP, stage.directory, marker)
             merge.run()
         self.summary.kept = merge.kept
-        self.summary.files -= merge.kept
+        self.summary.files -= merge.kept - merge.kept_links
+        self.summary.links -= merge.kept_links
         # The stage is in the directory: its removal would change the time that is to be kept.
         self._stage = None
         stage.remove()

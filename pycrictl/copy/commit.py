@@ -41,6 +41,7 @@ class Merge:
 
     Attributes:
         kept: how many files were there already and stayed.
+        kept_links: how many of them the copy had as symbolic links.
         merged: directories that were there already.
     """
 
@@ -53,7 +54,7 @@ class Merge:
         self._no_clobber = no_clobber
         self._undo: list[Callable[[], None]] = []
         self._spares = sum(1 for _ in spare.scan())
-        self.kept = 0
+        self.kept = self.kept_links = 0
         self.merged: list[Path] = []
 
     def check(self) -> None:
@@ -100,6 +101,8 @@ class Merge:
                     self._merge(inner, inner_target, (*path, name))
             elif meeting is Meeting.KEEP:
                 self.kept += 1
+                status = staged.lstat(name)
+                self.kept_links += status is not None and stat.S_ISLNK(status.st_mode)
             elif meeting is Meeting.MAKE:
                 move_new(staged, name, target, name)
                 self._undo.append(lambda n=name: self._take_back(path, n))  # type: ignore[misc]

@@ -30,11 +30,9 @@ HOLE_BYTES: Final = 64 * 1024
 SMALL_BYTES: Final = 32 * 1024
 """What is copied through this program's memory, with no thought of holes."""
 
-_RESERVE_BYTES: Final = 256 * 1024
-"""The most that is written at once where no room could be reserved, and the least worth reserving.
-
-A file system that puts off the choice of blocks (ext4) takes several times as long for 1 MiB at
-once as for the same in parts, and less than for parts if it knows the blocks."""
+_WRITE_BYTES: Final = 256 * 1024
+"""What is written at once: of more, the kernel would keep each part in one large piece of memory,
+which it often has to find first."""
 
 _KEEP_SIZE: Final = 0x01  # FALLOC_FL_KEEP_SIZE of <linux/falloc.h>
 _MAX_SEGMENTS: Final = 10_000
@@ -188,16 +186,13 @@ class SparseWriter:
             os.ftruncate(self._target, self._position)
 
     def _write_run(self, data: memoryview, position: int) -> None:
-        step = max(len(data), 1)
-        if step > _RESERVE_BYTES:
-            # What is wrong, if anything is, shows when it is written.
-            self._can_reserve = self._can_reserve and not libc.fallocate(
-                self._target, _KEEP_SIZE, c_long(position), c_long(len(data))
-            )
-            if not self._can_reserve:
-                step = _RESERVE_BYTES
-        for start in range(0, len(data), step):
-            write_all(self._target, data[start : start + step], position + start)
+        if len(data) >= _WRITE_BYTES and self._can_reserve:
+            # Blocks that are there already cost less than those that each part asks for. If they
+            # cannot be had, the writing shows why.
+            failed = libc.fallocate(self._target, _KEEP_SIZE, c_long(position), c_long(len(data)))
+            self._can_reserve = not failed
+        for start in range(0, len(data), _WRITE_BYTES):
+            write_all(self._target, data[start : start + _WRITE_BYTES], position + start)
 
 
 def shrunk(shown: bytes) -> CopyError:

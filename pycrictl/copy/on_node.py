@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.archive import Unpacker, pack
@@ -33,7 +33,16 @@ from pycrictl.errors import CopyError, FailedPrecondition, Unimplemented
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
     from pycrictl.cri.client import CriClient
+
+
+class Runtime(Protocol):
+    """Whoever makes calls to the runtime; a ``CriClient`` is one."""
+
+    def call(self, name: str, request: Message) -> Any:
+        """The answer to a unary call."""
 
 
 class OnNode:
@@ -225,11 +234,11 @@ def unpack_to(
         return summary
 
 
-def locate(client: CriClient, container_id: str) -> FirstProcess:
+def locate(runtime: Runtime, container_id: str) -> FirstProcess:
     """Ask the runtime for a container's first process.
 
     Args:
-        client: of the runtime service.
+        runtime: is asked.
         container_id: the full ID.
 
     Raises:
@@ -237,7 +246,7 @@ def locate(client: CriClient, container_id: str) -> FirstProcess:
         Unimplemented: it has a kernel of its own, or the runtime does not tell.
     """
     request = cri_pb2.ContainerStatusRequest(container_id=container_id, verbose=True)
-    answer = client.call("ContainerStatus", request)
+    answer = runtime.call("ContainerStatus", request)
     status = answer.status
     if status.state != cri_pb2.CONTAINER_RUNNING:
         raise FailedPrecondition(
@@ -246,7 +255,7 @@ def locate(client: CriClient, container_id: str) -> FirstProcess:
             hint="only running containers can be copied from or to",
         )
     info = _info(answer.info)
-    check_kernel(_handler(client, info), container_id)
+    check_kernel(_handler(runtime, info), container_id)
     pid = info.get("pid")
     # 0 stands for none, and 1 is the node's own.
     if not isinstance(pid, int) or pid <= 1:
@@ -361,14 +370,14 @@ def _info(verbose: Mapping[str, str]) -> dict[str, Any]:
     return info if isinstance(info, dict) else {}
 
 
-def _handler(client: CriClient, info: dict[str, Any]) -> str:
+def _handler(runtime: Runtime, info: dict[str, Any]) -> str:
     """What runs the container: containerd's own word, else the handler of its pod."""
     runtime_type = info.get("runtimeType")
     if isinstance(runtime_type, str):
         return runtime_type
     request = cri_pb2.ListPodSandboxRequest()
     request.filter.id = str(info.get("sandboxID", ""))
-    pods = client.call("ListPodSandbox", request).items if request.filter.id else ()
+    pods = runtime.call("ListPodSandbox", request).items if request.filter.id else ()
     return " ".join(pod.runtime_handler for pod in pods)
 
 

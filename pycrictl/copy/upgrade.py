@@ -13,7 +13,7 @@ from typing import Final
 from pycrictl.copy.messages import PROTOCOL, Messages
 from pycrictl.errors import ConnectError, RemoteProtocolError, StreamError, UpgradeRefused
 from pycrictl.streaming.connection import reason_of
-from pycrictl.streaming.dial import Target, TlsFiles, _tls_context, parse_url
+from pycrictl.streaming.dial import Target, TlsFiles, parse_url, tls_context
 from pycrictl.streaming.websocket import Upgrade
 from pycrictl.units import quote
 from pycrictl.wire.http1 import (
@@ -59,7 +59,7 @@ def open_stream(
 
 
 def _connect(target: Target, timeout_s: float, tls: TlsFiles | None) -> socket.socket:
-    context = _tls_context(tls) if target.is_tls else None
+    context = tls_context(tls) if target.is_tls else None
     try:
         sock = socket.create_connection((target.host, target.port), timeout_s)
         try:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy import on_node
+from pycrictl.copy.identity import FirstProcess
 from pycrictl.copy.spec import check_container_path
 from pycrictl.copy.spool import NoSpace
 from pycrictl.errors import (
@@ -40,8 +41,6 @@ from pycrictl.wire.grpc_http2 import CANCELLED, INTERNAL, RESOURCE_EXHAUSTED, UN
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
-
-    from pycrictl.cri.client import CriClient
 
 COPY_TO: Final = "/runtime.v1.RuntimeService/CopyToContainer"
 COPY_FROM: Final = "/runtime.v1.RuntimeService/CopyFromContainer"
@@ -170,10 +169,8 @@ class Copies:
             raise UsageError("no container ID is given")
         container = await self._lookup.container(container_id)
 
-        def locate() -> Any:
-            runtime = _Runtime(self._lookup, self._loop)
-            # It needs no more of a client than the one method.
-            return on_node.locate(cast("CriClient", runtime), container.id)
+        def locate() -> FirstProcess:
+            return on_node.locate(_Runtime(self._lookup, self._loop), container.id)
 
         await asyncio.to_thread(on_node.check_node, self._runtime_path)
         await asyncio.to_thread(locate)

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from pycrictl.errors import ConfigError, ConnectError, RemoteProtocolError
 from pycrictl.streaming.connection import Connection, reason_of
 
-__all__ = ["Connection", "Target", "TlsFiles", "dial", "parse_url"]
+__all__ = ["Connection", "Target", "TlsFiles", "dial", "parse_url", "tls_context"]
 
 _DEFAULT_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 _URL: Final = re.compile(r"[\x21-\x7e]+")
@@ -111,7 +111,7 @@ async def dial(target: Target, *, timeout_s: float, tls: TlsFiles | None = None)
         ConnectError: the peer cannot be reached in time, or TLS failed.
         ConfigError: the files of ``tls`` cannot be used.
     """
-    context = _tls_context(tls) if target.is_tls else None
+    context = tls_context(tls) if target.is_tls else None
     server_name = (tls.server_name if tls else None) or target.host
     try:
         async with asyncio.timeout(timeout_s):
@@ -130,7 +130,12 @@ async def dial(target: Target, *, timeout_s: float, tls: TlsFiles | None = None)
     return connection
 
 
-def _tls_context(files: TlsFiles | None) -> ssl.SSLContext:
+def tls_context(files: TlsFiles | None) -> ssl.SSLContext:
+    """What a client's TLS connection needs; see ``dial`` for what is verified.
+
+    Raises:
+        ConfigError: the files cannot be used.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["http/1.1"])
     if files is None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.copy import content
-from pycrictl.copy.archive import Unpacker, pack
+from pycrictl.copy.archive import FilePart, Unpacker, pack, pack_unread
 from pycrictl.copy.arrival import Arrival, Summary
 from pycrictl.copy.commit import Merge
 from pycrictl.copy.content import SparseWriter, copy_content, segments
@@ -285,6 +285,10 @@ def test_no_clobber(copy: Copy, tree: Path, tmp_path: Path) -> None:
     assert (tmp_path / "into/tree/sub/up").readlink() == Path("kept")
     assert (tmp_path / "into/tree/sub/hard").read_text() == "hello"
     assert summary.kept == 2
+    anew = copy(tree, tmp_path / "anew")
+    assert (summary.files, summary.links) == (anew.files - 1, anew.links - 1)
+    again = copy(tree, tmp_path / "into", Rules(no_clobber=True))
+    assert (again.files, again.links, again.kept) == (0, 0, anew.files + anew.links)
     assert copy(tree / "f", tmp_path / "into/tree/f", Rules(no_clobber=True)).kept == 1
     assert (tmp_path / "into/tree/f").read_text() == "kept"
 
@@ -710,6 +714,52 @@ def test_a_disk_error_is_not_taken_for_a_missing_feature(
     (tmp_path / "f").write_bytes(bytes(content.SMALL_BYTES + 1))
     with pytest.raises(CopyError, match='cannot copy "f": input/output error'):
         directly(tmp_path / "f", tmp_path / "g")
+
+
+def test_runs_of_every_length_are_written(tmp_path: Path) -> None:
+    data = os.urandom(2 * MIB)
+    fd = os.open(tmp_path / "f", os.O_WRONLY | os.O_CREAT)
+    writer = SparseWriter(fd, 10 * MIB)
+    written = b""
+    for size in (1, 262_143, 262_144, 262_145, MIB + 7, 0, 2 * MIB):
+        writer.write(memoryview(data)[:size])
+        written += data[:size]
+    writer.finish()
+    os.close(fd)
+    assert (tmp_path / "f").read_bytes() == written
+    # What was reserved is what was written.
+    assert (tmp_path / "f").stat().st_blocks * 512 < len(written) + 65_536
+
+
+@needs_root
+def test_a_file_system_that_reserves_nothing(tmp_path: Path) -> None:
+    subprocess.run(["mount", "-t", "ramfs", "ramfs", tmp_path], check=True)
+    try:
+        test_runs_of_every_length_are_written(tmp_path)
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
+def test_content_that_is_left_in_its_files(tmp_path: Path) -> None:
+    top = tmp_path / "d"
+    top.mkdir()
+    for number, size in enumerate((0, 1, 262_143, 262_144, 3 * MIB + 5)):
+        (top / str(number)).write_bytes(os.urandom(size))
+    with (top / "sparse").open("wb") as file:
+        file.seek(2 * MIB)
+        file.write(os.urandom(MIB))
+        file.truncate(5 * MIB)
+    with open_source(LOCAL, os.fsencode(top)) as found:
+        whole = b"".join(map(bytes, pack(found, on_skip=ignore)))
+        parts, unread = [], 0
+        for piece in pack_unread(found, on_skip=ignore):
+            if isinstance(piece, FilePart):
+                parts.append(os.pread(piece.fd, len(piece), piece.offset))
+                unread += len(piece)
+            else:
+                parts.append(bytes(piece))
+    assert b"".join(parts) == whole
+    assert unread >= 262_144 + 3 * MIB + MIB
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 200_000])

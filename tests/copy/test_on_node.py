@@ -279,7 +279,7 @@ class Runtime:
 
 
 def locate(runtime: Runtime) -> FirstProcess:
-    return on_node.locate(runtime, ID)  # type: ignore[arg-type]
+    return on_node.locate(runtime, ID)
 
 
 def test_containerd_tells() -> None:

@@ -73,16 +73,19 @@ def test_a_long_line_and_bytes_of_all_values(lab: Lab, tmp_path: Path) -> None:
 
 def test_follow_over_rotations_to_the_end(lab: Lab, tmp_path: Path) -> None:
     container_id, log = container(lab, tmp_path, SLOW, name="slow")
-    process = start(lab, "logs", "-f", "slow")
-    for number in range(5):
-        time.sleep(0.3)
-        log.rename(tmp_path / f"0.log.{number}")
-        time.sleep(0.1)
-        reopen(lab, container_id)
-    stdout, stderr = process.communicate(timeout=WAIT_S)
-    assert (process.returncode, stderr) == (0, "")
-    lines = [*(f"line {number}" for number in range(60)), "end"]
-    assert stdout.splitlines() == lines
+    with start(lab, "logs", "-f", "slow") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        first = process.stdout.readline()
+        for number in range(5):
+            time.sleep(0.3)
+            log.rename(tmp_path / f"0.log.{number}")
+            time.sleep(0.1)
+            reopen(lab, container_id)
+        shown = first + process.stdout.read()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+    assert shown.splitlines() == [*(f"line {number}" for number in range(60)), "end"]
 
 
 def test_follow_over_copytruncate(lab: Lab, tmp_path: Path) -> None:

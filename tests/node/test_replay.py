@@ -193,8 +193,8 @@ STEPS: Final = (*replayed(), *CHANGES, *TEARDOWN)
 REPLAYED: Final = [step for step in STEPS if " " not in step]
 
 
-@pytest.fixture(scope="module")
-def story(shared_lab: Lab) -> Iterator[Story]:
+@pytest.fixture(scope="session")
+def story(shared_lab: Lab) -> Story:
     """The whole story, on a node of its own: the scene needs the images of the recordings only."""
     with Lab() as lab:
         scene = Scene(lab)
@@ -205,7 +205,7 @@ def story(shared_lab: Lab) -> Iterator[Story]:
                 scene.pull_images()
             done = scene.run(step if " " in step else capture(step).command)
             outcomes[step] = Outcome(done.code, scene.as_recorded(done.stdout), done.stderr)
-        yield Story(outcomes, scene.names())
+        return Story(outcomes, scene.names())
 
 
 @pytest.mark.parametrize("name", REPLAYED)
