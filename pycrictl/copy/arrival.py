@@ -43,6 +43,16 @@ class Summary:
     kept: int = 0
     skipped: int = 0
 
+    def count(self, item: Item) -> None:
+        """Count something that has been made."""
+        if item.make is Make.DIRECTORY:
+            self.directories += 1
+        elif item.make is Make.SYMLINK:
+            self.links += 1
+        else:
+            self.files += 1
+            self.size_bytes += item.size_bytes
+
 
 class Arrival:
     """One copy as it arrives.
@@ -120,7 +130,7 @@ class Arrival:
             self._place(SourceKind.FILE if is_file else SourceKind.DIRECTORY)
         if self._meeting is Meeting.KEEP:
             return None
-        self._count(verdict)
+        self.summary.count(verdict)
         if self._stage is None:
             sweep(self._spread or self._directory)
         if self._stage is None and verdict.make is Make.FILE and not verdict.path:
@@ -286,15 +296,6 @@ class Arrival:
             return None  # only root may give files away
         owner = owner or root.default_owner
         return owner and (root.uids.to_host(owner[0]), root.gids.to_host(owner[1]))
-
-    def _count(self, item: Item) -> None:
-        if item.make is Make.DIRECTORY:
-            self.summary.directories += 1
-        elif item.make is Make.SYMLINK:
-            self.summary.links += 1
-        else:
-            self.summary.files += 1
-            self.summary.size_bytes += item.size_bytes
 
     def _shown(self, path: Path) -> str:
         return quote(os.fsdecode(b"/".join(path) or self._name))

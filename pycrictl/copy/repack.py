@@ -159,7 +159,7 @@ class Repacker:
 
     def _rewritten(self, item: Item) -> Entry | None:
         path = self._below(item.path)
-        self._count(item)
+        self.summary.count(item)
         if not path and self._is_for_unpacking:
             return None  # a directory that is there already, and stays as it is
         self.made[path] = item.make
@@ -186,15 +186,6 @@ class Repacker:
 
     def _name(self, path: Path) -> bytes:
         return b"/".join((*self._prefix, *path)) or b"."
-
-    def _count(self, item: Item) -> None:
-        if item.make is Make.DIRECTORY:
-            self.summary.directories += 1
-        elif item.make is Make.SYMLINK:
-            self.summary.links += 1
-        else:
-            self.summary.files += 1
-            self.summary.size_bytes += item.size_bytes
 
     def _encoded(self, entry: Entry) -> bytes:
         return encode_entry(entry, busybox=self._is_for_unpacking)

@@ -205,9 +205,8 @@ def test_a_runtime_that_dies_after_some_requests(
     done = run(fake.endpoint, words, files)
     assert "Traceback" not in done.stderr
     assert_printable(done.stderr)
-    if len(fake.calls) <= answered:  # it had all that it asked for
-        assert answered > 1
-        return
+    if len(fake.calls) <= answered:
+        return  # it had all that it asked for, or needed no more
     assert done.code == 1
     errors = [line for line in done.stderr.splitlines() if line.startswith("pycrictl: ")]
     assert errors
