@@ -187,7 +187,7 @@ def test_ctrl_c_removes_the_pod(fake: FakeServer, files: tuple[str, str]) -> Non
     while "CreateContainer" not in fake.methods() and time.monotonic() < deadline:
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=10)
+    stdout, stderr = process.communicate(timeout=40)
     assert (process.returncode, stdout) == (130, "")
     assert stderr == 'pycrictl: interrupted; its pod sandbox "p1" was removed again\n'
 
