@@ -67,7 +67,6 @@ THIRD_PARTY: dict[str, set[str]] = {
     "cri": {"grpc", "google", "yaml"},
     "containerd": {"grpc", "google", "tomli"},
     "streaming": {"websockets"},
-    "copy.messages": {"websockets"},
     "progress": {"grpc", "websockets"},
     "proxy": {"grpc", "google", "websockets", "tomli", "yaml"},
     "show": {"google", "yaml"},

@@ -17,7 +17,6 @@ import secrets
 import select
 import socket
 import ssl
-import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,6 +24,16 @@ from typing import Final, NamedTuple
 
 from pycrictl.errors import CopyError, RemoteProtocolError, StreamError
 from pycrictl.streaming.connection import reason_of
+from pycrictl.streaming.websocket import mask
+from pycrictl.wire.websocket import (
+    BINARY,
+    CLOSE,
+    CONTINUATION,
+    MAX_CONTROL_BYTES,
+    PING,
+    PONG,
+    frame_head,
+)
 
 PROTOCOL: Final = "v5.channel.k8s.io"
 
@@ -41,11 +50,9 @@ NORMAL: Final = 1000
 GOING_AWAY: Final = 1001
 """Why a WebSocket is closed (RFC 6455, 7.4.1)."""
 
-_CONTINUATION, _BINARY, _CLOSE, _PING, _PONG = 0x0, 0x2, 0x8, 0x9, 0xA
 _FINAL: Final = 0x80
 _MASKED: Final = 0x80
 _RESERVED: Final = 0x70
-_MAX_CONTROL_BYTES: Final = 125
 _MAX_IDLE_FRAMES: Final = 1000
 """The most frames without content, one after another."""
 
@@ -158,7 +165,7 @@ class Messages:
         self._left -= len(view)
         if self._key != _NO_KEY:
             # The library's C function; a piece is a multiple of the key unless it is the last.
-            view = memoryview(_mask(view, self._key))
+            view = memoryview(mask(view, self._key))
         return Piece(self._channel, view)
 
     def _begin_frame(self) -> None:
@@ -166,15 +173,15 @@ class Messages:
         opcode, size = first & 0x0F, second & 0x7F
         if first & _RESERVED or bool(second & _MASKED) != self._is_server:
             raise self._broke("a frame is reserved for other uses, or masked on the wrong side")
-        if size > _MAX_CONTROL_BYTES:
+        if size > MAX_CONTROL_BYTES:
             size = int.from_bytes(self._exactly(2 if size == 126 else 8), "big")
         key = self._exactly(4) if self._is_server else _NO_KEY
-        if opcode >= _CLOSE:
+        if opcode >= CLOSE:
             self._control(opcode, size, key, is_final=bool(first & _FINAL))
             return
-        if opcode != (_CONTINUATION if self._is_in_message else _BINARY):
+        if opcode != (CONTINUATION if self._is_in_message else BINARY):
             raise self._broke("it sent something else than a binary message")
-        if opcode == _BINARY:
+        if opcode == BINARY:
             self._channel = None
         self._is_in_message = not first & _FINAL
         if size and self._channel is None:
@@ -183,12 +190,12 @@ class Messages:
         self._left, self._key = size, key
 
     def _control(self, opcode: int, size: int, key: bytes, *, is_final: bool) -> None:
-        if size > _MAX_CONTROL_BYTES or not is_final or opcode > _PONG:
+        if size > MAX_CONTROL_BYTES or not is_final or opcode > PONG:
             raise self._broke("a control frame is malformed")
         data = bytes(byte ^ key[i % 4] for i, byte in enumerate(self._exactly(size)))
-        if opcode == _PING:
-            self._send_frame(_PONG, data)
-        elif opcode == _CLOSE:
+        if opcode == PING:
+            self._send_frame(PONG, data)
+        elif opcode == CLOSE:
             self.is_over = True
             with suppress(StreamError):
                 self._send_close(data[:2])
@@ -216,7 +223,7 @@ class Messages:
         """Send a message, at most ``PIECE_BYTES`` of content in one frame."""
         view = memoryview(data)
         while True:
-            self._send_frame(_BINARY, view[:PIECE_BYTES], channel=channel)
+            self._send_frame(BINARY, view[:PIECE_BYTES], channel=channel)
             view = view[PIECE_BYTES:]
             if not view:
                 return
@@ -237,7 +244,7 @@ class Messages:
                 raise _shrunk()
             self.send(channel, data)
             return
-        self._send(self._head(_BINARY, size_bytes + 1, _NO_KEY) + bytes((channel,)), more=True)
+        self._send(self._head(BINARY, size_bytes + 1, _NO_KEY) + bytes((channel,)), more=True)
         end = offset + size_bytes
         out = self._sock.fileno()
         while offset < end:
@@ -286,7 +293,7 @@ class Messages:
     def _send_close(self, payload: bytes) -> None:
         if not self._is_close_sent:
             self._is_close_sent = True
-            self._send_frame(_CLOSE, payload)
+            self._send_frame(CLOSE, payload)
 
     def _send_frame(
         self, opcode: int, data: bytes | memoryview, *, channel: int | None = None
@@ -295,7 +302,7 @@ class Messages:
         prefix = b"" if channel is None else bytes((channel ^ key[0],))
         turn = len(prefix)
         if key != _NO_KEY:
-            data = _mask(data, key[turn:] + key[:turn])
+            data = mask(data, key[turn:] + key[:turn])
         head = self._head(opcode, len(prefix) + len(data), key) + prefix
         if self._is_plain:
             sent = self._io(self._sock.sendmsg, [head, data])
@@ -304,13 +311,7 @@ class Messages:
         self._send(data)
 
     def _head(self, opcode: int, size: int, key: bytes) -> bytes:
-        first, mask = opcode | _FINAL, 0 if self._is_server else _MASKED
-        if size <= _MAX_CONTROL_BYTES:
-            head = bytes((first, mask | size))
-        elif size < 1 << 16:
-            head = struct.pack("!BBH", first, mask | 126, size)
-        else:
-            head = struct.pack("!BBQ", first, mask | 127, size)
+        head = frame_head(opcode, size, is_masked=not self._is_server)
         return head if self._is_server else head + key
 
     def _send(self, data: bytes | memoryview, *, more: bool = False) -> None:
@@ -345,15 +346,6 @@ class Messages:
 
 def _shrunk() -> CopyError:
     return CopyError("a file became shorter while it was copied")
-
-
-def _mask(data: bytes | memoryview, key: bytes) -> bytes:
-    try:
-        from websockets.speedups import apply_mask
-    except ImportError:  # built without its C part
-        from websockets.utils import apply_mask
-
-    return apply_mask(data, key)
 
 
 def _is_same_machine(sock: socket.socket) -> bool:

@@ -18,7 +18,7 @@ from pycrictl.streaming.dial import Connection
 from pycrictl.wire.http1 import ResponseReceived
 from pycrictl.wire.websocket import WebSocket, xor_mask
 
-__all__ = ["MessageReader", "Upgrade"]
+__all__ = ["MessageReader", "Upgrade", "mask"]
 
 _ACCEPT_GUID: Final = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, 1.3
 _SHORT_BYTES: Final = 1024
@@ -87,7 +87,7 @@ class MessageReader:
     def __init__(self, connection: Connection, leftover: bytes, *, max_message_bytes: int) -> None:
         self.core = WebSocket(
             new_key=_new_key,
-            mask=_mask,
+            mask=mask,
             max_message_bytes=max_message_bytes,
             peer=f'"{connection.label}"',
         )
@@ -140,7 +140,8 @@ def _new_key() -> bytes:
     return secrets.token_bytes(4)
 
 
-def _mask(payload: bytes, key: bytes) -> bytes:
+def mask(payload: bytes | memoryview, key: bytes) -> bytes:
+    """Mask a payload (RFC 6455, 5.3), by the library's C function if that pays."""
     if len(payload) <= _SHORT_BYTES:
         return xor_mask(payload, key)
     try:

@@ -13,28 +13,28 @@ from typing import Final
 
 from pycrictl.errors import RemoteProtocolError, StreamError
 
-__all__ = ["Mask", "WebSocket", "xor_mask"]
+__all__ = ["Mask", "WebSocket", "frame_head", "xor_mask"]
 
 NORMAL: Final = 1000
 _PROTOCOL_ERROR: Final = 1002
 _BAD_TEXT: Final = 1007
 _TOO_BIG: Final = 1009
 
-_CONTINUATION: Final = 0x0
-_TEXT: Final = 0x1
-_BINARY: Final = 0x2
-_CLOSE: Final = 0x8
-_PING: Final = 0x9
-_PONG: Final = 0xA
+CONTINUATION: Final = 0x0
+TEXT: Final = 0x1
+BINARY: Final = 0x2
+CLOSE: Final = 0x8
+PING: Final = 0x9
+PONG: Final = 0xA
 _CONTROL: Final = 0x8
 """The bit that opcodes of control frames have."""
 
-_OPCODES: Final = frozenset({_CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG})
+_OPCODES: Final = frozenset({CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG})
 
 _FIN: Final = 0x80
 _RESERVED: Final = 0x70
 _MASKED: Final = 0x80
-_MAX_CONTROL_BYTES: Final = 125
+MAX_CONTROL_BYTES: Final = 125
 _CODE: Final = struct.Struct(">H")
 _LENGTHS: Final = {126: struct.Struct(">H"), 127: struct.Struct(">Q")}
 
@@ -46,7 +46,16 @@ Mask = Callable[[bytes, bytes], bytes]
 """Masks a payload with a key of four bytes (RFC 6455, 5.3)."""
 
 
-def xor_mask(payload: bytes, key: bytes) -> bytes:
+def frame_head(opcode: int, size: int, *, is_masked: bool) -> bytes:
+    """The head of a frame that is a whole message; the key follows it if it is masked."""
+    mask = _MASKED if is_masked else 0
+    if size <= MAX_CONTROL_BYTES:
+        return bytes((_FIN | opcode, mask | size))
+    short = 126 if size < 1 << 16 else 127
+    return bytes((_FIN | opcode, mask | short)) + _LENGTHS[short].pack(size)
+
+
+def xor_mask(payload: bytes | memoryview, key: bytes) -> bytes:
     """Mask a payload; a long one takes its time."""
     size = len(payload)
     keys = (key * (size // 4 + 1))[:size]
@@ -92,7 +101,7 @@ class WebSocket:
         self._output: list[bytes] = []
         # The frame that is being read, and the message that its fragments make up.
         self._cut_head = b""
-        self._opcode = _CONTINUATION
+        self._opcode = CONTINUATION
         self._is_final = True
         self._bytes_left = 0
         self._control = b""
@@ -102,7 +111,7 @@ class WebSocket:
     def send_message(self, message: bytes) -> None:
         """Send a binary message. It is thrown away once either side has said farewell."""
         if not self._is_close_sent:
-            self._send(_BINARY, message)
+            self._send(BINARY, message)
 
     def close(self, code: int = NORMAL) -> None:
         """Say farewell. Has no effect a second time."""
@@ -136,18 +145,13 @@ class WebSocket:
     # Sending
 
     def _send(self, opcode: int, payload: bytes) -> None:
-        size = len(payload)
-        if size <= _MAX_CONTROL_BYTES:
-            head = bytes((_FIN | opcode, _MASKED | size))
-        else:
-            short = 126 if size < 1 << 16 else 127
-            head = bytes((_FIN | opcode, _MASKED | short)) + _LENGTHS[short].pack(size)
+        head = frame_head(opcode, len(payload), is_masked=True)
         key = self._new_key()
         self._output.append(b"".join((head, key, self._mask(payload, key))))
 
     def _send_close(self, payload: bytes) -> None:
         if not self._is_close_sent:
-            self._send(_CLOSE, payload)
+            self._send(CLOSE, payload)
             self._is_close_sent = True
 
     # Receiving
@@ -184,7 +188,7 @@ class WebSocket:
             self._fail(problem)
             return 0
         size, length = 2, second
-        if second > _MAX_CONTROL_BYTES:
+        if second > MAX_CONTROL_BYTES:
             form = _LENGTHS[second]
             size += form.size
             if left < size:
@@ -213,9 +217,9 @@ class WebSocket:
         if opcode & _CONTROL:
             if not first & _FIN:
                 return "a control frame in fragments"
-            if second > _MAX_CONTROL_BYTES:
+            if second > MAX_CONTROL_BYTES:
                 return "too long a control frame"
-        elif (opcode == _CONTINUATION) != self._is_fragmented:
+        elif (opcode == CONTINUATION) != self._is_fragmented:
             return "a fragment of another message"
         return ""
 
@@ -234,10 +238,10 @@ class WebSocket:
         if self._bytes_left:
             return
         payload, self._control = self._control, b""
-        if self._opcode == _CLOSE:
+        if self._opcode == CLOSE:
             self._read_close(payload)
-        elif self._opcode == _PING and not self._is_close_sent:
-            self._send(_PONG, payload)
+        elif self._opcode == PING and not self._is_close_sent:
+            self._send(PONG, payload)
 
     def _read_close(self, payload: bytes) -> None:
         if self._is_fragmented:
