@@ -1,14 +1,19 @@
 """The checksum of a copy stream, CRC-32 (IEEE 802.3), computed beside the work on its bytes.
 
 It takes as long as writing them does, and both leave Python's lock alone, so a thread of its own
-halves the time. It finds damage, not malice: anybody can make bytes of a given checksum.
+halves the time. With isal, which is optional (``pycrictl[fast]``), it takes a third of that. It
+finds damage, not malice: anybody can make bytes of a given checksum.
 """
 
 from __future__ import annotations
 
-import zlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
+
+try:
+    from isal.isal_zlib import crc32
+except ImportError:
+    from zlib import crc32
 
 _WORTH_BYTES: Final = 128 * 1024
 """Below that, handing the bytes to the thread takes longer than it saves."""
@@ -26,11 +31,11 @@ class Checksum:
         """Take in the next bytes. They must stay as they are until the next call of a method."""
         self.wait()
         if len(data) < _WORTH_BYTES:
-            self._value = zlib.crc32(data, self._value)
+            self._value = crc32(data, self._value)
             return
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1)
-        self._pending = self._thread.submit(zlib.crc32, data, self._value)
+        self._pending = self._thread.submit(crc32, data, self._value)
 
     def wait(self) -> int:
         """The checksum of all bytes so far, which are not needed any more."""

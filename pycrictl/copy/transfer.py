@@ -98,7 +98,7 @@ def receive(
                 hint=TRY_AGAIN,
             )
         if checksum.wait() != crc32:
-            raise CopyError("the copy was damaged on its way (wrong checksum)", hint=TRY_AGAIN)
+            raise wrong_checksum()
 
 
 def send(
@@ -122,33 +122,67 @@ def send(
         StreamError: the connection broke, or there is no outcome.
     """
     verdict = Verdict()
-    left = size_bytes
+
+    def after(count: int) -> None:
+        on_bytes(count)
+        if (early := messages.receive_waiting()) or messages.is_over:
+            verdict.receive(early)
+        if verdict.outcome is not None:
+            check(verdict.outcome)
+            raise RemoteProtocolError("the server reports success before it has everything")
+
     try:
-        for piece in pieces:
-            left -= len(piece)
-            if left < 0:
-                break
-            if isinstance(piece, FilePart):
-                messages.send_file(TO_CONTAINER, piece.fd, piece.offset, piece.size_bytes)
-            else:
-                messages.send(TO_CONTAINER, piece)
-            on_bytes(len(piece))
-            if (early := messages.receive_waiting()) or messages.is_over:
-                verdict.receive(early)
-            if verdict.outcome is not None:
-                check(verdict.outcome)
-                raise RemoteProtocolError("the server reports success before it has everything")
-        if not left:
-            messages.end_channel(TO_CONTAINER)
+        send_content(messages, TO_CONTAINER, pieces, size_bytes, after=after)
     except StreamError as exc:
         _last_word(messages, verdict, exc)
-    if left:
-        raise CopyError("the source changed while it was copied", hint=TRY_AGAIN)
     messages.set_idle(outcome_s)
     while verdict.outcome is None:
         verdict.receive(messages.receive())
     check(verdict.outcome)
     return verdict.outcome
+
+
+def send_content(
+    messages: Messages,
+    channel: int,
+    pieces: Iterable[memoryview | FilePart],
+    size_bytes: int,
+    *,
+    after: Callable[[int], None],
+) -> None:
+    """Send an archive and close its channel, at either end of a copy stream.
+
+    Args:
+        channel: where it belongs.
+        pieces: of the archive.
+        size_bytes: its size, as announced.
+        after: told the size of each piece that was sent.
+
+    Raises:
+        CopyError: the archive has another size by now; its channel is still open.
+        StreamError: the connection broke.
+    """
+    left = size_bytes
+    for piece in pieces:
+        left -= len(piece)
+        if left < 0:
+            break
+        if isinstance(piece, FilePart):
+            messages.send_file(channel, piece.fd, piece.offset, piece.size_bytes)
+        else:
+            messages.send(channel, piece)
+        after(len(piece))
+    if left:
+        raise CopyError("the source changed while it was copied", hint=TRY_AGAIN)
+    messages.end_channel(channel)
+
+
+def wrong_checksum() -> CopyError:
+    """What arrived is not what was announced, at either end."""
+    return CopyError(
+        "what arrived has another checksum than announced",
+        hint="it changed while it was copied, or was damaged on its way; try again",
+    )
 
 
 def check(found: Outcome) -> None:

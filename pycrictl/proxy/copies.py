@@ -125,11 +125,10 @@ class Copies:
             answer = _answer(exc)
             copy.end("refused", error=answer.message)
             return answer
-        spool = content.spool
         return self._give_url(
             copy,
             lambda url: cri_pb2.CopyFromContainerResponse(
-                url=url, size=spool.size_bytes, checksum=spool.crc32
+                url=url, size=content.size_bytes, checksum=content.crc32
             ),
         )
 

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 from pycrictl.copy.arrival import Summary
 from pycrictl.copy.messages import Messages
 from pycrictl.errors import Cancelled, PycrictlError
-from pycrictl.proxy import copy_streams
-from pycrictl.proxy.copy_streams import Content
+from pycrictl.proxy import copy_content, copy_streams
+from pycrictl.proxy.copy_content import Content
 from pycrictl.proxy.forward import Peer
 from pycrictl.proxy.log import Log
 
@@ -54,7 +54,7 @@ class CopyJob:
         *,
         size_bytes: int,
         peer: Peer,
-        locate: copy_streams.Locate,
+        locate: copy_content.Locate,
         log: Log,
         on_end: Callable[[CopyJob], None],
     ) -> None:
@@ -80,10 +80,10 @@ class CopyJob:
         self._is_free = False
 
     async def collect(self, folder: str, check_size: Callable[[int], None]) -> Content:
-        """Spool what is to be copied out of the container; see ``copy_streams.collect``."""
+        """Measure what is to be copied out of the container; see ``copy_content.collect``."""
 
         def work() -> Content:
-            return copy_streams.collect(
+            return copy_content.collect(
                 self._locate,
                 self._path,
                 folder=folder,
@@ -92,7 +92,7 @@ class CopyJob:
             )
 
         self._content = await self._run(work)
-        self._size_bytes = self._content.spool.size_bytes
+        self._size_bytes = self._content.size_bytes
         return self._content
 
     def wait(self, lifetime_s: float) -> None:
@@ -214,7 +214,7 @@ class CopyJob:
             # It may have become ready just when nobody wanted it any more.
             content = self.work.result() if isinstance(self.work.result(), Content) else content
         if content is not None:
-            content.spool.close()
+            content.close()
         self._on_end(self)
 
 

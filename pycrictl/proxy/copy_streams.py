@@ -1,7 +1,7 @@
 """What happens to the files of a copy, at the proxy's end: blocking, for a thread of its own.
 
-What comes for a container is unpacked beside its destination as it arrives. What is taken from one
-is spooled first, because its size and checksum are the answer of a call that comes before.
+What comes for a container is unpacked beside its destination as it arrives; what is taken from one
+has been measured before (``copy_content``).
 """
 
 from __future__ import annotations
@@ -10,29 +10,26 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import closing
-from typing import Final, NamedTuple
+from typing import Final
 
 from pycrictl.copy import outcome
-from pycrictl.copy.archive import Unpacker, pack
+from pycrictl.copy.archive import Unpacker
 from pycrictl.copy.arrival import Summary
-from pycrictl.copy.census import Census
 from pycrictl.copy.checksum import Checksum
-from pycrictl.copy.identity import ContainerRoot, FirstProcess
+from pycrictl.copy.identity import ContainerRoot
 from pycrictl.copy.messages import (
     CHANNEL_END,
     FROM_CONTAINER,
     OUTCOME,
-    PIECE_BYTES,
     TO_CONTAINER,
     Messages,
 )
-from pycrictl.copy.places import open_destination, open_source
+from pycrictl.copy.places import open_destination
 from pycrictl.copy.policy import Rules, Skipped
 from pycrictl.copy.spec import Existing
-from pycrictl.copy.spool import Spool
+from pycrictl.copy.transfer import send_content, wrong_checksum
 from pycrictl.errors import Cancelled, CopyError, PycrictlError, RemoteProtocolError
-
-Locate = Callable[[], FirstProcess]
+from pycrictl.proxy.copy_content import Content, Locate, Skips
 
 IDLE_S: Final = 60.0
 """How long a client may send nothing, or take nothing."""
@@ -41,68 +38,9 @@ SLOWEST_BYTES_PER_S: Final = 64 * 1024
 """A client that is slower than that is given up, or a few of them would hold all slots."""
 
 
-class Content(NamedTuple):
-    """What was taken from a container.
-
-    Attributes:
-        spool: the archive.
-        summary: what is in it.
-        skipped: what was left out.
-    """
-
-    spool: Spool
-    summary: Summary
-    skipped: list[Skipped]
-
-
 def deadline(size_bytes: int) -> float:
     """When a copy of that size must be over, from now."""
     return time.monotonic() + IDLE_S + size_bytes / SLOWEST_BYTES_PER_S
-
-
-def collect(
-    locate: Locate,
-    path: bytes,
-    *,
-    folder: str,
-    check_size: Callable[[int], None],
-    check_wanted: Callable[[], None],
-) -> Content:
-    """Spool what is at a path of a container.
-
-    Args:
-        locate: finds the container's first process.
-        path: in it, absolute.
-        folder: where to spool.
-        check_size: told the size of the archive as it grows; raises if it is too much.
-        check_wanted: raises if nobody waits for it any more.
-
-    Returns:
-        The content; the caller closes the spool.
-
-    Raises:
-        NoSpace: there is no room to spool it.
-        CopyError: it cannot be read.
-        FailedPrecondition: the container does not run, or stopped meanwhile.
-    """
-    skips = _Skips()
-    census = Census()
-    with ContainerRoot(locate) as root, open_source(root, path) as source:
-        spool = Spool(folder)
-        try:
-            with closing(pack(source, on_skip=skips.add)) as pieces:
-                for piece in pieces:
-                    check_wanted()
-                    check_size(spool.size_bytes + len(piece))
-                    spool.write(piece)
-                    census.receive_data(piece)
-            root.check_running()
-            spool.finish()
-        except BaseException:
-            spool.close()
-            raise
-    census.summary.skipped = skips.count
-    return Content(spool, census.summary, skips.named)
 
 
 def deliver(
@@ -112,7 +50,7 @@ def deliver(
     check_wanted: Callable[[], None],
     on_done: Callable[[], None],
 ) -> Summary:
-    """Send what was spooled, and that it is all.
+    """Send what was taken from the container, and that it is all.
 
     Args:
         messages: to the client.
@@ -121,14 +59,22 @@ def deliver(
         on_done: called when the content is not needed any more, before the client learns of it.
 
     Raises:
+        CopyError: the source has changed; the client has been told.
         StreamError: the client is gone.
     """
-    spool = content.spool
-    for offset in range(0, spool.size_bytes, PIECE_BYTES):
-        check_wanted()
-        size = min(PIECE_BYTES, spool.size_bytes - offset)
-        messages.send_file(FROM_CONTAINER, spool.fd, offset, size)
-    messages.end_channel(FROM_CONTAINER)
+    try:
+        with closing(content.pieces()) as pieces:
+            send_content(
+                messages,
+                FROM_CONTAINER,
+                pieces,
+                content.size_bytes,
+                after=lambda _: check_wanted(),
+            )
+    except CopyError as exc:
+        on_done()
+        messages.send(OUTCOME, outcome.encode_failure(exc))
+        raise
     on_done()
     messages.send(OUTCOME, outcome.encode_success(content.summary, content.skipped))
     return content.summary
@@ -171,7 +117,7 @@ def _unpack(
     checksum: int,
     check_wanted: Callable[[], None],
 ) -> tuple[Summary, list[Skipped]]:
-    skips = _Skips()
+    skips = Skips()
     with ContainerRoot(locate) as root, open_destination(root, path) as destination:
         is_directory = destination.existing is Existing.DIRECTORY
         with Unpacker(
@@ -182,10 +128,7 @@ def _unpack(
         ) as unpacker:
             arrived = _receive(messages, unpacker, size_bytes, check_wanted)
             if unpacker.size_bytes == size_bytes and arrived != checksum:
-                raise CopyError(
-                    "what arrived has another checksum than announced",
-                    hint="it changed while it was copied, or was damaged on its way; try again",
-                )
+                raise wrong_checksum()
             check_wanted()
             root.check_running()
             summary = unpacker.finish(size_bytes=size_bytes)
@@ -219,16 +162,3 @@ def to_error(exc: Exception) -> PycrictlError:
     if isinstance(exc, OSError):
         return CopyError(f"the proxy cannot copy: {os.strerror(exc.errno or 0).lower()}")
     return CopyError(f"the proxy failed: {type(exc).__name__}: {exc}")
-
-
-class _Skips:
-    """What was left out: how much, and the first by name."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.named: list[Skipped] = []
-
-    def add(self, one: Skipped) -> None:
-        self.count += 1
-        if len(self.named) < outcome.MAX_SKIPPED:
-            self.named.append(one)
