@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -14,6 +15,10 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from tests.node.lab import Lab
     from tests.node.node import Node
+
+# Shells start background jobs with SIGINT ignored, and children inherit that: the programs that
+# tests interrupt would go on.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A time limit for each example fails on a machine that is busy with other tests.
 settings.register_profile("pycrictl", deadline=None)

@@ -22,7 +22,7 @@ from pycrictl.cri import lists, lookup
 from pycrictl.cri.methods import method
 from pycrictl.errors import ConnectError, RuntimeFault, Unimplemented
 from pycrictl.wire import grpc_http2
-from pycrictl.wire.unary_call import UnaryCall
+from pycrictl.wire.client_call import ClientCall
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -62,7 +62,7 @@ class Runtime:
             ConnectError: the connection broke.
             RuntimeFault: the answer is an error.
         """
-        exchange = UnaryCall(method(name).path, request.SerializeToString())
+        exchange = ClientCall(method(name).path, request.SerializeToString())
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(self.path)
             while exchange.answer is None:

@@ -21,7 +21,7 @@ from pycrictl._proto.containerd import (
     snapshots_pb2,
     version_pb2,
 )
-from pycrictl.cri.errmap import to_error
+from pycrictl.cri.errmap import status_of, to_error
 from pycrictl.errors import NotFound, PycrictlError, Unimplemented
 
 _SERVICES: Final = "/containerd.services."
@@ -245,4 +245,6 @@ class ContainerdClient:
 
     def _error(self, method: str, exc: grpc.RpcError) -> PycrictlError:
         name = method.rpartition(".")[2].replace("/", ".")
-        return to_error(exc, what=f"asking containerd for {name}", endpoint=self.endpoint)
+        return to_error(
+            status_of(exc), what=f"asking containerd for {name}", endpoint=self.endpoint
+        )

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
+from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
-from pycrictl.cri.call import PendingCall
 from pycrictl.errors import PycrictlError
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from pycrictl.cri.client import CriClient
+    from pycrictl.cri.pending import PendingCall
 
 IN_FLIGHT: Final = 16
 """Enough to keep a runtime busy, and few enough not to keep others from it."""
@@ -33,22 +35,28 @@ def call_each(
         name: the call, one without a deadline rule of its own.
         requests: what is being done with it, for the message of an error, and the request.
     """
+    remaining = iter(requests)
+    first = list(islice(remaining, 2))
+    if len(first) == 1:
+        ((what, request),) = first
+        yield _outcome(partial(client.call, name, request, what=what))
+        return
     pending: deque[PendingCall] = deque()
     try:
-        for what, request in requests:
+        for what, request in chain(first, remaining):
             timeout_s = client.timeout_s * (len(pending) + 1)
             pending.append(client.start(name, request, timeout_s=timeout_s, what=what))
             if len(pending) == IN_FLIGHT:
-                yield _outcome(pending.popleft())
+                yield _outcome(pending.popleft().result)
         while pending:
-            yield _outcome(pending.popleft())
+            yield _outcome(pending.popleft().result)
     finally:
         for call in pending:
             call.cancel()
 
 
-def _outcome(call: PendingCall) -> Any:
+def _outcome(result: Callable[[], Any]) -> Any:
     try:
-        return call.result()
+        return result()
     except PycrictlError as error:
         return error

@@ -7,12 +7,18 @@ import time
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import grpc
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.diagnose import Finding, diagnose
-from pycrictl.cri.errmap import one_line, to_error
+from pycrictl.cri.errmap import (
+    DEADLINE_EXCEEDED,
+    KINDS,
+    UNAVAILABLE,
+    Status,
+    one_line,
+    to_error,
+)
 from pycrictl.cri.methods import Method, deadline_s
 from pycrictl.cri.redact import describe
 from pycrictl.errors import ConnectError, PycrictlError, RemoteProtocolError
@@ -41,42 +47,6 @@ DEFAULT: Final = _Default.TIMEOUT
 Timeout = float | None | Literal[_Default.TIMEOUT]
 
 
-class PendingCall:
-    """A unary call that runs. Its methods are those of a ``grpc.Future`` that callers need."""
-
-    def __init__(self, future: Any, attempt: Attempt) -> None:
-        self._future = future
-        self._attempt = attempt
-
-    def done(self) -> bool:
-        """Whether it has ended in any way."""
-        return bool(self._future.done())
-
-    def cancel(self) -> None:
-        """Cancel it at the runtime; nothing happens when it has ended."""
-        self._future.cancel()
-
-    def result(self, timeout: float | None = None) -> Any:
-        """Wait for the answer, for ``timeout`` seconds or until it comes; Ctrl-C cancels the call.
-
-        Raises:
-            grpc.FutureTimeoutError: it has not ended yet, and goes on.
-            PycrictlError: as ``CriClient.call``; ``Cancelled`` after ``cancel``.
-        """
-        try:
-            answer = self._future.result(timeout=timeout)
-        except grpc.FutureCancelledError:
-            raise self._attempt.failure(self._future) from None
-        except grpc.RpcError as exc:
-            raise self._attempt.failure(exc) from None
-        except KeyboardInterrupt:
-            self._future.cancel()
-            self._attempt.end("interrupted")
-            raise
-        self._attempt.end()
-        return self._attempt.decoded(answer)
-
-
 class Attempt:
     """One call: what it was about, for its log lines and its error."""
 
@@ -103,10 +73,10 @@ class Attempt:
             log.debug("> %s %s", method.name, describe(request))
 
     @property
-    def metadata(self) -> tuple[tuple[str, str], ...] | None:
+    def metadata(self) -> tuple[tuple[str, str], ...]:
         """What goes with the request."""
         if self.client.tracer is None or self.span is None:
-            return None
+            return ()
         return (self.client.tracer.context(self.span),)
 
     def end(self, error: str = "") -> None:
@@ -135,19 +105,17 @@ class Attempt:
             self.client.runtime = one_line(name_and_version)
         return message
 
-    def failure(self, exc: grpc.RpcError) -> PycrictlError:
+    def failure(self, status: Status) -> PycrictlError:
         """What to tell of a failed call, after a post-mortem when the connection is in doubt."""
-        error = self._error(exc)
+        error = self._error(status)
         self.end(error.message)
         return error
 
-    def _error(self, exc: grpc.RpcError) -> PycrictlError:
+    def _error(self, status: Status) -> PycrictlError:
         elapsed_s = time.monotonic() - self.started
-        code = exc.code() if isinstance(exc, grpc.Call) else None
         if self.logs:
-            details = exc.details() if isinstance(exc, grpc.Call) else ""
-            log.debug("< %s failed: %s %s", self.method.name, code, one_line(details or ""))
-        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            log.debug("< %s failed: %s", self.method.name, _described(status))
+        if status.code in (UNAVAILABLE, DEADLINE_EXCEEDED):
             found = diagnose(self.client.path, POST_MORTEM_TIMEOUT_S)
             if found.finding is Finding.UNREACHABLE:
                 where = quote(self.client.endpoint)
@@ -159,7 +127,7 @@ class Attempt:
                 where = unreachable(self.client.endpoint)
                 return ConnectError(where + found.reason, hint=found.hint)
         return to_error(
-            exc,
+            status,
             what=self.what,
             endpoint=self.client.endpoint,
             method=self.method.name,
@@ -178,3 +146,9 @@ class Attempt:
 def unreachable(endpoint: str) -> str:
     """How the message of every failed connection begins."""
     return f"cannot reach the runtime at {quote(endpoint)}: "
+
+
+def _described(status: Status) -> str:
+    kind = KINDS.get(status.code)
+    name = kind.code if kind is not None else str(status.code)
+    return f"{name} {one_line(status.details)}"

@@ -5,38 +5,45 @@ its like need a second one only when the image endpoint is configured to be anot
 
 Nothing is sent to validate a connection: a plain ``connect()`` finds what is wrong with a socket
 without a round trip, and a call that fails for want of a connection is followed by a post-mortem.
+
+Calls that are waited for are made without gRPC (``exchange``), whose import takes as long as all
+else that a short command does; it is there for those that run beside each other (``pending``).
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-import os
-import re
 import time
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import grpc
-
 from pycrictl._proto import cri_pb2
 from pycrictl.config import DEFAULT_ENDPOINTS, Config, socket_path
-from pycrictl.cri.call import DEFAULT, Attempt, PendingCall, Timeout, unreachable
+from pycrictl.cri.call import DEFAULT, Attempt, Timeout, unreachable
 from pycrictl.cri.diagnose import MISSING, SOCKET_HINT, Obstacle, try_connect
+from pycrictl.cri.errmap import OK
+from pycrictl.cri.exchange import exchange
 from pycrictl.cri.methods import method
 from pycrictl.errors import ConnectError, PycrictlError
+from pycrictl.wire.client_call import ClientCall
 
 if TYPE_CHECKING:
+    import grpc
     from google.protobuf.message import Message
 
+    from pycrictl.cri.pending import PendingCall
     from pycrictl.cri.tracing import Tracer
 
 log = logging.getLogger("pycrictl.cri")
 
 MESSAGE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 DISCOVERY_TIMEOUT_S: Final = 1.0
+
+_LONGEST_HANDSHAKE_S: Final = 20.0
+_USER_AGENT: Final = "pycrictl"
 
 
 def open_client(
@@ -84,7 +91,6 @@ class CriClient:
     Attributes:
         path: the socket's; it must be absolute.
         endpoint: ``unix://`` and that path.
-        channel: the gRPC channel, for other services on the same socket.
         timeout_s: the global timeout.
         runtime: name and version of the runtime, once a ``Version`` call has told them, else "".
         tracer: gets a span for each call; None to trace nothing.
@@ -96,23 +102,20 @@ class CriClient:
         self.timeout_s = timeout_s
         self.runtime = ""
         self.tracer: Tracer | None = None
-        self.channel = grpc.insecure_channel(
-            _target(path),
-            options=(
-                ("grpc.default_authority", "localhost"),
-                ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
-                ("grpc.max_send_message_length", MESSAGE_LIMIT_BYTES),
-                ("grpc.primary_user_agent", "pycrictl"),
-                ("grpc.enable_http_proxy", 0),
-                ("grpc.enable_retries", 0),
-                ("grpc.service_config_disable_resolution", 1),
-                # Clients must not share a connection, or a failure of one delays another.
-                ("grpc.use_local_subchannel_pool", 1),
-                # How long a server may take to shake hands; the default of 20 s would rule calls
-                # without a deadline, such as PullImage, on a runtime that hangs.
-                ("grpc.min_reconnect_backoff_ms", int(min(max(timeout_s, 0.1), 20.0) * 1000)),
-            ),
-        )
+        # A server that hangs must not do so for as long as a call without a deadline may take.
+        self._handshake_s = min(max(timeout_s, 0.1), _LONGEST_HANDSHAKE_S)
+        self._channel: grpc.Channel | None = None
+
+    @property
+    def channel(self) -> grpc.Channel:
+        """A gRPC channel to the socket, which is opened when it is asked for."""
+        if self._channel is None:
+            from pycrictl.cri.pending import open_channel
+
+            self._channel = open_channel(
+                self.path, handshake_s=self._handshake_s, limit_bytes=MESSAGE_LIMIT_BYTES
+            )
+        return self._channel
 
     def call(
         self,
@@ -137,10 +140,12 @@ class CriClient:
             ConnectError: the connection could not be made, or broke.
             RemoteProtocolError: the answer is not the message that the API says.
         """
-        pending = self.start(
-            name, request, timeout_s=timeout_s, what=what, timeout_flag=timeout_flag
-        )
-        return pending.result()
+        attempt = Attempt(self, method(name), request, timeout_s, what, timeout_flag)
+        call = self._prepared(attempt, request)
+        for _ in self._exchanged(attempt, call):
+            """A unary call has no stream."""
+        assert call.answer is not None
+        return attempt.decoded(call.answer.response or b"")
 
     def start(
         self,
@@ -152,15 +157,10 @@ class CriClient:
         timeout_flag: str = "--timeout",
     ) -> PendingCall:
         """Begin a unary call; arguments as for ``call``."""
+        from pycrictl.cri.pending import PendingCall
+
         attempt = Attempt(self, method(name), request, timeout_s, what, timeout_flag)
-        # The answer is decoded in PendingCall: grpc would log a traceback when it cannot.
-        remote: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(
-            attempt.method.path
-        )
-        future = remote.future(
-            request.SerializeToString(), timeout=attempt.deadline_s, metadata=attempt.metadata
-        )
-        return PendingCall(future, attempt)
+        return PendingCall(self.channel, request.SerializeToString(), attempt)
 
     def stream(
         self,
@@ -177,25 +177,39 @@ class CriClient:
         is closed or left by an exception.
         """
         attempt = Attempt(self, method(name), request, timeout_s, what, timeout_flag)
-        remote: grpc.UnaryStreamMultiCallable[bytes, bytes] = self.channel.unary_stream(
-            attempt.method.path
+        for message in self._exchanged(attempt, self._prepared(attempt, request)):
+            yield attempt.decoded(message)
+
+    def _prepared(self, attempt: Attempt, request: Message) -> ClientCall:
+        return ClientCall(
+            attempt.method.path,
+            request.SerializeToString(),
+            metadata=attempt.metadata,
+            timeout_s=attempt.deadline_s,
+            user_agent=_USER_AGENT,
+            limit_bytes=MESSAGE_LIMIT_BYTES,
+            is_stream=attempt.method.is_stream,
         )
-        answers = remote(
-            request.SerializeToString(), timeout=attempt.deadline_s, metadata=attempt.metadata
-        )
+
+    def _exchanged(self, attempt: Attempt, call: ClientCall) -> Generator[bytes, None, None]:
+        """The messages of a stream; raises if the call fails."""
         try:
-            for answer in answers:
-                yield attempt.decoded(answer)
-        except grpc.RpcError as exc:
-            raise attempt.failure(exc) from None
+            status = yield from exchange(
+                self.path, call, timeout_s=attempt.deadline_s, handshake_s=self._handshake_s
+            )
+        except KeyboardInterrupt:
+            attempt.end("interrupted")
+            raise
         finally:
-            answers.cancel()
             if attempt.span is not None and not attempt.span.end_ns:
                 attempt.end()
+        if status.code != OK:
+            raise attempt.failure(status)
 
     def close(self) -> None:
         """Cancel what still runs and close the connection. Closing twice does nothing."""
-        self.channel.close()
+        if self._channel is not None:
+            self._channel.close()
 
     def __enter__(self) -> CriClient:
         return self
@@ -257,12 +271,3 @@ def _probe(client: CriClient) -> Obstacle | None:
         reason = error.message.removeprefix(unreachable(client.endpoint))
         return Obstacle(reason.removeprefix("Version: "), error.hint or "")
     return None
-
-
-def _target(path: str) -> str:
-    """The socket of an absolute path as gRPC wants it: a URI, so odd characters are escaped."""
-    if re.fullmatch(r"[A-Za-z0-9/._-]+", path):
-        return f"unix:{path}"
-    from urllib.parse import quote as percent_encoded
-
-    return f"unix:{percent_encoded(os.fsencode(path))}"

@@ -3,18 +3,40 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final, NamedTuple
-
-import grpc
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycrictl import errors
 from pycrictl.cri.redact import redact_text
 from pycrictl.errors import ConnectError, PycrictlError, RuntimeFault
 from pycrictl.units import escape, format_bytes, format_duration, quote
 
+if TYPE_CHECKING:
+    import grpc
+
 DETAILS_LIMIT_CHARS: Final = 2000
+
+
+OK: Final = 0
+CANCELLED: Final = 1
+UNKNOWN: Final = 2
+DEADLINE_EXCEEDED: Final = 4
+UNIMPLEMENTED: Final = 12
+UNAVAILABLE: Final = 14
+"""The codes that are told apart here (gRPC, "Status codes and their use")."""
+
+
+class Status(NamedTuple):
+    """How a call failed.
+
+    Attributes:
+        code: of gRPC.
+        details: the words that came with it.
+        http_status: what came in its place, from a server that has no gRPC.
+    """
+
+    code: int
+    details: str = ""
+    http_status: str = ""
 
 
 class Kind(NamedTuple):
@@ -26,29 +48,25 @@ class Kind(NamedTuple):
 
 
 KINDS: Final = {
-    grpc.StatusCode.OK: Kind(RuntimeFault, "OK", ""),
-    grpc.StatusCode.CANCELLED: Kind(errors.Cancelled, "Canceled", "cancelled"),
-    grpc.StatusCode.UNKNOWN: Kind(RuntimeFault, "Unknown", ""),
-    grpc.StatusCode.INVALID_ARGUMENT: Kind(errors.Invalid, "InvalidArgument", "invalid argument"),
-    grpc.StatusCode.DEADLINE_EXCEEDED: Kind(
+    OK: Kind(RuntimeFault, "OK", ""),
+    CANCELLED: Kind(errors.Cancelled, "Canceled", "cancelled"),
+    UNKNOWN: Kind(RuntimeFault, "Unknown", ""),
+    3: Kind(errors.Invalid, "InvalidArgument", "invalid argument"),
+    DEADLINE_EXCEEDED: Kind(
         errors.DeadlineExceeded, "DeadlineExceeded", "the runtime ran out of time"
     ),
-    grpc.StatusCode.NOT_FOUND: Kind(errors.NotFound, "NotFound", "not found"),
-    grpc.StatusCode.ALREADY_EXISTS: Kind(errors.AlreadyExists, "AlreadyExists", "already exists"),
-    grpc.StatusCode.PERMISSION_DENIED: Kind(errors.Denied, "PermissionDenied", "permission denied"),
-    grpc.StatusCode.RESOURCE_EXHAUSTED: Kind(
-        errors.Exhausted, "ResourceExhausted", "a limit is reached"
-    ),
-    grpc.StatusCode.FAILED_PRECONDITION: Kind(
-        errors.FailedPrecondition, "FailedPrecondition", "not possible in its state"
-    ),
-    grpc.StatusCode.ABORTED: Kind(RuntimeFault, "Aborted", "aborted"),
-    grpc.StatusCode.OUT_OF_RANGE: Kind(errors.Invalid, "OutOfRange", "out of range"),
-    grpc.StatusCode.UNIMPLEMENTED: Kind(errors.Unimplemented, "Unimplemented", "not implemented"),
-    grpc.StatusCode.INTERNAL: Kind(RuntimeFault, "Internal", "internal error"),
-    grpc.StatusCode.UNAVAILABLE: Kind(errors.Unavailable, "Unavailable", "unavailable"),
-    grpc.StatusCode.DATA_LOSS: Kind(RuntimeFault, "DataLoss", "data loss"),
-    grpc.StatusCode.UNAUTHENTICATED: Kind(errors.Denied, "Unauthenticated", "not authenticated"),
+    5: Kind(errors.NotFound, "NotFound", "not found"),
+    6: Kind(errors.AlreadyExists, "AlreadyExists", "already exists"),
+    7: Kind(errors.Denied, "PermissionDenied", "permission denied"),
+    8: Kind(errors.Exhausted, "ResourceExhausted", "a limit is reached"),
+    9: Kind(errors.FailedPrecondition, "FailedPrecondition", "not possible in its state"),
+    10: Kind(RuntimeFault, "Aborted", "aborted"),
+    11: Kind(errors.Invalid, "OutOfRange", "out of range"),
+    UNIMPLEMENTED: Kind(errors.Unimplemented, "Unimplemented", "not implemented"),
+    13: Kind(RuntimeFault, "Internal", "internal error"),
+    UNAVAILABLE: Kind(errors.Unavailable, "Unavailable", "unavailable"),
+    15: Kind(RuntimeFault, "DataLoss", "data loss"),
+    16: Kind(errors.Denied, "Unauthenticated", "not authenticated"),
 }
 
 # What gRPC says of a call that this program itself has cancelled.
@@ -59,12 +77,22 @@ _CONNECT_PREFIX: Final = (
     r"failed to connect to all addresses; last error: (?:[A-Z_]+: )?(?:unix:\S+: )?"
 )
 _TOO_LARGE: Final = r"Received message larger than max \((\d+) vs\. (\d+)\)"
-_HTTP_STATUS: Final = r"Received http2 :?(?:header with )?status: (\d+)"
+_HTTP_STATUS: Final = re.compile(r"Received http2 :?(?:header with )?status: (\d+)")
 _UNKNOWN_SERVICE: Final = r"unknown service (\S+)"
 
 
+def status_of(exc: grpc.RpcError) -> Status:
+    """What grpc raised, which is a call as well unless it is made by hand."""
+    if not hasattr(exc, "code") or not hasattr(exc, "details"):
+        return Status(UNKNOWN)
+    code: Any = exc.code()
+    details = exc.details() or ""
+    match = _HTTP_STATUS.match(details)
+    return Status(code.value[0] if code else UNKNOWN, details, match[1] if match else "")
+
+
 def to_error(
-    exc: grpc.RpcError,
+    status: Status,
     *,
     what: str,
     endpoint: str,
@@ -76,7 +104,7 @@ def to_error(
     """The exception for a failed call, with a message of one line.
 
     Args:
-        exc: what grpc raised; a call that is an error as well, as all but hand-made ones are.
+        status: how it failed.
         what: what was being done, such as ``pulling image "x"``.
         endpoint: of the server that was called.
         method: the call's name, where it is not to be read from ``what``.
@@ -84,24 +112,22 @@ def to_error(
         timeout_flag: the flag that sets it.
         runtime: the runtime's name and version, where known.
     """
-    code, details = grpc.StatusCode.UNKNOWN, ""
-    if isinstance(exc, grpc.Call):
-        code, details = exc.code() or code, exc.details() or ""
-    kind = KINDS[code]
+    code, details, http_status = status
+    kind = KINDS.get(code, KINDS[UNKNOWN])
     text = "" if details in _OWN_CANCELLATIONS else one_line(details)
     who = runtime or f"the runtime at {quote(endpoint)}"
-    if match := re.match(_HTTP_STATUS, details):
+    if http_status:
         return ConnectError(
-            f"{quote(endpoint)} is no gRPC server: it answers with the HTTP status {match[1]}",
+            f"{quote(endpoint)} is no gRPC server: it answers with the HTTP status {http_status}",
             hint="name the socket of a container runtime with -r/--runtime-endpoint",
         )
     hint = None
-    if code is grpc.StatusCode.UNIMPLEMENTED:
+    if code == UNIMPLEMENTED:
         message, hint = _not_implemented(what, method, who, endpoint, text)
-    elif code is grpc.StatusCode.DEADLINE_EXCEEDED and timeout_s is not None:
+    elif code == DEADLINE_EXCEEDED and timeout_s is not None:
         message = f"{what}: no answer within {format_duration(timeout_s)}"
         hint = f"the runtime may be busy: allow it more time with {timeout_flag}"
-    elif code is grpc.StatusCode.UNAVAILABLE:
+    elif code == UNAVAILABLE:
         message = f"{what}: {who} is unavailable: {text or 'no reason given'}"
         hint = "it may be restarting: try again, and check its service"
     elif match := re.search(_TOO_LARGE, details):
@@ -111,15 +137,6 @@ def to_error(
     else:
         message = _joined(what, kind, text)
     return kind.error(message, code=kind.code, details=details, hint=hint)
-
-
-@contextmanager
-def mapped(what: str, endpoint: str) -> Iterator[None]:
-    """Turns a ``grpc.RpcError`` of the block into the exception of ``to_error``."""
-    try:
-        yield
-    except grpc.RpcError as exc:
-        raise to_error(exc, what=what, endpoint=endpoint) from None
 
 
 def one_line(details: str) -> str:

@@ -10,8 +10,8 @@ from pycrictl.errors import RemoteProtocolError
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
-    from pycrictl.cri.call import PendingCall
     from pycrictl.cri.client import CriClient
+    from pycrictl.cri.pending import PendingCall
 
 
 def exec_url(

@@ -22,8 +22,8 @@ from pycrictl.progress.sources import ImageTracker, Sink, open_watcher
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
-    from pycrictl.cri.call import PendingCall
     from pycrictl.cri.client import CriClient
+    from pycrictl.cri.pending import PendingCall
     from pycrictl.progress.content import ContentWatcher
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.proxy.calls import Answer, Metadata
 from pycrictl.wire import grpc_http2
-from pycrictl.wire.unary_call import UnaryCall
+from pycrictl.wire.client_call import ClientCall
 
 # How long a runtime that accepts connections may take to speak. It is a local socket: only a
 # runtime that hangs takes any time at all.
@@ -55,7 +55,7 @@ class Upstream:
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._call(
-                    UnaryCall(method, request, metadata=metadata, timeout_s=timeout_s)
+                    ClientCall(method, request, metadata=metadata, timeout_s=timeout_s)
                 )
         except TimeoutError:
             return Answer(
@@ -63,7 +63,7 @@ class Upstream:
                 f"pycrictl proxy: {runtime_name(self.path)} did not answer in time",
             )
 
-    async def _call(self, call: UnaryCall) -> Answer:
+    async def _call(self, call: ClientCall) -> Answer:
         try:
             reader, writer = await asyncio.open_unix_connection(self.path)
         except OSError as exc:
@@ -81,7 +81,7 @@ class Upstream:
             writer.close()
 
     async def _exchange(
-        self, call: UnaryCall, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, call: ClientCall, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> Answer:
         while call.answer is None:
             writer.write(call.data_to_send())

@@ -64,8 +64,7 @@ class TestAnswers:
         client.call("ListImages", LIST, timeout_s=1e300)
         found = [call.deadline_s for call in fake.calls]
         assert found[:4] == [pytest.approx(10, abs=0.5), None, pytest.approx(60, abs=0.5), None]
-        assert found[4] is not None
-        assert found[4] > 1e7  # the most that gRPC can say
+        assert found[4] is None  # what takes longer than 30 years has no limit for gRPC
 
     def test_15_mib(self, fake: FakeServer, client: CriClient) -> None:
         fake.prepare("ListImages", images_of(15 * MIB))

@@ -86,12 +86,14 @@ class TestConfiguredEndpoint:
             client.call("ListImages", LIST)
 
     def test_headers(self, fake: FakeServer) -> None:
-        fake.prepare("ListImages", cri_pb2.ListImagesResponse())
+        fake.prepare("ListImages", cri_pb2.ListImagesResponse(), cri_pb2.ListImagesResponse())
         with open_client(settings(fake.path)) as client:
             client.call("ListImages", LIST)
-        agent = fake.calls[0].metadata["user-agent"]
-        assert isinstance(agent, str)
-        assert agent.startswith("pycrictl ")
+            client.start("ListImages", LIST).result()
+        direct, pending = (call.metadata["user-agent"] for call in fake.calls)
+        assert direct == "pycrictl"
+        assert isinstance(pending, str)
+        assert pending.startswith("pycrictl ")
 
     def test_each_service_has_its_own(self, fake: FakeServer) -> None:
         config = settings("/nonexistent.sock", images=fake.path)

@@ -22,12 +22,14 @@ from tests.cli.run import Run
 
 from .images import Image, random_file, text_file
 from .lab import Lab
+from .recorder import Recorder
 
 FILES: Final = Path(__file__).parent / "data" / "scene"
 WAIT_S: Final = 30
 
 REGISTRY: Final = "127.0.0.1:5555"
-SOCKETS: Final = ("/scene/run/proxy.sock", "/scene/node/containerd.sock")
+RECORDER: Final = "/scene/run/proxy.sock"
+RUNTIME: Final = "/scene/node/containerd.sock"
 FOLDER: Final = "/scene"
 LOGIN: Final = ("u1", "pw1")
 
@@ -53,12 +55,17 @@ class Outcome:
 class Scene:
     """The scene; ``build`` makes it, ``run`` runs recorded command lines in it.
 
+    Args:
+        lab: a node that has nothing but its sandbox's image.
+        recorder: where commands find the runtime that name no other socket.
+
     Attributes:
         ids: IDs by the names of the recordings' shell variables.
     """
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab, recorder: Recorder) -> None:
         self.lab = lab
+        self.recorder = recorder
         self.folder = lab.folder / "scene"
         self.ids: dict[str, str] = {}
         self._images: dict[str, Image] = {}
@@ -131,7 +138,8 @@ class Scene:
 
     def as_recorded(self, text: str) -> str:
         """``text`` with the recordings' socket, registry and folder."""
-        text = text.replace(str(self.lab.node.socket_path), SOCKETS[-1])
+        text = text.replace(str(self.recorder.path), RECORDER)
+        text = text.replace(str(self.lab.node.socket_path), RUNTIME)
         text = text.replace(str(self.folder), FOLDER)
         text = text.replace(f"/{self.lab.folder.name}", "/crictl-scene")
         return text.replace(self.lab.throttle.host, REGISTRY)
@@ -149,8 +157,8 @@ class Scene:
 
     def _here(self, command: str) -> str:
         command = command.replace(_DIGEST_OF_TOOL, self._images["tool"].digest)
-        for socket in SOCKETS:
-            command = command.replace(socket, str(self.lab.node.socket_path))
+        command = command.replace(RECORDER, str(self.recorder.path))
+        command = command.replace(RUNTIME, str(self.lab.node.socket_path))
         command = command.replace("$S/", f"{self.folder}/").replace(REGISTRY, self._host)
         return re.sub(rf"(?<![\w.-]){FOLDER}\b", str(self.folder), command)
 
@@ -171,13 +179,13 @@ class Scene:
             text = text.replace("/scene/", f"{self.folder}/")
             text = text.replace("/crictl-scene", f"/{self.lab.folder.name}")
             (self.folder / file.name).write_text(text, "utf-8")
-        config = (
-            f"runtime-endpoint: {self.lab.node.endpoint}\n"
-            f"image-endpoint: {self.lab.node.endpoint}\n"
-            "timeout: 20\n"
-        )
-        (self.folder / "crictl.yaml").write_text(config)
-        (self.folder / "real.yaml").write_text(config)
+        for name, endpoint in (
+            ("crictl.yaml", self.recorder.endpoint),
+            ("real.yaml", self.lab.node.endpoint),
+        ):
+            (self.folder / name).write_text(
+                f"runtime-endpoint: {endpoint}\nimage-endpoint: {endpoint}\ntimeout: 20\n"
+            )
         previous = self.folder / "logs" / "db" / "plain" / "0.log"
         previous.parent.mkdir(parents=True)
         previous.write_text("2026-01-02T03:04:05.6Z stdout F previous attempt line 1\n")

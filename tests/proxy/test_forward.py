@@ -24,7 +24,7 @@ from pycrictl.proxy import forward
 from pycrictl.proxy.calls import Answer, CallRecord, Request
 from pycrictl.proxy.forward import Forwarder, Handler, Peer
 from pycrictl.wire import grpc_http2, hpack, http2
-from pycrictl.wire.unary_call import UnaryCall
+from pycrictl.wire.client_call import ClientCall
 from tests.proxy.program import Program
 from tests.proxy.runtime import Proxy, Runtime, channel_to
 
@@ -214,7 +214,7 @@ def test_unknown_status_code_and_broken_text_are_not_touched(
         connection.recv(1)
 
     fake(folder / "runtime.sock", stack, [answer])
-    call = UnaryCall("/test.v1.Test/Any", b"")
+    call = ClientCall("/test.v1.Test/Any", b"")
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(serve().path))
         while call.answer is None:
@@ -303,7 +303,7 @@ def test_a_million_frames(folder: Path, stack: ExitStack) -> None:
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(PATIENCE_S)
         client.connect(str(proxy.socket_path))
-        client.sendall(UnaryCall("/test.v1.Test/Any", b"").data_to_send())
+        client.sendall(ClientCall("/test.v1.Test/Any", b"").data_to_send())
         settings = client.recv(len(http2.settings()), socket.MSG_WAITALL)
         assert settings == http2.settings()
         time.sleep(0.5)
@@ -343,7 +343,7 @@ def test_cancellation_reaches_the_runtime(
 
 
 def test_client_that_dies_cancels_its_calls(runtime: Runtime, serve: Callable[..., Proxy]) -> None:
-    call = UnaryCall("/test.v1.Test/Hang", b"")
+    call = ClientCall("/test.v1.Test/Hang", b"")
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(serve().path))
         client.sendall(call.data_to_send())
@@ -366,7 +366,7 @@ def test_client_that_never_reads_its_socket_is_not_buffered(
     runtime: Runtime, serve: Callable[..., Proxy]
 ) -> None:
     """Its windows do not hold anything back: they are as wide as they can be."""
-    call = UnaryCall("/test.v1.Test/Flood", bytes(32 * 1024))
+    call = ClientCall("/test.v1.Test/Flood", bytes(32 * 1024))
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(serve().path))
         client.sendall(call.data_to_send())

@@ -7,15 +7,15 @@ import pytest
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.wire import grpc_http2, hpack, http2
 from pycrictl.wire.grpc_http2 import Answer
-from pycrictl.wire.unary_call import UnaryCall
+from pycrictl.wire.client_call import ClientCall
 
 PATH = "/test.v1.Test/Any"
 ACK = http2.frame(http2.SETTINGS, http2.ACK)
 
 
-def begun(message: bytes = b"abc") -> UnaryCall:
+def begun(message: bytes = b"abc") -> ClientCall:
     """A call that has said all it can, to a server that has begun to speak."""
-    call = UnaryCall(PATH, message)
+    call = ClientCall(PATH, message)
     call.data_to_send()
     call.receive_data(http2.settings())
     assert call.data_to_send() == ACK
@@ -37,7 +37,7 @@ def trailers(code: int, message: str = "", *more: hpack.Header) -> bytes:
 
 
 def test_request() -> None:
-    call = UnaryCall(PATH, b"abc", metadata=(("x", "y"), ("x-bin", b"\xff")), timeout_s=1.5)
+    call = ClientCall(PATH, b"abc", metadata=(("x", "y"), ("x-bin", b"\xff")), timeout_s=1.5)
     sent = call.data_to_send()
     assert sent.startswith(http2.PREFACE)
     units = []
@@ -137,7 +137,7 @@ def test_goodbye_that_spares_the_call() -> None:
 
 def test_large_request_waits_for_the_windows() -> None:
     body = grpc_http2.prefixed(bytes(range(256)) * 400)
-    call = UnaryCall(PATH, body[5:])
+    call = ClientCall(PATH, body[5:])
     sent = data_in(call.data_to_send(), after=len(http2.PREFACE))
     assert sent == body[:65535]
     # More for the connection only, then for the call by a larger initial window.
@@ -170,7 +170,7 @@ def test_cancelling() -> None:
     "garbage", [b"HTTP/1.1 400 Bad Request", ACK, http2.frame(http2.PING, 0, 0, bytes(8))]
 )
 def test_server_that_does_not_begin_with_settings(garbage: bytes) -> None:
-    call = UnaryCall(PATH, b"")
+    call = ClientCall(PATH, b"")
     with pytest.raises(RemoteProtocolError):
         call.receive_data(garbage)
     assert not call.is_ready

@@ -1,11 +1,15 @@
-"""The client of one gRPC call, one message each way, on an HTTP/2 connection of its own. Pure.
+"""The client of one gRPC call, with one message to the server, on an HTTP/2 connection of its own.
+Pure.
 
-It is for a call whose outcome must be known to the byte: unknown status codes, binary metadata, and
-whether the server said so or the connection broke.
+It tells the outcome to the byte: unknown status codes, binary metadata, and whether the server said
+so or the connection broke. And it is there at once, where the import of gRPC takes longer than most
+calls to a runtime on the same machine.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 from pycrictl.errors import RemoteProtocolError
@@ -13,8 +17,12 @@ from pycrictl.wire import grpc_http2, hpack, http2
 from pycrictl.wire.grpc_http2 import Answer, Metadata
 from pycrictl.wire.hpack import Header
 
+NO_LIMIT: Final = 2**32
+"""No message is longer: its length has 32 bits."""
+
 _STREAM: Final = 1
 _ENABLE_PUSH: Final = 2
+_REFILL_BYTES: Final = http2.MAX_WINDOW_BYTES // 2
 # Statuses that HTTP/2 errors stand for where a server sent none ("gRPC over HTTP2", "Errors").
 _RESET_STATUS: Final[dict[int, int]] = {
     http2.ErrorCode.REFUSED_STREAM: grpc_http2.UNAVAILABLE,
@@ -22,7 +30,10 @@ _RESET_STATUS: Final[dict[int, int]] = {
 }
 
 
-class UnaryCall:
+_COMPRESSED: Final = "the answer is compressed"
+
+
+class ClientCall:
     """Send ``data_to_send()``, feed ``receive_data``, and again until ``answer`` is there.
 
     Args:
@@ -30,6 +41,15 @@ class UnaryCall:
         message: the serialised request.
         metadata: what goes with it.
         timeout_s: the deadline that the server is told; keeping it is up to the caller.
+        user_agent: what the program calls itself.
+        limit_bytes: the largest message that is received.
+        is_stream: the server answers with any number of messages instead of one.
+
+    Attributes:
+        answer: how the call ended, once it has.
+        messages: what has come of a stream, for the caller to take.
+        is_ready: the server has begun to speak.
+        http_status: what stands in for a gRPC status that is missing; of a web server, for example.
     """
 
     def __init__(
@@ -39,13 +59,21 @@ class UnaryCall:
         *,
         metadata: Metadata = (),
         timeout_s: float | None = None,
+        user_agent: str = "",
+        limit_bytes: int = NO_LIMIT,
+        is_stream: bool = False,
     ) -> None:
         self.answer: Answer | None = None
-        self.is_ready = False  # the server has begun to speak
+        self.messages: deque[bytes] = deque()
+        self.is_ready = False
+        self.http_status = ""
+        self._limit_bytes = limit_bytes
+        self._is_stream = is_stream
         self._rest = b""
         self._decoder = hpack.Decoder()
         self._initial_metadata: Metadata | None = None
         self._body = bytearray()
+        self._unacknowledged_bytes = 0
         self._pending = grpc_http2.prefixed(message)
         self._window_bytes = http2.DEFAULT_WINDOW_BYTES
         self._stream_window_bytes = http2.DEFAULT_WINDOW_BYTES
@@ -58,10 +86,12 @@ class UnaryCall:
             (b"content-type", b"application/grpc"),
             (b"te", b"trailers"),
         ]
+        if user_agent:
+            headers.append((b"user-agent", user_agent.encode()))
         if timeout_s is not None:
             headers.append(grpc_http2.timeout_header(timeout_s))
         headers += grpc_http2.headers_of(metadata)
-        # The answer is kept as a whole, so the windows need not slow it down.
+        # What comes is kept, or taken at once, so the windows need not slow it down.
         limits = {
             _ENABLE_PUSH: 0,
             http2.INITIAL_WINDOW_SIZE: http2.MAX_WINDOW_BYTES,
@@ -99,6 +129,8 @@ class UnaryCall:
             self._frame(buffer, pos, stop)
             pos = stop
         self._rest = buffer[pos:]
+        if int.from_bytes(self._rest[:3], "big") > http2.MAX_FRAME_BYTES:
+            raise RemoteProtocolError("HTTP/2: a frame is larger than allowed")
 
     def _frame(self, buffer: bytes, pos: int, stop: int) -> None:
         kind = buffer[pos + 3]
@@ -106,12 +138,16 @@ class UnaryCall:
         stream_id = int.from_bytes(buffer[pos + 5 : pos + 9], "big") & http2.MAX_STREAM_ID
         if kind == http2.DATA:
             self._body += http2.data_of(buffer, pos, stop)
+            self._take_messages()
+            self._acknowledge(stop - pos - http2.HEAD_BYTES)
             if flags & http2.END_STREAM:
                 self._end(grpc_http2.INTERNAL, "the answer has no status")
         elif kind == http2.HEADERS:
             headers = self._decoder.decode(http2.block_of(buffer, pos, stop))
             if flags & http2.END_STREAM:
                 self._trailers(headers)
+            elif _http_status(headers) != "200":
+                self._no_grpc(headers)
             else:
                 self._initial_metadata = grpc_http2.metadata_of(headers)
         elif kind == http2.WINDOW_UPDATE:
@@ -138,21 +174,44 @@ class UnaryCall:
         elif kind == http2.GOAWAY and http2.number_of(buffer, pos, stop) < _STREAM:
             self._end(grpc_http2.UNAVAILABLE, "the server takes no more calls")
 
+    def _take_messages(self) -> None:
+        while len(self._body) >= grpc_http2.PREFIX_BYTES and self.answer is None:
+            size = int.from_bytes(self._body[1 : grpc_http2.PREFIX_BYTES], "big")
+            if size > self._limit_bytes:
+                # In the words of gRPC's own clients.
+                self._end(
+                    grpc_http2.RESOURCE_EXHAUSTED,
+                    f"Received message larger than max ({size} vs. {self._limit_bytes})",
+                )
+                self.cancel()
+                return
+            stop = grpc_http2.PREFIX_BYTES + size
+            if not self._is_stream or len(self._body) < stop:
+                return
+            if grpc_http2.is_compressed(self._body):
+                self._end(grpc_http2.INTERNAL, _COMPRESSED)
+                return
+            self.messages.append(bytes(self._body[grpc_http2.PREFIX_BYTES : stop]))
+            del self._body[:stop]
+
+    def _acknowledge(self, size_bytes: int) -> None:
+        """Let the server send on: only a stream that goes on for long uses its windows up."""
+        self._unacknowledged_bytes += size_bytes
+        if self._unacknowledged_bytes > _REFILL_BYTES:
+            for stream_id in (0, _STREAM):
+                update = http2.window_update(stream_id, self._unacknowledged_bytes)
+                self._to_send.append(update)
+            self._unacknowledged_bytes = 0
+
     def _trailers(self, headers: list[Header]) -> None:
         code = grpc_http2.status_of(headers)
         if code is None:
-            status = next((value for name, value in headers if name == b":status"), b"?")
-            self._end(
-                grpc_http2.UNKNOWN,
-                f"the answer has no gRPC status, but the HTTP status {status.decode('latin-1')}",
-            )
+            self._no_grpc(headers)
             return
         response = None
         if code == grpc_http2.OK:
             try:
-                if grpc_http2.is_compressed(self._body):
-                    raise RemoteProtocolError("the answer is compressed")
-                response = grpc_http2.only_message(self._body)
+                response = self._response()
             except RemoteProtocolError as exc:
                 self._end(grpc_http2.INTERNAL, exc.message)
                 return
@@ -162,6 +221,22 @@ class UnaryCall:
             response=response,
             initial_metadata=self._initial_metadata or (),
             trailing_metadata=grpc_http2.metadata_of(headers),
+        )
+
+    def _response(self) -> bytes | None:
+        if self._is_stream:
+            if self._body:
+                raise RemoteProtocolError("the last message is not complete")
+            return None
+        if grpc_http2.is_compressed(self._body):
+            raise RemoteProtocolError(_COMPRESSED)
+        return grpc_http2.only_message(self._body)
+
+    def _no_grpc(self, headers: list[Header]) -> None:
+        self.http_status = _http_status(headers)
+        self._end(
+            grpc_http2.UNKNOWN,
+            f"the answer has no gRPC status, but the HTTP status {self.http_status}",
         )
 
     def _end(self, code: int, message: str) -> None:
@@ -177,3 +252,8 @@ class UnaryCall:
             self._to_send.append(http2.frame(http2.DATA, flags, _STREAM, chunk))
             self._window_bytes -= len(chunk)
             self._stream_window_bytes -= len(chunk)
+
+
+def _http_status(headers: Iterable[Header]) -> str:
+    status = next((value for name, value in headers if name == b":status"), b"?")
+    return status.decode("latin-1")
