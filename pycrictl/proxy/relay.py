@@ -28,6 +28,7 @@ what there is from ``client_data``, ``upstream_data`` and ``events``. A ``Remote
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Container
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -95,7 +96,9 @@ class Relay:
         self._events: list[Event] = []
         self._has_preface = False
         self._has_settings = False  # sent to the client
-        self._unacknowledged = 0  # SETTINGS of the client
+        # The client's SETTINGS that it has no acknowledgement of: the window that each gives an
+        # answer. Before that it holds answers to the old one.
+        self._unacknowledged: deque[int] = deque()
         self._window_bytes = http2.DEFAULT_WINDOW_BYTES  # of the client's connection
         self._debt_bytes = 0
         self._stream_window_bytes = http2.DEFAULT_WINDOW_BYTES
@@ -182,7 +185,10 @@ class Relay:
         if not self._has_settings:
             self._to_client.insert(0, http2.settings())
             self._has_settings = True
-        self._to_client.append(http2.frame(http2.SETTINGS, http2.ACK) * self._unacknowledged)
+        while self._unacknowledged:
+            self._to_client.append(http2.frame(http2.SETTINGS, http2.ACK))
+            self._acknowledged()
+        self._flush_all()
         for stream_id, stream in list(self._streams.items()):
             if isinstance(stream, OwnStream):
                 continue
@@ -280,24 +286,31 @@ class Relay:
         if kind == http2.WINDOW_UPDATE:
             return self._client_window_update(http2.number_of(buffer, pos, stop))
         if kind == http2.SETTINGS and not is_ack:
+            window_bytes = (
+                self._unacknowledged[-1] if self._unacknowledged else self._stream_window_bytes
+            )
             for name, value in http2.settings_of(buffer, pos, stop):
                 if name == http2.HEADER_TABLE_SIZE:
                     _raise_limit(self._responses, value)
                 elif name == http2.INITIAL_WINDOW_SIZE:
-                    for _, stream in self._own_streams():
-                        stream.window_bytes += value - self._stream_window_bytes
-                    self._stream_window_bytes = value
+                    window_bytes = value
+            self._unacknowledged.append(window_bytes)
             if self._link is _Link.DOWN:
                 self._to_client.append(http2.frame(http2.SETTINGS, http2.ACK))
-            else:
-                self._unacknowledged += 1
+                self._acknowledged()
         return None
+
+    def _acknowledged(self) -> None:
+        """The client is told that its oldest SETTINGS hold: now they do for own answers too."""
+        window_bytes = self._unacknowledged.popleft()
+        difference = window_bytes - self._stream_window_bytes
+        self._stream_window_bytes = window_bytes
+        for _, stream in self._own_streams():
+            stream.window_bytes += difference
 
     def _client_window_update(self, increment: int) -> bytes | None:
         self._window_bytes += increment
-        for stream_id, stream in self._own_streams():
-            if stream.pending:
-                self._flush(stream_id, stream)
+        self._flush_all()
         if not self._debt_bytes:
             return None
         withheld = min(self._debt_bytes, increment)
@@ -401,6 +414,11 @@ class Relay:
                 self._debt_bytes += len(chunk)
         self._finish(stream_id, stream, stream.trailers)
 
+    def _flush_all(self) -> None:
+        for stream_id, stream in self._own_streams():
+            if stream.pending:
+                self._flush(stream_id, stream)
+
     def _own_streams(self) -> list[tuple[int, OwnStream]]:
         return [(id_, own) for id_, own in self._streams.items() if isinstance(own, OwnStream)]
 
@@ -431,6 +449,7 @@ class Relay:
         finally:
             self._to_client.append(buffer[run:pos])
         self._upstream_rest = buffer[pos:]
+        self._flush_all()  # an acknowledgement may have made windows larger
 
     def _first_settings(self, buffer: bytes, now: float) -> int:
         """Puts the runtime's first frame before all else; returns its end, 0 without it."""
@@ -466,7 +485,8 @@ class Relay:
                 self._forget(stream_id)
         elif kind == http2.SETTINGS:
             if buffer[pos + 4] & http2.ACK:
-                self._unacknowledged -= 1
+                if self._unacknowledged:
+                    self._acknowledged()
             else:
                 for name, value in http2.settings_of(buffer, pos, stop):
                     if name == http2.HEADER_TABLE_SIZE:

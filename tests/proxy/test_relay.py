@@ -454,6 +454,7 @@ def test_own_request_that_ends_without_data(sides: Sides) -> None:
 
 def test_own_answer_waits_for_the_calls_window(sides: Sides) -> None:
     sides.client(http2.frame(http2.SETTINGS, 0, 0, b"\0\4\0\0\0\4"))
+    sides.upstream(SETTINGS_ACK * 2)
     sides.ask(1)
     body = grpc_http2.prefixed(b"abcdefgh")
     assert sides.answer(1, Answer(response=b"abcdefgh")) == (
@@ -461,10 +462,18 @@ def test_own_answer_waits_for_the_calls_window(sides: Sides) -> None:
         head(1) + http2.frame(http2.DATA, 0, 1, body[:4]),
     )
     assert sides.client(http2.window_update(1, 3))[1] == http2.frame(http2.DATA, 0, 1, body[4:7])
-    # A larger initial window opens those of calls under way as well (RFC 9113, 6.9.2).
-    sides.client(http2.frame(http2.SETTINGS, 0, 0, b"\0\4\0\0\0\5"))
+    # A larger initial window opens those of calls under way as well (RFC 9113, 6.9.2), but not
+    # before the client knows that it holds: until then it would count too much as an error.
+    for size in (b"\5", b"\6"):
+        settings = http2.frame(http2.SETTINGS, 0, 0, b"\0\4\0\0\0" + size)
+        assert sides.client(settings) == (settings, b"")
+    for sent in (body[7:8], body[8:9]):
+        assert sides.upstream(SETTINGS_ACK) == (
+            b"",
+            SETTINGS_ACK + http2.frame(http2.DATA, 0, 1, sent),
+        )
     assert sides.client(http2.window_update(1, 100))[1] == (
-        http2.frame(http2.DATA, 0, 1, body[7:]) + trailers(1)
+        http2.frame(http2.DATA, 0, 1, body[9:]) + trailers(1)
     )
 
 
