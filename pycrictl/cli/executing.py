@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pycrictl.cli.streams import not_started
 from pycrictl.cri import sessions
@@ -69,14 +69,19 @@ def run_at_once(env: Environment, client: CriClient, ids: Sequence[str], setting
     Exit status and failures are as for ``run_streams``.
     """
     outcomes: list[tuple[str, ExitReported | PycrictlError]] = []
-    pending = [
-        sessions.start_exec_sync(client, container_id, settings.command, limit_s=settings.limit_s)
-        for container_id in ids
-    ]
-    for container_id, call in zip(ids, pending, strict=True):
+    command, limit_s = settings.command, settings.limit_s
+    waits: list[Callable[[], Any]]
+    if len(ids) == 1:  # there is nothing to do beside it
+        waits = [partial(sessions.exec_sync, client, ids[0], command, limit_s=limit_s)]
+    else:
+        waits = [
+            sessions.start_exec_sync(client, container_id, command, limit_s=limit_s).result
+            for container_id in ids
+        ]
+    for container_id, wait in zip(ids, waits, strict=True):
         outcome: ExitReported | PycrictlError
         try:
-            answer = call.result()
+            answer = wait()
         except PycrictlError as error:
             outcome = error
         else:

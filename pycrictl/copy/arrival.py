@@ -31,7 +31,7 @@ class Summary:
         files: how many were copied, hard links included.
         directories: how many were made or merged.
         links: how many symbolic links were made.
-        size_bytes: content of all files.
+        size_bytes: content of the files that were copied.
         kept: how many files were there already and stayed (``--no-clobber``).
         skipped: how many entries were left out.
     """
@@ -180,7 +180,7 @@ class Arrival:
             CopyError: nothing came, or something is in the way; the destination is as it was.
         """
         if self._meeting is None:
-            raise self._nothing()
+            raise nothing_copied(self._last_skipped)
         try:
             if self._lone is not None:
                 self._lone.commit(keep_metadata=self._rules.archive)
@@ -272,6 +272,7 @@ class Arrival:
         self.summary.kept = merge.kept
         self.summary.files -= merge.kept - merge.kept_links
         self.summary.links -= merge.kept_links
+        self.summary.size_bytes -= merge.kept_bytes
         # The stage is in the directory: its removal would change the time that is to be kept.
         self._stage = None
         stage.remove()
@@ -300,13 +301,14 @@ class Arrival:
     def _shown(self, path: Path) -> str:
         return quote(os.fsdecode(b"/".join(path) or self._name))
 
-    def _nothing(self) -> CopyError:
-        skipped = self._last_skipped
-        if skipped is None:
-            return CopyError("there is nothing in the archive")
-        hint = "-L copies what a link points to" if skipped.rule == "outward-link" else None
-        shown = quote(os.fsdecode(skipped.path))
-        return CopyError(f"{shown} was not copied: {skipped.reason}", hint=hint)
+
+def nothing_copied(skipped: Skipped | None) -> CopyError:
+    """Nothing came of what was to be copied: it is ``skipped``, or was not in the archive."""
+    if skipped is None:
+        return CopyError("there is nothing in the archive")
+    hint = "-L copies what a link points to" if skipped.rule == "outward-link" else None
+    shown = quote(os.fsdecode(skipped.path))
+    return CopyError(f"{shown} was not copied: {skipped.reason}", hint=hint)
 
 
 def _set_modes(top: Directory, stage: Stage, paths: list[Path]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -42,6 +43,7 @@ class Merge:
     Attributes:
         kept: how many files were there already and stayed.
         kept_links: how many of them the copy had as symbolic links.
+        kept_bytes: content of the copy that is left out with them.
         merged: directories that were there already.
     """
 
@@ -54,7 +56,8 @@ class Merge:
         self._no_clobber = no_clobber
         self._undo: list[Callable[[], None]] = []
         self._spares = sum(1 for _ in spare.scan())
-        self.kept = self.kept_links = 0
+        self.kept = self.kept_links = self.kept_bytes = 0
+        self._kept_names: Counter[int] = Counter()
         self.merged: list[Path] = []
 
     def check(self) -> None:
@@ -100,14 +103,25 @@ class Merge:
                 with staged.enter(name) as inner, target.enter(name) as inner_target:
                     self._merge(inner, inner_target, (*path, name))
             elif meeting is Meeting.KEEP:
-                self.kept += 1
-                status = staged.lstat(name)
-                self.kept_links += status is not None and stat.S_ISLNK(status.st_mode)
+                self._keep(staged.lstat(name))
             elif meeting is Meeting.MAKE:
                 move_new(staged, name, target, name)
                 self._undo.append(lambda n=name: self._take_back(path, n))  # type: ignore[misc]
             else:
                 self._replace(staged, target, path, name)
+
+    def _keep(self, status: os.stat_result | None) -> None:
+        """Count something of the stage that stays there."""
+        self.kept += 1
+        if status is None:
+            return
+        if stat.S_ISLNK(status.st_mode):
+            self.kept_links += 1
+            return
+        # Content that has another name beside this one may still be wanted there.
+        self._kept_names[status.st_ino] += 1
+        if self._kept_names[status.st_ino] == status.st_nlink:
+            self.kept_bytes += status.st_size
 
     def _take_back(self, path: Path, name: bytes) -> None:
         with descend(self._staged, path) as staged, descend(self._target, path) as target:

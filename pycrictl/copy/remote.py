@@ -143,9 +143,8 @@ class Remote:
             PycrictlError: the runtime cannot run it, or kills it after ``limit_s``.
         """
         _check_words(command)
-        call = sessions.start_exec_sync(self._client, self._container_id, command, limit_s=limit_s)
         try:
-            answer = call.result()
+            answer = sessions.exec_sync(self._client, self._container_id, command, limit_s=limit_s)
         except RuntimeFault as exc:
             if not isinstance(exc, NotFound) and _is_missing(exc.details):
                 raise ProgramMissing(command[0]) from exc

@@ -9,14 +9,13 @@ from __future__ import annotations
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from pycrictl.copy.arrival import Summary
+from pycrictl.copy.arrival import Summary, nothing_copied
 from pycrictl.copy.content import OnBytes
 from pycrictl.copy.policy import Item, Judge, Make, Path, Rules, Skipped, take_apart
 from pycrictl.copy.walk import OnSkip
-from pycrictl.errors import CopyError
 from pycrictl.wire.tar import DataReceived, EntryFinished, EntryStarted, TarReader
 from pycrictl.wire.tar_header import NS_PER_S, Entry, Kind
 from pycrictl.wire.tar_writer import encode_entry, padding_after
@@ -27,6 +26,14 @@ _KINDS: Final = {
     Make.SYMLINK: Kind.SYMLINK,
     Make.HARDLINK: Kind.HARDLINK,
 }
+
+
+@dataclass(slots=True)
+class _Content:
+    """What is in a file, and how many names of it take their places."""
+
+    size_bytes: int
+    names: int = 0
 
 
 class Repacker:
@@ -65,6 +72,8 @@ class Repacker:
     ) -> None:
         self.summary = Summary()
         self.made: dict[Path, Make] = {}
+        self._contents: dict[Path, _Content] = {}
+        self._single = single
         self._reader = TarReader()
         self._judge = Judge(rules, single=single, name=name)
         self._on_skip = on_skip
@@ -93,14 +102,12 @@ class Repacker:
 
         Raises:
             StreamError: it is not complete.
-            CopyError: there is nothing in it.
+            CopyError: the single file or directory is not in it.
         """
         self._reader.receive_eof()
         yield from self._deal()
-        if not (self.made or self.summary.directories):
-            if self._last_skipped is not None:
-                raise CopyError(f"nothing was copied: {self._last_skipped.reason}")
-            raise CopyError("there is nothing in the archive")
+        if self._single and not (self.made or self.summary.directories):
+            raise nothing_copied(self._last_skipped)
         yield from self.directories()
 
     def directories(self) -> Iterator[bytes]:
@@ -111,10 +118,14 @@ class Repacker:
     def keep(self, path: Path) -> None:
         """Something that has passed does not take the place of what is there."""
         self.summary.kept += 1
-        if self.made[path] is Make.SYMLINK:
+        content = self._contents.get(path)
+        if content is None:
             self.summary.links -= 1
-        else:
-            self.summary.files -= 1
+            return
+        self.summary.files -= 1
+        content.names -= 1
+        if not content.names:
+            self.summary.size_bytes -= content.size_bytes
 
     def extra(self, name: Path, kind: Kind) -> bytes:
         """An entry without content that was not in the archive."""
@@ -163,6 +174,12 @@ class Repacker:
         if not path and self._is_for_unpacking:
             return None  # a directory that is there already, and stays as it is
         self.made[path] = item.make
+        if item.make is Make.HARDLINK:
+            self._contents[path] = self._contents[self._below(item.original)]
+        elif item.make is Make.FILE:
+            self._contents[path] = _Content(item.size_bytes)
+        if path in self._contents:
+            self._contents[path].names += 1
         uid, gid = item.owner or (0, 0)
         entry = Entry(
             self._name(path),

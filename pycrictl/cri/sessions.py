@@ -56,17 +56,35 @@ def forward_url(client: CriClient, pod_id: str, ports: Sequence[int] = ()) -> st
     return _url(client.call("PortForward", request, what=what).url, what)
 
 
-def start_exec_sync(
+def exec_sync(
     client: CriClient, container_id: str, command: Sequence[str], *, limit_s: int
-) -> PendingCall:
-    """Begin a command whose output comes as a whole, in an ``ExecSyncResponse``.
+) -> cri_pb2.ExecSyncResponse:
+    """Run a command whose output comes as a whole.
 
     Args:
         limit_s: whole seconds after which the runtime kills it; 0 for none.
+
+    Raises:
+        PycrictlError: the runtime cannot run it, or has killed it.
     """
-    request = cri_pb2.ExecSyncRequest(container_id=container_id, cmd=command, timeout=limit_s)
-    what = f"running a command in container {quote(container_id)}"
+    request, what = _exec_sync(container_id, command, limit_s)
+    answer: cri_pb2.ExecSyncResponse = client.call("ExecSync", request, what=what)
+    return answer
+
+
+def start_exec_sync(
+    client: CriClient, container_id: str, command: Sequence[str], *, limit_s: int
+) -> PendingCall:
+    """Begin what ``exec_sync`` does."""
+    request, what = _exec_sync(container_id, command, limit_s)
     return client.start("ExecSync", request, what=what)
+
+
+def _exec_sync(
+    container_id: str, command: Sequence[str], limit_s: int
+) -> tuple[cri_pb2.ExecSyncRequest, str]:
+    request = cri_pb2.ExecSyncRequest(container_id=container_id, cmd=command, timeout=limit_s)
+    return request, f"running a command in container {quote(container_id)}"
 
 
 def _url(url: str, what: str) -> str:

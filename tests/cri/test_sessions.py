@@ -66,21 +66,23 @@ def test_no_url(fake: FakeServer, client: CriClient, method: str) -> None:
 
 def test_a_command_with_its_output_as_a_whole(fake: FakeServer, client: CriClient) -> None:
     answer = cri_pb2.ExecSyncResponse(stdout=b"\x00\xff", stderr=b"e", exit_code=137)
-    fake.prepare("ExecSync", answer)
+    fake.prepare("ExecSync", answer, answer)
+    assert sessions.exec_sync(client, "c", ["x"], limit_s=3) == answer
     assert sessions.start_exec_sync(client, "c", ["x"], limit_s=3).result() == answer
-    assert fake.calls[0].request == cri_pb2.ExecSyncRequest(container_id="c", cmd=["x"], timeout=3)
+    request = cri_pb2.ExecSyncRequest(container_id="c", cmd=["x"], timeout=3)
+    assert [call.request for call in fake.calls] == [request] * 2
 
 
 def test_the_runtime_kills_it_in_time(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ExecSync", Status(grpc.StatusCode.DEADLINE_EXCEEDED, "timeout 1s exceeded"))
     with pytest.raises(DeadlineExceeded, match="1s"):
-        sessions.start_exec_sync(client, "c", ["sleep", "9"], limit_s=1).result()
+        sessions.exec_sync(client, "c", ["sleep", "9"], limit_s=1)
 
 
 def test_a_command_may_take_as_long_as_it_wants(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ExecSync", cri_pb2.ExecSyncResponse(), repeat=True)
-    sessions.start_exec_sync(client, "c", ["x"], limit_s=0).result()
-    sessions.start_exec_sync(client, "c", ["x"], limit_s=60).result()
+    sessions.exec_sync(client, "c", ["x"], limit_s=0)
+    sessions.exec_sync(client, "c", ["x"], limit_s=60)
     without, with_limit = (call.deadline_s for call in fake.calls)
     assert without is None
     assert with_limit is not None
