@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from pycrictl._proto import cri_pb2
 from pycrictl.cri import lists
 from pycrictl.cri.batch import call_each
+from pycrictl.cri.lookup import SHOWN_ID_CHARS
 from pycrictl.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from pycrictl.cri.client import CriClient
 
 T = TypeVar("T")
-
-SHOWN_ID_CHARS: Final = 13
 
 _ABOUT_ALL: Final = (Unimplemented, DeadlineExceeded, Unavailable, Cancelled, Denied)
 """Failures that would only be met again by asking for less."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, TextIO
 
 from pycrictl.show.render import Table, write_lines, write_table
+from pycrictl.show.rows import SHORT_ID_CHARS
 from pycrictl.units import format_bytes
 
 NONE: Final = "-"
@@ -13,7 +14,7 @@ _ERROR_CHARS: Final = 100
 
 
 def write_status(document: Mapping[str, Any], out: TextIO) -> None:
-    """Writes the limit, what runs, waits and has failed, and what else limits pulls."""
+    """Writes the limit, what runs, waits and has failed, copies, and what else limits pulls."""
     limit = document["limit"]
     slots = f"{document['slotsTaken']}/{limit}" if limit else str(document["slotsTaken"])
     policy = document["policy"]
@@ -33,6 +34,7 @@ def write_status(document: Mapping[str, Any], out: TextIO) -> None:
         ),
         (("JOINED", "POD", "SHARES THE PULL OF"), map(_joined, document["joined"])),
         (("FAILED", "POD", "AGO", "ATTEMPTS", "ERROR"), map(_failure, document["failures"])),
+        (("COPYING", "PATH", "CONTAINER", "BYTES"), map(_copy, document["copies"])),
     )
     for columns, rows in sections:
         _section(columns, rows, out)
@@ -92,6 +94,16 @@ def _failure(failure: Mapping[str, Any]) -> tuple[str, ...]:
         failure["ago"],
         str(failure["attempts"]),
         error,
+    )
+
+
+def _copy(copy: Mapping[str, Any]) -> tuple[str, ...]:
+    state = copy["state"]
+    return (
+        copy["direction"] if state == "copying" else f"{copy['direction']} ({state})",
+        copy["path"],
+        copy["container"][:SHORT_ID_CHARS],
+        format_bytes(copy["bytes"]) if copy["bytes"] else NONE,
     )
 
 

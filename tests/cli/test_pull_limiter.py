@@ -41,10 +41,25 @@ a/one    default/w2   default/w1
 FAILED   POD          AGO   ATTEMPTS   ERROR
 a/bad    default/w9   30s   1          denied
 
+COPYING          PATH     CONTAINER       BYTES
+to               /a\\x1b   ccccccccccccc   3.0 MiB
+from (waiting)   /b       ddddddddddddd   -
+
 kubelet: sends one pull at a time (serializeImagePulls), so the limit above is never reached; k.yaml
 containerd: downloads 3 layers at once (max_concurrent_downloads), gives up a pull that stands \
 still for 5m0s (image_pull_progress_timeout); defaults
 """
+
+
+def copy(direction: str, letter: str, path: str, state: str, size_bytes: int) -> dict[str, Any]:
+    return {
+        "direction": direction,
+        "container": letter * 64,
+        "pod": "p" * 64,
+        "path": path,
+        "state": state,
+        "bytes": size_bytes,
+    }
 
 
 def document() -> dict[str, Any]:
@@ -68,6 +83,10 @@ def document() -> dict[str, Any]:
             retry_interval_s=10,
             retries=3,
         ),
+        "copies": [
+            copy("to", "c", "/a\x1b", "copying", 3 * 1024**2),
+            copy("from", "d", "/b", "waiting", 0),
+        ],
         "kubelet": kubelet_document(KubeletPulls("k.yaml"), ""),
         "containerd": containerd_document(PullSettings()),
     }
