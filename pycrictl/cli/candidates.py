@@ -1,7 +1,7 @@
 """What can stand where a word is typed, as the runtime knows it: IDs, names and paths.
 
-gRPC takes longer to import than a completion may last, so the few calls are made by the pure client
-in ``wire``, one connection each.
+All that is asked are single calls, which need no gRPC: its import would take a good part of the
+time that a completion has.
 """
 
 from __future__ import annotations
@@ -11,29 +11,24 @@ import socket
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl import config
 from pycrictl._proto import cri_pb2
 from pycrictl.cri import lists, lookup
-from pycrictl.cri.methods import method
-from pycrictl.errors import ConnectError, RuntimeFault, Unimplemented
-from pycrictl.wire import grpc_http2
-from pycrictl.wire.client_call import ClientCall
+from pycrictl.cri.client import CriClient
 
 if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
     from pycrictl.copy.identity import ContainerRoot
-    from pycrictl.cri.client import CriClient
 
 MOST: Final = 5000
 """More candidates than anybody looks at; a directory may have millions of names."""
 
-_READ_BYTES: Final = 65536
+_TIMEOUT_S: Final = 10.0
+"""Whoever asks has given up long before."""
+
 _NAMESPACE_LABEL: Final = "io.kubernetes.pod.namespace"
 _POD_LABEL: Final = "io.kubernetes.pod.name"
 
@@ -43,46 +38,6 @@ class Candidate(NamedTuple):
 
     word: str
     told: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Runtime:
-    """The part of ``CriClient`` that lookups use: unary calls.
-
-    Attributes:
-        path: the runtime's socket.
-    """
-
-    path: str
-
-    def call(self, name: str, request: Message, **_: Any) -> Any:
-        """Make a call and wait for its answer, for ever if need be.
-
-        Raises:
-            ConnectError: the connection broke.
-            RuntimeFault: the answer is an error.
-        """
-        exchange = ClientCall(method(name).path, request.SerializeToString())
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(self.path)
-            while exchange.answer is None:
-                connection.sendall(exchange.data_to_send())
-                data = connection.recv(_READ_BYTES)
-                if not data:
-                    raise ConnectError("the runtime closed the connection")
-                exchange.receive_data(data)
-        answer = exchange.answer
-        if answer.code != grpc_http2.OK:
-            raise RuntimeFault(answer.message, code=str(answer.code))
-        return method(name).response_type.FromString(answer.response or b"")
-
-    def stream(self, name: str, *_: object, **__: object) -> Iterator[Any]:
-        """There are no streams; whoever asks for one then makes a unary call.
-
-        Raises:
-            Unimplemented: always.
-        """
-        raise Unimplemented(f"no stream of {name}", code="Unimplemented")
 
 
 def connect(settings: config.Config, service: str) -> CriClient:
@@ -103,7 +58,7 @@ def connect(settings: config.Config, service: str) -> CriClient:
                 probe.connect(path)
         except OSError:
             continue
-        return cast("CriClient", Runtime(path))
+        return CriClient(path, timeout_s=_TIMEOUT_S)
     raise ConnectionError
 
 
