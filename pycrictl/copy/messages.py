@@ -25,14 +25,19 @@ from typing import Final, NamedTuple
 from pycrictl.errors import CopyError, RemoteProtocolError, StreamError
 from pycrictl.streaming.connection import reason_of
 from pycrictl.streaming.websocket import mask
-from pycrictl.wire.websocket import (
+from pycrictl.wire.websocket_frames import (
     BINARY,
     CLOSE,
-    CONTINUATION,
+    CONTROL,
+    FINAL,
+    LENGTHS,
     MAX_CONTROL_BYTES,
     PING,
     PONG,
+    TEXT,
     frame_head,
+    frame_problem,
+    xor_mask,
 )
 
 PROTOCOL: Final = "v5.channel.k8s.io"
@@ -50,9 +55,6 @@ NORMAL: Final = 1000
 GOING_AWAY: Final = 1001
 """Why a WebSocket is closed (RFC 6455, 7.4.1)."""
 
-_FINAL: Final = 0x80
-_MASKED: Final = 0x80
-_RESERVED: Final = 0x70
 _MAX_IDLE_FRAMES: Final = 1000
 """The most frames without content, one after another."""
 
@@ -171,28 +173,28 @@ class Messages:
     def _begin_frame(self) -> None:
         first, second = self._exactly(2)
         opcode, size = first & 0x0F, second & 0x7F
-        if first & _RESERVED or bool(second & _MASKED) != self._is_server:
-            raise self._broke("a frame is reserved for other uses, or masked on the wrong side")
+        problem = frame_problem(
+            first, second, is_masked=self._is_server, is_fragmented=self._is_in_message
+        )
+        if problem or opcode == TEXT:
+            raise self._broke(problem or "it sent text")
         if size > MAX_CONTROL_BYTES:
-            size = int.from_bytes(self._exactly(2 if size == 126 else 8), "big")
+            form = LENGTHS[size]
+            (size,) = form.unpack(self._exactly(form.size))
         key = self._exactly(4) if self._is_server else _NO_KEY
-        if opcode >= CLOSE:
-            self._control(opcode, size, key, is_final=bool(first & _FINAL))
+        if opcode & CONTROL:
+            self._control(opcode, size, key)
             return
-        if opcode != (CONTINUATION if self._is_in_message else BINARY):
-            raise self._broke("it sent something else than a binary message")
         if opcode == BINARY:
             self._channel = None
-        self._is_in_message = not first & _FINAL
+        self._is_in_message = not first & FINAL
         if size and self._channel is None:
             self._channel = self._exactly(1)[0] ^ key[0]
             size, key = size - 1, key[1:] + key[:1]
         self._left, self._key = size, key
 
-    def _control(self, opcode: int, size: int, key: bytes, *, is_final: bool) -> None:
-        if size > MAX_CONTROL_BYTES or not is_final or opcode > PONG:
-            raise self._broke("a control frame is malformed")
-        data = bytes(byte ^ key[i % 4] for i, byte in enumerate(self._exactly(size)))
+    def _control(self, opcode: int, size: int, key: bytes) -> None:
+        data = xor_mask(self._exactly(size), key)
         if opcode == PING:
             self._send_frame(PONG, data)
         elif opcode == CLOSE:

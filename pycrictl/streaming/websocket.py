@@ -16,7 +16,8 @@ from typing import Final
 from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.streaming.dial import Connection
 from pycrictl.wire.http1 import ResponseReceived
-from pycrictl.wire.websocket import WebSocket, xor_mask
+from pycrictl.wire.websocket import WebSocket
+from pycrictl.wire.websocket_frames import xor_mask
 
 __all__ = ["MessageReader", "Upgrade", "mask"]
 

@@ -12,31 +12,27 @@ from collections.abc import Callable
 from typing import Final
 
 from pycrictl.errors import RemoteProtocolError, StreamError
-
-__all__ = ["Mask", "WebSocket", "frame_head", "xor_mask"]
+from pycrictl.wire.websocket_frames import (
+    BINARY,
+    CLOSE,
+    CONTINUATION,
+    CONTROL,
+    FINAL,
+    LENGTHS,
+    MAX_CONTROL_BYTES,
+    PING,
+    PONG,
+    frame_head,
+    frame_problem,
+    xor_mask,
+)
 
 NORMAL: Final = 1000
 _PROTOCOL_ERROR: Final = 1002
 _BAD_TEXT: Final = 1007
 _TOO_BIG: Final = 1009
 
-CONTINUATION: Final = 0x0
-TEXT: Final = 0x1
-BINARY: Final = 0x2
-CLOSE: Final = 0x8
-PING: Final = 0x9
-PONG: Final = 0xA
-_CONTROL: Final = 0x8
-"""The bit that opcodes of control frames have."""
-
-_OPCODES: Final = frozenset({CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG})
-
-_FIN: Final = 0x80
-_RESERVED: Final = 0x70
-_MASKED: Final = 0x80
-MAX_CONTROL_BYTES: Final = 125
 _CODE: Final = struct.Struct(">H")
-_LENGTHS: Final = {126: struct.Struct(">H"), 127: struct.Struct(">Q")}
 
 # RFC 6455, 7.4: what may be on the wire. 1005, 1006 and 1015 may not.
 _CODES: Final = frozenset({*range(1000, 1004), *range(1007, 1015)})
@@ -44,22 +40,6 @@ _FREE_CODES: Final = range(3000, 5000)
 
 Mask = Callable[[bytes, bytes], bytes]
 """Masks a payload with a key of four bytes (RFC 6455, 5.3)."""
-
-
-def frame_head(opcode: int, size: int, *, is_masked: bool) -> bytes:
-    """The head of a frame that is a whole message; the key follows it if it is masked."""
-    mask = _MASKED if is_masked else 0
-    if size <= MAX_CONTROL_BYTES:
-        return bytes((_FIN | opcode, mask | size))
-    short = 126 if size < 1 << 16 else 127
-    return bytes((_FIN | opcode, mask | short)) + _LENGTHS[short].pack(size)
-
-
-def xor_mask(payload: bytes | memoryview, key: bytes) -> bytes:
-    """Mask a payload; a long one takes its time."""
-    size = len(payload)
-    keys = (key * (size // 4 + 1))[:size]
-    return (int.from_bytes(payload, "big") ^ int.from_bytes(keys, "big")).to_bytes(size, "big")
 
 
 class WebSocket:
@@ -169,7 +149,7 @@ class WebSocket:
             piece = view[pos : pos + self._bytes_left]
             pos += len(piece)
             self._bytes_left -= len(piece)
-            if self._opcode & _CONTROL:
+            if self._opcode & CONTROL:
                 self._read_control(piece)
             else:
                 self._read_data(piece)
@@ -184,44 +164,27 @@ class WebSocket:
             return 0
         first, second = data[pos], data[pos + 1]
         opcode = first & 0x0F
-        if problem := self._problem(first, second):
+        problem = frame_problem(first, second, is_masked=False, is_fragmented=self._is_fragmented)
+        if problem:
             self._fail(problem)
             return 0
         size, length = 2, second
         if second > MAX_CONTROL_BYTES:
-            form = _LENGTHS[second]
+            form = LENGTHS[second]
             size += form.size
             if left < size:
                 return 0
             (length,) = form.unpack_from(data, pos + 2)
-        if not opcode & _CONTROL:
+        if not opcode & CONTROL:
             if len(self._fragments) + length > self._max_message_bytes:
                 limit = f"a message of more than {self._max_message_bytes} bytes"
                 self._end(RemoteProtocolError(f"{self._peer} sent {limit}"), _TOO_BIG)
                 return 0
-            self._is_fragmented = not first & _FIN
+            self._is_fragmented = not first & FINAL
         self._opcode = opcode
-        self._is_final = bool(first & _FIN)
+        self._is_final = bool(first & FINAL)
         self._bytes_left = length
         return size
-
-    def _problem(self, first: int, second: int) -> str:
-        """What is wrong with the first two bytes of a frame; empty if nothing is."""
-        opcode = first & 0x0F
-        if first & _RESERVED:
-            return "a reserved bit is set"
-        if opcode not in _OPCODES:
-            return "unknown opcode"
-        if second & _MASKED:
-            return "a server's frame is masked"
-        if opcode & _CONTROL:
-            if not first & _FIN:
-                return "a control frame in fragments"
-            if second > MAX_CONTROL_BYTES:
-                return "too long a control frame"
-        elif (opcode == CONTINUATION) != self._is_fragmented:
-            return "a fragment of another message"
-        return ""
 
     def _read_data(self, piece: memoryview) -> None:
         is_complete = self._is_final and not self._bytes_left

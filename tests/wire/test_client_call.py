@@ -6,8 +6,8 @@ import pytest
 
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.wire import grpc_http2, hpack, http2
-from pycrictl.wire.grpc_http2 import Answer
 from pycrictl.wire.client_call import ClientCall
+from pycrictl.wire.grpc_http2 import Answer
 
 PATH = "/test.v1.Test/Any"
 ACK = http2.frame(http2.SETTINGS, http2.ACK)

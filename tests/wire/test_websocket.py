@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.errors import RemoteProtocolError, StreamError
-from pycrictl.wire.websocket import WebSocket, xor_mask
+from pycrictl.wire.websocket import WebSocket
+from pycrictl.wire.websocket_frames import xor_mask
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 LIMIT = 100_000
