@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pycrictl.errors import RemoteProtocolError
-from pycrictl.wire import grpc_http2, hpack, http2
+from pycrictl.wire import client_call, grpc_http2, hpack, http2
 from pycrictl.wire.client_call import ClientCall
 from pycrictl.wire.grpc_http2 import Answer
 
@@ -180,3 +180,88 @@ def test_header_block_that_does_not_decode() -> None:
     call = begun()
     with pytest.raises(RemoteProtocolError):
         call.receive_data(http2.header_frames(1, b"\xfe", end_stream=True))
+
+
+def test_user_agent() -> None:
+    sent = ClientCall(PATH, b"", user_agent="x 1").data_to_send()
+    assert hpack.encode([(b"user-agent", b"x 1")]) in sent
+
+
+def streaming() -> ClientCall:
+    call = ClientCall(PATH, b"", is_stream=True)
+    call.data_to_send()
+    call.receive_data(http2.settings() + headers())
+    call.data_to_send()
+    return call
+
+
+def test_stream() -> None:
+    call = streaming()
+    messages = [b"", b"a", b"bc" * 10_000]
+    body = b"".join(map(grpc_http2.prefixed, messages))
+    for at in range(0, len(body), 7000):
+        call.receive_data(data(body[at : at + 7000]))
+    assert list(call.messages) == messages
+    assert call.answer is None
+    call.receive_data(trailers(0, "", (b"last", b"2")))
+    assert call.answer == Answer(trailing_metadata=(("last", "2"),))
+
+
+def test_stream_that_breaks_off() -> None:
+    call = streaming()
+    call.receive_data(data(b"\0\0\0\0\1a\0\0\0\0\2b") + trailers(0))
+    assert list(call.messages) == [b"a"]
+    assert call.answer is not None
+    assert call.answer.code == grpc_http2.INTERNAL
+
+
+def test_stream_with_a_compressed_message() -> None:
+    call = streaming()
+    call.receive_data(data(grpc_http2.prefixed(b"a") + b"\1\0\0\0\1b"))
+    assert list(call.messages) == [b"a"]
+    assert call.answer == Answer(grpc_http2.INTERNAL, "the answer is compressed")
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_message_beyond_the_limit(is_stream: bool) -> None:
+    call = ClientCall(PATH, b"", is_stream=is_stream, limit_bytes=3)
+    call.data_to_send()
+    call.receive_data(http2.settings() + headers())
+    call.data_to_send()
+    if is_stream:
+        call.receive_data(data(grpc_http2.prefixed(b"abc")))
+        assert list(call.messages) == [b"abc"]
+    call.receive_data(data(b"\0\0\0\0\4"))
+    assert call.answer == Answer(
+        grpc_http2.RESOURCE_EXHAUSTED, "Received message larger than max (4 vs. 3)"
+    )
+    assert call.data_to_send() == http2.rst_stream(1, http2.ErrorCode.CANCEL)
+
+
+def test_windows_are_filled_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_call, "_REFILL_BYTES", 20_000)
+    call = streaming()
+    piece = data(grpc_http2.prefixed(bytes(9_995)))
+    call.receive_data(piece * 2)
+    assert call.data_to_send() == b""
+    call.receive_data(piece)
+    assert call.data_to_send() == http2.window_update(0, 30_000) + http2.window_update(1, 30_000)
+    call.receive_data(piece)
+    assert call.data_to_send() == b""
+    assert len(call.messages) == 4
+
+
+@pytest.mark.parametrize("end", [True, False])
+def test_web_server(end: bool) -> None:
+    call = begun()
+    block = hpack.encode([(b":status", b"404"), (b"content-type", b"text/html")])
+    call.receive_data(http2.header_frames(1, block, end_stream=end))
+    assert call.http_status == "404"
+    assert call.answer is not None
+    assert call.answer.code == grpc_http2.UNKNOWN
+
+
+def test_frame_that_is_larger_than_allowed() -> None:
+    call = begun()
+    with pytest.raises(RemoteProtocolError, match="larger than allowed"):
+        call.receive_data(b"\0\x40\1\0\0\0\0\0\1")
