@@ -1,15 +1,15 @@
-"""The calls of a run compared with the recorded ones.
+"""The calls of a run and the recorded ones, in a form in which they can be compared.
 
-Left out are the calls by which crictl only sees whether a runtime answers, and the streams of lists
-that this program asks for first, in vain where a runtime lists in one message.
+What does not count: calls by which crictl only sees whether a runtime answers, and the streams of
+lists that this program asks for first, in vain where a runtime lists in one message.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import groupby, pairwise
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, Final
 
 import pytest
@@ -18,36 +18,139 @@ from google.protobuf.message import Message
 
 from pycrictl.cri.methods import method
 from tests.captures import Capture, Rpc
+from tests.fakecri import FakeServer
 
 VALIDATION: Final = ("Version", "ImageFsInfo")
 """Calls by which crictl only sees whether a runtime answers."""
 
+EMPTY_FILTERS: Final[dict[str, dict[str, Any]]] = {
+    "ListContainers": {"filter": {}},
+    "ListImages": {"filter": {"image": {}}},
+    "ListPodSandbox": {"filter": {}},
+}
+"""What is sent for a whole list, also where crictl removes all and sends no filter."""
+
 BEFORE_ANY_CALL: Final = frozenset(
     (
         *("attach-tty-mismatch", "exec-bad-transport", "exec-tty-no-i"),
-        *("inspect-format-bad", "ps-format-bad"),
+        *("images-format-bad-falls-to-table", "inspect-format-bad", "ps-format-bad"),
+        *("pods-flag-after-arg", "pods-positional-ignored"),
         *("portforward-badport", "portforward-badport-three", "portforward-remote0"),
     )
 )
 """Recordings where what is wrong with the command line is found before any call."""
 
+ONCE: Final = "each image is asked for once"
+
+OTHER_CALLS: Final = {
+    "endpoint-image-only-bad": "the image service is not asked where it is not needed",
+    "inspect-notfound": "what is not found is looked for among the pods, for a hint",
+    "logs-follow-exited": "a container that has ended is not asked for again",
+    "logs-follow-sigint": "a container is asked for less often while its log is followed",
+    "m-create-bad-enum": "enums may be given by name",
+    "m-create-odd-camel": "keys that are unknown are found before any call",
+    "m-rmi-prune": "containers tell their images; which one is that of pods, the runtime",
+    "ps-image-none": ONCE + ", none when there is none of that name",
+    "ps-image-tag": ONCE,
+    "ps-resolve-image": ONCE,
+    "ps-resolve-image-notrunc": ONCE,
+    "statsp-json": "pods are asked for one by one when the list fails",
+    "t-rmi-prune-empty": "who uses images is not asked where there are none",
+}
+"""Recordings of which the calls differ, and why."""
+
+
 @dataclass(frozen=True)
 class Call:
-    """One call; its request by proto field names."""
+    """One call.
+
+    Attributes:
+        document: the request by proto field names.
+        deadline_s: in seconds from the call; of an expected call it is equal to what is near.
+    """
 
     method: str
-    request: Any
-    deadline_s: float | None
+    document: dict[str, Any]
+    deadline_s: Any
+
+    @property
+    def is_question(self) -> bool:
+        """Whether several such calls are made at once, where crictl makes one after the other."""
+        return self.method.endswith("Status")
+
+    @property
+    def target(self) -> str:
+        """What the call is about: an ID, an image, or nothing for a list."""
+        found = [self.document.get(key) for key in ("container_id", "pod_sandbox_id")]
+        return str(found[0] or found[1] or self.document.get("image", {}).get("image", ""))
+
+
+def call(name: str, request: Message, deadline_s: float | None) -> Call:
+    document = json_format.MessageToDict(request, preserving_proto_field_name=True)
+    return Call(name, document, deadline_s)
+
+
+def calls_of(fake: FakeServer) -> list[Call]:
+    """What the fake runtime was asked."""
+    return [call(each.method, each.request, each.deadline_s) for each in fake.calls]
 
 
 def calls_that_count(capture: Capture) -> list[Rpc]:
     """The recorded calls less the validation.
 
-    What a command asks itself comes behind the validation, also where that is the same call.
+    Where a command itself makes such a call, it follows the one that validates.
     """
-    previous = ["", *(rpc["rpc"] for rpc in capture.rpc)]
+    before = ["", *(rpc["rpc"] for rpc in capture.rpc)]
     return [
         rpc
-        for before, rpc in zip(previous, capture.rpc)
-        if rpc["rpc"] not in VALIDATION or rpc["rpc"] == before
+        for previous, rpc in zip(before, capture.rpc, strict=False)
+        if rpc["rpc"] not in VALIDATION or rpc["rpc"] == previous
     ]
+
+
+def recorded_calls(capture: Capture) -> list[Call]:
+    """The calls that are expected for a recording."""
+    if capture.name in BEFORE_ANY_CALL:
+        return []
+    calls = []
+    for rpc in calls_that_count(capture):
+        document = rpc["request"] or EMPTY_FILTERS.get(rpc["rpc"], {})
+        request = json_format.ParseDict(document, method(rpc["rpc"]).request_type())
+        calls.append(call(rpc["rpc"], request, rpc["deadline_s"]))
+    if capture.name == "exec-stdin":
+        calls *= 2  # a URL for the transport that can end the input, of which two are
+    return calls
+
+
+def made(calls: Iterable[Call], *, by_target: bool = False) -> list[Call]:
+    """The calls of a run, to compare with ``expected``.
+
+    Args:
+        by_target: the order of calls about different targets does not count: they are made at once,
+            or in the order of the runtime's list.
+    """
+    calls = [each for each in calls if not each.method.startswith("Stream")]
+    if by_target:
+        return sorted(calls, key=lambda each: each.target)
+    # Those asked at once arrive in any order; each has more time than the one before.
+    return [
+        each
+        for _, group in groupby(calls, key=lambda each: each.method)
+        for each in sorted(group, key=lambda each: each.deadline_s if each.is_question else 0)
+    ]
+
+
+def expected(
+    recorded: Iterable[Call], *, by_target: bool = False, tolerance_s: float = 1.5
+) -> list[Call]:
+    """The recorded calls, to compare with ``made``."""
+    calls = []
+    seen: Counter[str] = Counter()
+    for each in sorted(recorded, key=lambda each: each.target if by_target else ""):
+        limit_s = each.deadline_s
+        if each.is_question and not by_target:
+            # Of those asked at once each has the time of those before it as well.
+            seen[each.method] += 1
+            limit_s *= seen[each.method]
+        calls.append(replace(each, deadline_s=pytest.approx(limit_s, abs=tolerance_s)))
+    return calls

@@ -10,33 +10,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
-from google.protobuf import json_format
 from google.protobuf.message import Message
 
 from pycrictl._proto import cri_pb2
-from tests.captures import Capture, Rpc
+from tests.captures import Capture
+from tests.captures.calls import calls_that_count
 from tests.captures.scene import fake_container_status, fake_containers, fake_images, real_version
 from tests.fakecri import FakeServer, Maker, Status
 
 FILES: Final = Path(__file__).parent / "data" / "files"
 """The configuration files of the scenes."""
-
-VALIDATION: Final = ("Version", "ImageFsInfo")
-"""Calls by which crictl only sees whether a runtime answers."""
-
-UNAVAILABLE_HERE: Final = {"StreamContainers", "StreamPodSandboxes", "StreamImages"}
-"""Calls with which this program asks first whether the runtime streams its lists."""
-
-
-def calls_that_count(capture: Capture) -> list[Rpc]:
-    """The recorded calls less the validation."""
-    return [rpc for rpc in capture.rpc if rpc["rpc"] not in VALIDATION]
-
-
-def as_recorded(request: Message) -> dict[str, Any]:
-    """A request in the form of the recordings; a filter without conditions is none."""
-    document = json_format.MessageToDict(request, preserving_proto_field_name=True)
-    return {key: value for key, value in document.items() if (key, value) != ("filter", {})}
 
 
 def prepare(fake: FakeServer, capture: Capture, now: float) -> None:

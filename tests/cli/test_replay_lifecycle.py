@@ -9,13 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.captures import Capture, load
-from tests.captures.lifecycle import (
-    FILES,
-    UNAVAILABLE_HERE,
-    as_recorded,
-    calls_that_count,
-    prepare,
-)
+from tests.captures.calls import calls_of, expected, made, recorded_calls
+from tests.captures.lifecycle import FILES, prepare
 from tests.cli.run import Run
 from tests.fakecri import FakeServer
 
@@ -74,7 +69,6 @@ def _first(requests: list[dict[str, str]], field: str) -> str:
 
 @pytest.mark.parametrize("capture", CAPTURES, ids=lambda capture: capture.name)
 def test_replay(fake: FakeServer, capture: Capture, tmp_path: Path) -> None:
-    expected = calls_that_count(capture)
     words = words_of(capture, tmp_path)
     if capture.name in DIFFERENT:
         run = Run("-r", fake.endpoint, *words)
@@ -87,19 +81,7 @@ def test_replay(fake: FakeServer, capture: Capture, tmp_path: Path) -> None:
     assert run.code == capture.rc, run.stderr
     # Removals run at once: crictl tells them in any order.
     assert sorted(run.stdout.splitlines()) == sorted((capture.stdout or "").splitlines())
-    made = [call for call in fake.calls if call.method not in UNAVAILABLE_HERE]
-    # A runtime that lists images and containers in one message is asked for a stream in vain.
-    by_text = str
-    assert sorted(((call.method, as_recorded(call.request)) for call in made), key=by_text) == (
-        sorted(((rpc["rpc"], rpc["request"]) for rpc in expected), key=by_text)
-    )
-    for call in made:
-        limits = [rpc["deadline_s"] for rpc in expected if rpc["rpc"] == call.method]
-        if limits[0] is None:
-            assert call.deadline_s is None
-        else:
-            assert call.deadline_s is not None
-            assert abs(limits[0] - call.deadline_s) < 2
+    assert made(calls_of(fake), by_target=True) == expected(recorded_calls(capture), by_target=True)
 
 
 @pytest.mark.parametrize("name", ["f-stop", "f-stop-all", "f-update-hex"])
@@ -108,10 +90,7 @@ def test_sequence_is_kept(fake: FakeServer, name: str, tmp_path: Path) -> None:
     prepare(fake, capture, time.time())
     run = Run("-t", "5s", "-r", fake.endpoint, *words_of(capture, tmp_path))
     assert run.stdout == capture.output
-    made = [call for call in fake.calls if call.method not in UNAVAILABLE_HERE]
-    assert [as_recorded(call.request) for call in made] == [
-        rpc["request"] for rpc in calls_that_count(capture)
-    ]
+    assert made(calls_of(fake)) == expected(recorded_calls(capture))
 
 
 def test_every_difference_has_its_recording() -> None:

@@ -10,11 +10,10 @@ from typing import Final
 
 import grpc
 import pytest
-from google.protobuf import json_format
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.methods import method
 from tests.captures import Capture, everything, runtimes
+from tests.captures.calls import calls_of, expected, made, recorded_calls
 from tests.cli.run import Run
 from tests.cli.streaming_server import Played, playing
 from tests.fakecri import FakeServer, Status
@@ -34,14 +33,6 @@ DIFFERENT: Final = {
     "t-exec-filter-empty": NOTHING_FOUND,
 }
 """Recordings that this program deliberately does not reproduce, and why."""
-
-BEFORE_ANY_CALL: Final = frozenset(
-    (
-        *("attach-tty-mismatch", "exec-bad-transport", "exec-tty-no-i"),
-        *("portforward-badport", "portforward-badport-three", "portforward-remote0"),
-    )
-)
-"""Recordings where what is wrong with the command line is found before any call."""
 
 SIGNALLED: Final = {
     "attach-7s": "prints what comes for some seconds",
@@ -145,23 +136,10 @@ def test_replay(fake: FakeServer, capture: Capture, tmp_path: Path) -> None:
         # Containers are in the runtime's order, which is none.
         assert sorted(run.stdout.splitlines()) == sorted(capture.output.splitlines())
     assert "Traceback" not in run.stderr
-    recorded = [rpc for rpc in capture.rpc if rpc["rpc"] not in ("Version", "ImageFsInfo")]
-    if capture.name in BEFORE_ANY_CALL:
-        assert recorded
-        recorded = []
-    if capture.name == "exec-stdin":
-        recorded = recorded * 2  # a URL for the transport that can end the input, of which two are
-    actual = [call for call in fake.calls if not call.method.startswith("Stream")]
-    assert [call.method for call in actual] == [rpc["rpc"] for rpc in recorded]
-    requests = [
-        json_format.ParseDict(rpc["request"], method(rpc["rpc"]).request_type()) for rpc in recorded
-    ]
-    assert sorted(str(call.request) for call in actual) == sorted(map(str, requests))
-    deadlines = [call.deadline_s for call in actual]
-    assert deadlines == [pytest.approx(rpc["deadline_s"], abs=2) for rpc in recorded]
+    assert made(calls_of(fake), by_target=True) == expected(recorded_calls(capture), by_target=True)
 
 
 def test_the_lists_hold_only_recordings() -> None:
     names = {capture.name for capture in CAPTURES}
-    assert names >= DIFFERENT.keys() | BEFORE_ANY_CALL | SIGNALLED.keys() | PLAYED.keys()
+    assert names >= DIFFERENT.keys() | SIGNALLED.keys() | PLAYED.keys()
     assert len(REPLAYED) >= 25

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import socket
 import socketserver
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -83,7 +82,8 @@ class CallReader:
 class Recorder:
     """A context manager that relays connections from ``path`` to the socket at ``upstream``.
 
-    A call is noted before it is passed on: who has its answer finds it in ``calls``.
+    A call is noted before it is passed on: who has its answer finds it in ``calls``. Leaving the
+    block fails when a client sent what could not be read.
 
     Attributes:
         path: of the relay's socket.
@@ -130,10 +130,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
     def __init__(self, path: str, handler: type[socketserver.BaseRequestHandler]) -> None:
         super().__init__(path, handler)
-        self.failures: list[BaseException | None] = []
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        self.failures.append(sys.exception())
+        self.failures: list[Exception] = []
 
 
 class _Connection(socketserver.BaseRequestHandler):
@@ -142,11 +139,18 @@ class _Connection(socketserver.BaseRequestHandler):
 
     def handle(self) -> None:
         reader = CallReader(self.server.begun)
+
+        def read(data: bytes) -> None:
+            try:
+                reader.receive(data)
+            except Exception as exc:  # the bytes pass all the same
+                self.server.failures.append(exc)
+
         with socket.socket(socket.AF_UNIX) as upstream:
             upstream.connect(self.server.upstream)
             back = threading.Thread(target=_pass_on, args=(upstream, self.request), daemon=True)
             back.start()
-            _pass_on(self.request, upstream, reader.receive)
+            _pass_on(self.request, upstream, read)
             back.join()
 
 

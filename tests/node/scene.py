@@ -7,17 +7,21 @@ and IDs in the places of the recorded ones.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Final
 
-from tests.captures import runtimes, scene
+from pycrictl.cri.methods import method
+from tests.captures import calls, capture, runtimes, scene
 from tests.cli.run import Run
 
 from .images import Image, random_file, text_file
@@ -32,6 +36,8 @@ RECORDER: Final = "/scene/run/proxy.sock"
 RUNTIME: Final = "/scene/node/containerd.sock"
 FOLDER: Final = "/scene"
 LOGIN: Final = ("u1", "pw1")
+IN_FILES: Final = ("MA", "MB", "MC", "MI", "MP", "MT")
+"""Files of the scene's folder to which recorded command lines write the IDs of what they make."""
 
 _DIGEST_OF_TOOL: Final = (
     "$(python3 $S/registry.py --digests"
@@ -136,6 +142,18 @@ class Scene:
         )
         return Outcome(shell.returncode, shell.stdout, shell.stderr)
 
+    def calls_after(self, count: int) -> list[calls.Call]:
+        """All calls of commands but the first ``count``, as they would have been recorded."""
+        found = []
+        for noted in self.recorder.calls[count:]:
+            called = method(noted.path.rpartition("/")[2])
+            assert called.path == noted.path
+            request = called.request_type.FromString(noted.message)
+            call = calls.call(called.name, request, noted.timeout_s)
+            document = json.loads(self.as_recorded(json.dumps(call.document)))
+            found.append(replace(call, document=document))
+        return found
+
     def as_recorded(self, text: str) -> str:
         """``text`` with the recordings' socket, registry and folder."""
         text = text.replace(str(self.recorder.path), RECORDER)
@@ -147,6 +165,7 @@ class Scene:
     def names(self) -> dict[str, str]:
         """What each ID and digest of this scene stands for."""
         names = {identifier: name for name, identifier in self.ids.items()}
+        names |= {(self.folder / name).read_text().strip(): name for name in IN_FILES}
         for name, image in self._images.items():
             if name == "secret":  # which the recordings have no list of
                 continue
@@ -215,9 +234,15 @@ class Scene:
             self.lab.push(self._images[role])
 
 
-def recorded_names() -> dict[str, str]:
+@cache
+def recorded_names() -> Mapping[str, str]:
     """What each ID and digest of the recordings stands for."""
     names = {identifier: name for name, identifier in runtimes.IDS.items()}
+    started = [rpc["request"]["container_id"] for rpc in capture("m-start-rest").rpc[1:]]
+    names |= zip(started, ("MC", "MI", "MT"), strict=True)
+    names[capture("m-create").output.strip()] = "MA"
+    names[capture("m-create-with-pull").output.strip()] = "MB"
+    names[capture("m-rmp").rpc[-1]["request"]["pod_sandbox_id"]] = "MP"
     for image in scene.real_images():
         repository, _, digest = image.repo_digests[0].partition("@sha256:")
         role = repository.rpartition("/")[2]

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pytest
 
 from tests.captures import Capture, capture, everything
+from tests.captures.calls import BEFORE_ANY_CALL, OTHER_CALLS, Call, expected, made, recorded_calls
 
 from .lab import Lab
+from .recorder import Recorder
 from .scene import Outcome, Scene, recorded_names
 
 NOT_HERE: Final = frozenset(("completion",))
@@ -142,6 +144,12 @@ DIFFERENT: Final = {
 UNORDERED: Final = re.compile(r"crictl (rm|rmp|rmi|stop|stats|exec --name)\b")
 """Commands that print in the order in which things end, of the runtime's list, or of IDs."""
 
+TOLERANCE_S: Final = 0.9
+"""Of deadlines, which are recorded in whole seconds: 20 s are not 21 s."""
+
+ID: Final = re.compile(r'[0-9a-f]{64}|(?<=")[0-9a-f]{4,63}(?=")')
+"""In JSON: an ID anywhere, or a text that is the beginning of one."""
+
 MEASURED: Final = ("stats", "t-stats", "imagefsinfo")
 """The beginnings of names of recordings whose numbers are measurements."""
 
@@ -171,9 +179,10 @@ logged, names of groups, and sizes, in which busybox counts."""
 
 @dataclass(frozen=True)
 class Story:
-    """What came of every step, and what its IDs stand for."""
+    """What came of every step, what it called, and what the IDs stand for."""
 
     outcomes: Mapping[str, Outcome]
+    calls: Mapping[str, Sequence[Call]]
     names: Mapping[str, str]
 
 
@@ -196,31 +205,49 @@ REPLAYED: Final = [step for step in STEPS if " " not in step]
 @pytest.fixture(scope="session")
 def story(shared_lab: Lab) -> Story:
     """The whole story, on a node of its own: the scene needs the images of the recordings only."""
-    with Lab() as lab:
-        scene = Scene(lab)
+    with Lab() as lab, Recorder(lab.node.socket_path, lab.folder / "recorder.sock") as recorder:
+        scene = Scene(lab, recorder)
         scene.build()
-        outcomes = {}
+        outcomes, calls = {}, {}
         for step in STEPS:
             if step == "t-rmi-all":
                 scene.pull_images()
+            count = len(recorder.calls)
             done = scene.run(step if " " in step else capture(step).command)
             outcomes[step] = Outcome(done.code, scene.as_recorded(done.stdout), done.stderr)
-        return Story(outcomes, scene.names())
+            calls[step] = scene.calls_after(count)
+        return Story(outcomes, calls, scene.names())
 
 
 @pytest.mark.parametrize("name", REPLAYED)
 def test_replay(story: Story, name: str) -> None:
     recorded, outcome = capture(name), story.outcomes[name]
     assert "-D" in recorded.command or "Traceback" not in outcome.stderr
-    expected: tuple[Any, ...] = (recorded.rc,)
+    wanted: tuple[Any, ...] = (recorded.rc,)
     actual: tuple[Any, ...] = (outcome.code,)
     if recorded.stdout is not None and not recorded.is_help:
-        expected += (comparable(recorded, recorded.output, recorded_names()),)
+        wanted += (comparable(recorded, recorded.output, recorded_names()),)
         actual += (comparable(recorded, outcome.stdout, story.names),)
     if name in DIFFERENT:
-        assert actual != expected, "no longer differs"
+        assert actual != wanted, "no longer differs"
     else:
-        assert actual == expected, outcome.stderr
+        assert actual == wanted, outcome.stderr
+
+
+@pytest.mark.parametrize("name", REPLAYED)
+def test_calls(story: Story, name: str) -> None:
+    recorded = capture(name)
+    by_target = UNORDERED.search(recorded.command) is not None
+    wanted = expected(
+        with_names(recorded_calls(recorded), recorded_names()),
+        by_target=by_target,
+        tolerance_s=TOLERANCE_S,
+    )
+    actual = made(with_names(story.calls[name], story.names), by_target=by_target)
+    if name in OTHER_CALLS:
+        assert actual != wanted, "no longer differs"
+    else:
+        assert actual == wanted
 
 
 def test_what_lies_between_the_recordings_works(story: Story) -> None:
@@ -231,7 +258,7 @@ def test_what_lies_between_the_recordings_works(story: Story) -> None:
 
 def test_the_lists_hold_only_recordings() -> None:
     assert len(REPLAYED) > 200
-    assert set(REPLAYED) >= DIFFERENT.keys()
+    assert set(REPLAYED) >= DIFFERENT.keys() | OTHER_CALLS.keys() | BEFORE_ANY_CALL
     left_out = {
         recorded.name
         for recorded in everything()
@@ -255,6 +282,22 @@ def comparable(recorded: Capture, text: str, names: Mapping[str, str]) -> Any:
         return list(documents(text))
     lines = re.sub(r"(?<=\S) {2,}", "  ", text).rstrip("\n").split("\n")
     return sorted(lines) if UNORDERED.search(recorded.command) else lines
+
+
+def with_names(calls: Iterable[Call], names: Mapping[str, str]) -> list[Call]:
+    """Calls with what IDs stand for, also where a request has the beginning of one only."""
+
+    def name(found: re.Match[str]) -> str:
+        start = found[0]
+        for identifier, name in names.items():
+            if identifier.startswith(start):
+                return f"<{name}:{len(start)}>"
+        return "<other>" if len(start) == 64 else start
+
+    return [
+        replace(call, document=json.loads(ID.sub(name, json.dumps(call.document))))
+        for call in calls
+    ]
 
 
 def documents(text: str) -> Iterator[Any]:

@@ -98,6 +98,11 @@ COMMANDS: Final[dict[str, tuple[Difference, ...]]] = {
             "`--follow` notices that a file became shorter.", "crictl shows nothing any more."
         ),
         Difference(
+            "`--follow` asks once a second whether the container still runs, and not again for one"
+            " that has ended.",
+            "crictl asks twice as often, and once more at the end.",
+        ),
+        Difference(
             "`--previous` finds the log of the attempt before in the folder of this one.",
             "crictl takes a wrong path where a folder has a dot in its name, or crashes.",
         ),
@@ -306,6 +311,11 @@ COMMANDS: Final[dict[str, tuple[Difference, ...]]] = {
             "`--prune` keeps pinned images, those of all containers, and the one that pod sandboxes"
             " are made of.",
             "crictl removes the image of the sandboxes where the runtime does not pin it.",
+        ),
+        Difference(
+            "`--prune` takes the IDs of images from the containers, looks up only what is no ID, and"
+            " asks the runtime which image pod sandboxes are made of.",
+            "crictl looks up the image of each container.",
         ),
         Difference(
             "`--prune` removes nothing if it cannot be told which images are in use.",
