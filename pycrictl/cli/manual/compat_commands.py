@@ -313,8 +313,8 @@ COMMANDS: Final[dict[str, tuple[Difference, ...]]] = {
             "crictl removes the image of the sandboxes where the runtime does not pin it.",
         ),
         Difference(
-            "`--prune` takes the IDs of images from the containers, looks up only what is no ID, and"
-            " asks the runtime which image pod sandboxes are made of.",
+            "`--prune` takes the IDs of images from the containers, looks up only what is no ID,"
+            " and asks the runtime which image pod sandboxes are made of.",
             "crictl looks up the image of each container.",
         ),
         Difference(
