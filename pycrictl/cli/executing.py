@@ -11,9 +11,9 @@ from pycrictl.cli.streams import not_started
 from pycrictl.cri import sessions
 from pycrictl.environ import Environment
 from pycrictl.errors import PycrictlError
-from pycrictl.streaming.dial import TlsFiles
 from pycrictl.streaming.session import Choice
 from pycrictl.streaming.standard import stream_all, write_all
+from pycrictl.streaming.target import TlsFiles
 from pycrictl.units import quote
 from pycrictl.wire.command import ExitReported, Streams
 

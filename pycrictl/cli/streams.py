@@ -10,8 +10,8 @@ from pycrictl.errors import PycrictlError, RuntimeFault, UsageError
 
 if TYPE_CHECKING:
     from pycrictl.environ import Environment
-    from pycrictl.streaming.dial import TlsFiles
     from pycrictl.streaming.session import Choice
+    from pycrictl.streaming.target import TlsFiles
     from pycrictl.wire.command import ExitReported
 
 TlsCa = Annotated[
@@ -81,7 +81,7 @@ def tls_files(*, ca: str, cert: str, key: str, name: str) -> TlsFiles | None:
         raise UsageError("--tls-cert and --tls-key go together")
     if not (ca or cert):
         return None
-    from pycrictl.streaming.dial import TlsFiles
+    from pycrictl.streaming.target import TlsFiles
 
     return TlsFiles(ca=ca or None, cert=cert or None, key=key or None, server_name=name or None)
 

@@ -23,8 +23,8 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from pycrictl.errors import CopyError, RemoteProtocolError, StreamError
-from pycrictl.streaming.connection import reason_of
-from pycrictl.streaming.websocket import mask
+from pycrictl.streaming.target import reason_of
+from pycrictl.streaming.upgrade import mask
 from pycrictl.wire.websocket_frames import (
     BINARY,
     CLOSE,

@@ -37,7 +37,7 @@ from pycrictl.units import quote
 
 if TYPE_CHECKING:
     from pycrictl.cri.client import CriClient
-    from pycrictl.streaming.dial import TlsFiles
+    from pycrictl.streaming.target import TlsFiles
 
 MEASURE_S: Final = 600.0
 """How long a server may take to measure what is copied out of a container, at least."""

@@ -36,7 +36,7 @@ from pycrictl.wire.command import ExitReported, Streams
 
 if TYPE_CHECKING:
     from pycrictl.cri.client import CriClient
-    from pycrictl.streaming.dial import TlsFiles
+    from pycrictl.streaming.target import TlsFiles
 
 SHORT_S: Final = 60
 """How long a program may take that only looks, or makes one thing."""

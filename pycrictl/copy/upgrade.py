@@ -12,9 +12,8 @@ from typing import Final
 
 from pycrictl.copy.messages import PROTOCOL, Messages
 from pycrictl.errors import ConnectError, RemoteProtocolError, StreamError, UpgradeRefused
-from pycrictl.streaming.connection import reason_of
-from pycrictl.streaming.dial import Target, TlsFiles, parse_url, tls_context
-from pycrictl.streaming.websocket import Upgrade
+from pycrictl.streaming.target import Target, TlsFiles, parse_url, reason_of, tls_context
+from pycrictl.streaming.upgrade import Upgrade
 from pycrictl.units import quote
 from pycrictl.wire.http1 import (
     DataReceived,

@@ -10,9 +10,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
-from pycrictl.streaming.dial import TlsFiles, dial, parse_url
+from pycrictl.streaming.dial import dial
 from pycrictl.streaming.exchange import Exchange
-from pycrictl.streaming.websocket import MessageReader, Upgrade
+from pycrictl.streaming.target import TlsFiles, parse_url
+from pycrictl.streaming.upgrade import Upgrade
+from pycrictl.streaming.websocket import MessageReader
 from pycrictl.wire.http1 import SWITCHING_PROTOCOLS
 from pycrictl.wire.progress import MAX_MESSAGE_BYTES, ProgressDecoder, Report
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import ssl
 from collections import deque
 from contextlib import suppress
 from typing import Final
 
 from pycrictl.errors import StreamError
-
-__all__ = ["Connection", "reason_of"]
+from pycrictl.streaming.target import reason_of
 
 HELD_BYTES: Final = 512 << 10
 """Most that waits to be read, apart from one piece, before the peer is held back."""
@@ -162,15 +160,3 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._writable.set()
-
-
-def reason_of(exc: Exception) -> str:
-    """Return the short text of an error from the system."""
-    if isinstance(exc, ssl.SSLCertVerificationError):
-        return exc.verify_message
-    if isinstance(exc, ssl.SSLError):
-        return (exc.reason or "TLS error").lower().replace("_", " ")
-    if isinstance(exc, OSError) and exc.errno and exc.errno > 0:
-        # Not its own text, which asyncio replaces by a longer one.
-        return os.strerror(exc.errno).lower()
-    return getattr(exc, "strerror", None) or str(exc) or type(exc).__name__

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from pycrictl.errors import ConnectError, StreamError, UpgradeRefused
-from pycrictl.streaming.dial import Connection, Target
+from pycrictl.streaming.connection import Connection
+from pycrictl.streaming.target import Target
 from pycrictl.wire.http1 import DataReceived, ResponseParser, ResponseReceived, serialize_request
 
 __all__ = ["Exchange"]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pycrictl.errors import ConnectError, StreamError, UsageError
-from pycrictl.streaming.dial import TlsFiles
+from pycrictl.streaming.target import TlsFiles
 from pycrictl.streaming.transport import Transport, Wire, open_transport
 from pycrictl.wire.portforward import (
     SPDY_PROTOCOL,

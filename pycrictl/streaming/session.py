@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any, Final, Literal, TypeVar
 
 from pycrictl.errors import StreamError, UpgradeRefused
-from pycrictl.streaming.dial import TlsFiles
 from pycrictl.streaming.pump import Ends, pump
+from pycrictl.streaming.target import TlsFiles
 from pycrictl.streaming.transport import Opened, Transport, Wire, open_transport
 from pycrictl.wire.channels import SPDY_PROTOCOLS, WEBSOCKET_PROTOCOLS, remote_command
 from pycrictl.wire.command import ExitReported, OutcomeUnknown, RemoteCommand, Streams

@@ -8,9 +8,9 @@ from contextlib import nullcontext
 
 from pycrictl.environ import Environment
 from pycrictl.errors import PycrictlError
-from pycrictl.streaming.dial import TlsFiles
 from pycrictl.streaming.pump import Ends, Input, Output
 from pycrictl.streaming.session import Choice, run_command, run_session
+from pycrictl.streaming.target import TlsFiles
 from pycrictl.streaming.terminal import Terminal
 from pycrictl.wire.command import ExitReported, Streams
 

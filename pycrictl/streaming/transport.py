@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from pycrictl.errors import RemoteProtocolError
-from pycrictl.streaming.dial import Connection, Target, TlsFiles, dial, parse_url
+from pycrictl.streaming.connection import Connection
+from pycrictl.streaming.dial import dial
 from pycrictl.streaming.exchange import Exchange
-from pycrictl.streaming.websocket import MessageReader, Upgrade
+from pycrictl.streaming.target import Target, TlsFiles, parse_url
+from pycrictl.streaming.upgrade import Upgrade
+from pycrictl.streaming.websocket import MessageReader
 
 __all__ = ["Opened", "Transport", "Wire", "open_transport"]
 

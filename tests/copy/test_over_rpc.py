@@ -32,7 +32,7 @@ from pycrictl.errors import (
     Unimplemented,
     UpgradeRefused,
 )
-from pycrictl.streaming.dial import TlsFiles
+from pycrictl.streaming.target import TlsFiles
 from pycrictl.wire.tar_writer import END_OF_ARCHIVE
 from tests.copy.copyserver import SUCCESS, CopyServer, copy_server, offer, sending
 from tests.copy.hostile import FILE, LINK, member

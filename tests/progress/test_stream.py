@@ -17,7 +17,7 @@ from websockets.asyncio.server import serve as serve_websocket
 from pycrictl.errors import ConnectError, RemoteProtocolError, StreamError, UpgradeRefused
 from pycrictl.progress.stream import follow
 from pycrictl.progress.tracker import Phase, Tracker
-from pycrictl.streaming.dial import TlsFiles
+from pycrictl.streaming.target import TlsFiles
 from pycrictl.wire.progress import Report, encode_report
 from tests.streaming.servers import (
     TEXT,

@@ -10,7 +10,8 @@ import pytest
 
 from pycrictl.errors import StreamError
 from pycrictl.streaming.connection import BULK_READ_BYTES, HELD_BYTES, READ_BYTES, Connection
-from pycrictl.streaming.dial import dial, parse_url
+from pycrictl.streaming.dial import dial
+from pycrictl.streaming.target import parse_url
 
 from .servers import Handler, run, serve
 

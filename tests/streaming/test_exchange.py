@@ -13,8 +13,9 @@ from pycrictl.errors import (
     StreamError,
     UpgradeRefused,
 )
-from pycrictl.streaming.dial import dial, parse_url
+from pycrictl.streaming.dial import dial
 from pycrictl.streaming.exchange import Exchange
+from pycrictl.streaming.target import parse_url
 from pycrictl.wire.http1 import ResponseReceived
 from tests.streaming.servers import read_head, run, serve
 

@@ -6,8 +6,10 @@ import tracemalloc
 import pytest
 
 from pycrictl.errors import RemoteProtocolError, StreamError
-from pycrictl.streaming.dial import dial, parse_url
-from pycrictl.streaming.websocket import MessageReader, Upgrade
+from pycrictl.streaming.dial import dial
+from pycrictl.streaming.target import parse_url
+from pycrictl.streaming.upgrade import Upgrade
+from pycrictl.streaming.websocket import MessageReader
 from pycrictl.wire.http1 import Headers, ResponseReceived
 from tests.streaming.servers import (
     BINARY,

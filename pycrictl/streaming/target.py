@@ -1,0 +1,135 @@
+"""The address behind a stream URL, and what a TLS connection to it needs.
+
+Stream URLs come from a runtime. Their path holds a token that opens the stream, so no message
+ever shows more of a URL than its scheme, host and port.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import ssl
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from pycrictl.errors import ConfigError, RemoteProtocolError
+
+_DEFAULT_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
+_URL: Final = re.compile(r"[\x21-\x7e]+")
+_HOST_NAME: Final = re.compile(r"(?=.{1,253}\.?$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files for a TLS connection.
+
+    Attributes:
+        ca: certificates to verify the server's with; without it, those of the system.
+        cert: our certificate; goes together with ``key``.
+        key: our private key, without a passphrase.
+        server_name: the name that the server's certificate must have, if it is not the host.
+    """
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    server_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A stream URL, taken apart.
+
+    Attributes:
+        scheme: ``http``, ``https``, ``ws`` or ``wss``.
+        host: name or address, without brackets.
+        path: what the request line asks for: path and query. Secret.
+    """
+
+    scheme: str
+    host: str
+    port: int
+    path: str = field(repr=False)
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether the connection is encrypted."""
+        return self.scheme in ("https", "wss")
+
+    @property
+    def authority(self) -> str:
+        """Host and port as the ``Host`` header wants them (RFC 9110, 7.2)."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def label(self) -> str:
+        """The part of the URL that may be shown."""
+        return f"{self.scheme}://{self.authority}"
+
+
+def parse_url(url: str) -> Target:
+    """Take a stream URL apart.
+
+    Raises:
+        RemoteProtocolError: it is no absolute http, https, ws or wss URL, or it has user
+            information, or characters that a URL must not have.
+    """
+    # urlsplit() leaves control characters out in silence, so this comes first.
+    if not _URL.fullmatch(url):
+        raise RemoteProtocolError("the stream URL has characters that are not allowed in one")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+        host = parts.hostname or ""
+        is_address = ":" in host and bool(ipaddress.IPv6Address(host))
+    except ValueError:
+        raise RemoteProtocolError("the stream URL has an invalid host or port") from None
+    if parts.scheme not in _DEFAULT_PORTS:
+        raise RemoteProtocolError("the stream URL is not an absolute http, https, ws or wss URL")
+    if "@" in parts.netloc:
+        raise RemoteProtocolError("the stream URL has user information in it")
+    if port == 0 or not (is_address or _HOST_NAME.fullmatch(host)):
+        raise RemoteProtocolError("the stream URL has an invalid host or port")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Target(parts.scheme, host, port or _DEFAULT_PORTS[parts.scheme], path)
+
+
+def tls_context(files: TlsFiles | None) -> ssl.SSLContext:
+    """What a client's TLS connection needs; see ``dial`` for what is verified.
+
+    Raises:
+        ConfigError: the files cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["http/1.1"])
+    if files is None:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        return context
+    if (files.cert is None) != (files.key is None):
+        raise ConfigError("a TLS certificate and its key go together, only one of them is given")
+    path = files.ca
+    try:
+        context.load_verify_locations(files.ca) if files.ca else context.load_default_certs()
+        if files.cert is not None:
+            path = files.cert
+            # Without a password function, OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(files.cert, files.key, password=lambda: "")
+    except (OSError, ValueError) as exc:
+        raise ConfigError(f'cannot use the TLS file "{path}": {reason_of(exc)}') from exc
+    return context
+
+
+def reason_of(exc: Exception) -> str:
+    """Return the short text of an error from the system."""
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return exc.verify_message
+    if isinstance(exc, ssl.SSLError):
+        return (exc.reason or "TLS error").lower().replace("_", " ")
+    if isinstance(exc, OSError) and exc.errno and exc.errno > 0:
+        # Not its own text, which asyncio replaces by a longer one.
+        return os.strerror(exc.errno).lower()
+    return getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
