@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.daemon import listener_pid
 from pycrictl.containerd.settings import pull_settings
+from pycrictl.cri.diagnose import Finding, diagnose
 from pycrictl.errors import ConfigError
 from pycrictl.proxy import kubelet, status
 from pycrictl.proxy.admin import AdminServer
@@ -36,8 +37,11 @@ from pycrictl.proxy.quotas import Quotas
 from pycrictl.proxy.settings import MAX_LIMIT, Settings
 from pycrictl.proxy.tokens import Tokens
 from pycrictl.proxy.upstream import Upstream
+from pycrictl.wire.grpc_http2 import UNIMPLEMENTED
 
 LOGGER: Final = "pycrictl.proxy"
+
+_LOOK_S: Final = 1.0
 
 
 class App:
@@ -150,6 +154,7 @@ class App:
                 when_full=settings.policy.value,
             )
             notify("READY=1", self._environ)
+            await self._look_at_runtime()
             await self._stop.wait()
             notify("STOPPING=1", self._environ)
             self._log.info("stopping", drain=settings.drain_timeout_s)
@@ -161,7 +166,9 @@ class App:
     def _ended(self, record: CallRecord, peer: Peer) -> None:
         """Logs a stream that passed through; unary calls would drown everything else."""
         name = record.path.rpartition("/")[2]
-        if name == "GetContainerEvents" or name.startswith("Stream"):
+        is_stream = name == "GetContainerEvents" or name.startswith("Stream")
+        # Clients try streams of lists in vain where the runtime has none.
+        if is_stream and record.code != UNIMPLEMENTED:
             self._log.info(
                 "stream",
                 method=name,
@@ -171,6 +178,12 @@ class App:
                 pid=peer.pid,
                 uid=peer.uid,
             )
+
+    async def _look_at_runtime(self) -> None:
+        """Warns of a runtime that does not answer: it may be about to start, or the path wrong."""
+        found = await asyncio.to_thread(diagnose, self._settings.upstream, _LOOK_S)
+        if found.finding is not Finding.ALIVE:
+            self._log.warning("no_runtime", upstream=self._settings.upstream, reason=found.reason)
 
     async def _count_earlier(self) -> None:
         """Lets pulls that an earlier proxy left at the runtime count until they are gone."""

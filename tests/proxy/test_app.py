@@ -16,6 +16,8 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri import lists
+from pycrictl.cri.client import CriClient
 from pycrictl.errors import PycrictlError
 from pycrictl.proxy import admin
 from pycrictl.proxy.listen import notify
@@ -142,6 +144,18 @@ def test_events_live_and_are_cancelled_at_once(fake: FakeServer, start: Start) -
     assert ended.wait(5)
     assert time.monotonic() - cancelled < 1.0
     wait_until(lambda: " stream method=GetContainerEvents code=1 " in proxy.log())
+    assert "no_runtime" not in proxy.log()
+
+
+def test_streams_that_the_runtime_lacks_are_not_logged(fake: FakeServer, start: Start) -> None:
+    fake.prepare("ListContainers", cri_pb2.ListContainersResponse())
+    fake.prepare("GetContainerEvents", [cri_pb2.ContainerEventResponse(container_id="a")])
+    proxy = start()
+    with CriClient(str(proxy.socket_path), timeout_s=5) as client:
+        assert lists.containers(client) == []
+        assert len(list(client.stream("GetContainerEvents", cri_pb2.GetEventsRequest()))) == 1
+    wait_until(lambda: " stream " in proxy.log())
+    assert proxy.log().count(" stream ") == 1
 
 
 def test_secrets_are_nowhere(fake: FakeServer, start: Start) -> None:
@@ -193,6 +207,8 @@ def test_status_of_another_runtime(fake: FakeServer, start: Start, folder: Path)
 def test_status_while_the_runtime_is_down(fake: FakeServer, start: Start, folder: Path) -> None:
     proxy = start(upstream=f"unix://{folder}/none.sock")
     assert "cannot be reached" in status(proxy)["containerd"]["problem"]
+    wait_until(lambda: " no_runtime " in proxy.log())
+    assert f'no_runtime upstream={folder}/none.sock reason="no such file"' in proxy.log()
 
 
 def test_idle_costs_nothing(fake: FakeServer, start: Start) -> None:
