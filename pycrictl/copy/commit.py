@@ -28,7 +28,10 @@ def existing_kind(status: os.stat_result | None) -> Existing:
     """How the rules of the destination call what is there."""
     if status is None:
         return Existing.NOTHING
-    return Existing.DIRECTORY if stat.S_ISDIR(status.st_mode) else Existing.FILE
+    if stat.S_ISDIR(status.st_mode):
+        return Existing.DIRECTORY
+    is_plain = stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
+    return Existing.FILE if is_plain else Existing.SPECIAL
 
 
 class Merge:

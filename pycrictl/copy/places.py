@@ -186,7 +186,40 @@ def open_destination(root: Root, path: bytes) -> Destination:
         directory.close()
         raise to_error(exc, "copy to", path) from exc
     existing = Existing.NOTHING if status is None else Existing.FILE
+    if status is not None and not _leads_to_file(root, text.path, status):
+        existing = Existing.SPECIAL
     return Destination(root, text, existing, directory)
+
+
+def _leads_to_file(root: Root, path: bytes, status: os.stat_result) -> bool:
+    """Whether a file may take the place of what is there, which is no directory.
+
+    Not that of a link to a device or pipe either, nor of one to what procfs has of whoever looks:
+    the ``stdout`` in ``/dev`` is such a link.
+    """
+    if stat.S_ISLNK(status.st_mode):
+        if _link_text(root, path).startswith(b"/proc/"):
+            return False
+        try:
+            fd = root.find(path, follow=True)
+        except OSError:
+            return True  # it leads nowhere
+        status = os.fstat(fd)
+        os.close(fd)
+    return stat.S_ISREG(status.st_mode)
+
+
+def _link_text(root: Root, path: bytes) -> bytes:
+    try:
+        fd = root.find(path, follow=False)
+    except OSError:  # it is gone by now
+        return b""
+    try:
+        return os.readlink(b"", dir_fd=fd)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
 
 
 def _directory(root: Root, path: bytes, *, shown: bytes) -> Directory | None:

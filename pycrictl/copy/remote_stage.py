@@ -253,11 +253,14 @@ class RemoteStage:
         paths = {_join(self._place, *folder, name): name for name in names}
         there = self._find(paths)
         directories = self._find(there, "-type", "d")
+        files = self._find(there - directories, "(", "-type", "f", "-o", "-type", "l", ")")
         found: dict[bytes, Meeting] = {}
         for path, name in paths.items():
             old = Existing.NOTHING
             if path in there:
-                old = Existing.DIRECTORY if path in directories else Existing.FILE
+                old = Existing.FILE if path in files else Existing.SPECIAL
+            if path in directories:
+                old = Existing.DIRECTORY
             is_directory = (*folder, name) in inside or (
                 repacker.made.get((*folder, name)) is Make.DIRECTORY
             )
@@ -273,7 +276,7 @@ class RemoteStage:
         found: set[bytes] = set()
         for words in _batches(paths):
             ended = self._remote.run("find", *words, "-prune", *tests, "-print0")
-            found.update(ended.stdout.split(b"\0"))
+            found.update(filter(None, ended.stdout.split(b"\0")))
         return found
 
     def _move(self, paths: Iterable[bytes], folder: bytes) -> None:
@@ -293,9 +296,11 @@ class RemoteStage:
             return Existing.FILE
         if self._is("-d", path):
             return Existing.DIRECTORY
-        if self._is("-e", path) or (follow and self._is("-L", path)):
+        if self._is("-f", path):
             return Existing.FILE
-        return Existing.NOTHING
+        if self._is("-e", path):
+            return Existing.SPECIAL
+        return Existing.FILE if follow and self._is("-L", path) else Existing.NOTHING
 
     def _mounted(self) -> frozenset[bytes]:
         """Where something is mounted in the container, as far as that can be seen."""

@@ -141,6 +141,7 @@ class Existing(Enum):
     NOTHING = "nothing"
     FILE = "file"
     DIRECTORY = "directory"
+    SPECIAL = "device, pipe or socket"
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +219,8 @@ def place(
         CopyError: no such directory, or the wrong kind of thing is in the way.
     """
     shown = quote(os.fsdecode(destination.path))
+    if existing is Existing.SPECIAL:
+        raise _special(shown)
     if existing is Existing.DIRECTORY:
         is_spread = source is SourceKind.ARCHIVE or (contents and source is SourceKind.DIRECTORY)
         return Placement(Into.DESTINATION, None if is_spread else name)
@@ -246,10 +249,13 @@ def meet(new: Existing, old: Existing, *, no_clobber: bool, shown: str) -> Meeti
     """Decide what happens where ``new`` is to go and ``old`` is.
 
     Raises:
-        CopyError: a directory and something else are in each other's way.
+        CopyError: a directory and something else are in each other's way, or it is a device, a pipe
+            or a socket: others would miss it, the node's ``/dev/null`` for one.
     """
     if old is Existing.NOTHING:
         return Meeting.MAKE
+    if old is Existing.SPECIAL:
+        raise _special(shown)
     if new is not old:
         raise CopyError(
             f"cannot copy a {new.value} over the {old.value} {shown}",
@@ -258,3 +264,10 @@ def meet(new: Existing, old: Existing, *, no_clobber: bool, shown: str) -> Meeti
     if new is Existing.DIRECTORY:
         return Meeting.MERGE
     return Meeting.KEEP if no_clobber else Meeting.REPLACE
+
+
+def _special(shown: str) -> CopyError:
+    return CopyError(
+        f"{shown} is a device, pipe or socket, which is never replaced",
+        hint="remove it first, or copy to another place",
+    )

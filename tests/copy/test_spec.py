@@ -24,7 +24,7 @@ from pycrictl.copy.spec import (
 )
 from pycrictl.errors import CopyError, UsageError
 
-NOTHING, FILE, DIRECTORY = Existing.NOTHING, Existing.FILE, Existing.DIRECTORY
+NOTHING, FILE, DIRECTORY, SPECIAL = Existing
 
 
 # Arguments
@@ -165,6 +165,9 @@ PLACES = [
     ("archive", False, b"/d", DIRECTORY, (HERE, None)),
     ("archive", False, b"/d", NOTHING, "there is no directory"),
     ("archive", False, b"/d", FILE, "over the file"),
+    ("file", False, b"/d", SPECIAL, "never replaced"),
+    ("directory", False, b"/d", SPECIAL, "never replaced"),
+    ("archive", False, b"/d", SPECIAL, "never replaced"),
 ]
 
 
@@ -208,3 +211,10 @@ def test_meetings(new: Existing, old: Existing, no_clobber: bool, result: Meetin
             meet(new, old, no_clobber=no_clobber, shown='"x"')
     else:
         assert meet(new, old, no_clobber=no_clobber, shown="x") is result
+
+
+@pytest.mark.parametrize("new", [FILE, DIRECTORY])
+@pytest.mark.parametrize("no_clobber", [True, False])
+def test_special_files_are_never_met(new: Existing, no_clobber: bool) -> None:
+    with pytest.raises(CopyError, match=r"^x is a device, pipe or socket"):
+        meet(new, SPECIAL, no_clobber=no_clobber, shown="x")

@@ -132,7 +132,8 @@ PARTS: Final[dict[str, tuple[Part, ...]]] = {
                     )
                 ),
                 "A link at the destination is replaced and never written through, but for one to a"
-                " directory. Devices, sockets and links that lead out of the tree are left out,"
+                " directory. A device, a pipe or a socket is never replaced, nor is a link to one."
+                " Devices, sockets and links that lead out of the tree are left out of the copy,"
                 " with a warning and the status 1.",
             ),
         ),
@@ -152,7 +153,12 @@ PARTS: Final[dict[str, tuple[Part, ...]]] = {
                             " runs in the container, so it needs neither a shell nor tar; but"
                             " pycrictl must be root on the same machine.",
                         ),
-                        ("`exec`", "By tar in the container."),
+                        (
+                            "`exec`",
+                            "By tar in the container. If a copy out of it is broken off, the"
+                            " runtime may leave that tar waiting there, as nothing tells it that"
+                            " nobody reads.",
+                        ),
                         ("`auto`", "The first of them that serves; `--debug` tells which."),
                     )
                 ),
