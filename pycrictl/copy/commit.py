@@ -25,13 +25,18 @@ _UNKNOWN_FLAGS = frozenset({errno.EINVAL, errno.ENOSYS})
 
 
 def existing_kind(status: os.stat_result | None) -> Existing:
-    """How the rules of the destination call what is there."""
+    """How the rules of the destination call what is there.
+
+    Devices are special wherever they are: others would miss them, the node's ``/dev/null`` for one.
+    A pipe or socket that is in the way in a directory is replaced like a file; to be named by the
+    user it is special too (``open_destination``).
+    """
     if status is None:
         return Existing.NOTHING
     if stat.S_ISDIR(status.st_mode):
         return Existing.DIRECTORY
-    is_plain = stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
-    return Existing.FILE if is_plain else Existing.SPECIAL
+    is_device = stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)
+    return Existing.SPECIAL if is_device else Existing.FILE
 
 
 class Merge:

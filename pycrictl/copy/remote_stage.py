@@ -253,12 +253,12 @@ class RemoteStage:
         paths = {_join(self._place, *folder, name): name for name in names}
         there = self._find(paths)
         directories = self._find(there, "-type", "d")
-        files = self._find(there - directories, "(", "-type", "f", "-o", "-type", "l", ")")
+        devices = self._find(there - directories, "(", "-type", "b", "-o", "-type", "c", ")")
         found: dict[bytes, Meeting] = {}
         for path, name in paths.items():
             old = Existing.NOTHING
             if path in there:
-                old = Existing.FILE if path in files else Existing.SPECIAL
+                old = Existing.SPECIAL if path in devices else Existing.FILE
             if path in directories:
                 old = Existing.DIRECTORY
             is_directory = (*folder, name) in inside or (
@@ -299,7 +299,9 @@ class RemoteStage:
         if self._is("-f", path):
             return Existing.FILE
         if self._is("-e", path):
-            return Existing.SPECIAL
+            # As in open_destination and existing_kind.
+            is_device = not follow and (self._is("-c", path) or self._is("-b", path))
+            return Existing.SPECIAL if follow or is_device else Existing.FILE
         return Existing.FILE if follow and self._is("-L", path) else Existing.NOTHING
 
     def _mounted(self) -> frozenset[bytes]:

@@ -249,8 +249,8 @@ def meet(new: Existing, old: Existing, *, no_clobber: bool, shown: str) -> Meeti
     """Decide what happens where ``new`` is to go and ``old`` is.
 
     Raises:
-        CopyError: a directory and something else are in each other's way, or it is a device, a pipe
-            or a socket: others would miss it, the node's ``/dev/null`` for one.
+        CopyError: a directory and something else are in each other's way, or what is there is
+            special.
     """
     if old is Existing.NOTHING:
         return Meeting.MAKE

@@ -42,8 +42,12 @@ def test_special_files_stay(
     tree = tmp_path / "tree"
     tree.mkdir()
     (tree / "null").write_text("content")
+    pipes = tmp_path / "pipes"
+    pipes.mkdir()
+    (pipes / "pipe").write_text("content")
     for top in (folder, by_node.root / "root"):
         make_special(top)
+    os.mkfifo(by_node.root / "root/d/masked/pipe")
     (by_node.root / "root/null").write_text("content")
     before = kinds(folder)
     with Program(lab.folder, lab.node.endpoint) as proxy:
@@ -64,6 +68,9 @@ def test_special_files_stay(
                 cp.refused("C:/root/null", folder / "d"),
             ):
                 assert 'd/null" is a device, pipe or socket' in told
+            # A pipe is only in the way.
+            cp.ok(f"{pipes}/.", "C:/root/d/masked")
+            assert (by_node.root / "root/d/masked/pipe").is_file()
             # What a link in a tree leads to is not touched: only the link is replaced.
             cp.ok(f"{tree}/.", "C:/root/d/masked")
             assert not (by_node.root / "root/d/masked/null").is_symlink()
