@@ -25,7 +25,7 @@ def build(modules: Path, stem: Path, *, work: Path, shared: Path, time_s: int) -
 
     Args:
         modules: made by `bundle`.
-        stem: what both are called, but for the archive's suffix.
+        stem: what both are called, but for their suffixes, and the folder in the archive.
         work: a folder for PyInstaller.
         shared: man pages and completions, the archive's `share`.
         time_s: the modification time of all files in the archive.
@@ -48,7 +48,8 @@ def build(modules: Path, stem: Path, *, work: Path, shared: Path, time_s: int) -
     _place_licenses(modules, folder / "licenses")
     archive = stem.with_name(f"{stem.name}.tar.gz")
     _archive(folder, archive, name=stem.name, time_s=time_s)
-    shutil.copy2(work / "out" / "file", stem)
+    # Not called like the folder, which would take its place where both are unpacked.
+    shutil.copy2(work / "out" / "file", stem.with_name(f"{stem.name}.bin"))
 
 
 def _place_licenses(modules: Path, folder: Path) -> None:
