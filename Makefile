@@ -2,12 +2,13 @@ export PATH := $(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: demo test soak lint bench generate proto dist install
+.PHONY: demo test soak kills lint bench generate proto dist install
 
 demo: install .venv/.stamp ; $(PYTHON) -m tests.node.demo
 test: install .venv/.stamp ; $(PYTHON) -m pytest -n 2 --dist worksteal
 lint: .venv/.stamp ; .venv/bin/ruff check && .venv/bin/ruff format --check && .venv/bin/mypy && .venv/bin/mypy packaging
 soak: install .venv/.stamp ; $(PYTHON) -m tests.node.soak
+kills: install .venv/.stamp ; $(PYTHON) -m tests.node.kills
 bench: install .venv/.stamp ; $(PYTHON) -m benchmarks
 generate: .venv/.stamp ; $(PYTHON) -m pycrictl.cli.generate
 proto: .venv/.stamp ; $(PYTHON) proto/generate.py

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -11,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cli.stuck import ended_if_stuck
 from pycrictl.copy import spec
 from pycrictl.copy.method import NAMES, Method, first_to_serve
 from pycrictl.copy.policy import Rules, Skipped
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
     from pycrictl.copy.arrival import Summary
     from pycrictl.cri.client import CriClient
     from pycrictl.environ import Environment
-    from pycrictl.streaming.dial import TlsFiles
     from pycrictl.streaming.session import Choice
+    from pycrictl.streaming.target import TlsFiles
 
 _SPEED_WINDOW_S: Final = 5.0
 
@@ -74,7 +76,17 @@ def copy(app: AppContext, source: str, destination: str, settings: Settings) -> 
     )
     if not app.config.debug.value:
         app.env.configure_logging(debug=False)  # what could not be tidied up is a warning
-    with app.open_client("runtime") as client, _Watch(display, app.env.clock) as watch:
+
+    def give_up(number: int) -> None:
+        display.close()
+        if number == signal.SIGINT:
+            app.env.error("interrupted", hint="a file system does not answer")
+
+    with (
+        ended_if_stuck(give_up),
+        app.open_client("runtime") as client,
+        _Watch(display, app.env.clock) as watch,
+    ):
         path = request.source if isinstance(request, spec.CopyFrom) else request.destination
         methods = _methods(client, _find(client, path), settings)
         if isinstance(request, spec.CopyFrom):

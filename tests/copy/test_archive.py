@@ -32,6 +32,7 @@ from pycrictl.errors import CopyError, EntryRefused, StreamError
 from pycrictl.wire.tar_header import Entry, Kind
 from pycrictl.wire.tar_writer import END_OF_ARCHIVE
 from tests.copy.hostile import FOLDER, LINK, archive, member, snapshot
+from tests.copy.over_quota import exceeding_quota
 
 PLAIN = Rules()
 KEEP = Rules(archive=True)
@@ -287,8 +288,11 @@ def test_no_clobber(copy: Copy, tree: Path, tmp_path: Path) -> None:
     assert summary.kept == 2
     anew = copy(tree, tmp_path / "anew")
     assert (summary.files, summary.links) == (anew.files - 1, anew.links - 1)
+    # "f" was kept, but its content came under its other name.
+    assert summary.size_bytes == anew.size_bytes
     again = copy(tree, tmp_path / "into", Rules(no_clobber=True))
     assert (again.files, again.links, again.kept) == (0, 0, anew.files + anew.links)
+    assert again.size_bytes == 0
     assert copy(tree / "f", tmp_path / "into/tree/f", Rules(no_clobber=True)).kept == 1
     assert (tmp_path / "into/tree/f").read_text() == "kept"
 
@@ -447,6 +451,23 @@ def test_no_space_left(copy: Copy, tmp_path: Path, is_file: bool) -> None:
         assert info.value.message.startswith(f'cannot copy to "{small}')
     finally:
         subprocess.run(["umount", small], check=True)
+
+
+@both_ways
+@pytest.mark.parametrize("is_file", [True, False])
+def test_a_quota_that_is_exceeded(copy: Copy, tmp_path: Path, is_file: bool) -> None:
+    source, place = tmp_path / "source", tmp_path / "place"
+    source.mkdir()
+    place.mkdir()
+    (source / "a").write_text("a")
+    (source / "big").write_bytes(os.urandom(3 * MIB))
+    (place / "big").write_text("old")
+    before = snapshot(place)
+    with pytest.raises(CopyError) as info:
+        exceeding_quota(lambda: copy(source / "big" if is_file else f"{source}/.", place), MIB)
+    shown = place if is_file else place / "big"
+    assert info.value.message == f'cannot copy to "{shown}": disk quota exceeded'
+    assert snapshot(place) == before
 
 
 @both_ways

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.copy.arrival import Summary
 from pycrictl.copy.content import CHUNK_BYTES
 from pycrictl.copy.over_exec import OverExec
 from pycrictl.copy.policy import Rules, Skipped
@@ -102,6 +103,11 @@ class Copies:
         self.method = OverExec(self.remote)
         self.skipped: list[Skipped] = []
         self.bytes = 0
+        self.content_bytes = 0
+
+    def told(self, summary: Summary) -> str:
+        self.content_bytes = summary.size_bytes
+        return f"{summary.files} {summary.directories} {summary.links} {summary.kept}"
 
     def count(self, count: int) -> None:
         self.bytes += count
@@ -114,7 +120,7 @@ class Copies:
             on_bytes=self.count,
             on_skip=self.skipped.append,
         )
-        return f"{summary.files} {summary.directories} {summary.links} {summary.kept}"
+        return self.told(summary)
 
     def copy_from(self, path: Path | str, local: Path, rules: Rules = PLAIN) -> str:
         summary = self.method.copy_from(
@@ -124,7 +130,7 @@ class Copies:
             on_bytes=self.count,
             on_skip=self.skipped.append,
         )
-        return f"{summary.files} {summary.directories} {summary.links} {summary.kept}"
+        return self.told(summary)
 
 
 @pytest.fixture
@@ -214,6 +220,30 @@ def test_directories_that_meet(copies: Copies, tmp_path: Path) -> None:
     assert seen(tmp_path / "dst/d/sub") == before
     assert (tmp_path / "dst/d/a").read_text() == "new"
     assert stages(tmp_path) == []
+
+
+def test_the_content_of_files_that_stay_is_not_copied(copies: Copies, tmp_path: Path) -> None:
+    for path, text in {"src/d/a": "abc", "src/d/b": "12345", "dst/d/a": "", "dst/d/b": ""}.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    (tmp_path / "src/d/hard").hardlink_to(tmp_path / "src/d/a")
+    told = copies.copy_to(tmp_path / "src/d", tmp_path / "dst", Rules(no_clobber=True))
+    # "a" stays as it was, but its content comes under its other name.
+    assert (told, copies.content_bytes) == ("1 1 0 2", 3)
+    assert (tmp_path / "dst/d/hard").read_text() == "abc"
+    told = copies.copy_to(tmp_path / "src/d", tmp_path / "dst", Rules(no_clobber=True))
+    assert (told, copies.content_bytes) == ("0 1 0 3", 0)
+
+
+def test_an_archive_with_nothing_in_it(copies: Copies, tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(END_OF_ARCHIVE)
+    (tmp_path / "dst").mkdir()
+    with (tmp_path / "a.tar").open("rb") as file:
+        summary = copies.method.unpack_to(
+            file.fileno(), bytes(tmp_path / "dst"), PLAIN, on_bytes=print, on_skip=print
+        )
+    assert summary == Summary()
+    assert list((tmp_path / "dst").iterdir()) == []
 
 
 def archive(*entries: tuple[Entry, bytes]) -> bytes:

@@ -10,6 +10,7 @@ import pytest
 
 from pycrictl.copy.spool import NoSpace, Spool
 from pycrictl.errors import CopyError
+from tests.copy.over_quota import exceeding_quota
 
 MIB = 1 << 20
 
@@ -82,6 +83,17 @@ def test_the_reserve_of_the_disk_is_left_alone(
         spool.write(bytes(7 * MIB))
         with pytest.raises(NoSpace):
             spool.write(bytes(MIB))
+
+
+def test_a_quota_that_is_exceeded(tmp_path: Path) -> None:
+    def fill() -> None:
+        with Spool(str(tmp_path)) as spool:
+            for _ in range(4):
+                spool.write(os.urandom(MIB))
+
+    with pytest.raises(NoSpace, match="there is not enough space for the copy in"):
+        exceeding_quota(fill, 2 * MIB)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_no_such_folder(tmp_path: Path) -> None:

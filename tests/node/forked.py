@@ -84,12 +84,17 @@ class Program:
 
 
 def _serve(requests: socket.socket) -> None:
-    # What a copy imports on its way.
+    # What most runs import on their way.
     import pycrictl.__main__
     import pycrictl.cli.copying
+    import pycrictl.cli.listing
+    import pycrictl.cli.main
+    import pycrictl.cli.tree
     import pycrictl.copy.on_node
     import pycrictl.copy.over_exec
-    import pycrictl.cri.client  # noqa: F401
+    import pycrictl.copy.over_rpc
+    import pycrictl.cri.client
+    import pycrictl.show.render  # noqa: F401
 
     while request := requests.recv(100_000):
         pid = os.fork()

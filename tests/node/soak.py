@@ -308,13 +308,15 @@ def running(soak: Soak) -> Iterator[list[threading.Thread]]:
             thread.join(3 * COMMAND_LIMIT_S)
 
 
-def settled(condition: Callable[[], object], *, limit_s: float = SETTLE_S) -> bool:
+def settled(
+    condition: Callable[[], object], *, limit_s: float = SETTLE_S, pause_s: float = 0.5
+) -> bool:
     """Whether something comes true in time."""
     give_up_at = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > give_up_at:
             return False
-        time.sleep(0.5)
+        time.sleep(pause_s)
     return True
 
 

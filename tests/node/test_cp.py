@@ -13,16 +13,17 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.wire.tar_writer import END_OF_ARCHIVE
+from tests.proxy.program import Program as Proxy
 
+from .forked import Ended, Program
 from .images import File, Image, busybox_files
 from .kubelet import RUNTIME
 from .lab import MIB
@@ -31,15 +32,12 @@ from .test_copy_node import listing, make_tree, stages_in
 if TYPE_CHECKING:
     from .lab import Lab
 
-METHODS = ("node", "exec")
+METHODS = ("rpc", "node", "exec")
 BY_STREAM = tuple(method for method in METHODS if method != "node")
 """Methods whose work is not seen by the tests of the copy on the node alone."""
 
 WAIT_S = 20
-
-
-def program(endpoint: str) -> list[str]:
-    return [sys.executable, "-m", "pycrictl", "-t", "30s", "-r", endpoint]
+PYCRICTL = (sys.executable, "-m", "pycrictl")
 
 
 @dataclass
@@ -47,45 +45,50 @@ class Cp:
     """A container, and runs of the program that copy from and to it.
 
     Attributes:
-        endpoint: where the program finds the runtime.
+        program: runs it without the cost of its start.
+        endpoint: where the program finds the runtime, or a proxy in front of it.
         id: the container's.
         method: how it copies.
         root: the container's root directory, for the test to look at and to prepare.
     """
 
+    program: Program
     endpoint: str
     id: str
     method: str
     root: Path
 
-    def start(self, *words: str | Path, **settings: Any) -> subprocess.Popen[bytes]:
-        """Start a copy; ``C`` at the beginning of a word is the container."""
+    @property
+    def keep(self) -> tuple[str, ...]:
+        """The option to keep everything on the way into the container, which rpc has not."""
+        return () if self.method == "rpc" else ("-a",)
+
+    def words(self, *words: str | Path) -> list[str]:
+        """The command line of a copy; ``C`` at the beginning of a word is the container."""
         named = [re.sub("^C:", f"{self.id}:", str(word)) for word in words]
+        return ["-t", "30s", "-r", self.endpoint, "cp", "--method", self.method, *named]
+
+    def start(self, *words: str | Path, **settings: Any) -> subprocess.Popen[bytes]:
+        """Start a copy."""
         return subprocess.Popen(
-            [*program(self.endpoint), "cp", "--method", self.method, *named],
+            [*PYCRICTL, *self.words(*words)],
             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **settings},
         )
 
-    def __call__(
-        self, *words: str | Path, stdin: bytes | None = None, **settings: Any
-    ) -> tuple[int, bytes, str]:
-        """Copy; the exit status and what was written."""
-        if stdin is not None:
-            settings["stdin"] = subprocess.PIPE
-        with self.start(*words, **settings) as process:
-            stdout, stderr = process.communicate(stdin, timeout=100)
-        return process.returncode, stdout or b"", stderr.decode()
+    def __call__(self, *words: str | Path, stdin: bytes = b"") -> Ended:
+        """Copy; how that ended."""
+        return self.program.run(*self.words(*words), stdin=stdin)
 
-    def ok(self, *words: str | Path, **settings: Any) -> str:
+    def ok(self, *words: str | Path, stdin: bytes = b"") -> str:
         """Copy, which must succeed; what was told."""
-        code, _, stderr = self(*words, **settings)
-        assert code == 0, stderr
+        status, _, stderr = self(*words, stdin=stdin)
+        assert status == 0, stderr
         return stderr
 
-    def refused(self, *words: str | Path, **settings: Any) -> str:
+    def refused(self, *words: str | Path, stdin: bytes = b"") -> str:
         """Copy, which must fail with one line; that line."""
-        code, _, stderr = self(*words, **settings)
-        assert code == 1, stderr
+        status, _, stderr = self(*words, stdin=stdin)
+        assert status == 1, stderr
         told = [line for line in stderr.splitlines() if not line.startswith("hint: ")]
         assert len(told) == 1, stderr
         return told[0]
@@ -94,23 +97,42 @@ class Cp:
 Start = Callable[..., Cp]
 
 
-@pytest.fixture
-def start_container(lab: Lab) -> Start:
+@pytest.fixture(scope="module")
+def program() -> Iterator[Program]:
+    with Program() as program:
+        yield program
+
+
+@pytest.fixture(scope="module")
+def proxy(shared_lab: Lab) -> Iterator[Proxy]:
+    """A proxy in front of the node."""
+    with (
+        tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as folder,
+        Proxy(Path(folder), shared_lab.node.endpoint) as proxy,
+    ):
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def start_container(
+    shared_lab: Lab, program: Program, request: pytest.FixtureRequest
+) -> Iterator[Start]:
     """Starts a container of an image, by default busybox, and tells how to copy by a method."""
+    kubelet = shared_lab.node.kubelet
 
     def start(
         method: str,
         image: Image | None = None,
         *,
+        pod_name: str = "copy",
         command: Sequence[str] = ("sleep", "1000000"),
         mounts: Sequence[tuple[Path, str]] = (),
         read_only: bool = False,
         user: int = 0,
     ) -> Cp:
-        reference = lab.push(image or lab.busybox)
-        kubelet = lab.node.kubelet
+        reference = shared_lab.push(image or shared_lab.busybox)
         kubelet.pull(reference)
-        pod = kubelet.run_pod("copy")
+        pod = kubelet.run_pod(pod_name)
         config = cri_pb2.ContainerConfig(
             metadata=cri_pb2.ContainerMetadata(name="main"),
             image=cri_pb2.ImageSpec(image=reference),
@@ -126,23 +148,44 @@ def start_container(lab: Lab) -> Start:
                 )
             ),
         )
-        request = cri_pb2.CreateContainerRequest(
+        create = cri_pb2.CreateContainerRequest(
             pod_sandbox_id=pod.id, config=config, sandbox_config=pod.config
         )
-        create = partial(kubelet.call, RUNTIME + "CreateContainer", request)
-        container_id = create(cri_pb2.CreateContainerResponse).container_id
+        response = cri_pb2.CreateContainerResponse
+        container_id = kubelet.call(RUNTIME + "CreateContainer", create, response).container_id
         kubelet.start_container(container_id)
         asked = cri_pb2.ContainerStatusRequest(container_id=container_id, verbose=True)
         status = kubelet.call(RUNTIME + "ContainerStatus", asked, cri_pb2.ContainerStatusResponse)
         root = Path(f"/proc/{json.loads(status.info['info'])['pid']}/root")
-        return Cp(lab.node.endpoint, container_id, method, root)
+        endpoint = shared_lab.node.endpoint
+        if method == "rpc":
+            endpoint = request.getfixturevalue("proxy").endpoint
+        return Cp(program, endpoint, container_id, method, root)
 
-    return start
+    yield start
+    shared_lab.clean()
+
+
+@pytest.fixture(scope="module")
+def containers(start_container: Start) -> Callable[[str], Cp]:
+    """One container for each method, with nothing of former tests in it."""
+    started: dict[str, Cp] = {}
+
+    def find(method: str) -> Cp:
+        # It may have gone with what another test has cleaned up.
+        if method not in started or not (started[method].root / "tmp").exists():
+            started[method] = start_container(method, pod_name=method)
+        for name in ("root", "tmp"):
+            for path in (started[method].root / name).iterdir():
+                subprocess.run(["rm", "-rf", path], check=True)
+        return started[method]
+
+    return find
 
 
 @pytest.fixture(params=METHODS)
-def cp(request: pytest.FixtureRequest, start_container: Start) -> Cp:
-    return start_container(request.param)
+def cp(request: pytest.FixtureRequest, containers: Callable[[str], Cp]) -> Cp:
+    return containers(request.param)
 
 
 @pytest.fixture
@@ -173,22 +216,36 @@ def whole_seconds(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[objec
     }
 
 
+def plain(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
+    """A listing without what is not kept: times, owners and set-id bits."""
+    return {path: (int(str(mode)) & 0o170777, row[-1]) for path, (mode, *row) in found.items()}
+
+
 def test_a_tree_there_and_back(cp: Cp, folder: Path) -> None:
     make_tree(folder / "tree")
-    told = cp.ok("-a", folder / "tree", "C:/root")
+    told = cp.ok(*cp.keep, folder / "tree", "C:/root")
     assert re.fullmatch(r"copied 9 files, 4 directories, 2 links \(3\.0 MiB\) in [0-9.]+ s\n", told)
     cp.ok("-a", "C:/root/tree", folder / "back")
     expected = listing(folder / "tree", ids=True)
     there, back = (listing(path, ids=True) for path in (cp.root / "root/tree", folder / "back"))
     if cp.method == "exec":
         expected, there, back = map(whole_seconds, (expected, there, back))
+    if cp.method == "rpc":
+        assert back == there
+        expected, there, back = map(plain, (expected, there, back))
     assert there == expected
     assert back == expected
+    for name, is_there in (("nothing", Path.is_file), ("empty", Path.is_dir)):
+        cp.ok(folder / "tree" / name, f"C:/root/{name}")
+        cp.ok(f"C:/root/{name}", folder / name)
+        assert is_there(cp.root / "root" / name)
+        assert is_there(folder / name)
+        assert (cp.root / "root" / name).stat().st_mode == (folder / name).stat().st_mode
     assert stages_in(folder, cp.root / "root") == []
 
 
-def test_gnu_tar_keeps_times_exactly(lab: Lab, start_container: Start, folder: Path) -> None:
-    cp = start_container("exec", gnu_tar(lab))
+def test_gnu_tar_keeps_times_exactly(shared_lab: Lab, start_container: Start, folder: Path) -> None:
+    cp = start_container("exec", gnu_tar(shared_lab))
     make_tree(folder / "tree")
     cp.ok("-a", folder / "tree", "C:/root")
     expected = listing(folder / "tree", ids=True)
@@ -273,16 +330,16 @@ def test_the_rules_of_the_destination(cp: Cp, folder: Path, direction: str) -> N
     (source_top / "a/src/sub").mkdir(parents=True)
     (source_top / "a/src/f").write_text("f")
     (source_top / "a/src/sub/g").write_text("g")
-    # In the other direction the rules are applied by the same code for every method.
-    rules = RULES if direction == "to" else RULES[::3]
+    # In the other direction, and behind the RPC, they are applied by the same code as by node; for
+    # exec all are tried with the programs of this machine.
+    rules = RULES if (cp.method, direction) == ("node", "to") else RULES[::3]
     as_it_was = []
     for number, (before, *_) in enumerate(rules):
         (target_top / f"case{number}").mkdir()
         prepare(target_top / f"case{number}", before)
         as_it_was.append(contents(target_top / f"case{number}"))
 
-    def check(number: int) -> None:
-        before, source, destination, expected = rules[number]
+    for number, (before, source, destination, expected) in enumerate(rules):
         words = f"{prefixes[0]}/a/{source}", f"{prefixes[1]}/case{number}/{destination}"
         old = as_it_was[number]
         if expected is None:
@@ -295,29 +352,27 @@ def test_the_rules_of_the_destination(cp: Cp, folder: Path, direction: str) -> N
             # Nothing else has changed or come.
             assert found.keys() - expected.keys() <= {"dir/src/sub/g", *old}
 
-    with ThreadPoolExecutor(4) as threads:  # most of the time the program waits
-        list(threads.map(check, range(len(rules))))
     assert stages_in(outside, inside) == []
 
 
 @pytest.mark.parametrize("cp", BY_STREAM, indirect=True)
-def test_three_thousand_files(cp: Cp, folder: Path) -> None:
-    for number in range(30):
+def test_a_thousand_files(cp: Cp, folder: Path) -> None:
+    for number in range(10):
         (folder / f"tree/{number}").mkdir(parents=True)
         for inner in range(100):
             (folder / f"tree/{number}/{inner}").write_bytes(b"%d" % number * 1000)
     there = cp.ok(folder / "tree", "C:/root")
     back = cp.ok("C:/root/tree", folder / "back")
-    assert there.startswith("copied 3000 files, 31 directories (")
-    assert back.startswith("copied 3000 files, 31 directories (")
-    for number in (0, 17, 29):
+    assert there.startswith("copied 1000 files, 11 directories (")
+    assert back.startswith("copied 1000 files, 11 directories (")
+    for number in (0, 7, 9):
         assert (folder / f"back/{number}/99").read_bytes() == b"%d" % number * 1000
-    assert len(list((folder / "back").rglob("*"))) == 3_030
+    assert len(list((folder / "back").rglob("*"))) == 1_010
 
 
 def test_a_sparse_file(cp: Cp, folder: Path) -> None:
-    # Through tar the holes are zeros, which take their time.
-    size_bytes = (5 * 1024 if cp.method == "node" else 200) * MIB
+    # In an archive the holes are zeros, which take their time.
+    size_bytes = (5 * 1024 if cp.method == "node" else 100) * MIB
     with (folder / "sparse").open("wb") as file:
         file.truncate(size_bytes)
         file.seek(size_bytes // 2)
@@ -336,7 +391,9 @@ def test_archives_on_the_standard_streams(cp: Cp, folder: Path) -> None:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         tar.add(folder / "tree", "tree")
-    assert "copied 9 files" in cp.ok("-a", "-", "C:/root", stdin=buffer.getvalue())
+    with cp.start(*cp.keep, "-", "C:/root", stdin=subprocess.PIPE) as process:
+        _, told = process.communicate(buffer.getvalue(), timeout=100)
+    assert (process.returncode, told[:14]) == (0, b"copied 9 files")
     code, stdout, stderr = cp("C:/root/tree", "-")
     assert (code, stderr) == (0, "")
     with tarfile.open(fileobj=io.BytesIO(stdout)) as tar:
@@ -349,21 +406,25 @@ def test_archives_on_the_standard_streams(cp: Cp, folder: Path) -> None:
     assert members["tree/link"].linkname == "sub/deeper"
     expected = listing(folder / "tree", ids=True)
     there = listing(cp.root / "root/tree", ids=True)
-    assert whole_seconds(there) == whole_seconds(expected)  # tarfile rounds them
+    form = plain if cp.method == "rpc" else whole_seconds  # tarfile rounds them
+    assert form(there) == form(expected)
     # What is cut off or no archive changes nothing.
     before = contents(cp.root / "root")
     for data in (buffer.getvalue()[:-9000], buffer.getvalue()[:5000], b"", b"x" * 5000):
         assert cp.refused("-", "C:/root", stdin=data)
     assert "no directory" in cp.refused("-", "C:/nowhere", stdin=buffer.getvalue())
     assert "not a directory" in cp.refused("C:/root/tree/f/", "-")
+    assert cp.ok("-", "C:/root", stdin=END_OF_ARCHIVE).startswith("copied 0 files in ")
     assert contents(cp.root / "root") == before
     assert stages_in(cp.root / "root") == []
 
 
 def test_outputs_that_fail(cp: Cp, folder: Path) -> None:
-    with Path("/dev/full").open("wb") as full:
-        line = cp.refused("C:/bin", "-", stdout=full)
-    assert line == "pycrictl: cannot write to standard output: no space left on device"
+    with Path("/dev/full").open("wb") as full, cp.start("C:/bin", "-", stdout=full) as process:
+        told = process.communicate(timeout=100)[1].decode()
+    assert process.returncode == 1
+    reason = "pycrictl: cannot write to standard output: no space left on device"
+    assert told.splitlines()[0] == reason
     with cp.start("C:/bin", "-") as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -397,6 +458,9 @@ def test_links_and_what_is_left_out(cp: Cp, folder: Path) -> None:
     assert not (folder / "x").exists()
     cp.ok("C:/root/way", folder / "link")
     assert (folder / "link").readlink() == Path("tree")
+    if cp.method == "rpc":
+        assert "cannot be told to follow" in cp.refused("-L", "C:/root/way", folder)
+        return
     cp("-L", "-q", "C:/root/way", folder)
     cp.ok("-L", "C:/root/file", folder)
     assert (folder / "way/f").read_text() == "1"
@@ -414,12 +478,19 @@ def test_no_clobber_and_limits(cp: Cp, folder: Path) -> None:
     (folder / "d/sub/g").write_text("new")
     (cp.root / "root/d").mkdir()
     (cp.root / "root/d/f").write_text("old")
-    told = cp.ok("--no-clobber", folder / "d", "C:/root")
-    assert told.startswith("copied 1 file, 2 directories")
-    assert ", kept 1 that were there" in told
+    if cp.method == "rpc":
+        line = cp.refused("--no-clobber", folder / "d", "C:/root")
+        assert "cannot be told to leave alone what is there" in line
+        cp.ok(folder / "d/sub", "C:/root/d")
+    else:
+        told = cp.ok("--no-clobber", folder / "d", "C:/root")
+        assert told.startswith("copied 1 file, 2 directories (3 B) in")
+        assert ", kept 1 that were there" in told
+        assert "kept 1" in cp.ok("--no-clobber", folder / "d/f", "C:/root/d/f")
     assert contents(cp.root / "root/d") == {"f": "old", "sub/g": "new"}
-    assert "kept 1" in cp.ok("--no-clobber", folder / "d/f", "C:/root/d/f")
-    assert contents(cp.root / "root/d") == {"f": "old", "sub/g": "new"}
+    told = cp.ok("--no-clobber", "C:/root/d", folder)
+    assert told.startswith("copied 2 directories in ")
+    assert "kept 2" in told
     assert "more than 5 bytes" in cp.refused("--max-size", "5", folder / "d", "C:/tmp/x")
     assert "more than 5 bytes" in cp.refused("--max-size", "5", "C:/root/d", folder / "x")
     assert not (cp.root / "tmp/x").exists()
@@ -435,10 +506,12 @@ def test_file_systems_that_are_not_written(cp: Cp, start_container: Start, folde
         cp.method,
         mounts=[(folder / "volume", "/volume"), (folder / "single", "/etc/single")],
         read_only=True,
+        user=0 if cp.method == "exec" else 1234,
     )
     assert "read-only file system" in closed.refused(folder / "f", "C:/f")
     closed.ok(folder / "f", "C:/volume/f")
     assert (folder / "volume/f").read_text() == "new"
+    assert (folder / "volume/f").stat().st_uid == (0 if cp.method == "exec" else 1234)
     inode = (folder / "single").stat().st_ino
     assert "mounted there" in closed.refused(folder / "f", "C:/etc/single")
     assert (folder / "single").read_text() == "a longer old text"
@@ -452,8 +525,10 @@ def test_file_systems_that_are_not_written(cp: Cp, start_container: Start, folde
     hosts = (cp.root / "etc/hosts").read_bytes()
     assert "mounted there" in cp.refused(folder / "f", "C:/etc/hosts")
     assert (cp.root / "etc/hosts").read_bytes() == hosts
-    cp.ok("--in-place", folder / "f", "C:/etc/hosts")
-    assert (cp.root / "etc/hosts").read_text() == "new"
+    if cp.method != "rpc":
+        cp.ok("--in-place", folder / "f", "C:/etc/hosts")
+        assert (cp.root / "etc/hosts").read_text() == "new"
+        (cp.root / "etc/hosts").write_bytes(hosts)
     assert stages_in(folder, cp.root / "etc") == []
 
 
@@ -466,21 +541,23 @@ def test_a_user_who_is_not_root(start_container: Start, folder: Path) -> None:
     assert (status.st_uid, status.st_size) == (1000, 1)
 
 
-def test_a_distroless_container(lab: Lab, start_container: Start, folder: Path) -> None:
+def test_a_distroless_container(shared_lab: Lab, start_container: Start, folder: Path) -> None:
     binary = Path("/bin/busybox")
     only = File("busybox-app", binary.stat().st_size, lambda: binary.open("rb"), mode=0o755)
-    image = lab.layout.image("static:1", [lab.layout.layer([only])])
-    command = ["/busybox-app", "sleep", "1000000"]
-    cp = start_container("node", image, command=command)
+    image = shared_lab.layout.image("static:1", [shared_lab.layout.layer([only])])
     make_tree(folder / "tree")
-    cp.ok("-a", folder / "tree", "C:/tree")
-    cp.ok("-a", "C:/tree", folder / "back")
-    assert listing(folder / "back", ids=True) == listing(folder / "tree", ids=True)
-    cp.ok("C:/busybox-app", folder)
-    assert (folder / "busybox-app").read_bytes() == binary.read_bytes()
-    cp.method = "exec"
+    rpc = start_container("rpc", image, command=["/busybox-app", "sleep", "1000000"])
+    for cp in (rpc, replace(rpc, method="node")):
+        inside, back = f"C:/{cp.method}", folder / cp.method
+        cp.ok(*cp.keep, folder / "tree", inside)
+        cp.ok("-a", inside, back)
+        assert plain(listing(back)) == plain(listing(folder / "tree"))
+        cp.ok("C:/busybox-app", back)
+        assert (back / "busybox-app").read_bytes() == binary.read_bytes()
+    assert (folder / "node/f").stat().st_mtime_ns == (folder / "tree/f").stat().st_mtime_ns
+    cp = replace(rpc, method="exec")
     for words in (
-        (folder / "busybox-app", "C:/new"),
+        (binary, "C:/new"),
         ("C:/busybox-app", folder / "new"),
         ("C:/busybox-app", "-"),
     ):
@@ -489,10 +566,10 @@ def test_a_distroless_container(lab: Lab, start_container: Start, folder: Path) 
     assert not (cp.root / "new").exists()
 
 
-def test_a_container_with_tar_only(lab: Lab, start_container: Start, folder: Path) -> None:
+def test_a_container_with_tar_only(shared_lab: Lab, start_container: Start, folder: Path) -> None:
     kept = ("bin/busybox", "bin/tar", "bin/sleep", "tmp")
     files = [file for file in busybox_files() if file.path.strip("/") in kept]
-    image = lab.layout.image("tar:1", [lab.layout.layer(files)])
+    image = shared_lab.layout.image("tar:1", [shared_lab.layout.layer(files)])
     cp = start_container("exec", image)
     cp.ok("C:/bin/busybox", folder)
     assert (folder / "busybox").stat().st_size > MIB
@@ -501,13 +578,13 @@ def test_a_container_with_tar_only(lab: Lab, start_container: Start, folder: Pat
 
 
 def test_auto_tells_which_method_it_took(start_container: Start, folder: Path) -> None:
-    cp = start_container("auto")
+    cp = start_container("auto", pod_name="auto")
     (folder / "f").write_text("1")
     told = cp.ok("--progress", "json", folder / "f", "C:/tmp/f")
     assert json.loads(told.splitlines()[-1])["files"] == 1
-    command = [*program(cp.endpoint), "--debug"]
+    command = [*PYCRICTL, "-t", "30s", "-r", cp.endpoint, "--debug", "cp"]
     done = subprocess.run(
-        [*command, "cp", f"{cp.id[:13]}:/tmp/f", folder / "g"],
+        [*command, f"{cp.id[:13]}:/tmp/f", folder / "g"],
         capture_output=True,
         check=True,
         text=True,
@@ -518,7 +595,7 @@ def test_auto_tells_which_method_it_took(start_container: Start, folder: Path) -
     assert log[2:] == ["trying the method node", "the method node serves"]
     # What went wrong is no reason to try another way.
     failed = subprocess.run(
-        [*command, "cp", "copy/main:/nowhere", folder / "g"],
+        [*command, "auto/main:/nowhere", folder / "g"],
         capture_output=True,
         check=False,
         text=True,
@@ -528,22 +605,22 @@ def test_auto_tells_which_method_it_took(start_container: Start, folder: Path) -
     assert 'cannot copy "/nowhere": no such file or directory' in failed.stderr
 
 
-@pytest.mark.parametrize("cp", ["exec"], indirect=True)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("cp", BY_STREAM, indirect=True)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_copy_that_is_ended_leaves_nothing(cp: Cp, folder: Path, number: signal.Signals) -> None:
+    """As ``kills`` does with SIGKILL."""
     for source, top, words in (
         (folder / "d", cp.root / "tmp", (folder / "d", "C:/tmp/new")),
         (cp.root / "root/d", folder, ("C:/root/d", folder / "new")),
     ):
         source.mkdir()
         with (source / "big").open("wb") as file:
-            file.truncate(4096 * MIB)
+            file.truncate((4096 if cp.method == "exec" else 512) * MIB)
         with cp.start(*map(str, words)) as process:
             wait_until(stages_in, top)
             process.send_signal(number)
             _, stderr = process.communicate(timeout=WAIT_S)
-        expected = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}
-        assert process.returncode == expected[number], stderr
+        assert process.returncode == 128 + number, stderr
         assert stderr == (b"pycrictl: interrupted\n" if number == signal.SIGINT else b"")
         assert not (top / "new").exists()
         wait_until(has_no_stage, top)
@@ -552,15 +629,14 @@ def test_a_copy_that_is_ended_leaves_nothing(cp: Cp, folder: Path, number: signa
 @pytest.mark.parametrize("cp", BY_STREAM, indirect=True)
 def test_a_disk_that_is_full(cp: Cp, start_container: Start, folder: Path) -> None:
     (folder / "small").mkdir()
-    (folder / "big").write_bytes(os.urandom(20 * MIB))
+    # Hardly too much: a runtime may lose what tar had to say if that leaves more to be read.
+    (folder / "big").write_bytes(os.urandom(8 * MIB))
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", folder / "small"], check=True)
     try:
         (folder / "small/old").write_text("old")
         full = start_container(cp.method, mounts=[(folder / "small", "/small")])
         (full.root / "root/big").write_bytes((folder / "big").read_bytes())
-        line = full.refused(folder / "big", "C:/small/old")
-        # A runtime may lose what tar had to say.
-        assert "no space left on device" in line or "before it had read everything" in line
+        assert "no space left on device" in full.refused(folder / "big", "C:/small/old")
         assert "no space left on device" in full.refused("C:/root/big", folder / "small/old")
         assert contents(folder / "small") == {"old": "old"}
         assert stages_in(folder / "small") == []
@@ -569,6 +645,7 @@ def test_a_disk_that_is_full(cp: Cp, start_container: Start, folder: Path) -> No
 
 
 def test_tar_that_is_killed(start_container: Start, folder: Path) -> None:
+    # A runtime may leave the tar of an interrupted copy behind, so not where there were others.
     cp = start_container("exec")
     with (folder / "big").open("wb") as file:
         file.truncate(4096 * MIB)

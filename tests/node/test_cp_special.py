@@ -13,9 +13,9 @@ import pytest
 from tests.proxy.program import Program
 
 from .lab import Lab
-from .test_cp import Cp, folder, start_container
+from .test_cp import Cp, folder, program, start_container
 
-__all__ = ["folder", "start_container"]
+__all__ = ["folder", "program", "start_container"]
 
 NULL = os.makedev(1, 3)
 

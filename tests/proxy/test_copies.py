@@ -29,6 +29,7 @@ from pycrictl.errors import CopyError, FailedPrecondition, PycrictlError
 from pycrictl.proxy import admin
 from pycrictl.proxy.calls import Answer, Request
 from pycrictl.proxy.copies import Copies
+from pycrictl.proxy.copy_content import LARGE_BYTES, REST_S
 from pycrictl.proxy.copy_job import CopyJob
 from pycrictl.proxy.forward import Peer
 from pycrictl.proxy.log import Log
@@ -42,6 +43,7 @@ from tests.copy.test_on_node import ID, needs_root, stop
 from tests.copy.test_on_node import start as start_container
 from tests.fakecri.server import FakeServer
 from tests.node.kubelet import RUNTIME
+from tests.node.soak import descriptors
 from tests.proxy.program import Program
 from tests.proxy.test_endpoints import until
 from tests.proxy.test_pulls import wait_until
@@ -74,7 +76,7 @@ class Pretended:
 
     def containers(self, request: Any, context: Any) -> cri_pb2.ListContainersResponse:
         found = [
-            cri_pb2.Container(id=one, pod_sandbox_id=pod)
+            cri_pb2.Container(id=one, pod_sandbox_id=pod, state=self.state)
             for one, pod in self.pods.items()
             if one.startswith(request.filter.id)
         ]
@@ -130,9 +132,10 @@ class Copier:
             "on_skip": self.skipped.append,
         }
 
-    def out(self, path: str, local: Path, rules: Rules | None = None) -> Any:
+    def out(self, path: str, local: Path, on_total: Callable[[int], None] | None = None) -> Any:
+        """Copy out of the container; ``on_total`` is called between the call and the stream."""
         return self._rpc.copy_from(
-            path.encode(), os.fsencode(local), rules or Rules(), **self._told
+            path.encode(), os.fsencode(local), Rules(), on_total=on_total, **self._told
         )
 
     def into(self, local: Path | str, path: str) -> Any:
@@ -167,15 +170,11 @@ class Copier:
 
 def spools(pid: int) -> list[str]:
     """Files without a name that a process holds on disks."""
-    found = []
-    for path in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            target = str(path.readlink())
-        except FileNotFoundError:
-            continue
-        if target.startswith("/var/tmp/") and target.endswith("(deleted)"):
-            found.append(target)
-    return found
+    return [
+        name
+        for name in descriptors(pid)
+        if name.startswith("/var/tmp/") and name.endswith("(deleted)")
+    ]
 
 
 def stages(container: Pretended) -> list[Path]:
@@ -344,6 +343,95 @@ def test_large_files_take_little_memory(
     back = Path(container.root.parent, "back").stat()
     assert (back.st_size, back.st_blocks * 512 < 66 * MIB) == (256 * MIB, True)
     assert copier.proxy.peak_bytes() - before <= 16 * MIB
+
+
+# Large files at rest, which are read twice instead of spooled
+
+
+def at_rest(path: Path) -> bytes:
+    """A large file that nobody has written to for a while; its content."""
+    data = os.urandom(LARGE_BYTES + 5)
+    path.write_bytes(data)
+    rest(path)
+    return data
+
+
+def rest(path: Path) -> None:
+    then = time.time() - REST_S - 1
+    os.utime(path, (then, then))
+
+
+def test_a_large_file_at_rest_is_not_spooled(
+    copier: Copier, container: Pretended, tmp_path: Path
+) -> None:
+    big = container.root / "to/big"
+    data = at_rest(big)
+    messages = stream(copier.ask_from("/to/big").url)
+    wait_until(lambda: [copy["state"] for copy in copier.copies] == ["copying"])
+    assert spools(copier.proxy.pid) == []
+    messages.abort()
+    summary = copier.out("/to/big", tmp_path / "big")
+    assert (summary.files, summary.size_bytes) == (1, len(data))
+    assert (tmp_path / "big").read_bytes() == data
+
+    # What is held is the file, not its name.
+    def replace(_: int) -> None:
+        (container.root / "to/new").write_text("new")
+        (container.root / "to/new").rename(big)
+
+    copier.out("/to/big", tmp_path / "again", on_total=replace)
+    assert (tmp_path / "again").read_bytes() == data
+    copier.wait_until_idle()
+    assert not [name for name in descriptors(copier.proxy.pid) if "/to/big" in name]
+
+
+def test_what_is_young_small_or_no_file_is_spooled(copier: Copier, container: Pretended) -> None:
+    big = container.root / "to/big"
+
+    def check(path: str) -> None:
+        url = copier.ask_from(path).url
+        assert len(spools(copier.proxy.pid)) == 1
+        stream(url).abort()
+        copier.wait_until_idle()
+
+    at_rest(big)
+    check("/to")
+    os.utime(big)
+    check("/to/big")
+    os.truncate(big, LARGE_BYTES - 1)
+    rest(big)
+    check("/to/big")
+
+
+def overwrite(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(LARGE_BYTES // 2)
+        file.write(b"something else")
+
+
+CHANGES: tuple[tuple[Callable[[Path], None], str], ...] = (
+    (overwrite, "another checksum than announced"),
+    (lambda path: os.truncate(path, LARGE_BYTES // 2), "the source changed while"),
+    (lambda path: os.truncate(path, 2 * LARGE_BYTES), "the source changed while"),
+    (os.utime, "another checksum than announced"),
+)
+
+
+def test_a_change_between_the_call_and_the_stream_is_noticed(
+    copier: Copier, container: Pretended, tmp_path: Path
+) -> None:
+    big = container.root / "to/big"
+    (tmp_path / "big").write_text("old")
+    before = listing(tmp_path)
+
+    def copy(act: Callable[[Path], None]) -> None:
+        copier.out("/to/big", tmp_path / "big", on_total=lambda _: act(big))
+
+    for act, why in CHANGES:
+        at_rest(big)
+        with pytest.raises(CopyError, match=why):
+            copy(act)
+        assert listing(tmp_path) == before
 
 
 # What is refused

@@ -1,0 +1,49 @@
+"""Ctrl-C where the program is held in the kernel, by a file system that does not answer."""
+
+from __future__ import annotations
+
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.copy.hungfs import hung
+from tests.copy.test_on_node import ID, needs_root
+from tests.fakecri.server import FakeServer
+from tests.proxy.test_copies import pretended
+
+pytestmark = needs_root
+
+
+def test_copies_that_a_file_system_holds_can_be_ended(fake: FakeServer, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+
+    def start(folder: Path) -> subprocess.Popen[str]:
+        words = ["-r", fake.endpoint, "cp", "--method", "node", f"{folder}/file", f"{ID}:/to"]
+        command = [sys.executable, "-m", "pycrictl", *words]
+        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+    with (
+        pretended(fake, tmp_path / "root"),
+        hung(first) as device,
+        hung(second) as other,
+        start(first) as interrupted,
+        start(second) as terminated,
+    ):
+        try:
+            for asked in (device, other):
+                assert select.select([asked], [], [], 20)[0], "nobody asks it for anything"
+            interrupted.send_signal(signal.SIGINT)
+            terminated.send_signal(signal.SIGTERM)
+            _, told = interrupted.communicate(timeout=20)
+            _, nothing = terminated.communicate(timeout=20)
+        finally:
+            interrupted.kill()
+            terminated.kill()
+    assert told == "pycrictl: interrupted\nhint: a file system does not answer\n"
+    assert nothing == ""
+    assert (interrupted.returncode, terminated.returncode) == (130, 143)
+    assert list((tmp_path / "root/to").iterdir()) == []

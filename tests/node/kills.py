@@ -1,0 +1,416 @@
+"""Copies in which somebody is killed at a random moment: ``python -m tests.node.kills``.
+
+The victims are the program that copies, the proxy, the runtime and the container. Whoever it is,
+the exit status must be 0 only where the copy is complete, the destination must be complete or as it
+was, and no stage, spool file, slot or process may be left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+from pycrictl.copy.archive import pack
+from pycrictl.copy.janitor import COMMIT, STAGE_NAME
+from pycrictl.copy.places import LocalRoot, open_source
+from pycrictl.cri.client import CriClient
+from pycrictl.proxy import admin
+from tests.proxy.program import Program as Proxy
+
+from .forked import Ended, Program
+from .lab import MIB, Lab
+from .soak import descriptors, settled
+from .test_copy_node import Container
+
+METHODS: Final = ("rpc", "node", "exec")
+VICTIMS: Final = ("client", "proxy", "runtime", "container")
+PHASES: Final = ("begin", "unnamed", "stage", "commit", "end")
+"""Nothing is to be seen yet; a file without a name; a stage; a merge; everything is there."""
+
+POINTS: Final = 20
+LATEST: Final = 1.2
+"""The last moment to kill at, as a share of the time that a copy takes."""
+
+SMALL_FILES: Final = 300
+LARGE_FILES: Final = 3
+LARGE_BYTES: Final = 6 * MIB
+LONE_BYTES: Final = 24 * MIB
+"""Enough to be left where it is by the proxy, if nobody has written to it for a while."""
+
+SETTLE_S: Final = 60.0
+"""How long what a killed process leaves behind may take to be cleared up: a runtime that was about
+to run something for it may let others wait for half a minute."""
+
+EXPIRE_S: Final = 75.0
+"""How long a slot may be taken whose URL nobody opens; its own time limit is 60 s."""
+
+
+class Way(NamedTuple):
+    """What is copied, and how.
+
+    Attributes:
+        kind: a ``tree``; one that is to ``merge`` with a tree that is there; a ``file`` that
+            replaces another; or an ``archive``.
+        direction: ``in`` or ``out`` of the container.
+    """
+
+    method: str
+    kind: str
+    direction: str
+
+
+def ways(method: str) -> list[Way]:
+    """All that can be copied by a method."""
+    found = [Way(method, kind, to) for kind in ("tree", "file", "merge") for to in ("in", "out")]
+    found.append(Way(method, "archive", "in"))
+    # Programs in the container move one by one what meets something there.
+    return [way for way in found if way != ("exec", "merge", "in")]
+
+
+@dataclass
+class Tally:
+    """What became of the copies in which one victim was killed.
+
+    Attributes:
+        completed: those that reported success.
+        in_place: those that did not, though everything is there: nobody could tell them.
+        phases: how far they were, as far as that can be seen.
+        faults: what is not as it must be.
+    """
+
+    victim: str
+    method: str
+    completed: int = 0
+    failed: int = 0
+    in_place: int = 0
+    phases: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        phases = ", ".join(f"{name} {self.phases[name]}" for name in PHASES if self.phases[name])
+        return (
+            f"{self.victim:10}{self.method:5}{self.completed:4} completed,{self.failed:4} failed"
+            f" ({self.in_place} in place), {len(self.faults)} faults; killed at {phases}"
+        )
+
+
+class Scene:
+    """Something to copy, on this machine and in a container, and a place on either side.
+
+    Use it as a context manager.
+
+    Args:
+        lab: the node.
+        seed: of what is random.
+    """
+
+    def __init__(self, lab: Lab, seed: int) -> None:
+        self.lab = lab
+        self.random = random.Random(seed)
+        self.proxy = Proxy(lab.folder, lab.node.endpoint, "--container-copies-per-pod", "500")
+        self._durations: dict[Way, float] = {}
+        self._stack = ExitStack()
+        self._root = -1
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            temporary = tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-")
+            self.folder = Path(stack.enter_context(temporary))
+            stack.callback(self.proxy.log_path.unlink, missing_ok=True)
+            stack.enter_context(self.proxy)
+            path = str(self.lab.node.socket_path)
+            self._client = stack.enter_context(CriClient(path, timeout_s=10))
+            self._program = stack.enter_context(Program("--timeout", "20s"))
+            self._make_content()
+            kubelet = self.lab.node.kubelet
+            kubelet.pull(self.lab.reference(self.lab.busybox))
+            self._pod = kubelet.run_pod("kills")
+            stack.callback(self._leave_container)
+            self._new_container()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def run(self, victim: str, method: str, points: int) -> Tally:
+        """Kill somebody at moments that are spread over the time that a copy takes."""
+        tally = Tally(victim, method)
+        shares = [(number + self.random.random()) / points for number in range(points)]
+        self.random.shuffle(shares)
+        todo: list[Way] = []
+        for share in shares:
+            todo = todo or self.random.sample(ways(method), len(ways(method)))
+            self._kill_once(tally, todo.pop(), share)
+        return tally
+
+    def copies(self) -> list[dict[str, Any]]:
+        """What the proxy says is under way."""
+        path = str(self.proxy.admin_path)
+        return list(admin.ask(path, "status", timeout_s=10)["copies"])
+
+    def spools(self) -> list[str]:
+        """Files without a name that the proxy holds."""
+        return unnamed(self.proxy.pid)
+
+    # What is copied
+
+    def _make_content(self) -> None:
+        tree = self.folder / "tree"
+        for number in range(SMALL_FILES):
+            path = tree / f"d{number % 7}/f{number}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(self.random.randbytes(self.random.randrange(8192)))
+        for number in range(LARGE_FILES):
+            (tree / f"large{number}").write_bytes(self.random.randbytes(LARGE_BYTES))
+        (self.folder / "file").write_bytes(self.random.randbytes(LONE_BYTES))
+        with (
+            open_source(LocalRoot(), os.fsencode(tree)) as source,
+            (self.folder / "archive").open("wb") as file,
+        ):
+            for piece in pack(source, on_skip=print):
+                file.write(piece)
+        self._tree = read(tree)
+        self._file = read(self.folder / "file")
+
+    def _new_container(self) -> None:
+        """Copy from and to another container from now on."""
+        self._leave_container()
+        kubelet = self.lab.node.kubelet
+        image = self.lab.reference(self.lab.busybox)
+        container_id = kubelet.create_container(self._pod, image)
+        kubelet.start_container(container_id)
+        self.container = Container(self._client, container_id)
+        # Held open: it is to be looked at after the container's end too.
+        self._root = os.open(self.container.root, os.O_PATH | os.O_DIRECTORY)
+        # Named as the folder here, so that it shows who still works in it.
+        self._inside = Path(f"/proc/self/fd/{self._root}", self.folder.name)
+        shutil.copytree(self.folder / "tree", self._inside / "tree")
+        shutil.copy(self.folder / "file", self._inside / "file")
+
+    def _leave_container(self) -> None:
+        if self._root >= 0:
+            os.close(self._root)
+            self._root = -1
+
+    # One copy
+
+    def _kill_once(self, tally: Tally, way: Way, share: float) -> None:
+        if way not in self._durations:
+            self._durations[way] = self._measure(way, tally)
+        if way.kind == "merge":
+            share = 0.5 + share / 2  # more interesting where it has begun
+        into, before, complete = self._prepare(way)
+        direct = way.method != "rpc" and tally.victim != "proxy"
+        pid = self._start(way, self.lab.node.endpoint if direct else self.proxy.endpoint)
+        time.sleep(share * LATEST * self._durations[way])
+        tally.phases[self._kill(tally.victim, pid, into, way)] += 1
+        ended = self._program.end()
+        if tally.victim == "proxy":
+            self.proxy.start()
+        elif tally.victim == "runtime":
+            self.lab.node.start()
+        about = f"{way.kind} {way.direction} at {share:.0%}: {ended.status} {ended.stderr[:500]!r}"
+        tally.faults += [f"{fault}: {about}" for fault in self._judge(tally.victim, ended, into)]
+        found = read(into)
+        if found not in (before, complete):
+            tally.faults.append(f"{len(found)} of {len(complete)} files are there: {about}")
+        if ended.status:
+            tally.failed += 1
+            tally.in_place += found == complete
+        else:
+            tally.completed += 1
+            if found != complete:
+                tally.faults.append(f"success without a complete copy: {about}")
+        if tally.victim == "container":
+            self._new_container()
+
+    def _measure(self, way: Way, tally: Tally) -> float:
+        """How long a copy takes that nobody disturbs, from when the program runs."""
+        into, _, complete = self._prepare(way)
+        direct = way.method != "rpc"
+        self._start(way, self.lab.node.endpoint if direct else self.proxy.endpoint)
+        began_s = time.monotonic()
+        ended = self._program.end()
+        duration_s = time.monotonic() - began_s
+        if ended.status or read(into) != complete:
+            tally.faults.append(f"an undisturbed copy failed: {way}: {ended}")
+        return duration_s
+
+    def _prepare(self, way: Way) -> tuple[Path, dict[str, bytes], dict[str, bytes]]:
+        """Make the destination; return it, what is in it, and what is to be in it."""
+        into = (self._inside if way.direction == "in" else self.folder) / "into"
+        shutil.rmtree(into, ignore_errors=True)
+        into.mkdir()
+        source = (self.folder if way.direction == "in" else self._inside) / "file"
+        # The proxy deals otherwise with what nobody has written to for a while.
+        age_s = self.random.choice((0, 60))
+        os.utime(source, (time.time() - age_s, time.time() - age_s))
+        if way.kind == "file":
+            (into / "file").write_bytes(b"old")
+            return into, {"file": b"old"}, {"file": self._file["."]}
+        before: dict[str, bytes] = {}
+        if way.kind == "merge":
+            # Every second file is there already, and one that is not copied.
+            before = {f"tree/{name}": b"old" for name in ("other", *sorted(self._tree)[::2])}
+            for name, data in before.items():
+                (into / name).parent.mkdir(parents=True, exist_ok=True)
+                (into / name).write_bytes(data)
+        return into, before, before | {f"tree/{name}": data for name, data in self._tree.items()}
+
+    def _start(self, way: Way, endpoint: str) -> int:
+        inside = f"{self.container.id}:/{self.folder.name}"
+        name = "file" if way.kind == "file" else "tree"
+        into = "into/file" if way.kind == "file" else "into"
+        stdin = Path(os.devnull)
+        if way.kind == "archive":
+            stdin, words = self.folder / "archive", ["-", f"{inside}/{into}"]
+        elif way.direction == "in":
+            words = [f"{self.folder}/{name}", f"{inside}/{into}"]
+        else:
+            words = [f"{inside}/{name}", f"{self.folder}/{into}"]
+        command = ("--runtime-endpoint", endpoint, "cp", "--method", way.method, *words)
+        return self._program.start(*command, stdin=stdin)
+
+    def _kill(self, victim: str, pid: int, into: Path, way: Way) -> str:
+        """Kill somebody; return what there was to see of the copy just before."""
+        if victim == "client":
+            with suppress(ProcessLookupError):  # it was faster
+                os.kill(pid, signal.SIGSTOP)
+        phase = self._phase(pid, into, way)
+        if victim == "client":
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        elif victim == "proxy":
+            self.proxy.kill9()
+        elif victim == "runtime":
+            self.lab.node.kill9()
+        else:
+            os.kill(self.container.locate().pid, signal.SIGKILL)
+        return phase
+
+    def _phase(self, pid: int, into: Path, way: Way) -> str:
+        stages = stages_in(into)
+        if any((stage / os.fsdecode(COMMIT)).exists() for stage in stages):
+            return "commit"
+        if stages:
+            return "stage"
+        last = into / "file" if way.kind == "file" else into / "tree/large0"
+        if last.exists() and last.stat().st_size in (LARGE_BYTES, LONE_BYTES):
+            return "end"
+        return "unnamed" if unnamed(pid) or self.spools() else "begin"
+
+    def _judge(self, victim: str, ended: Ended, into: Path) -> list[str]:
+        """What is wrong, but for the content of the destination."""
+        faults = []
+        if "Traceback" in ended.stderr:
+            faults.append("a traceback")
+        if ended.status not in (0, 1) and (victim, ended.status) != ("client", -signal.SIGKILL):
+            faults.append("an unexpected status")
+        if ended.status == 1 and "pycrictl: " not in ended.stderr:
+            faults.append("no reason")
+        # Nothing can be run in a container that is dead.
+        is_told = victim == "container" and "was left in the container" in ended.stderr
+        if not is_told and not soon(lambda: not stages_in(into)):
+            faults.append("a stage is left")
+        # What nobody came for is kept for a while.
+        if not soon(lambda: all(copy["state"] == "waiting" for copy in self.copies())):
+            faults.append(f"a slot is taken: {self.copies()}")
+        if not soon(lambda: len(self.spools()) <= len(self.copies())):
+            faults.append(f"spool files are left: {self.spools()}")
+        if not soon(lambda: not survivors(self.folder.name)):
+            faults.append(f"processes are left: {survivors(self.folder.name)}")
+        return faults
+
+
+def read(top: Path) -> dict[str, bytes]:
+    """The files below a directory, or the one that it is; those of stages are left out."""
+    if top.is_file():
+        return {".": top.read_bytes()}
+    found = {}
+    for folder, names, files in os.walk(top):
+        names[:] = [name for name in names if not is_stage(name)]
+        for path in (Path(folder, name) for name in files if not is_stage(name)):
+            found[str(path.relative_to(top))] = path.read_bytes()
+    return found
+
+
+def soon(condition: Callable[[], object]) -> bool:
+    """Whether something comes true in a short time."""
+    return settled(condition, limit_s=SETTLE_S, pause_s=0.05)
+
+
+def is_stage(name: str) -> bool:
+    return STAGE_NAME.fullmatch(os.fsencode(name)) is not None
+
+
+def stages_in(into: Path) -> list[Path]:
+    """Stages in a destination, or in the tree that is there."""
+    found = (*into.glob(".*"), *into.glob("tree/.*"))
+    return [path for path in found if is_stage(path.name)]
+
+
+def unnamed(pid: int) -> list[str]:
+    """Files without a name that a process holds on disks."""
+    with suppress(FileNotFoundError):
+        return [name for name in descriptors(pid) if re.search(r"/#\d+ \(deleted\)$", name)]
+    return []  # it has ended
+
+
+def survivors(name: str) -> list[str]:
+    """Processes that are there to clear up below a folder of that name."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (process / "cmdline").read_bytes()
+            if b"survivor" in words and name in f"{words!r} {descriptors(int(process.name))}":
+                found.append(process.name)
+    return found
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Kill everybody; 0 if nothing was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, prog="make kills")
+    parser.add_argument("--points", type=int, default=POINTS, help="of each victim and method")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--method", choices=("all", *METHODS), default="all")
+    parser.add_argument("--victim", choices=("all", *VICTIMS), default="all")
+    arguments = parser.parse_args()
+    methods = METHODS if arguments.method == "all" else (arguments.method,)
+    victims = VICTIMS if arguments.victim == "all" else (arguments.victim,)
+    faults: list[str] = []
+    with Lab() as lab, Scene(lab, arguments.seed) as scene:
+        for victim in victims:
+            for method in methods:
+                tally = scene.run(victim, method, arguments.points)
+                say(str(tally))
+                for fault in tally.faults[:5]:
+                    say(f"  WRONG: {fault}")
+                faults += tally.faults
+        if not settled(lambda: not scene.copies() and not scene.spools(), limit_s=EXPIRE_S):
+            faults.append(f"slots or spool files are left: {scene.copies()} {scene.spools()}")
+            say(f"WRONG: {faults[-1]}")
+    say(f"{len(faults)} faults" if faults else "nothing is left, nothing was half done")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
