@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -18,7 +19,8 @@ from pycrictl.errors import (
     Unimplemented,
 )
 from pycrictl.progress.slots import Retry, pull_slot
-from pycrictl.progress.sources import ImageTracker, Sink, open_watcher
+from pycrictl.progress.sources import ImageTracker, Sink, awaited, open_watcher
+from pycrictl.progress.tracker import Awaited
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -169,22 +171,39 @@ def _look_until_done(
         sink.note(f"the progress cannot be shown: {exc.message}")
         return
     expected = watcher.expect(reference, since_s)
-    tracker = ImageTracker(reference)
+    looks = _Looks(watcher, reference, since_s, sink)
     try:
-        _look(watcher, tracker, sink)
+        looks.take()
         while not _is_done(call, interval_s):
-            _look(watcher, tracker, sink)
-        _look(watcher, tracker, sink)
+            looks.take()
+        looks.take()
     except PycrictlError as exc:
         sink.note(f"the progress cannot be shown any more: {exc.message}")
     finally:
         watcher.forget(expected)
 
 
-def _look(watcher: ContentWatcher, tracker: ImageTracker, sink: Sink) -> None:
-    now = time.monotonic()
-    watcher.poll(tracker, now)
-    sink.show(tracker.view(now))
+class _Looks:
+    """Looks at one pull, which waits until the registry has told what there is to pull."""
+
+    def __init__(self, watcher: ContentWatcher, reference: str, since_s: float, sink: Sink) -> None:
+        self._watcher = watcher
+        self._reference = reference
+        self._since_s = since_s
+        self._sink = sink
+        self._tracker = ImageTracker(reference)
+        self._is_begun = False
+
+    def take(self) -> None:
+        now = time.monotonic()
+        result = self._watcher.poll(self._tracker, now)
+        view = self._tracker.view(now)
+        if not view.items:
+            # For good: a lease that holds nothing for long is not taken for a pull any more.
+            self._is_begun = self._is_begun or bool(awaited(result, self._tracker))
+            waited_s = max(time.time() - self._since_s, 0.0)
+            view = replace(view, awaited=(Awaited(self._reference, self._is_begun, waited_s),))
+        self._sink.show(view)
 
 
 def _is_done(call: PendingCall, timeout_s: float) -> bool:

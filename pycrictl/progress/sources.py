@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pycrictl._proto import cri_pb2
@@ -31,22 +31,16 @@ from pycrictl.errors import (
 )
 from pycrictl.progress import stream
 from pycrictl.progress.content import ContentWatcher, Ending, PollResult
+from pycrictl.progress.endings import SETTLE_S, Endings
 from pycrictl.progress.reference import is_same_image
-from pycrictl.progress.tracker import Phase, Tracker, View
+from pycrictl.progress.tracker import Awaited, Phase, Tracker, View
 from pycrictl.units import format_duration
 
 if TYPE_CHECKING:
     from pycrictl.cri.client import CriClient
 
-SETTLE_S: Final = 1.5
-"""How long no pull may run before a watch ends: kubelet tries its credentials one after another,
-and each try is a pull of its own."""
-
 REOPEN_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
 """Pauses before a broken source is taken up again; as many tries as there are pauses."""
-
-FORGET_S: Final = 30.0
-"""How long a watch without end keeps showing a pull that has ended."""
 
 STALL_S: Final = 30.0
 """A layer that has not got a byte for so long is stalled."""
@@ -60,6 +54,9 @@ class Sink(Protocol):
 
     def note(self, text: str) -> None:
         """Shows one line beside the pulls."""
+
+    def end(self, images: Collection[str]) -> None:
+        """Tells that the pulls of these images have ended; later views are without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +140,16 @@ def _failed_items(view: View) -> dict[str, str]:
 # containerd
 
 
+def awaited(result: PollResult, tracker: ImageTracker) -> tuple[Awaited, ...]:
+    """The running pulls, if wanted, while the tracker has no item of them."""
+    now_s = time.time()
+    return tuple(
+        Awaited(pull.image, is_begun=True, waited_s=max(now_s - pull.started_s, 0.0))
+        for pull in result.active
+        if tracker.wants(pull.image)
+    )
+
+
 def open_watcher(client: CriClient) -> tuple[ContentWatcher, PullSettings]:
     """A watcher of the containerd behind ``client``'s socket, and its settings for pulls.
 
@@ -183,18 +190,22 @@ class _ContentWatch:
         self._has_seen = False
         self._nameless: list[str] = []
         self._has_told_timeout = False
-        self._ended_at: dict[str, float] = {}
 
     def run(self, tracker: ImageTracker, pace: Pace) -> Outcome:
         quiet_since: float | None = None
+        endings = Endings(tracker, self._sink)
         while True:
             result = self._poll(tracker)
             now = time.monotonic()
-            if pace.follow:
-                self._forget_ended(result, tracker, now)
             view = tracker.view(now)
             self._tell_timeout(view)
+            if not view.items:
+                view = replace(view, awaited=awaited(result, tracker))
             self._sink.show(view)
+            if pace.follow:
+                running = {pull.image for pull in result.active}
+                ended = dict.fromkeys(pull.image for pull in result.ended if pull.image)
+                endings.end((image for image in ended if image not in running), now)
             if self._take(result, tracker):
                 quiet_since = None
             elif quiet_since is None:
@@ -219,15 +230,6 @@ class _ContentWatch:
                 self._sink.note(pull.reason)
         self._has_seen |= runs or any(tracker.wants(pull.image) for pull in result.ended)
         return runs
-
-    def _forget_ended(self, result: PollResult, tracker: Tracker, now: float) -> None:
-        self._ended_at.update((pull.image, now) for pull in result.ended)
-        for running in result.active:
-            self._ended_at.pop(running.image, None)
-        for image, ended_at in list(self._ended_at.items()):
-            if now - ended_at >= FORGET_S:
-                tracker.forget(image)
-                del self._ended_at[image]
 
     def _poll(self, tracker: Tracker) -> PollResult:
         """Polls until the runtime answers; it is waited for as long as a stream would be."""
@@ -290,6 +292,7 @@ class _StreamWatch:
         self._sink = sink
         self._timeout_s = timeout_s
         self._pace = pace
+        self._endings = Endings(tracker, sink)
         self._has_news = False
         self._ended = asyncio.Event()
 
@@ -310,7 +313,10 @@ class _StreamWatch:
                 await asyncio.wait_for(self._ended.wait(), self._pace.interval_s)
 
     def _show(self) -> View:
-        view = self._tracker.view(time.monotonic())
+        now = time.monotonic()
+        if self._pace.follow:
+            return self._endings.show(now)
+        view = self._tracker.view(now)
         self._sink.show(view)
         return view
 
@@ -334,9 +340,8 @@ class _StreamWatch:
             if not self._pace.follow:
                 return
             tries = 0
+            self._endings.show(time.monotonic(), is_final=True)
             await asyncio.sleep(REOPEN_PAUSES_S[0])
-            for image in {item.image for item in self._show().items}:
-                self._tracker.forget(image)
 
     async def _follow_once(self) -> None:
         def receive(report: tuple[str, str, int, int, str, str, int, int, int]) -> None:

@@ -29,7 +29,7 @@ from typing import Final
 
 from pycrictl.progress.speed import Speed
 
-__all__ = ["Item", "Phase", "Totals", "Tracker", "View"]
+__all__ = ["Awaited", "Item", "Phase", "Totals", "Tracker", "View"]
 
 MAX_ERROR: Final = 1024
 """Longest error text that is kept, in characters."""
@@ -69,6 +69,23 @@ class Item:
     extracted_total: int
     idle_s: float
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing more happens to it as far as is known: it has arrived or failed."""
+        return self.phase in _FINISHED
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """A pull without items yet; ``image`` is empty while unknown.
+
+    ``is_begun`` says that the runtime has begun, so that the pull waits for its registry.
+    """
+
+    image: str
+    is_begun: bool
+    waited_s: float
+
 
 @dataclass(frozen=True, slots=True)
 class Totals:
@@ -101,7 +118,7 @@ class View:
 
     ``items`` is ordered by first appearance, images first, layers within their image. ``changed``
     are those whose fields differ from the previous view, ``idle_s`` aside. ``dropped`` counts the
-    reports that found no room.
+    reports that found no room. ``awaited`` is the source's word, given where there are no items.
     """
 
     items: tuple[Item, ...]
@@ -109,6 +126,7 @@ class View:
     totals: Totals
     now: float
     dropped: int
+    awaited: tuple[Awaited, ...] = ()
 
 
 _PHASES: Final[dict[str, Phase]] = {phase.value: phase for phase in Phase}
@@ -132,6 +150,7 @@ class Tracker:
         self._items_left = max_items
         self._characters_left = max_items * _NAME_CHARACTERS_PER_ITEM
         self._dropped = 0
+        self._window_s = window_s
         self._speed = Speed(window_s)
 
     def apply(
@@ -218,6 +237,10 @@ class Tracker:
         if group:
             self._characters_left += len(image)
         self._finest = None
+
+    def measure_anew(self) -> None:
+        """Leave the rate so far behind: it was of other items than those that are left."""
+        self._speed = Speed(self._window_s)
 
     def _begin(self, image: str, layer: str, now: float) -> _Tracked | None:
         """Start an item, or return None and count the report if there is no room for it."""

@@ -6,16 +6,17 @@ lost when a window changes its size, and rows that did not fit never come back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple, TextIO
 
 from tqdm.std import tqdm
 
 from pycrictl import environ as surroundings
-from pycrictl.progress.tracker import Item, Phase, View
+from pycrictl.progress.tracker import Awaited, Item, Phase, View
 from pycrictl.show import images, phrases
 from pycrictl.show.block import Block
-from pycrictl.show.images import ACTIVE, ImagePull
+from pycrictl.show.images import ACTIVE, ImagePull, by_image
 from pycrictl.units import format_bytes
 
 POOL_LINES: Final = 10
@@ -39,6 +40,9 @@ RESUMED_S: Final = 10.0
 """How long it is told that a part had arrived before the first look."""
 
 SUMMARY_LINES: Final = 50
+
+_SIGNS: Final = {Phase.DOWNLOADING: "dl", Phase.EXTRACTING: "ext"}
+"""Phases beside a percentage where there is no room for the word."""
 
 _ASCII: Final = str.maketrans({"…": "~", "·": "-"})
 _RANKS: Final = {
@@ -85,10 +89,10 @@ class Bars:
 
     def show(self, view: View) -> None:
         """Brings the bars up to ``view`` and the window's present size."""
-        if self._first_s is None:
+        if self._first_s is None or not view.items:
             self._first_s = view.now
         self._last = view
-        pulls = images.by_image(view.items)
+        pulls = by_image(view.items)
         self._stopwatch.look(pulls, view.now)
         if view.dropped and not self._has_told_dropped:
             self._has_told_dropped = True
@@ -97,10 +101,13 @@ class Bars:
         # The last column stays free: a terminal may wrap as soon as it is filled.
         width = max(columns - 1, 1)
         lines: list[Meter | str] = []
-        if not self._aggregate and rows >= TINY:
-            lines += pool(pulls, min(rows - 2, POOL_LINES), width)
-        is_new = view.now - self._first_s < RESUMED_S
-        lines.append(total_line(view, width, tells_resumed=is_new))
+        if view.awaited:
+            lines += awaited_lines(view.awaited, max(min(rows - 1, POOL_LINES), 1), width)
+        else:
+            if not self._aggregate and rows >= TINY:
+                lines += pool(pulls, min(rows - 2, POOL_LINES), width)
+            is_new = view.now - self._first_s < RESUMED_S
+            lines.append(total_line(view, width, tells_resumed=is_new))
         repaints = view.now - self._painted_s >= REPAINT_S
         if repaints:
             self._painted_s = view.now
@@ -109,6 +116,17 @@ class Bars:
     def note(self, text: str) -> None:
         """Leaves one line above the bars."""
         self._block.print_above(self._encodable(phrases.clean(text)))
+
+    def end(self, images: Collection[str]) -> None:
+        """Leaves the last line of each of these images above the bars."""
+        if (view := self._last) is None:
+            return
+        pulls = by_image(view.items)
+        for line in self._last_lines([one for one in pulls if one.image in images], view.now):
+            self._block.print_above(self._encodable(line))
+        left = tuple(item for item in view.items if item.image not in images)
+        self._last = replace(view, items=left)
+        self._stopwatch.forget(images)
 
     def close(self, view: View | None = None) -> None:
         """Replaces the bars by one line for each image."""
@@ -122,7 +140,7 @@ class Bars:
             self._block.close([self._encodable(line) for line in lines])
 
     def _summary(self, view: View) -> list[str]:
-        pulls = images.by_image(view.items)
+        pulls = by_image(view.items)
         self._stopwatch.look(pulls, view.now)
         first_s = view.now if self._first_s is None else self._first_s
         end = []
@@ -132,14 +150,16 @@ class Bars:
             elapsed = f"{verb} {phrases.duration(view.now - first_s)}"
             end = [_sentence("Total", words.size, words.done, words.failed, elapsed)]
             pulls = [pull for pull in pulls if pull.count(Phase.FAILED)]
+        return [*self._last_lines(pulls, view.now), *end]
+
+    def _last_lines(self, pulls: Sequence[ImagePull], now: float) -> list[str]:
+        more = []
         if len(pulls) > SUMMARY_LINES:
-            end.insert(0, f"… and {len(pulls) - SUMMARY_LINES} more images")
+            more = [f"… and {len(pulls) - SUMMARY_LINES} more images"]
             pulls = sorted(pulls, key=lambda pull: pull.is_complete)[:SUMMARY_LINES]
         elapsed_s = self._stopwatch.elapsed_s
-        return [
-            *(f"{pull.name}  {pull.summary(elapsed_s(pull.image, view.now))}" for pull in pulls),
-            *end,
-        ]
+        lines = [f"{pull.name}  {pull.summary(elapsed_s(pull.image, now))}" for pull in pulls]
+        return lines + more
 
     def _render(self, lines: Sequence[Meter | str], width: int) -> list[str]:
         """The lines as text; tqdm is asked only for those that are new."""
@@ -188,6 +208,25 @@ def total_line(view: View, width: int, *, tells_resumed: bool = False) -> Meter 
     while len(words) > 1 and not _has_room(left, _join(words), width):
         words.pop()
     return _fit(left, [_join(words)], width, totals.progress, totals.total)
+
+
+def awaited_lines(pulls: Sequence[Awaited], most: int, width: int) -> list[str]:
+    """At most ``most`` lines for pulls of which there is only their name, and whom they wait for.
+
+    What does not fit in one line takes two, where there is room for them.
+    """
+    lines: list[str] = []
+    for pull in pulls[:most]:
+        name = images.awaited_name(pull)
+        words, short = images.awaited(pull)
+        if len(words) > width:
+            words = short
+        room = width - len(words) - 2
+        if phrases.width(name) > room and 2 * len(pulls) <= most:
+            lines += phrases.cut_middle(name, width), phrases.cut(words, width)
+        else:
+            lines.append(phrases.cut(f"{phrases.cut_middle(name, room)}  {words}", width))
+    return lines
 
 
 def pool(pulls: Sequence[ImagePull], slots: int, width: int) -> list[Meter | str]:
@@ -260,7 +299,7 @@ def item_line(item: Item, label: str, width: int) -> Meter | str:
         size = format_bytes(total) if total else ""
     stall = [images.stall(item)] if images.is_stalled(item) else []
     if width < NARROW - 1:
-        words = [label, *([] if has_bar else [word]), percent.lstrip(), *stall, size]
+        words = [label, _SIGNS[item.phase] if has_bar else word, percent.lstrip(), *stall, size]
         return phrases.join_fitting([text for text in words if text], width)
     left = f"{label} {word:<11}"
     if not has_bar:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from pycrictl.progress.tracker import Item, Phase, View
+from pycrictl.progress.tracker import Awaited, Item, Phase, View
 from pycrictl.show import phrases
 from pycrictl.units import format_bytes
 
@@ -14,6 +14,9 @@ COMPLETE: Final = frozenset({Phase.DONE, Phase.PRESENT})
 ACTIVE: Final = frozenset({Phase.DOWNLOADING, Phase.EXTRACTING})
 STALL_S: Final = 30.0
 """A download without a byte for this long is said to stall."""
+
+AWAITED_S: Final = 10.0
+"""From this age on it is told how long a pull has been waiting for its registry."""
 
 
 def is_stalled(item: Item) -> bool:
@@ -24,6 +27,17 @@ def is_stalled(item: Item) -> bool:
 def stall(item: Item) -> str:
     """``no data for 42 s``."""
     return f"no data for {phrases.duration(int(item.idle_s))}"
+
+
+def awaited(pull: Awaited) -> tuple[str, str]:
+    """``waiting for the registry, 12 s``, and the same for a narrow place: ``waiting, 12 s``."""
+    age = f", {phrases.duration(int(pull.waited_s))}" if pull.waited_s >= AWAITED_S else ""
+    return f"waiting for the {'registry' if pull.is_begun else 'runtime'}{age}", f"waiting{age}"
+
+
+def awaited_name(pull: Awaited) -> str:
+    """The reference, safe to show, if it is known."""
+    return phrases.short_image(pull.image) or "an image"
 
 
 def failure(item: Item) -> str:
@@ -57,7 +71,7 @@ class ImagePull:
     @property
     def is_over(self) -> bool:
         """Whether nothing more happens as far as is known: each item has arrived or failed."""
-        return all(item.phase in COMPLETE or item.phase is Phase.FAILED for item in self.items)
+        return all(item.is_finished for item in self.items)
 
     def count(self, *phases: Phase) -> int:
         """How many items are in one of ``phases``."""
@@ -130,6 +144,11 @@ class Stopwatch:
             elif ended is None:
                 ended = now
             self._spans[pull.image] = began, ended
+
+    def forget(self, images: Iterable[str]) -> None:
+        """These have ended for good: what comes under their names is another pull."""
+        for image in images:
+            self._spans.pop(image, None)
 
     def elapsed_s(self, image: str, now: float) -> float:
         """Seconds from the first look until the end, or until ``now`` while there is none."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from pycrictl.progress.tracker import Item, Phase, View
+from pycrictl.progress.tracker import Awaited, Item, Phase, View
 from pycrictl.show import images, phrases
 from pycrictl.units import format_bytes
 
@@ -50,7 +50,8 @@ class PlainLines(_Notes):
     """One short line for each event: ``IMAGE LAYER what happened``.
 
     Images that begin and end, layers that change their phase (a layer that waits at first has not
-    changed), stalls, and while anything is on its way the totals at least every 10 s.
+    changed), stalls, pulls that wait for their registry, and while anything is on its way the
+    totals at least every 10 s.
 
     Args:
         stderr: where the lines go.
@@ -63,6 +64,7 @@ class PlainLines(_Notes):
         self._phases: dict[tuple[str, str], Phase] = {}
         self._over: dict[str, bool] = {}
         self._stalls_told: dict[tuple[str, str], float] = {}
+        self._awaited_told: dict[str, float] = {}
         self._stopwatch = images.Stopwatch()
         self._heartbeat: float | None = None
         self._last: View | None = None
@@ -83,9 +85,16 @@ class PlainLines(_Notes):
             if pull.is_over and not self._over.get(pull.image):
                 lines.append(self._summary(pull, view.now))
             self._over[pull.image] = pull.is_over
+        lines += self._waits(view.awaited)
         lines += self._totals(view, is_idle=all(pull.is_over for pull in pulls))
         self._tell(lines)
         self._note_dropped(view)
+
+    def end(self, images: Collection[str]) -> None:
+        """Forgets these images: ``show`` has told their ends."""
+        self._over = {key: value for key, value in self._over.items() if key not in images}
+        self._phases = {key: value for key, value in self._phases.items() if key[0] not in images}
+        self._stopwatch.forget(images)
 
     def close(self, view: View | None = None) -> None:
         """Writes what is new in ``view``, and how far the images came that have not ended."""
@@ -118,6 +127,17 @@ class PlainLines(_Notes):
             self._stalls_told[key] = item.idle_s
             size = phrases.part(item.progress, item.total)
             yield f"{_subject(item)} {images.stall(item)}, {size}"
+
+    def _waits(self, awaited: Iterable[Awaited]) -> Iterable[str]:
+        before, self._awaited_told = self._awaited_told, {}
+        for pull in awaited:
+            told_s = before.get(pull.image)
+            next_s = images.AWAITED_S if told_s is None else told_s + STALL_REPEAT_S
+            if pull.waited_s >= next_s:
+                told_s = pull.waited_s
+                yield f"{images.awaited_name(pull)} {images.awaited(pull)[0]}"
+            if told_s is not None:
+                self._awaited_told[pull.image] = told_s
 
     def _totals(self, view: View, *, is_idle: bool) -> Iterable[str]:
         if self._heartbeat is None or is_idle:
@@ -195,6 +215,9 @@ class JsonLines(_Notes):
             self._stdout.flush()
         self._note_dropped(view)
 
+    def end(self, images: Collection[str]) -> None:
+        """Does nothing: the objects have told it."""
+
     def close(self, view: View | None = None) -> None:
         """Writes what is new in ``view``."""
         if view is not None and view is not self._last:
@@ -229,6 +252,9 @@ class Silent:
         """Does nothing."""
 
     def note(self, text: str) -> None:
+        """Does nothing."""
+
+    def end(self, images: Collection[str]) -> None:
         """Does nothing."""
 
     def close(self, view: View | None = None) -> None:

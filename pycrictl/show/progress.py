@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from pycrictl import environ as surroundings
@@ -28,6 +28,12 @@ class Display(Protocol):
 
     def note(self, text: str) -> None:
         """Tells one line; with bars it stays above them."""
+
+    def end(self, images: Collection[str]) -> None:
+        """Tells that the pulls of these images have ended, as the view shown last has it.
+
+        Later views are without them; under the same name another pull may come.
+        """
 
     def close(self, view: View | None = None) -> None:
         """Leaves the final state (``view``, else the one shown last) and ends. Idempotent.

@@ -136,6 +136,8 @@ def test_names_of_no_pod(fake: FakeServer, text: str, line: str) -> None:
     run = watch(fake, text)
     assert run.code == 1
     assert run.stderr.splitlines()[0] == line
+    if "matches" not in line:
+        assert run.stderr.splitlines()[1:] == ["hint: 'pycrictl pods' lists the pods of the node"]
 
 
 def test_the_newest_sandbox_of_a_pod_is_meant(fake: FakeServer) -> None:

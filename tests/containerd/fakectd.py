@@ -69,9 +69,13 @@ class FakeContainerd:
         calls: how often each method was called, by its short name.
         failures: statuses to answer with, by short name, until they are removed.
         pid, pidns: what the server says of its process; 0 as containerd 1.6 answers.
+
+    Args:
+        folder: where the socket is.
+        others: services on the same socket.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *others: grpc.GenericRpcHandler) -> None:
         self.leases: dict[str, Lease] = {}
         self.ingests: dict[str, Ingest] = {}
         self.blobs: dict[str, Blob] = {}
@@ -83,7 +87,7 @@ class FakeContainerd:
         self.failures: dict[str, tuple[grpc.StatusCode, str]] = {}
         self.endpoint = f"unix://{folder / 'ctd.sock'}"
         self._server = grpc.server(ThreadPoolExecutor(2))
-        self._server.add_generic_rpc_handlers((_Router(self),))
+        self._server.add_generic_rpc_handlers((_Router(self), *others))
         self._server.add_insecure_port(self.endpoint)
 
     def __enter__(self) -> Self:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
 
 from pycrictl.containerd.client import ContainerdClient
 from pycrictl.containerd.settings import PullSettings
-from pycrictl.progress import sources
 from pycrictl.progress.content import ContentWatcher
 from pycrictl.progress.sources import (
     ImageTracker,
@@ -21,7 +20,7 @@ from pycrictl.progress.sources import (
 )
 from pycrictl.progress.tracker import Phase, Tracker, View
 from tests.cli.progress_server import http_streams
-from tests.containerd.fakectd import FakeContainerd
+from tests.containerd.fakectd import FakeContainerd, Lease
 from tests.containerd.made import Made
 
 INTERVAL_S = 0.02
@@ -38,6 +37,8 @@ class Recorder:
     def __init__(self, on_view: Callable[[View], None]) -> None:
         self.views: list[View] = []
         self.notes: list[str] = []
+        self.ended: list[tuple[str, ...]] = []
+        self.ended_after = 0
         self._on_view = on_view
         self._deadline = time.monotonic() + DEADLINE_S
 
@@ -48,6 +49,14 @@ class Recorder:
 
     def note(self, text: str) -> None:
         self.notes.append(text)
+
+    def end(self, images: Collection[str]) -> None:
+        self.ended.append(tuple(images))
+        self.ended_after = len(self.views)
+
+
+def names(view: View) -> set[str]:
+    return {item.image for item in view.items}
 
 
 @pytest.fixture
@@ -102,87 +111,128 @@ def test_a_stall_is_told_with_containerds_own_timeout(
     assert sink.views[0].items[0].idle_s == pytest.approx(idle_s, abs=2.0)
 
 
-def test_a_watch_without_end_forgets_pulls_that_ended(
-    fake: FakeContainerd, monkeypatch: pytest.MonkeyPatch
+def test_a_watch_without_end_tells_a_pulls_end_and_goes_on_with_the_rest(
+    fake: FakeContainerd,
 ) -> None:
-    monkeypatch.setattr(sources, "FORGET_S", 0.5)
     old, new = Made(fake, "old", ["a"]), Made(fake, "new", ["b"])
     old.begin("lease-1", at_s=time.time())
     old.download(0, 10, at_s=time.time())
-    ended_at = 0.0
-
-    def names(view: View) -> set[str]:
-        return {item.image for item in view.items}
 
     def play(view: View) -> None:
-        nonlocal ended_at
         if len(sink.views) == 3:
             assert names(view) == {old.shown_name}
             run_out(old)
             new.begin("lease-2", at_s=time.time())
             new.download(0, 20, at_s=time.time())
-        elif not ended_at and any(item.phase is Phase.FAILED for item in view.items):
-            ended_at = time.monotonic()
-            assert names(view) == {old.shown_name, new.shown_name}
-        elif ended_at and names(view) == {new.shown_name}:
+        elif sink.ended and len(sink.views) > sink.ended_after + 2:
             raise Enough
 
     sink = Recorder(play)
     with pytest.raises(Enough):
         watch(fake, sink, PullSettings(), follow=True)
-    # It stays in sight for a while, so that its end can be read.
-    assert time.monotonic() - ended_at >= 0.5
-    # What runs is not forgotten.
-    assert sink.views[-1].items[0].progress == 20
+    assert sink.ended == [(old.shown_name,)]
+    last = sink.views[sink.ended_after - 1]
+    assert [item.phase for item in last.items if item.image == old.shown_name] == [Phase.FAILED]
+    after = sink.views[sink.ended_after :]
+    assert [names(view) for view in after] == [{new.shown_name}] * len(after)
+    assert after[-1].totals.count == 1
+    assert after[-1].items[0].progress == 20
 
 
-def test_a_pull_that_is_tried_again_is_not_forgotten(
-    fake: FakeContainerd, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sources, "FORGET_S", 0.3)
+def test_a_failed_pull_that_is_tried_again_is_told_and_appears_anew(fake: FakeContainerd) -> None:
     made = Made(fake, "app", ["a"])
     made.begin("lease-1", at_s=time.time())
     made.download(0, 10, at_s=time.time())
-    revived_at = 0.0
 
     def play(view: View) -> None:
-        nonlocal revived_at
         if len(sink.views) == 3:
             run_out(made)
-        elif not revived_at and any(item.phase is Phase.FAILED for item in view.items):
+        elif sink.ended and not view.items:
             made.begin("lease-2", at_s=time.time())
             made.download(0, 30, at_s=time.time())
-            revived_at = time.monotonic()
-        elif revived_at and time.monotonic() - revived_at > 0.8:
+        elif sink.ended and [item.progress for item in view.items] == [30]:
             raise Enough
 
     sink = Recorder(play)
     with pytest.raises(Enough):
         watch(fake, sink, PullSettings(), follow=True)
-    assert [(item.image, item.progress) for item in sink.views[-1].items] == [(made.shown_name, 30)]
-    # It was in sight all the time.
-    assert all(view.items for view in sink.views)
+    assert sink.ended == [(made.shown_name,)]
+    assert names(sink.views[-1]) == {made.shown_name}
 
 
-def test_a_watch_of_a_stream_without_end_begins_anew_with_each_stream() -> None:
-    """A stream that ended says that all its pulls are over; the next one is about others."""
-    record = {"progress": 5, "total": 5, "phase": "done"}
-    first = [{"image": "one", "layer": "a", **record}]
-    second = [{"image": "two", "layer": "b", **record}]
-    seen: list[set[str]] = []
+def test_an_image_that_another_pull_still_fetches_has_not_ended(fake: FakeContainerd) -> None:
+    made = Made(fake, "app", ["a"])
+    made.begin("lease-1", at_s=time.time())
+    made.download(0, 10, at_s=time.time())
 
-    def note_images(view: View) -> None:
-        images = {item.image for item in view.items}
-        if images and images not in seen:
-            seen.append(images)
-        if images == {"two"}:
+    def play(view: View) -> None:
+        if len(sink.views) == 3:
+            run_out(made)
+            made.begin("lease-2", at_s=time.time())
+            made.download(0, 30, at_s=time.time())
+        elif len(sink.views) == 8:
             raise Enough
 
-    with http_streams(first, second, []) as server:
+    sink = Recorder(play)
+    with pytest.raises(Enough):
+        watch(fake, sink, PullSettings(), follow=True)
+    assert sink.ended == []
+    assert all(names(view) == {made.shown_name} for view in sink.views)
+    assert sink.views[-1].items[0].progress == 30
+
+
+def test_a_pull_of_which_nothing_is_known_yet_is_awaited(fake: FakeContainerd) -> None:
+    began_s = time.time() - 20
+    fake.leases["lease"] = Lease(began_s)
+
+    def play(view: View) -> None:
+        if len(sink.views) == 3:
+            fake.leases.clear()
+        elif not view.awaited:
+            raise Enough
+
+    sink = Recorder(play)
+    with pytest.raises(Enough):
+        watch(fake, sink, PullSettings())
+    (awaited,) = sink.views[0].awaited
+    assert (awaited.image, awaited.is_begun) == ("", True)
+    assert 20 <= awaited.waited_s < 40
+    assert not sink.views[0].items
+
+
+def test_only_what_has_no_items_is_awaited(fake: FakeContainerd) -> None:
+    made = Made(fake, "app", ["a"])
+    made.begin("lease", at_s=time.time())
+    made.download(0, 10, at_s=time.time())
+
+    def play(view: View) -> None:
+        if view.items:
+            raise Enough
+
+    sink = Recorder(play)
+    with pytest.raises(Enough):
+        watch(fake, sink, PullSettings())
+    assert sink.views[-1].awaited == ()
+
+
+def test_a_watch_of_streams_without_end_tells_each_end_once() -> None:
+    """A stream that ended says that all its pulls are over. A server may repeat them in the next
+    one, and the next one may bring others."""
+    record = {"progress": 5, "total": 5, "phase": "done"}
+    first = {"image": "one", "layer": "a", **record}
+    second = {"image": "two", "layer": "b", **record}
+
+    def play(view: View) -> None:
+        if len(sink.ended) == 2:
+            raise Enough
+
+    sink = Recorder(play)
+    with http_streams([first], [first, second], []) as server:
         pace = Pace(INTERVAL_S, follow=True)
         with pytest.raises(ExceptionGroup) as caught:
-            watch_stream(
-                lambda: server.url, Tracker(), Recorder(note_images), timeout_s=5.0, pace=pace
-            )
+            watch_stream(lambda: server.url, Tracker(), sink, timeout_s=5.0, pace=pace)
     assert caught.group_contains(Enough)
-    assert seen == [{"one"}, {"two"}]
+    assert sink.ended == [("one",), ("two",)]
+    changes = [item.image for view in sink.views for item in view.changed]
+    assert changes == ["one", "two"]
+    assert not sink.views[-1].items

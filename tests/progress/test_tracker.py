@@ -477,6 +477,25 @@ def test_a_forgotten_image_begins_anew() -> None:
     assert rate <= MIB
 
 
+def test_a_rate_that_is_measured_anew() -> None:
+    tracker = Tracker()
+    assert pull(tracker, range(6)).totals.rate == MIB
+    tracker.measure_anew()
+    assert tracker.view(5.0).totals.rate is None
+    tracker.apply("a", "l", 9 * MIB, 100 * MIB, now=6.0)
+    tracker.view(6.0)
+    tracker.apply("a", "l", 12 * MIB, 100 * MIB, now=7.0)
+    totals = tracker.view(7.0).totals
+    assert totals.rate == 3.5 * MIB
+    assert totals.eta_s is None  # for three seconds, as at the start
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_finished_item_has_arrived_or_failed(phase: Phase) -> None:
+    item = only(see(Report("a", "l", 1, 9, phase=phase)))
+    assert item.is_finished == (phase in FINISHED)
+
+
 def test_forgetting_gives_back_all_room() -> None:
     tracker = Tracker(max_items=4)
     for _ in range(100):

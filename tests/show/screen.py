@@ -91,6 +91,13 @@ class Screen:
     def _control(self, private: str, number: str, letter: str) -> None:
         if (private, letter) == ("", "A"):
             self.y = max(self.y - int(number or 1), self.top)
+        elif (private, number, letter) == ("", "", "H"):
+            self.x, self.y = 0, self.top
+        elif (private, number, letter) == ("", "2", "J"):
+            # What was there goes into the scrollback, as in tmux.
+            self.buffer += [Row() for _ in range(self.rows)]
+            self.y += self.rows
+            self.top = len(self.buffer) - self.rows
         elif (private, number, letter) == ("", "", "K"):
             self._erase_row()
         elif (private, number, letter) == ("", "", "J"):

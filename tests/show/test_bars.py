@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies
 
-from pycrictl.progress.tracker import Item, Phase
+from pycrictl.progress.tracker import Awaited, Item, Phase
 from pycrictl.show.bars import Bars
 from pycrictl.show.phrases import width
 from tests.show.screen import Terminal
@@ -255,12 +255,26 @@ def test_narrow_windows_show_percent_and_bytes() -> None:
     items = [layer(1, progress=MIB, total=4 * MIB), layer(2, Phase.EXTRACTING, MIB, MIB)]
     assert drawn(*items, size=(30, 8)) == [
         "127.0.0.1:5000/demo:1",
-        "0000000 25% 1.0/4.0 MiB",
+        "0000000 dl 25% 1.0/4.0 MiB",
         "0000000 extracting 1.0 MiB",
         "40% 2.0/5.0 MiB",
     ]
     assert drawn(*items, size=(20, 5))[-1] == "40% 2.0/5.0 MiB"
     assert drawn(*items, size=(20, 3)) == ["40% 2.0/5.0 MiB"]
+
+
+@pytest.mark.parametrize("columns", range(14, 60))
+def test_the_phase_of_a_layer_is_told_in_every_width(columns: int) -> None:
+    """Else a layer that begins to extract would seem to start again from nothing."""
+    before = layer(1, Phase.DOWNLOADING, 4 * MIB, 6 * MIB)
+    after = layer(1, Phase.EXTRACTING, 6 * MIB, 6 * MIB, extracted=0, extracted_total=6 * MIB)
+    words = ("dl", "ext") if columns < 40 else ("downloading", "extracting")
+    lines = [drawn(item, size=(columns, 8))[-2].split() for item in (before, after)]
+    assert [line[1] for line in lines] == list(words)
+    if columns >= 17:
+        assert [line[2].partition("%")[0] for line in lines] == ["66", "0"]
+    if columns >= 28:
+        assert "".join(lines[0]).count("4.0/6.0MiB") == (columns < 40 or columns > 56)
 
 
 def test_a_long_name_is_shortened_in_the_middle() -> None:
@@ -320,6 +334,107 @@ def test_tells_once_that_items_are_left_out(terminal: Terminal) -> None:
         bars.show(view([layer(1)], now=now, dropped=7))
     bars.close()
     assert sum("only 1 items are kept" in line for line in terminal.look()) == 1
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "is_begun", "columns", "expected"),
+    [
+        (2.0, True, 80, [f"{DEMO}  waiting for the registry"]),
+        (12.9, True, 80, [f"{DEMO}  waiting for the registry, 12 s"]),
+        (125.0, True, 80, [f"{DEMO}  waiting for the registry, 2 min 5 s"]),
+        (12.0, False, 80, [f"{DEMO}  waiting for the runtime, 12 s"]),
+        (12.0, True, 40, [DEMO, "waiting for the registry, 12 s"]),
+        (12.0, True, 30, [DEMO, "waiting, 12 s"]),
+        (12.0, True, 20, ["127.0.0.1…00/demo:1", "waiting, 12 s"]),
+    ],
+)
+def test_a_pull_that_waits_is_named_with_its_age(
+    waited_s: float, is_begun: bool, columns: int, expected: list[str]
+) -> None:
+    awaited = [Awaited(DEMO, is_begun, waited_s)]
+    assert drawn(awaited=awaited, size=(columns, 10)) == expected
+    assert drawn(awaited=awaited, size=(columns, 10), aggregate=True) == expected
+
+
+def test_a_pull_that_waits_without_a_name() -> None:
+    awaited = [Awaited("", True, 12.0), Awaited("", True, 3.0)]
+    assert drawn(awaited=awaited) == [
+        "an image  waiting for the registry, 12 s",
+        "an image  waiting for the registry",
+    ]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_pulls_that_wait_fit_in_every_window(size: tuple[int, int]) -> None:
+    for count in (1, 3, 30):
+        awaited = [Awaited(f"宽/{'long/' * 40}\x1b[2J:{n}", True, 1e9) for n in range(count)]
+        lines = drawn(awaited=awaited, size=size)
+        assert (size[0] > 1) <= len(lines) <= max(min(size[1] - 1, 10), 1)
+
+
+def test_what_waited_gives_way_to_its_layers(terminal: Terminal) -> None:
+    bars = Bars(terminal.stderr, {})
+    bars.show(view([], awaited=[Awaited(DEMO, True, 12.0)]))
+    bars.show(view([layer(1, progress=MIB, total=4 * MIB)], now=1.0))
+    lines = terminal.look()
+    assert [line.split()[0] for line in lines] == [DEMO, "000000000001", "Total"]
+    bars.close(view([layer(1, Phase.DONE, MIB, MIB)], now=2.5))
+    assert terminal.look() == [f"{DEMO}  1 layer  1.0 MiB  in 1.5 s"]
+
+
+def test_nothing_is_left_of_a_pull_that_only_waited(terminal: Terminal) -> None:
+    bars = Bars(terminal.stderr, {})
+    bars.show(view([], awaited=[Awaited(DEMO, True, 12.0)]))
+    bars.close()
+    assert terminal.look() == []
+
+
+def test_the_last_line_of_an_image_that_ends_stands_above_the_bars(terminal: Terminal) -> None:
+    bars = Bars(terminal.stderr, {})
+    other = layer(2, progress=MIB, total=4 * MIB, image="other:1")
+    bars.show(view([layer(1, progress=MIB, total=4 * MIB), other], now=0.0))
+    bars.show(view([layer(1, Phase.DONE, 4 * MIB, 4 * MIB), other], now=3.6))
+    bars.end([DEMO])
+    bars.show(view([other], now=3.6))
+    told = f"{DEMO}  1 layer  4.0 MiB  in 3.6 s"
+    lines = terminal.look()
+    assert lines[:2] == [told, "other:1  0/1 done"]
+    assert lines[-1].startswith("Total  25%|")
+    bars.show(view([layer(2, Phase.FAILED, MIB, 4 * MIB, image="other:1", error="404")], now=4.0))
+    bars.end(["other:1", "unknown"])
+    bars.show(view([], now=4.0))
+    told_too = "other:1  failed: 404  0 of 1 layer done  after 4.0 s"
+    assert terminal.look() == [told, told_too, "Total  nothing is being pulled"]
+    # What was told is not told again, and the same image may be pulled later.
+    bars.show(view([], now=60.0))
+    bars.show(view([layer(1, progress=MIB, total=4 * MIB)], now=60.0, resumed=MIB))
+    assert "resumed 1.0 MiB" in terminal.look()[-1]
+    bars.close(view([layer(1, progress=2 * MIB, total=4 * MIB)], now=61.0))
+    last = f"{DEMO}  at 2.0/4.0 MiB  0 of 1 layer done  after 1.0 s"
+    assert terminal.look() == [told, told_too, last]
+
+
+def test_an_end_is_told_once_though_the_watch_is_interrupted_at_once(terminal: Terminal) -> None:
+    bars = Bars(terminal.stderr, {})
+    bars.end(["early"])
+    bars.show(view([layer(1, Phase.DONE, MIB, MIB)], now=2.0))
+    bars.end([DEMO])
+    bars.close()
+    assert terminal.look() == [f"{DEMO}  1 layer  1.0 MiB  in 0.0 s"]
+
+
+def test_the_ends_in_an_aggregate_are_told(terminal: Terminal) -> None:
+    bars = Bars(terminal.stderr, {}, aggregate=True)
+    bars.show(view([layer(1, Phase.DONE, MIB, MIB)], now=2.0))
+    bars.end([DEMO])
+    bars.show(view([], now=60.0))
+    other = layer(2, progress=MIB, total=2 * MIB, image="other:1")
+    bars.show(view([other], now=60.0))
+    bars.close(view([other], now=61.0))
+    assert terminal.look() == [
+        f"{DEMO}  1 layer  1.0 MiB  in 0.0 s",
+        "Total  1.0/2.0 MiB  0/1 layer  after 1.0 s",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -438,6 +553,7 @@ def test_an_interrupt_at_any_moment_leaves_a_clean_screen() -> None:
             sys.settrace(trace)
             bars.show(views[1])
             bars.note("note")
+            bars.end(["unknown"])
         finally:
             sys.settrace(before)
             bars.close(views[2])

@@ -44,13 +44,25 @@ def test_what_is_no_columns(text: str) -> None:
         (".createdAt", "bac"),
         (".id", "abc"),
         (".n", "bac"),
-        (".nosuch", "bac"),
         (".labels", "acb"),
     ],
 )
 def test_orders(path: str, order: str) -> None:
     found = SortKey(path).sorted(DOCUMENTS, DOCUMENTS)
     assert "".join(str(each["id"]) for each in found) == order
+
+
+def test_a_field_that_nothing_has() -> None:
+    key = SortKey(".nosuch")
+    assert key.sorted([], []) == []
+    with pytest.raises(UsageError, match=r'nothing that is listed has the field "\.nosuch"'):
+        key.sorted(DOCUMENTS, DOCUMENTS)
+
+
+def test_a_field_that_goes_away_while_it_is_watched() -> None:
+    key = SortKey(".n")
+    assert key.sorted(["x"], [{"n": None}]) == ["x"]
+    assert key.sorted(["y", "z"], [{}, {}]) == ["y", "z"]
 
 
 def test_values_that_are_hard_to_compare() -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from pycrictl.progress.tracker import Phase
+from pycrictl.progress.tracker import Awaited, Phase
 from pycrictl.show import images
 from tests.show.views import DEMO, MIB, layer, view
 
@@ -55,6 +55,26 @@ def test_the_stopwatch_stops_with_the_pull_and_goes_on_with_it() -> None:
     watch.look(running, 21.0)
     assert watch.elapsed_s("a", 22.0) == 12.0
     assert watch.elapsed_s("unknown", 22.0) == 0.0
+
+
+def test_the_stopwatch_begins_anew_for_an_image_that_it_forgot() -> None:
+    watch = images.Stopwatch()
+    pulls = [images.ImagePull("a", (layer(1),)), images.ImagePull("b", (layer(2),))]
+    watch.look(pulls, 10.0)
+    watch.forget(["a", "unknown"])
+    watch.look(pulls, 20.0)
+    assert watch.elapsed_s("a", 22.0) == 2.0
+    assert watch.elapsed_s("b", 22.0) == 12.0
+
+
+def test_what_is_said_of_a_pull_that_waits() -> None:
+    assert images.awaited(Awaited(DEMO, True, 9.9)) == ("waiting for the registry", "waiting")
+    assert images.awaited(Awaited(DEMO, False, 70.5)) == (
+        "waiting for the runtime, 1 min 10 s",
+        "waiting, 1 min 10 s",
+    )
+    assert images.awaited_name(Awaited("", True, 0.0)) == "an image"
+    assert images.awaited_name(Awaited("a\x1b[1m", True, 0.0)) == "a\\x1b[1m"
 
 
 def test_totals_words() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.progress.tracker import Item, Phase, View
+from pycrictl.progress.tracker import Awaited, Item, Phase, View
 from pycrictl.show.lines import JsonLines, PlainLines, Silent
 from tests.show.views import DEMO, MIB, digest, forty_layers, layer, view
 
@@ -105,6 +105,50 @@ def test_a_stall_is_told_at_once_and_then_each_half_minute() -> None:
         f"{DEMO} {A} no data for 1 min 30 s, 1.0/4.0 MiB",
         f"{DEMO} {A} no data for 31 s, 0.0/4.0 MiB",
     ]
+
+
+def test_a_pull_that_waits_is_told_after_a_while_and_then_each_half_minute() -> None:
+    views = [view([], now=now, awaited=[Awaited(DEMO, True, float(now))]) for now in range(75)]
+    assert plain(*views, view([], now=75.0)) == [
+        f"{DEMO} waiting for the registry, 10 s",
+        f"{DEMO} waiting for the registry, 40 s",
+        f"{DEMO} waiting for the registry, 1 min 10 s",
+    ]
+    again = [view([], awaited=[Awaited("", False, 11.0)]), view([], now=1.0)]
+    assert plain(*again, *again) == ["an image waiting for the runtime, 11 s"] * 2
+
+
+def test_the_end_of_an_image_is_told_once_and_a_later_pull_begins_anew() -> None:
+    stderr = io.StringIO()
+    display = PlainLines(stderr)
+    for start in (0.0, 60.0):
+        display.show(view([], now=start))
+        display.show(view([layer(1, Phase.DOWNLOADING, 0, MIB)], now=start))
+        display.show(view([layer(1, Phase.DONE, MIB, MIB)], now=start + 2))
+        display.end([DEMO])
+        display.show(view([], now=start + 2))
+    display.close()
+    once = [
+        f"{DEMO} started: 1 layer, 1.0 MiB",
+        f"{DEMO} {A} downloading 0.0/1.0 MiB",
+        f"{DEMO} {A} done 1.0 MiB",
+        f"{DEMO} done: 1 layer, 1.0 MiB, in 2.0 s",
+    ]
+    assert stderr.getvalue().splitlines() == [*once, *once]
+
+
+def test_an_end_leaves_what_is_known_of_other_images() -> None:
+    stderr = io.StringIO()
+    display = PlainLines(stderr)
+    other = layer(2, Phase.DOWNLOADING, 0, MIB, image="other:1")
+    display.show(view([layer(1, Phase.DONE, MIB, MIB), other], now=0.0))
+    display.end([DEMO])
+    before = stderr.tell()
+    display.show(view([other], now=1.0))
+    assert stderr.tell() == before
+    display.close(view([other], now=3.0, changed=[]))
+    last = stderr.getvalue().splitlines()[-1]
+    assert last == "other:1 at 0.0/1.0 MiB, 0 of 1 layer done, after 3.0 s"
 
 
 def test_aggregate_leaves_the_layers_out() -> None:
@@ -250,6 +294,20 @@ def test_the_last_line_of_what_arrived_is_whole(phase: Phase, progress: int, tot
     assert found["progress"] == found["total"] == (total or progress)
 
 
+def test_an_end_is_no_object_of_its_own() -> None:
+    stdout = io.StringIO()
+    display = JsonLines(stdout, io.StringIO(), wall_clock=lambda: 0.0)
+    display.show(view([layer(1, Phase.DONE, 5, 5)]))
+    display.end([DEMO])
+    display.show(view([], now=1.0))
+    display.close()
+    assert [json.loads(line)["phase"] for line in stdout.getvalue().splitlines()] == ["done"]
+
+
+def test_nothing_is_written_of_a_pull_that_waits() -> None:
+    assert objects(view([], awaited=[Awaited(DEMO, True, 99.0)])) == []
+
+
 def test_aggregate_is_one_object_for_all() -> None:
     items = [layer(1, progress=1, total=2), layer(2, progress=2, total=4)]
     found = objects(view(items), view(items, now=1.0, changed=[]), aggregate=True)
@@ -308,5 +366,6 @@ def test_silent_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     display = Silent()
     display.show(view(items))
     display.note("note")
+    display.end([DEMO])
     display.close(view(items))
     assert capfd.readouterr() == ("", "")

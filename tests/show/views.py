@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pycrictl.progress.tracker import Item, Phase, Totals, View
+from pycrictl.progress.tracker import Awaited, Item, Phase, Totals, View
 
 MIB = 1024 * 1024
 DEMO = "127.0.0.1:5000/demo:1"
@@ -53,6 +53,7 @@ def view(
     rate: float | None = None,
     eta_s: float | None = None,
     dropped: int = 0,
+    awaited: Sequence[Awaited] = (),
 ) -> View:
     """A view of these items, all of them changed unless told otherwise."""
     known = [item for item in items if item.total]
@@ -66,7 +67,14 @@ def view(
         rate=rate,
         eta_s=eta_s,
     )
-    return View(tuple(items), tuple(items if changed is None else changed), totals, now, dropped)
+    return View(
+        tuple(items),
+        tuple(items if changed is None else changed),
+        totals,
+        now,
+        dropped,
+        tuple(awaited),
+    )
 
 
 IMAGES = (DEMO, "docker.io/library/postgres:16.4", "registry.k8s.io/pause:3.10")

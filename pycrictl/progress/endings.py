@@ -1,0 +1,84 @@
+"""How pulls leave a watch without end: the end of each is told once.
+
+containerd's leases say when a pull ends. A stream (KEP-5334) does not: its layers may all be there
+while the next one is still to be named, and a server may repeat what it has said, in a stream taken
+up anew from the beginning. So an image ends there when nothing has moved for a while after all of
+it has arrived or failed, and what is repeated of it later is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pycrictl.progress.sources import Sink
+    from pycrictl.progress.tracker import Tracker, View
+
+SETTLE_S: Final = 1.5
+"""How long nothing may be pulled before that is believed: kubelet tries its credentials one after
+another, and each try is a pull of its own."""
+
+_REMEMBERED: Final = 1024
+"""Names come from outside: of so many at most it is known that their ends were told."""
+
+
+class Endings:
+    """Shows a tracker's views to a sink, and the ends of its images.
+
+    Times are those of the tracker.
+    """
+
+    def __init__(self, tracker: Tracker, sink: Sink) -> None:
+        self._tracker = tracker
+        self._sink = sink
+        self._told: dict[str, None] = {}
+        self._finished_at: dict[str, float] = {}
+
+    def end(self, images: Iterable[str], now: float) -> None:
+        """Tells that the pulls of these images have ended, as the view shown last has it."""
+        if ended := tuple(images):
+            self._sink.end(ended)
+            for image in ended:
+                self._tracker.forget(image)
+                self._finished_at.pop(image, None)
+            self._tracker.measure_anew()
+            self._sink.show(self._tracker.view(now))
+
+    def show(self, now: float, *, is_final: bool = False) -> View:
+        """Shows what a stream has said by now, and ends the images that have settled.
+
+        Args:
+            is_final: the stream has ended, and with it all that it told of; what it left unfinished
+                goes without a word, as the next stream may take it up.
+        """
+        view = self._tracker.view(now)
+        unfinished = {item.image for item in view.items if not item.is_finished}
+        finished = dict.fromkeys(item.image for item in view.items if item.image not in unfinished)
+        for image in unfinished:
+            self._told.pop(image, None)
+        if repeated := self._told.keys() & finished.keys():
+            view = self._without(repeated, view)
+        fresh = [image for image in finished if image not in repeated]
+        moved = {item.image for item in view.changed}
+        self._finished_at = {
+            image: now if image in moved else self._finished_at.get(image, now) for image in fresh
+        }
+        self._sink.show(view)
+        ended = [image for image in fresh if is_final or now - self._finished_at[image] >= SETTLE_S]
+        self._told.update(dict.fromkeys(ended))
+        while len(self._told) > _REMEMBERED:
+            del self._told[next(iter(self._told))]
+        if is_final:
+            for image in unfinished:
+                self._tracker.forget(image)
+        self.end(ended, now)
+        return view
+
+    def _without(self, images: Iterable[str], view: View) -> View:
+        for image in images:
+            self._tracker.forget(image)
+        changed = tuple(item for item in view.changed if item.image not in images)
+        # Whatever moved was in the view that is replaced, so the new one knows of no change.
+        return replace(self._tracker.view(view.now), changed=changed)
