@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from pycrictl._proto import cri_pb2
 from pycrictl.cli.stuck import ended_if_stuck
 from pycrictl.copy import spec
-from pycrictl.copy.method import NAMES, Method, first_to_serve
+from pycrictl.copy.method import NAMES, Method, Watch, first_to_serve
 from pycrictl.copy.policy import Rules, Skipped
 from pycrictl.cri.lookup import find_container, find_pod
 from pycrictl.errors import CopyError, ExitCode, FailedPrecondition, NotFound, UsageError
@@ -85,23 +85,29 @@ def copy(app: AppContext, source: str, destination: str, settings: Settings) -> 
     with (
         ended_if_stuck(give_up),
         app.open_client("runtime") as client,
-        _Watch(display, app.env.clock) as watch,
+        _Meter(display, app.env.clock) as meter,
     ):
         path = request.source if isinstance(request, spec.CopyFrom) else request.destination
         methods = _methods(client, _find(client, path), settings)
         if isinstance(request, spec.CopyFrom):
-            summary = _copy_from(app.env, methods, request, settings, watch)
+            summary = _copy_from(app.env, methods, request, settings, meter)
         else:
-            summary = _copy_to(app.env, methods, request, settings, watch)
-        watch.finish(summary)
-    return ExitCode.FAILURE if watch.skipped else ExitCode.OK
+            summary = _copy_to(app.env, methods, request, settings, meter.watch)
+        meter.finish(summary)
+    return ExitCode.FAILURE if meter.skipped else ExitCode.OK
 
 
-class _Watch:
-    """Counts what is copied, and shows it at a steady pace, also while nothing moves."""
+class _Meter:
+    """Counts what is copied, and shows it at a steady pace, also while nothing moves.
+
+    Attributes:
+        watch: what a copy is to tell.
+        done_bytes: how much has been copied; skipped: how much was left out.
+    """
 
     def __init__(self, display: CopyDisplay, clock: Callable[[], float]) -> None:
-        self.on_total = None if display.interval_s is None else self._set_total
+        on_total = None if display.interval_s is None else self._set_total
+        self.watch = Watch(self._count, self._skip, on_total)
         self.done_bytes = 0
         self.skipped = 0
         self._display = display
@@ -113,7 +119,7 @@ class _Watch:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> _Watch:
+    def __enter__(self) -> _Meter:
         if self._display.interval_s is not None:
             self._thread.start()
         return self
@@ -126,20 +132,20 @@ class _Watch:
     ) -> None:
         self._end()
 
-    def on_bytes(self, count: int) -> None:
-        self.done_bytes += count
-
-    def on_skip(self, skipped: Skipped) -> None:
-        self.skipped += 1
-        with self._lock:
-            self._display.skip(os.fsdecode(skipped.path), skipped.reason)
-
     def finish(self, summary: Summary | None) -> None:
         """The copy has succeeded; None tells nothing of it."""
         self._end()
         if summary is not None:
             counts = {**asdict(summary), "skipped": self.skipped}
             self._display.finish(counts, self._clock() - self._began_s)
+
+    def _count(self, count: int) -> None:
+        self.done_bytes += count
+
+    def _skip(self, skipped: Skipped) -> None:
+        self.skipped += 1
+        with self._lock:
+            self._display.skip(os.fsdecode(skipped.path), skipped.reason)
 
     def _set_total(self, size_bytes: int) -> None:
         self._total_bytes = size_bytes
@@ -209,9 +215,9 @@ def _methods(client: CriClient, container_id: str, settings: Settings) -> list[M
 
         methods.append(OverRpc(client, container_id, tls=settings.tls))
     if "node" in names:
-        from pycrictl.copy.on_node import OnNode
+        from pycrictl.copy import on_node
 
-        methods.append(OnNode(client, container_id))
+        methods.append(on_node.for_client(client, container_id))
     if "exec" in names:
         from pycrictl.copy.over_exec import OverExec
         from pycrictl.copy.remote import Remote
@@ -226,11 +232,11 @@ def _copy_from(
     methods: Sequence[Method],
     request: spec.CopyFrom,
     settings: Settings,
-    watch: _Watch,
+    meter: _Meter,
 ) -> Summary | None:
     path, local = request.source.path, request.destination
     if local.is_stream:
-        first_to_serve(methods, lambda method: _write(env, method, path, settings, watch))
+        first_to_serve(methods, lambda method: _write(env, method, path, settings, meter))
         return None
     return first_to_serve(
         methods,
@@ -238,10 +244,8 @@ def _copy_from(
             path,
             local.path,
             replace(settings.rules, umask=_umask()),
+            meter.watch,
             follow=settings.follow,
-            on_bytes=watch.on_bytes,
-            on_skip=watch.on_skip,
-            on_total=watch.on_total,
         ),
     )
 
@@ -251,30 +255,18 @@ def _copy_to(
     methods: Sequence[Method],
     request: spec.CopyTo,
     settings: Settings,
-    watch: _Watch,
+    watch: Watch,
 ) -> Summary:
     local, path = request.source, request.destination.path
     if local.is_stream:
         return first_to_serve(
             methods,
-            lambda method: method.unpack_to(
-                env.stdin.fileno(),
-                path,
-                settings.rules,
-                on_bytes=watch.on_bytes,
-                on_skip=watch.on_skip,
-            ),
+            lambda method: method.unpack_to(env.stdin.fileno(), path, settings.rules, watch),
         )
     return first_to_serve(
         methods,
         lambda method: method.copy_to(
-            local.path,
-            path,
-            settings.rules,
-            follow=settings.follow,
-            on_bytes=watch.on_bytes,
-            on_skip=watch.on_skip,
-            on_total=watch.on_total,
+            local.path, path, settings.rules, watch, follow=settings.follow
         ),
     )
 
@@ -286,7 +278,7 @@ def _umask() -> int:
 
 
 def _write(
-    env: Environment, method: Method, path: bytes, settings: Settings, watch: _Watch
+    env: Environment, method: Method, path: bytes, settings: Settings, meter: _Meter
 ) -> None:
     """Write an archive to standard output.
 
@@ -294,16 +286,10 @@ def _write(
         CopyError: it cannot be written, or would be larger than is allowed.
     """
     limit = settings.rules.max_size_bytes
-    pieces = method.pack_from(
-        path,
-        follow=settings.follow,
-        on_bytes=watch.on_bytes,
-        on_skip=watch.on_skip,
-        on_total=watch.on_total,
-    )
+    pieces = method.pack_from(path, meter.watch, follow=settings.follow)
     with closing(pieces):
         for piece in pieces:
-            if limit is not None and watch.done_bytes > limit:
+            if limit is not None and meter.done_bytes > limit:
                 raise CopyError(f"more than {limit} bytes would be copied")
             _write_all(env.stdout.fileno(), piece)
 

@@ -48,6 +48,10 @@ class FirstProcess:
     gid: int = 0
 
 
+Locate = Callable[[], FirstProcess]
+"""Asks the runtime for a container's first process, every time it is called."""
+
+
 class ContainerRoot:
     """The root directory of a running container, held open.
 
@@ -57,7 +61,7 @@ class ContainerRoot:
         uids: its user numbers; gids its group numbers.
     """
 
-    def __init__(self, locate: Callable[[], FirstProcess]) -> None:
+    def __init__(self, locate: Locate) -> None:
         """Open the root of the container that ``locate`` asks the runtime for, twice.
 
         Raises:

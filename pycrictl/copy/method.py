@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from pycrictl.copy.arrival import Summary
@@ -23,6 +24,23 @@ OnTotal = Callable[[int], None]
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Whoever is told of a copy while it goes on.
+
+    Attributes:
+        on_bytes: told how much more has been copied: content only, or an archive's bytes, but the
+            same as ``on_total``.
+        on_skip: told what is left out.
+        on_total: told the size of the whole, where it is known beforehand. None: nobody wants to
+            know, and nothing is measured.
+    """
+
+    on_bytes: OnBytes
+    on_skip: OnSkip
+    on_total: OnTotal | None = None
+
+
 class Method(Protocol):
     """A way to copy from and to one container.
 
@@ -30,11 +48,7 @@ class Method(Protocol):
 
     - ``path``: in the container, absolute, without ``..``; ``local``: of this machine.
     - ``follow``: copy what the source points to, if it is a link.
-    - ``on_bytes``: told how much more has been copied: content only, or an archive's bytes, but the
-      same as ``on_total``.
-    - ``on_skip``: told what is left out.
-    - ``on_total``: told the size of the whole, where it is known beforehand. None: nobody wants to
-      know, and nothing is measured.
+    - ``watch``: told what happens.
 
     All raise ``Unimplemented`` where this way does not serve for this container, and only before
     anything was done or read from a stream: the next way may be tried. Any other error is about the
@@ -47,48 +61,24 @@ class Method(Protocol):
     name: str
 
     def copy_from(
-        self,
-        path: bytes,
-        local: bytes,
-        rules: Rules,
-        *,
-        follow: bool = False,
-        on_bytes: OnBytes,
-        on_skip: OnSkip,
-        on_total: OnTotal | None = None,
+        self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
         """Copy out of the container."""
 
     def copy_to(
-        self,
-        local: bytes,
-        path: bytes,
-        rules: Rules,
-        *,
-        follow: bool = False,
-        on_bytes: OnBytes,
-        on_skip: OnSkip,
-        on_total: OnTotal | None = None,
+        self, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
         """Copy into the container."""
 
     def pack_from(
-        self,
-        path: bytes,
-        *,
-        follow: bool = False,
-        on_bytes: OnBytes,
-        on_skip: OnSkip,
-        on_total: OnTotal | None = None,
+        self, path: bytes, watch: Watch, *, follow: bool = False
     ) -> Generator[memoryview, None, None]:
         """Yield what is at ``path`` as an archive. A piece is valid until the next is asked for.
 
         ``Unimplemented`` comes with the first piece.
         """
 
-    def unpack_to(
-        self, stream: int, path: bytes, rules: Rules, *, on_bytes: OnBytes, on_skip: OnSkip
-    ) -> Summary:
+    def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
         """Unpack an archive, which comes from a descriptor, into a directory of the container."""
 
 

@@ -11,24 +11,22 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.archive import Unpacker, pack
 from pycrictl.copy.arrival import Summary
-from pycrictl.copy.content import CHUNK_BYTES, OnBytes
-from pycrictl.copy.identity import ContainerRoot, FirstProcess
+from pycrictl.copy.content import CHUNK_BYTES
+from pycrictl.copy.identity import ContainerRoot, FirstProcess, Locate
 from pycrictl.copy.measure import measure
-from pycrictl.copy.method import OnTotal
+from pycrictl.copy.method import Watch
 from pycrictl.copy.places import LocalRoot, Root, Source, open_destination, open_source
 from pycrictl.copy.policy import Rules
 from pycrictl.copy.rootfs import raise_descriptor_limit
 from pycrictl.copy.tree import TreeCopy
-from pycrictl.copy.walk import OnSkip
 from pycrictl.errors import CopyError, FailedPrecondition, Unimplemented
 from pycrictl.units import quote
 
@@ -36,6 +34,14 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from pycrictl.cri.client import CriClient
+
+
+_CONNECT_S: Final = 5.0
+_PEER: Final = struct.Struct("3i")
+"""``struct ucred``: the process, user and group of a socket's other end (unix(7))."""
+
+_SHARED_KERNEL: Final = ("io.containerd.runc.", "io.containerd.runtime.v1.linux")
+_OWN_KERNEL: Final = ("kata", "runsc", "gvisor", "firecracker", "hyperv", "wasm", "qemu")
 
 
 class Runtime(Protocol):
@@ -48,190 +54,87 @@ class Runtime(Protocol):
 class OnNode:
     """The method ``node``; see ``Method`` for its functions.
 
+    They raise ``FailedPrecondition`` where the container does not run, or stopped meanwhile, and
+    ``CopyError`` as ``Arrival`` and ``walk`` do.
+
+    Args:
+        locate: finds the container's first process.
+    """
+
+    name = "node"
+
+    def __init__(self, locate: Locate) -> None:
+        self._locate = locate
+
+    def copy_from(
+        self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
+    ) -> Summary:
+        with self._root() as root, _source(root, path, follow, watch) as source:
+            return _copy(source, LocalRoot(), local, rules, watch, root)
+
+    def copy_to(
+        self, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
+    ) -> Summary:
+        with self._root() as root, _source(LocalRoot(), local, follow, watch) as source:
+            return _copy(source, root, path, rules, watch, root)
+
+    def pack_from(
+        self, path: bytes, watch: Watch, *, follow: bool = False
+    ) -> Generator[memoryview, None, None]:
+        with (
+            self._root() as root,
+            _source(root, path, follow, watch) as source,
+            closing(pack(source, on_skip=watch.on_skip, on_bytes=watch.on_bytes)) as pieces,
+        ):
+            yield from pieces
+            root.check_running()
+
+    def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
+        with ExitStack() as stack:
+            root = stack.enter_context(self._root())
+            destination = stack.enter_context(open_destination(root, path))
+            unpacker = stack.enter_context(
+                Unpacker(
+                    destination,
+                    rules,
+                    on_skip=watch.on_skip,
+                    on_bytes=watch.on_bytes,
+                    single=False,
+                )
+            )
+            buffer = memoryview(bytearray(CHUNK_BYTES))
+            while count := os.readv(stream, [buffer]):
+                unpacker.receive_data(buffer[:count])
+            root.check_running()
+            summary = unpacker.finish()
+            root.check_running()
+            return summary
+
+    @contextmanager
+    def _root(self) -> Iterator[ContainerRoot]:
+        try:
+            root = ContainerRoot(self._locate)
+        except PermissionError as exc:
+            raise CopyError(
+                "the file systems of containers are closed to this user", hint="run as root"
+            ) from exc
+        with root:
+            yield root
+
+
+def for_client(client: CriClient, container_id: str) -> OnNode:
+    """The method for a container of a runtime, which need not be this node's: copying checks that.
+
     Args:
         client: of the runtime service.
         container_id: the full ID.
     """
 
-    name = "node"
+    def locate_here() -> FirstProcess:
+        check_node(client.path)
+        return locate(client, container_id)
 
-    def __init__(self, client: CriClient, container_id: str) -> None:
-        self._client = client
-        self._container_id = container_id
-
-    def copy_from(
-        self,
-        path: bytes,
-        local: bytes,
-        rules: Rules,
-        *,
-        follow: bool = False,
-        on_bytes: OnBytes,
-        on_skip: OnSkip,
-        on_total: OnTotal | None = None,
-    ) -> Summary:
-        return copy_from(
-            self._checked(),
-            path,
-            local,
-            rules,
-            follow=follow,
-            on_bytes=on_bytes,
-            on_skip=on_skip,
-            on_total=on_total,
-        )
-
-    def copy_to(
-        self,
-        local: bytes,
-        path: bytes,
-        rules: Rules,
-        *,
-        follow: bool = False,
-        on_bytes: OnBytes,
-        on_skip: OnSkip,
-        on_total: OnTotal | None = None,
-    ) -> Summary:
-        return copy_to(
-            self._checked(),
-            local,
-            path,
-            rules,
-            follow=follow,
-            on_bytes=on_bytes,
-            on_skip=on_skip,
-            on_total=on_total,
-        )
-
-    def pack_from(
-        self,
-        path: bytes,
-        *,
-        follow: bool = False,
-        on_bytes: OnBytes,
-        on_skip: OnSkip,
-        on_total: OnTotal | None = None,
-    ) -> Generator[memoryview, None, None]:
-        yield from pack_from(
-            self._checked(),
-            path,
-            follow=follow,
-            on_bytes=on_bytes,
-            on_skip=on_skip,
-            on_total=on_total,
-        )
-
-    def unpack_to(
-        self, stream: int, path: bytes, rules: Rules, *, on_bytes: OnBytes, on_skip: OnSkip
-    ) -> Summary:
-        return unpack_to(self._checked(), stream, path, rules, on_bytes=on_bytes, on_skip=on_skip)
-
-    def _checked(self) -> Locate:
-        """A way to find the first process, where the numbers of processes mean the same to us."""
-        check_node(self._client.path)
-        return partial(locate, self._client, self._container_id)
-
-
-Locate = Callable[[], FirstProcess]
-"""Asks the runtime for a container's first process, every time it is called."""
-
-_CONNECT_S: Final = 5.0
-_PEER: Final = struct.Struct("3i")
-"""``struct ucred``: the process, user and group of a socket's other end (unix(7))."""
-
-_SHARED_KERNEL: Final = ("io.containerd.runc.", "io.containerd.runtime.v1.linux")
-_OWN_KERNEL: Final = ("kata", "runsc", "gvisor", "firecracker", "hyperv", "wasm", "qemu")
-
-
-def copy_from(
-    locate: Locate,
-    path: bytes,
-    local: bytes,
-    rules: Rules,
-    *,
-    follow: bool = False,
-    on_bytes: OnBytes,
-    on_skip: OnSkip,
-    on_total: OnTotal | None = None,
-) -> Summary:
-    """Copy out of a container.
-
-    Args:
-        locate: finds the container's first process.
-        path: in the container.
-        local: where to; a path of this machine.
-        rules: what the user allows.
-        follow: copy what ``path`` points to, if it is a link.
-        on_bytes: told how much content has been copied.
-        on_skip: told what is left out.
-        on_total: told before how much content there is; None: it is not measured.
-
-    Raises:
-        FailedPrecondition: the container does not run, or stopped meanwhile.
-        CopyError: see ``Arrival`` and ``walk``; the destination is as it was.
-    """
-    with _root(locate) as root, _source(root, path, follow, on_total) as source:
-        return _copy(source, LocalRoot(), local, rules, on_bytes, on_skip, root)
-
-
-def copy_to(
-    locate: Locate,
-    local: bytes,
-    path: bytes,
-    rules: Rules,
-    *,
-    follow: bool = False,
-    on_bytes: OnBytes,
-    on_skip: OnSkip,
-    on_total: OnTotal | None = None,
-) -> Summary:
-    """Copy into a container; as ``copy_from``, in the other direction."""
-    with _root(locate) as root, _source(LocalRoot(), local, follow, on_total) as source:
-        return _copy(source, root, path, rules, on_bytes, on_skip, root)
-
-
-def pack_from(
-    locate: Locate,
-    path: bytes,
-    *,
-    follow: bool = False,
-    on_bytes: OnBytes,
-    on_skip: OnSkip,
-    on_total: OnTotal | None = None,
-) -> Generator[memoryview, None, None]:
-    """Yield what is at ``path`` in a container as an archive; see ``pack``."""
-    with (
-        _root(locate) as root,
-        _source(root, path, follow, on_total) as source,
-        closing(pack(source, on_skip=on_skip, on_bytes=on_bytes)) as pieces,
-    ):
-        yield from pieces
-        root.check_running()
-
-
-def unpack_to(
-    locate: Locate,
-    stream: int,
-    path: bytes,
-    rules: Rules,
-    *,
-    on_bytes: OnBytes,
-    on_skip: OnSkip,
-) -> Summary:
-    """Unpack an archive that comes from a descriptor into a directory of a container."""
-    with ExitStack() as stack:
-        root = stack.enter_context(_root(locate))
-        destination = stack.enter_context(open_destination(root, path))
-        unpacker = stack.enter_context(
-            Unpacker(destination, rules, on_skip=on_skip, on_bytes=on_bytes, single=False)
-        )
-        buffer = memoryview(bytearray(CHUNK_BYTES))
-        while count := os.readv(stream, [buffer]):
-            unpacker.receive_data(buffer[:count])
-        root.check_running()
-        summary = unpacker.finish()
-        root.check_running()
-        return summary
+    return OnNode(locate_here)
 
 
 def locate(runtime: Runtime, container_id: str) -> FirstProcess:
@@ -320,11 +223,11 @@ def check_kernel(handler: str, container_id: str) -> None:
 
 
 @contextmanager
-def _source(root: Root, path: bytes, follow: bool, on_total: OnTotal | None) -> Iterator[Source]:
+def _source(root: Root, path: bytes, follow: bool, watch: Watch) -> Iterator[Source]:
     raise_descriptor_limit()
     with open_source(root, path, follow=follow) as source:
-        if on_total is not None and (size_bytes := measure(source)) is not None:
-            on_total(size_bytes)
+        if watch.on_total is not None and (size_bytes := measure(source)) is not None:
+            watch.on_total(size_bytes)
         yield source
 
 
@@ -333,32 +236,19 @@ def _copy(
     target_root: Root,
     target_path: bytes,
     rules: Rules,
-    on_bytes: OnBytes,
-    on_skip: OnSkip,
+    watch: Watch,
     container: ContainerRoot,
 ) -> Summary:
     with (
         open_destination(target_root, target_path) as destination,
-        TreeCopy(destination, rules, on_skip=on_skip) as copy,
+        TreeCopy(destination, rules, on_skip=watch.on_skip) as copy,
     ):
-        copy.run(source, on_bytes=on_bytes)
+        copy.run(source, on_bytes=watch.on_bytes)
         # What a stopping container unmounts looks empty, and what is written to it is lost.
         container.check_running()
         summary = copy.commit()
         container.check_running()
         return summary
-
-
-@contextmanager
-def _root(locate: Locate) -> Iterator[ContainerRoot]:
-    try:
-        root = ContainerRoot(locate)
-    except PermissionError as exc:
-        raise CopyError(
-            "the file systems of containers are closed to this user", hint="run as root"
-        ) from exc
-    with root:
-        yield root
 
 
 def _info(verbose: Mapping[str, str]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pycrictl.copy.archive import Unpacker, pack
 from pycrictl.copy.arrival import Summary
 from pycrictl.copy.content import CHUNK_BYTES, OnBytes
 from pycrictl.copy.measure import measure
-from pycrictl.copy.method import OnTotal
+from pycrictl.copy.method import Watch
 from pycrictl.copy.places import LocalRoot, open_destination, open_source
 from pycrictl.copy.policy import Rules, Skipped
 from pycrictl.copy.remote import Ended, Remote, in_large_pieces
@@ -48,22 +48,18 @@ class OverExec:
         self._remote = remote
 
     def copy_from(
-        self,
-        path: bytes,
-        local: bytes,
-        rules: Rules,
-        *,
-        follow: bool = False,
-        on_bytes: OnBytes,
-        on_skip: OnSkip,
-        on_total: OnTotal | None = None,
+        self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
         raise_descriptor_limit()
-        source = _Packing(self._remote, path, follow=follow, on_skip=on_skip)
+        source = _Packing(self._remote, path, follow=follow, on_skip=watch.on_skip)
         with (
             open_destination(LocalRoot(), local) as destination,
             Unpacker(
-                destination, rules, on_skip=on_skip, on_bytes=on_bytes, name=source.top
+                destination,
+                rules,
+                on_skip=watch.on_skip,
+                on_bytes=watch.on_bytes,
+                name=source.top,
             ) as unpacker,
         ):
             if source.is_renamed:
@@ -76,49 +72,36 @@ class OverExec:
             return unpacker.finish()
 
     def copy_to(
-        self,
-        local: bytes,
-        path: bytes,
-        rules: Rules,
-        *,
-        follow: bool = False,
-        on_bytes: OnBytes,
-        on_skip: OnSkip,
-        on_total: OnTotal | None = None,
+        self, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
         raise_descriptor_limit()
         _tar_version(self._remote)
         with ExitStack() as stack:
             source = stack.enter_context(open_source(LocalRoot(), local, follow=follow))
-            if on_total is not None and (size_bytes := measure(source)) is not None:
-                on_total(size_bytes)
+            if watch.on_total is not None and (size_bytes := measure(source)) is not None:
+                watch.on_total(size_bytes)
             stage = RemoteStage(self._remote, path, rules, source.kind, source.top)
             if stage.keeps:
                 return Summary(kept=1)
-            repacker = stage.repacker(on_skip=on_skip, on_bytes=on_bytes, name=source.top)
-            pieces = stack.enter_context(closing(pack(source, on_skip=on_skip)))
+            repacker = stage.repacker(
+                on_skip=watch.on_skip, on_bytes=watch.on_bytes, name=source.top
+            )
+            pieces = stack.enter_context(closing(pack(source, on_skip=watch.on_skip)))
             return stage.fill(repacker, pieces)
 
     def pack_from(
-        self,
-        path: bytes,
-        *,
-        follow: bool = False,
-        on_bytes: OnBytes,
-        on_skip: OnSkip,
-        on_total: OnTotal | None = None,
+        self, path: bytes, watch: Watch, *, follow: bool = False
     ) -> Generator[memoryview, None, None]:
-        source = _Packing(self._remote, path, follow=follow, on_skip=on_skip)
-        with closing(source.repacked(rules=Rules(archive=True), on_bytes=on_bytes)) as pieces:
+        source = _Packing(self._remote, path, follow=follow, on_skip=watch.on_skip)
+        with closing(source.repacked(rules=Rules(archive=True), on_bytes=watch.on_bytes)) as pieces:
             for piece in pieces:
                 yield memoryview(piece)
 
-    def unpack_to(
-        self, stream: int, path: bytes, rules: Rules, *, on_bytes: OnBytes, on_skip: OnSkip
-    ) -> Summary:
+    def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
         _tar_version(self._remote)
         stage = RemoteStage(self._remote, path, rules, SourceKind.ARCHIVE, b".")
-        return stage.fill(stage.repacker(on_skip=on_skip, on_bytes=on_bytes), _read(stream))
+        repacker = stage.repacker(on_skip=watch.on_skip, on_bytes=watch.on_bytes)
+        return stage.fill(repacker, _read(stream))
 
 
 class _Packing:

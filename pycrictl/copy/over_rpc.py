@@ -20,9 +20,8 @@ from pycrictl.copy.archive import Unpacker, pack, pack_unread
 from pycrictl.copy.arrival import Summary
 from pycrictl.copy.census import Census
 from pycrictl.copy.checksum import Checksum
-from pycrictl.copy.content import OnBytes
 from pycrictl.copy.messages import PIECE_BYTES, Messages
-from pycrictl.copy.method import OnTotal
+from pycrictl.copy.method import Watch
 from pycrictl.copy.outcome import Outcome
 from pycrictl.copy.places import LocalRoot, open_destination, open_source
 from pycrictl.copy.policy import Rules, Skipped
@@ -78,15 +77,7 @@ class OverRpc:
         self._outcome_s = outcome_s
 
     def copy_from(
-        self,
-        path: bytes,
-        local: bytes,
-        rules: Rules,
-        *,
-        follow: bool = False,
-        on_bytes: OnBytes,
-        on_skip: OnSkip,
-        on_total: OnTotal | None = None,
+        self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
         raise_descriptor_limit()
         text = take_apart(path)
@@ -94,31 +85,23 @@ class OverRpc:
         verdict = Verdict()
         with open_destination(LocalRoot(), local) as destination:
             answer = self._ask_from(path, follow=follow)
-            if on_total is not None:
-                on_total(answer.size)
+            if watch.on_total is not None:
+                watch.on_total(answer.size)
             with (
-                Unpacker(destination, rules, on_skip=on_skip, name=name) as unpacker,
+                Unpacker(destination, rules, on_skip=watch.on_skip, name=name) as unpacker,
                 self._opened(answer.url) as messages,
             ):
                 for piece in receive(
                     messages, verdict, size_bytes=answer.size, crc32=answer.checksum
                 ):
                     unpacker.receive_data(piece)
-                    on_bytes(len(piece))
+                    watch.on_bytes(len(piece))
                 summary = unpacker.finish()
-        summary.skipped += _tell(verdict, on_skip)
+        summary.skipped += _tell(verdict, watch.on_skip)
         return summary
 
     def copy_to(
-        self,
-        local: bytes,
-        path: bytes,
-        rules: Rules,
-        *,
-        follow: bool = False,
-        on_bytes: OnBytes,
-        on_skip: OnSkip,
-        on_total: OnTotal | None = None,
+        self, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
         self._require_plain(rules)
         raise_descriptor_limit()
@@ -126,52 +109,38 @@ class OverRpc:
             self._probe()
             census, checksum = Census(), Checksum()
             size_bytes = 0
-            with closing(checksum), closing(pack(source, on_skip=on_skip)) as pieces:
+            with closing(checksum), closing(pack(source, on_skip=watch.on_skip)) as pieces:
                 for piece in pieces:
                     checksum.add(piece)
                     census.receive_data(piece)
                     size_bytes += len(piece)
             _check_size(census.summary, rules)
             url = self._ask_to(_not_as_archive(path), size_bytes, checksum.wait())
-            if on_total is not None:
-                on_total(size_bytes)
+            if watch.on_total is not None:
+                watch.on_total(size_bytes)
             with (
                 self._opened(url) as messages,
                 closing(pack_unread(source, on_skip=_ignore)) as parts,
             ):
                 found = send(
-                    messages, parts, size_bytes, outcome_s=self._outcome_s, on_bytes=on_bytes
+                    messages, parts, size_bytes, outcome_s=self._outcome_s, on_bytes=watch.on_bytes
                 )
-        return _summary(found, census.summary, on_skip)
+        return _summary(found, census.summary, watch.on_skip)
 
     def pack_from(
-        self,
-        path: bytes,
-        *,
-        follow: bool = False,
-        on_bytes: OnBytes,
-        on_skip: OnSkip,
-        on_total: OnTotal | None = None,
+        self, path: bytes, watch: Watch, *, follow: bool = False
     ) -> Generator[memoryview, None, None]:
         answer = self._ask_from(path, follow=follow)
-        if on_total is not None:
-            on_total(answer.size)
+        if watch.on_total is not None:
+            watch.on_total(answer.size)
         verdict = Verdict()
         with self._opened(answer.url) as messages:
             for piece in receive(messages, verdict, size_bytes=answer.size, crc32=answer.checksum):
                 yield piece
-                on_bytes(len(piece))
-        _tell(verdict, on_skip)
+                watch.on_bytes(len(piece))
+        _tell(verdict, watch.on_skip)
 
-    def unpack_to(
-        self,
-        stream: int,
-        path: bytes,
-        rules: Rules,
-        *,
-        on_bytes: OnBytes,
-        on_skip: OnSkip,
-    ) -> Summary:
+    def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
         self._require_plain(rules)
         self._probe()
         census = Census()
@@ -193,9 +162,9 @@ class OverRpc:
                     spool.pieces(buffer),
                     spool.size_bytes,
                     outcome_s=self._outcome_s,
-                    on_bytes=on_bytes,
+                    on_bytes=watch.on_bytes,
                 )
-        return _summary(found, census.summary, on_skip)
+        return _summary(found, census.summary, watch.on_skip)
 
     def _ask_from(self, path: bytes, *, follow: bool) -> cri_pb2.CopyFromContainerResponse:
         if follow:

@@ -194,11 +194,11 @@ def open_destination(root: Root, path: bytes) -> Destination:
 def _leads_to_file(root: Root, path: bytes, status: os.stat_result) -> bool:
     """Whether a file may take the place of what is there, which is no directory.
 
-    Not that of a link to a device or pipe either, nor of one to what procfs has of whoever looks:
-    the ``stdout`` in ``/dev`` is such a link.
+    Not that of a link to a device or pipe either, nor of one to what whoever looks has open, as
+    ``/dev/stdout`` is.
     """
     if stat.S_ISLNK(status.st_mode):
-        if _link_text(root, path).startswith(b"/proc/"):
+        if _link_text(root, path).startswith(b"/proc/self/fd/"):
             return False
         try:
             fd = root.find(path, follow=True)

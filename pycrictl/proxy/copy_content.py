@@ -20,13 +20,11 @@ from pycrictl.copy.archive import FilePart, pack, pack_unread
 from pycrictl.copy.arrival import Summary
 from pycrictl.copy.census import Census
 from pycrictl.copy.checksum import Checksum
-from pycrictl.copy.identity import ContainerRoot, FirstProcess
+from pycrictl.copy.identity import ContainerRoot, Locate
 from pycrictl.copy.messages import PIECE_BYTES
 from pycrictl.copy.places import Source, open_source
 from pycrictl.copy.policy import Skipped
 from pycrictl.copy.spool import Spool
-
-Locate = Callable[[], FirstProcess]
 
 LARGE_BYTES: Final = 16 * 1024 * 1024
 """Smaller files are not worth keeping something of a container open."""

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from pycrictl.copy.arrival import Summary
+from pycrictl.copy.identity import Locate
 from pycrictl.copy.messages import Messages
 from pycrictl.errors import Cancelled, PycrictlError
 from pycrictl.proxy import copy_content, copy_streams
@@ -54,7 +55,7 @@ class CopyJob:
         *,
         size_bytes: int,
         peer: Peer,
-        locate: copy_content.Locate,
+        locate: Locate,
         log: Log,
         on_end: Callable[[CopyJob], None],
     ) -> None:

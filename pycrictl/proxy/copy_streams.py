@@ -16,7 +16,7 @@ from pycrictl.copy import outcome
 from pycrictl.copy.archive import Unpacker
 from pycrictl.copy.arrival import Summary
 from pycrictl.copy.checksum import Checksum
-from pycrictl.copy.identity import ContainerRoot
+from pycrictl.copy.identity import ContainerRoot, Locate
 from pycrictl.copy.messages import (
     CHANNEL_END,
     FROM_CONTAINER,
@@ -29,7 +29,7 @@ from pycrictl.copy.policy import Rules, Skipped
 from pycrictl.copy.spec import Existing
 from pycrictl.copy.transfer import send_content, wrong_checksum
 from pycrictl.errors import Cancelled, CopyError, PycrictlError, RemoteProtocolError
-from pycrictl.proxy.copy_content import Content, Locate, Skips
+from pycrictl.proxy.copy_content import Content, Skips
 
 IDLE_S: Final = 60.0
 """How long a client may send nothing, or take nothing."""

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
+from pycrictl.copy import on_node
 from pycrictl.copy.method import NAMES, Method, first_to_serve
-from pycrictl.copy.on_node import OnNode
 from pycrictl.copy.over_exec import OverExec
 from pycrictl.copy.over_rpc import OverRpc
 from pycrictl.copy.remote import Remote
@@ -25,7 +25,8 @@ REFUSALS = {
 @pytest.fixture
 def methods(fake: FakeServer) -> list[Method]:
     with CriClient(fake.endpoint.removeprefix("unix://"), timeout_s=1) as client:
-        return [OverRpc(client, "c"), OnNode(client, "c"), OverExec(Remote(client, "c"))]
+        node = on_node.for_client(client, "c")
+        return [OverRpc(client, "c"), node, OverExec(Remote(client, "c"))]
 
 
 def test_the_methods_have_their_names(methods: list[Method]) -> None:

@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,8 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.copy import on_node
 from pycrictl.copy.identity import ContainerRoot, FirstProcess
+from pycrictl.copy.method import Watch
+from pycrictl.copy.on_node import OnNode
 from pycrictl.copy.places import IdMap
 from pycrictl.copy.policy import Rules
 from pycrictl.errors import (
@@ -56,6 +57,9 @@ os.read(0, 1)
 
 def ignore(_: object) -> None:
     pass
+
+
+UNWATCHED = Watch(ignore, ignore)
 
 
 def start(root: Path, *, users: str = "") -> subprocess.Popen[bytes]:
@@ -219,23 +223,21 @@ def test_a_user_namespace() -> None:
 
 
 def check_user_namespace(top: Path, pid: int) -> None:
-    copy_to = partial(on_node.copy_to, on_bytes=ignore, on_skip=ignore)
     inside, tree = top / "root", os.fsencode(top / "tree")
-    copy_to(told(pid, uid=5, gid=6), tree, b"/a", Rules())
+    OnNode(told(pid, uid=5, gid=6)).copy_to(tree, b"/a", Rules(), UNWATCHED)
+    method = OnNode(told(pid))
     for name in ("a", "a/sub", "a/sub/f", "a/l"):
         status = (inside / name).lstat()
         assert (status.st_uid, status.st_gid) == (100_005, 100_006), name
-    copy_to(told(pid), tree, b"/b", KEEP)
+    method.copy_to(tree, b"/b", KEEP, UNWATCHED)
     for name, owner in (("b", (100_000, 100_000)), ("b/sub/f", (101_000, 102_000))):
         status = (inside / name).lstat()
         assert (status.st_uid, status.st_gid) == owner
-    on_node.copy_from(
-        told(pid), b"/b", os.fsencode(top / "c"), KEEP, on_bytes=ignore, on_skip=ignore
-    )
+    method.copy_from(b"/b", os.fsencode(top / "c"), KEEP, UNWATCHED)
     assert (top / "c/sub/f").stat().st_uid == 1000
     os.chown(top / "tree/sub/f", 70_000, 0)
     with pytest.raises(CopyError, match="no user or group 70000"):
-        copy_to(told(pid), tree, b"/d", KEEP)
+        method.copy_to(tree, b"/d", KEEP, UNWATCHED)
     assert sorted(path.name for path in inside.iterdir()) == ["a", "b", "old"]
 
 
@@ -353,25 +355,15 @@ def test_a_container_that_stops_meanwhile(
 
     here = os.fsencode(tmp_path)
     with pytest.raises(FailedPrecondition, match="has stopped"):
-        on_node.copy_to(
-            told(container.pid),
-            here + b"/big",
-            b"/etc/f",
-            Rules(),
-            on_bytes=stopping,
-            on_skip=ignore,
+        OnNode(told(container.pid)).copy_to(
+            here + b"/big", b"/etc/f", Rules(), Watch(stopping, ignore)
         )
     assert (tmp_path / "root/etc/f").read_text() == "of the container"
     assert [path.name for path in (tmp_path / "root/etc").iterdir()] == ["f"]
     other = start(tmp_path / "root")
     with pytest.raises(FailedPrecondition, match="has stopped"):
-        on_node.copy_from(
-            told(other.pid),
-            b"/etc",
-            here + b"/here",
-            Rules(),
-            on_bytes=lambda _: stop(other),
-            on_skip=ignore,
+        OnNode(told(other.pid)).copy_from(
+            b"/etc", here + b"/here", Rules(), Watch(lambda _: stop(other), ignore)
         )
     assert list((tmp_path / "here").iterdir()) == []
 
@@ -382,9 +374,7 @@ def test_a_stream_that_breaks(container: subprocess.Popen[bytes], tmp_path: Path
     os.write(write, b"not an archive")
     os.close(write)
     with pytest.raises(PycrictlError):
-        on_node.unpack_to(
-            told(container.pid), read, b"/etc", Rules(), on_bytes=ignore, on_skip=ignore
-        )
+        OnNode(told(container.pid)).unpack_to(read, b"/etc", Rules(), UNWATCHED)
     os.close(read)
     assert [path.name for path in (tmp_path / "root/etc").iterdir()] == ["f"]
 
@@ -397,9 +387,7 @@ def test_other_users_are_told_to_be_root(container: subprocess.Popen[bytes]) -> 
         with suppress(BaseException):
             os.setuid(65534)
             try:
-                on_node.copy_from(
-                    told(container.pid), b"/etc/f", b"x", Rules(), on_bytes=ignore, on_skip=ignore
-                )
+                OnNode(told(container.pid)).copy_from(b"/etc/f", b"x", Rules(), UNWATCHED)
             except CopyError as exc:
                 os.write(write, f"{exc.message}; {exc.hint}".encode())
         os._exit(0)

@@ -12,6 +12,7 @@ import pytest
 
 from pycrictl.copy.arrival import Summary
 from pycrictl.copy.content import CHUNK_BYTES
+from pycrictl.copy.method import Watch
 from pycrictl.copy.over_exec import OverExec
 from pycrictl.copy.policy import Rules, Skipped
 from pycrictl.copy.remote import Ended, ProgramMissing, Remote, Session, in_large_pieces
@@ -102,6 +103,7 @@ class Copies:
         self.remote = ThisMachine()
         self.method = OverExec(self.remote)
         self.skipped: list[Skipped] = []
+        self.watch = Watch(self.count, self.skipped.append)
         self.bytes = 0
         self.content_bytes = 0
 
@@ -113,23 +115,11 @@ class Copies:
         self.bytes += count
 
     def copy_to(self, local: Path, path: Path | str, rules: Rules = PLAIN) -> str:
-        summary = self.method.copy_to(
-            os.fsencode(local),
-            os.fsencode(path),
-            rules,
-            on_bytes=self.count,
-            on_skip=self.skipped.append,
-        )
+        summary = self.method.copy_to(os.fsencode(local), os.fsencode(path), rules, self.watch)
         return self.told(summary)
 
     def copy_from(self, path: Path | str, local: Path, rules: Rules = PLAIN) -> str:
-        summary = self.method.copy_from(
-            os.fsencode(path),
-            os.fsencode(local),
-            rules,
-            on_bytes=self.count,
-            on_skip=self.skipped.append,
-        )
+        summary = self.method.copy_from(os.fsencode(path), os.fsencode(local), rules, self.watch)
         return self.told(summary)
 
 
@@ -240,7 +230,7 @@ def test_an_archive_with_nothing_in_it(copies: Copies, tmp_path: Path) -> None:
     (tmp_path / "dst").mkdir()
     with (tmp_path / "a.tar").open("rb") as file:
         summary = copies.method.unpack_to(
-            file.fileno(), bytes(tmp_path / "dst"), PLAIN, on_bytes=print, on_skip=print
+            file.fileno(), bytes(tmp_path / "dst"), PLAIN, copies.watch
         )
     assert summary == Summary()
     assert list((tmp_path / "dst").iterdir()) == []
@@ -285,9 +275,7 @@ def test_what_tar_must_not_write(
     copies.remote.tar = output
     with pytest.raises(PycrictlError, match=line):
         copies.copy_from(tmp_path / "f", tmp_path / "out")
-    pieces = copies.method.pack_from(
-        os.fsencode(tmp_path / "f"), on_bytes=copies.count, on_skip=copies.skipped.append
-    )
+    pieces = copies.method.pack_from(os.fsencode(tmp_path / "f"), copies.watch)
     passed: list[bytes] = []
     with pytest.raises(PycrictlError, match=line):
         passed.extend(map(bytes, pieces))

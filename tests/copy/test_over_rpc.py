@@ -19,6 +19,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.copy import outcome
 from pycrictl.copy.arrival import Summary
 from pycrictl.copy.messages import FROM_CONTAINER, OUTCOME, TO_CONTAINER, Messages
+from pycrictl.copy.method import Watch
 from pycrictl.copy.over_rpc import OverRpc
 from pycrictl.copy.policy import Rules, Skipped
 from pycrictl.cri.client import CriClient
@@ -54,23 +55,16 @@ class Copier(OverRpc):
         self.skipped: list[Skipped] = []
         self.bytes = 0
         self.totals: list[int] = []
+        self.watch = Watch(self._count, self.skipped.append, self.totals.append)
 
     def _count(self, count: int) -> None:
         self.bytes += count
 
-    @property
-    def told(self) -> dict[str, Any]:
-        return {
-            "on_bytes": self._count,
-            "on_skip": self.skipped.append,
-            "on_total": self.totals.append,
-        }
-
     def out(self, path: str, local: Path, rules: Rules | None = None) -> Summary:
-        return self.copy_from(path.encode(), os.fsencode(local), rules or Rules(), **self.told)
+        return self.copy_from(path.encode(), os.fsencode(local), rules or Rules(), self.watch)
 
     def into(self, local: Path, path: str, rules: Rules | None = None) -> Summary:
-        return self.copy_to(os.fsencode(local), path.encode(), rules or Rules(), **self.told)
+        return self.copy_to(os.fsencode(local), path.encode(), rules or Rules(), self.watch)
 
 
 @pytest.fixture
@@ -142,13 +136,11 @@ def test_archives_both_ways(
 ) -> None:
     offer(fake, server, HONEST)
     server.script = sending(HONEST)
-    assert b"".join(map(bytes, copier.pack_from(b"/x/d", **copier.told))) == HONEST
+    assert b"".join(map(bytes, copier.pack_from(b"/x/d", copier.watch))) == HONEST
     server.script = server.take
     (tmp_path / "a.tar").write_bytes(HONEST)
     with (tmp_path / "a.tar").open("rb") as file:
-        summary = copier.unpack_to(
-            file.fileno(), b"/to", Rules(), on_bytes=print, on_skip=copier.skipped.append
-        )
+        summary = copier.unpack_to(file.fileno(), b"/to", Rules(), copier.watch)
     assert summary == Summary(files=1, directories=1, size_bytes=7)
     assert server.received == HONEST
     request = fake.calls[-1].request
@@ -299,7 +291,7 @@ def test_an_archive_for_standard_output_is_verified_too(
     offer(fake, server, HONEST)
     server.script = sending(DAMAGED)
     with pytest.raises(CopyError, match="another checksum"):
-        b"".join(copier.pack_from(b"/x/d", **copier.told))
+        b"".join(copier.pack_from(b"/x/d", copier.watch))
 
 
 def refuse_early(messages: Messages) -> None:
@@ -493,7 +485,7 @@ def test_rules_that_the_call_cannot_carry(
     with pytest.raises(Unimplemented, match="cannot be told"):
         copier.into(tree, "/to", rules)
     with pytest.raises(Unimplemented, match="cannot be told"):
-        copier.unpack_to(-1, b"/to", rules, on_bytes=print, on_skip=print)
+        copier.unpack_to(-1, b"/to", rules, copier.watch)
     assert fake.calls == []
 
 
@@ -501,9 +493,9 @@ def test_other_things_that_the_call_cannot_carry(
     fake: FakeServer, copier: Copier, tmp_path: Path
 ) -> None:
     with pytest.raises(Unimplemented, match="-L"):
-        copier.copy_from(b"/x", bytes(tmp_path / "n"), Rules(), follow=True, **copier.told)
+        copier.copy_from(b"/x", bytes(tmp_path / "n"), Rules(), copier.watch, follow=True)
     with pytest.raises(Unimplemented, match="UTF-8"):
-        copier.copy_from(b"/\xff", bytes(tmp_path / "n"), Rules(), **copier.told)
+        copier.copy_from(b"/\xff", bytes(tmp_path / "n"), Rules(), copier.watch)
     assert fake.calls == []
 
 
@@ -533,12 +525,12 @@ def test_a_runtime_without_the_calls_is_asked_first(
     reading, writing = os.pipe()
     os.write(writing, HONEST)
     with pytest.raises(Unimplemented, match="CopyToContainer"):
-        copier.unpack_to(reading, b"/to", Rules(), on_bytes=print, on_skip=print)
+        copier.unpack_to(reading, b"/to", Rules(), copier.watch)
     assert os.read(reading, 10_000) == HONEST
     os.close(reading)
     os.close(writing)
     with pytest.raises(Unimplemented):
-        next(copier.pack_from(b"/x", **copier.told))
+        next(copier.pack_from(b"/x", copier.watch))
     assert (copier.totals, copier.bytes, copier.skipped) == ([], 0, [])
 
 
@@ -568,4 +560,4 @@ def test_a_bad_archive_is_not_sent(
     fake.prepare("CopyToContainer", Status(grpc.StatusCode.INVALID_ARGUMENT, "no path"))
     (tmp_path / "a.tar").write_bytes(data)
     with (tmp_path / "a.tar").open("rb") as file, pytest.raises((CopyError, StreamError)):
-        copier.unpack_to(file.fileno(), b"/to", Rules(), on_bytes=print, on_skip=print)
+        copier.unpack_to(file.fileno(), b"/to", Rules(), copier.watch)

@@ -20,6 +20,8 @@ from pycrictl.copy import on_node
 from pycrictl.copy.archive import Unpacker
 from pycrictl.copy.arrival import Summary
 from pycrictl.copy.identity import ContainerRoot
+from pycrictl.copy.method import Watch
+from pycrictl.copy.on_node import OnNode
 from pycrictl.copy.places import LocalRoot, open_destination
 from pycrictl.copy.policy import Rules, Skipped
 from pycrictl.cri.client import CriClient
@@ -44,8 +46,10 @@ class Container:
     def __init__(self, client: CriClient, container_id: str) -> None:
         self.id = container_id
         self.locate = partial(on_node.locate, client, container_id)
+        self.method = OnNode(self.locate)
         self.skipped: list[Skipped] = []
         self.bytes = 0
+        self.watch = Watch(self.count, self.skipped.append)
 
     @property
     def root(self) -> Path:
@@ -58,27 +62,15 @@ class Container:
     def copy_from(
         self, path: str, local: Path | str, rules: Rules = PLAIN, *, follow: bool = False
     ) -> Summary:
-        return on_node.copy_from(
-            self.locate,
-            os.fsencode(path),
-            os.fsencode(local),
-            rules,
-            follow=follow,
-            on_bytes=self.count,
-            on_skip=self.skipped.append,
+        return self.method.copy_from(
+            os.fsencode(path), os.fsencode(local), rules, self.watch, follow=follow
         )
 
     def copy_to(
         self, local: Path | str, path: str, rules: Rules = PLAIN, *, follow: bool = False
     ) -> Summary:
-        return on_node.copy_to(
-            self.locate,
-            os.fsencode(local),
-            os.fsencode(path),
-            rules,
-            follow=follow,
-            on_bytes=self.count,
-            on_skip=self.skipped.append,
+        return self.method.copy_to(
+            os.fsencode(local), os.fsencode(path), rules, self.watch, follow=follow
         )
 
 
@@ -261,12 +253,7 @@ def test_a_sparse_file_stays_sparse(container: Container, folder: Path) -> None:
         open_destination(LocalRoot(), os.fsencode(folder / "archived")) as destination,
         Unpacker(destination, Rules(), on_skip=container.skipped.append) as unpacker,
     ):
-        for piece in on_node.pack_from(
-            container.locate,
-            b"/root/sparse",
-            on_bytes=container.count,
-            on_skip=container.skipped.append,
-        ):
+        for piece in container.method.pack_from(b"/root/sparse", container.watch):
             unpacker.receive_data(piece)
         unpacker.finish()
     archived = (folder / "archived").stat()
@@ -277,20 +264,15 @@ def test_a_sparse_file_stays_sparse(container: Container, folder: Path) -> None:
 def test_archives_both_ways(container: Container, folder: Path) -> None:
     make_tree(folder / "tree")
     container.copy_to(folder / "tree", "/root", KEEP)
-    skip, count = container.skipped.append, container.count
+    method, watch = container.method, container.watch
     with (folder / "a.tar").open("wb") as file:
-        pieces = on_node.pack_from(container.locate, b"/root/tree", on_bytes=count, on_skip=skip)
-        for piece in pieces:
+        for piece in method.pack_from(b"/root/tree", watch):
             file.write(piece)
     with (folder / "a.tar").open("rb") as file:
-        on_node.unpack_to(
-            container.locate, file.fileno(), b"/tmp", KEEP, on_bytes=count, on_skip=skip
-        )
+        method.unpack_to(file.fileno(), b"/tmp", KEEP, watch)
     assert listing(container.root / "tmp/tree", ids=True) == listing(folder / "tree", ids=True)
     with (folder / "a.tar").open("rb") as file, pytest.raises(CopyError, match="no directory"):
-        on_node.unpack_to(
-            container.locate, file.fileno(), b"/nowhere", KEEP, on_bytes=count, on_skip=skip
-        )
+        method.unpack_to(file.fileno(), b"/nowhere", KEEP, watch)
 
 
 def test_a_distroless_container(lab: Lab, client: CriClient, folder: Path) -> None:
@@ -439,7 +421,10 @@ def test_pipes_never_block(container: Container, folder: Path) -> None:
         container.copy_from("/root/pipe", folder / "out")
     container.copy_from("/root", folder / "out")
     assert [each.path for each in container.skipped] == [b"root/pipe"]
-    container.copy_to(folder / "f", "/root/pipe")
+    with pytest.raises(CopyError, match="never replaced"):
+        container.copy_to(folder / "f", "/root/pipe")
+    (folder / "pipe").write_text("1")
+    container.copy_to(folder / "pipe", "/root")
     assert (root / "root/pipe").read_text() == "1"
 
 

@@ -20,6 +20,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.messages import CHANNEL_END, OUTCOME, TO_CONTAINER, Messages
+from pycrictl.copy.method import Watch
 from pycrictl.copy.outcome import Outcome, decode
 from pycrictl.copy.over_rpc import OverRpc
 from pycrictl.copy.policy import Rules, Skipped
@@ -39,7 +40,7 @@ from pycrictl.proxy.tokens import Tokens
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.wire.tar_writer import END_OF_ARCHIVE
 from tests.copy.hostile import FILE, member
-from tests.copy.test_on_node import ID, needs_root, stop
+from tests.copy.test_on_node import ID, ignore, needs_root, stop
 from tests.copy.test_on_node import start as start_container
 from tests.fakecri.server import FakeServer
 from tests.node.kubelet import RUNTIME
@@ -127,19 +128,15 @@ class Copier:
         self.client = CriClient(str(proxy.socket_path), timeout_s=10)
         self.skipped: list[Skipped] = []
         self._rpc = OverRpc(self.client, ID)
-        self._told: dict[str, Any] = {
-            "on_bytes": lambda count: None,
-            "on_skip": self.skipped.append,
-        }
+        self.watch = Watch(ignore, self.skipped.append)
 
     def out(self, path: str, local: Path, on_total: Callable[[int], None] | None = None) -> Any:
         """Copy out of the container; ``on_total`` is called between the call and the stream."""
-        return self._rpc.copy_from(
-            path.encode(), os.fsencode(local), Rules(), on_total=on_total, **self._told
-        )
+        watch = Watch(ignore, self.skipped.append, on_total)
+        return self._rpc.copy_from(path.encode(), os.fsencode(local), Rules(), watch)
 
     def into(self, local: Path | str, path: str) -> Any:
-        return self._rpc.copy_to(os.fsencode(local), path.encode(), Rules(), **self._told)
+        return self._rpc.copy_to(os.fsencode(local), path.encode(), Rules(), self.watch)
 
     def ask_to(
         self, path: str = "/to", size: int = 1024, checksum: int = 0, container: str = ID
@@ -298,7 +295,7 @@ def test_archives(copier: Copier, container: Pretended, tmp_path: Path) -> None:
 
     def unpack(path: bytes) -> None:
         with (tmp_path / "a.tar").open("rb") as file:
-            rpc.unpack_to(file.fileno(), path, Rules(), on_bytes=print, on_skip=print)
+            rpc.unpack_to(file.fileno(), path, Rules(), copier.watch)
 
     unpack(b"/to")
     assert (container.root / "to/b/c").read_text() == "2"
@@ -307,7 +304,7 @@ def test_archives(copier: Copier, container: Pretended, tmp_path: Path) -> None:
     for path in (b"/none", b"/to/a"):
         with pytest.raises(CopyError):
             unpack(path)
-    pieces = rpc.pack_from(b"/to/b", on_bytes=print, on_skip=print)
+    pieces = rpc.pack_from(b"/to/b", copier.watch)
     (tmp_path / "b.tar").write_bytes(b"".join(map(bytes, pieces)))
     assert subprocess.check_output(["tar", "tf", tmp_path / "b.tar"]) == b"b/\nb/c\n"
 
