@@ -7,10 +7,13 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+from tests.packaging import building
 
 if TYPE_CHECKING:
     from tests.node.lab import Lab
@@ -20,13 +23,18 @@ if TYPE_CHECKING:
 # tests interrupt would go on.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Tests start the program a thousand times: its modules are compiled once, also where the
+# environment says that no interpreter shall keep what it has compiled.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # A time limit for each example fails on a machine that is busy with other tests.
 settings.register_profile("pycrictl", deadline=None)
 settings.load_profile("pycrictl")
 
 pytest_plugins = ["tests.fakecri.fixtures"]
 
-_PROGRAMS = ("containerd", "runc", "docker-registry", "skopeo", "busybox")
+_PROGRAMS = ("containerd", "runc", "docker-registry", "busybox")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -35,6 +43,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "shared_lab" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.node)
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A temporary folder that all processes of this run of pytest have in common."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _building(request: pytest.FixtureRequest, run_folder: Path) -> Iterator[None]:
+    """Builds the packages while other tests run, so that those that want them need not wait."""
+    wanted = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    is_first = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
+    if is_first and "dist" in wanted:
+        with building.in_background(run_folder, wanted):
+            yield
+    else:
+        yield
 
 
 @pytest.fixture(scope="session")

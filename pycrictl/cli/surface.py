@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -165,8 +166,9 @@ _CHOICES: Final = re.compile(r"[a-z-]+(\|[a-z-]+)+")
 _VARIABLE: Final = re.compile(r" \[\$(\w+)\]")
 
 
+@cache
 def program() -> Command:
-    """The whole tree."""
+    """The whole tree, walked once."""
     command = typer.main.get_command(main.app)
     description = (command.help or "").split("\n\n")
     return Command(

@@ -307,3 +307,49 @@ def test_a_script_can_be_sourced_in_zsh(home: Path) -> None:
         assert zsh.complete("pycrictl imagef") == "pycrictl imagef"
         zsh.run(f"source {shells.FOLDER}/_pycrictl")
         assert zsh.complete("pycrictl imagef") == "pycrictl imagefsinfo "
+
+
+def test_known_sockets(home: Path, tmp_path: Path) -> None:
+    there = tmp_path / "run" / "crio.sock"
+    there.parent.mkdir()
+    there.touch()
+    for shell in scripts.SHELLS:
+        script = scripts.script(shell)
+        assert script.count("unix:///run/containerd/containerd.sock") == 1
+        script = re.sub(r"unix:///(\S+/)+(?=\w)", f"unix://{there.parent}/", script)
+        (tmp_path / {"zsh": "_pycrictl"}.get(shell, shell)).write_text(script)
+    env = shells.environment(home)
+    endpoint = f"unix://{there}"
+    with shells.bash(home, env, script=tmp_path / "bash") as bash:
+        assert bash.complete("pycrictl -r ") == f"pycrictl -r {endpoint} "
+        assert bash.complete("pycrictl --image-endpoint=u") == (
+            f"pycrictl --image-endpoint={endpoint} "
+        )
+        assert bash.complete("pycrictl -r files/pl") == "pycrictl -r files/plain.json "
+    with shells.zsh(home, env, folder=tmp_path) as zsh:
+        assert zsh.complete("pycrictl -r u") == f"pycrictl -r {endpoint} "
+        assert zsh.complete("pycrictl -r files/pl") == "pycrictl -r files/plain.json "
+        assert "files/" in zsh.press("pycrictl -r ", "\t")[0]
+    first, second, third = shells.fish(
+        home,
+        env,
+        ["pycrictl -r ", "pycrictl --runtime-endpoint=u", "pycrictl -r files/pl"],
+        script=tmp_path / "fish",
+    )
+    assert {endpoint, "files/"} <= set(first)
+    assert set(second) == {f"--runtime-endpoint={endpoint}"}
+    assert set(third) == {"files/plain.json"}
+
+
+def test_zsh_says_nothing_of_what_has_no_description(home: Path, tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "pycrictl"
+    program.parent.mkdir()
+    program.write_text(
+        "#!/bin/sh\nprintf 'web:/bin/vi\\t\\nweb:/bin/vlock\\t\\nweb:/bin/v/\\t\\n'\n"
+    )
+    program.chmod(0o755)
+    with shells.zsh(home, shells.environment(tmp_path)) as zsh:
+        shown, line = zsh.press("pycrictl cp web:/bin/v", "\t")
+    assert line == "pycrictl cp web:/bin/v"
+    assert {"web:/bin/vi", "web:/bin/vlock", "web:/bin/v/"} <= set(shown.split())
+    assert "--" not in shown

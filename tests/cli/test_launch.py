@@ -167,7 +167,7 @@ def test_a_pod_that_stays_is_told(fake: FakeServer, files: tuple[str, str]) -> N
     result = run(fake, "run", "--no-pull", *files)
     assert result.code == 1
     assert 'its pod sandbox "p1" is left over (' in result.stderr
-    assert "remove it with rmp --force" in result.stderr
+    assert "remove it with 'pycrictl rmp --force'" in result.stderr
 
 
 def test_ctrl_c_removes_the_pod(fake: FakeServer, files: tuple[str, str]) -> None:

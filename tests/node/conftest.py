@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from .house import House
 from .kubelet import Pod
 from .lab import Lab
 from .programs import Crictl, start_container
 
 
 @pytest.fixture
-def command(lab: Lab) -> list[str]:
-    return [sys.executable, "-m", "pycrictl", "-t", "20s", "-r", lab.node.endpoint]
+def command(shared_lab: Lab) -> list[str]:
+    return [sys.executable, "-m", "pycrictl", "-t", "20s", "-r", shared_lab.node.endpoint]
 
 
 @pytest.fixture
@@ -28,6 +30,13 @@ def crictl(command: list[str]) -> Crictl:
         return subprocess.run([*command, *words], input=stdin, capture_output=True)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def furnished(shared_lab: Lab) -> Iterator[House]:
+    """A node of its own, with all the names that man pages and the README have."""
+    with House() as house:
+        yield house
 
 
 @pytest.fixture

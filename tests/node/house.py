@@ -18,7 +18,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,10 +74,28 @@ class Done:
         return self.stdout + self.stderr
 
 
-def interrupt(process: subprocess.Popen[str]) -> None:
-    """Ctrl-C, as a terminal gives it to all processes of a command line."""
-    with suppress(ProcessLookupError):  # it ended by itself
-        os.killpg(process.pid, signal.SIGINT)
+@dataclass(frozen=True)
+class _Started:
+    """A command line that runs, and the file that it writes to."""
+
+    line: str
+    process: subprocess.Popen[str]
+    output: Path
+
+    @property
+    def text(self) -> str:
+        return self.output.read_text()
+
+    def wait_for(self, expected: str) -> None:
+        """Returns when it has written a text, or has ended."""
+        wait_until(
+            lambda: expected in self.text or self.process.poll() is not None, log=self.output
+        )
+
+    def interrupt(self) -> None:
+        """Ctrl-C, as a terminal gives it to all processes of a command line."""
+        with suppress(ProcessLookupError):  # it ended by itself
+            os.killpg(self.process.pid, signal.SIGINT)
 
 
 class House:
@@ -115,26 +134,24 @@ class House:
         stdout, stderr = _ended(process)
         return Done(process.returncode, stdout, stderr)
 
-    def run_until(
-        self,
-        line: str,
-        expected: str,
-        then: Callable[[subprocess.Popen[str]], None] = interrupt,
-    ) -> Done:
-        """Runs a command line, and does something when it has written a text: Ctrl-C."""
-        output = self.folder.parent / "output"
-        with output.open("wb") as file:
-            process = self._start(line, output=file)
-        try:
-            wait_until(lambda: expected in output.read_text() or process.poll() is not None, output)
-            then(process)
-        finally:
-            _ended(process)
-        return Done(process.returncode, output.read_text())
+    def run_until(self, line: str, expected: str) -> Done:
+        """Runs a command line until it has written a text, and gives Ctrl-C then."""
+        with self._started([line]) as [command]:
+            command.wait_for(expected)
+            command.interrupt()
+        return Done(command.process.returncode, command.text)
 
-    def watch(self, line: str) -> Done:
-        """Runs a command line that watches the slow pull, which ends soon when it is seen."""
-        return self.run_until(line, "slow", lambda process: self.lab.throttle.limit(None))
+    def watch(self, *lines: str) -> list[Done]:
+        """Runs command lines that watch the slow pull, which ends soon when they have seen it.
+
+        A line that filters what it sees is not waited for.
+        """
+        with self._started(lines) as commands:
+            for command in commands:
+                if "|" not in command.line or len(commands) == 1:
+                    command.wait_for("slow")
+            self.lab.throttle.limit(None)
+        return [Done(command.process.returncode, command.text) for command in commands]
 
     def run_on_terminal(self, line: str, typed: str) -> Done:
         """Runs a command line on a terminal, where somebody types a text."""
@@ -151,6 +168,19 @@ class House:
                 pass
         _ended(process)
         return Done(process.returncode, output.decode())
+
+    @contextmanager
+    def _started(self, lines: Sequence[str]) -> Iterator[list[_Started]]:
+        """Runs command lines meanwhile, and waits for their ends then."""
+        with ExitStack() as stack:
+            commands = []
+            for number, line in enumerate(lines):
+                output = self.folder.parent / f"output-{number}"
+                with output.open("wb") as file:
+                    process = self._start(line, output=file)
+                stack.callback(_ended, process)
+                commands.append(_Started(line, process, output))
+            yield commands
 
     def _start(
         self,
@@ -262,7 +292,11 @@ class House:
         config = kubelet.pod_config(
             "web", labels=labels, log_directory=str(self.lab.folder / "logs")
         )
-        self._web = web = kubelet.run_pod(config)
+        old_config = kubelet.pod_config("old")
+        dns_config = kubelet.pod_config("dns", namespace="kube-system")
+        with ThreadPoolExecutor() as pool:
+            web, old, _ = pool.map(kubelet.run_pod, (config, old_config, dns_config))
+        self._web = web
         main = kubelet.create_container(
             web, BUSYBOX, ["sh", "-c", _WEB], name="web", labels=labels, log_path="web.log"
         )
@@ -270,8 +304,6 @@ class House:
         done = kubelet.create_container(web, BUSYBOX, ["true"], name="done")
         kubelet.start_container(done)
         kubelet.create_container(web, BUSYBOX, ["sleep", "100"], name="waiting")
-        kubelet.run_pod(kubelet.pod_config("dns", namespace="kube-system"))
-        old = kubelet.run_pod("old")
         kubelet.call(
             RUNTIME + "StopPodSandbox",
             cri_pb2.StopPodSandboxRequest(pod_sandbox_id=old.id),

@@ -141,6 +141,10 @@ class Layout:
         self._named: dict[str, dict[str, Any]] = {}
         (folder / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
 
+    def blob(self, digest: str) -> Path:
+        """The file of a layer, manifest, index or config."""
+        return self._blobs / digest.removeprefix("sha256:")
+
     def layer(self, files: Iterable[File], *, level: int = 1) -> Layer:
         """Writes a layer. gzip `level` 0 stores: many times faster, right for random content."""
         temporary = self._blobs / "unfinished"
@@ -240,7 +244,7 @@ class Layout:
 
     def _add_blob(self, media_type: str, data: bytes) -> dict[str, Any]:
         digest = _sha256(data)
-        (self._blobs / digest.removeprefix("sha256:")).write_bytes(data)
+        self.blob(digest).write_bytes(data)
         return {"mediaType": media_type, "digest": digest, "size": len(data)}
 
     def _name(self, name: str, descriptor: dict[str, Any]) -> None:

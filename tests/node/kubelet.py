@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
 import grpc
@@ -15,6 +17,9 @@ from pycrictl._proto import cri_pb2
 
 RUNTIME: Final = "/runtime.v1.RuntimeService/"
 IMAGE: Final = "/runtime.v1.ImageService/"
+_AT_ONCE: Final = 4
+"""How many pods are removed at a time."""
+
 M = TypeVar("M", bound=Message)
 
 
@@ -140,6 +145,16 @@ class Kubelet:
             cri_pb2.StartContainerResponse,
         )
 
+    def running_containers(self) -> list[str]:
+        """The IDs of all containers of the node that run."""
+        state = cri_pb2.ContainerStateValue(state=cri_pb2.CONTAINER_RUNNING)
+        answer = self.call(
+            RUNTIME + "ListContainers",
+            cri_pb2.ListContainersRequest(filter=cri_pb2.ContainerFilter(state=state)),
+            cri_pb2.ListContainersResponse,
+        )
+        return [container.id for container in answer.containers]
+
     def remove_pods(self) -> None:
         """Stops and removes every pod sandbox of the node, containers included."""
         pods = self.call(
@@ -147,17 +162,26 @@ class Kubelet:
             cri_pb2.ListPodSandboxRequest(),
             cri_pb2.ListPodSandboxResponse,
         )
-        for pod in pods.items:
-            self.call(
-                RUNTIME + "StopPodSandbox",
-                cri_pb2.StopPodSandboxRequest(pod_sandbox_id=pod.id),
-                cri_pb2.StopPodSandboxResponse,
-            )
-            self.call(
-                RUNTIME + "RemovePodSandbox",
-                cri_pb2.RemovePodSandboxRequest(pod_sandbox_id=pod.id),
-                cri_pb2.RemovePodSandboxResponse,
-            )
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(self.remove_pod, [pod.id for pod in pods.items]))
+
+    def remove_pod(self, pod_id: str) -> None:
+        """Stops and removes a pod sandbox, containers included."""
+        stop = partial(
+            self.call,
+            RUNTIME + "StopPodSandbox",
+            cri_pb2.StopPodSandboxRequest(pod_sandbox_id=pod_id),
+            cri_pb2.StopPodSandboxResponse,
+        )
+        try:
+            stop()
+        except grpc.RpcError:  # containerd cannot stop what ends by itself in the same moment
+            stop()
+        self.call(
+            RUNTIME + "RemovePodSandbox",
+            cri_pb2.RemovePodSandboxRequest(pod_sandbox_id=pod_id),
+            cri_pb2.RemovePodSandboxResponse,
+        )
 
     # Images
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +17,11 @@ from tests.node.images import Image
 from tests.node.lab import MIB, Lab
 
 WAIT_S = 30
+SLOW_S = 20
+"""How long a pull lasts that ends as soon as somebody has seen it."""
+
+WATCH = ("image-pull-progress", "--interval", "0.2")
+_A_LAYER = re.compile(r'"layer": "sha256:|downloading')
 
 
 def program(lab: Lab, *words: str) -> list[str]:
@@ -45,15 +53,30 @@ def slow_image(lab: Lab, name: str, *, seed: int, seconds: float) -> tuple[Image
     return image, reference
 
 
+def run_slowly(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
+    """Runs the program to its end; the network is slow until it has shown a layer."""
+    with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
+        files = (stdout, stderr)
+
+        def texts() -> list[str]:
+            return [os.pread(file.fileno(), MIB, 0).decode() for file in files]
+
+        with subprocess.Popen(program(lab, *words), stdout=stdout, stderr=stderr) as process:
+            wait_until(lambda: _A_LAYER.search("".join(texts())) or process.poll() is not None)
+            lab.throttle.limit(None)
+            code = process.wait(WAIT_S)
+        return subprocess.CompletedProcess(process.args, code, *texts())
+
+
 def last_records(stdout: str) -> dict[str, dict[str, Any]]:
     return {entry["layer"]: entry for entry in map(json.loads, stdout.splitlines())}
 
 
 def test_progress_of_a_pull_that_kubelet_started(lab: Lab) -> None:
-    image, reference = slow_image(lab, "seen:1", seed=21, seconds=4)
+    image, reference = slow_image(lab, "seen:1", seed=21, seconds=SLOW_S)
     pod = lab.node.kubelet.run_pod("web")
     pull = lab.node.kubelet.start_pull(reference, pod)
-    watched = run(lab, "image-pull-progress", "web", "--progress", "json")
+    watched = run_slowly(lab, *WATCH, "web", "--progress", "json")
     assert pull.result(WAIT_S) is not None
     assert watched.returncode == 0
     assert "does not tell which pod" in watched.stderr
@@ -65,22 +88,23 @@ def test_progress_of_a_pull_that_kubelet_started(lab: Lab) -> None:
 
 
 def test_a_container_stands_for_its_image(lab: Lab) -> None:
-    image, reference = slow_image(lab, "restarted:1", seed=31, seconds=4)
-    _, other_reference = slow_image(lab, "unrelated:1", seed=32, seconds=4)
+    image, reference = slow_image(lab, "restarted:1", seed=31, seconds=SLOW_S)
+    _, other_reference = slow_image(lab, "unrelated:1", seed=32, seconds=SLOW_S)
     lab.throttle.limit(None)
     kubelet = lab.node.kubelet
     pod = kubelet.run_pod("web")
     kubelet.pull(lab.reference(lab.busybox))
     kubelet.create_container(pod, lab.reference(lab.busybox), ["sleep", "100"], name="main")
-    lab.throttle.limit(image.layers_bytes / 2)
+    lab.throttle.limit(image.layers_bytes / SLOW_S)
     pulls = [kubelet.start_pull(reference), kubelet.start_pull(other_reference)]
     wait_until(lab.node.store.ingests)
-    words = ["image-pull-progress", "web", "-c", "main", "--progress", "json"]
-    watched = run(lab, *words)
-    assert (watched.returncode, watched.stdout) == (0, "")
-    assert f'showing pulls of "{lab.reference(lab.busybox)}"' in watched.stderr
-    assert watched.stderr.endswith('no image is being pulled for "web"\n')
-    chosen = run(lab, *words, "--image", reference)
+    words = [*WATCH, "web", "-c", "main", "--progress", "json"]
+    with start(lab, *words) as watching:
+        chosen = run_slowly(lab, *words, "--image", reference)
+        stdout, stderr = watching.communicate(timeout=WAIT_S)
+    assert (watching.returncode, stdout) == (0, "")
+    assert f'showing pulls of "{lab.reference(lab.busybox)}"' in stderr
+    assert stderr.endswith('no image is being pulled for "web"\n')
     assert chosen.returncode == 0
     names = {entry["image"] for entry in map(json.loads, chosen.stdout.splitlines())}
     assert names == {f"127.0.0.1/restarted@{image.manifest_digest[:19]}"}
@@ -89,11 +113,11 @@ def test_a_container_stands_for_its_image(lab: Lab) -> None:
 
 
 def test_pull_shows_its_own_image_by_its_name(lab: Lab) -> None:
-    image, reference = slow_image(lab, "mine:1", seed=22, seconds=3)
-    other, other_reference = slow_image(lab, "other:1", seed=23, seconds=3)
-    lab.throttle.limit((image.layers_bytes + other.layers_bytes) / 4)
+    image, reference = slow_image(lab, "mine:1", seed=22, seconds=SLOW_S)
+    _, other_reference = slow_image(lab, "other:1", seed=23, seconds=SLOW_S)
     other_pull = lab.node.kubelet.start_pull(other_reference)
-    pulled = run(lab, "pull", "--progress", "json", reference)
+    wait_until(lab.node.store.ingests)
+    pulled = run_slowly(lab, "pull", "--progress", "json", reference)
     other_pull.result(WAIT_S)
     assert pulled.returncode == 0
     assert pulled.stdout == f"Image is up to date for {image.config_digest}\n"
@@ -104,14 +128,14 @@ def test_pull_shows_its_own_image_by_its_name(lab: Lab) -> None:
 
 
 def test_pull_without_a_terminal_is_quiet(lab: Lab) -> None:
-    image, reference = slow_image(lab, "quiet:1", seed=24, seconds=1)
+    image, reference = slow_image(lab, "quiet:1", seed=24, seconds=0.5)
     pulled = run(lab, "pull", reference)
     assert (pulled.returncode, pulled.stderr) == (0, "")
     assert pulled.stdout == f"Image is up to date for {image.config_digest}\n"
 
 
 def test_ctrl_c_cancels_a_pull_of_ones_own(lab: Lab) -> None:
-    _, reference = slow_image(lab, "cancelled:1", seed=25, seconds=20)
+    _, reference = slow_image(lab, "cancelled:1", seed=25, seconds=SLOW_S)
     process = start(lab, "pull", reference)
     wait_until(lab.node.store.ingests)
     process.send_signal(signal.SIGINT)
@@ -122,7 +146,7 @@ def test_ctrl_c_cancels_a_pull_of_ones_own(lab: Lab) -> None:
 
 
 def test_ctrl_c_ends_a_watch_and_not_the_pull(lab: Lab) -> None:
-    _, reference = slow_image(lab, "going-on:1", seed=26, seconds=4)
+    _, reference = slow_image(lab, "going-on:1", seed=26, seconds=SLOW_S)
     pull = lab.node.kubelet.start_pull(reference)
     wait_until(lab.node.store.ingests)
     process = start(lab, "image-pull-progress", "--progress", "json")
@@ -133,11 +157,12 @@ def test_ctrl_c_ends_a_watch_and_not_the_pull(lab: Lab) -> None:
     assert process.returncode == 130
     assert stderr.endswith("pycrictl: stopped watching; what is being pulled goes on\n")
     assert not pull.done()
+    lab.throttle.limit(None)
     pull.result(WAIT_S)
 
 
 def test_terminated_watch_leaves_nothing_behind(lab: Lab) -> None:
-    _, reference = slow_image(lab, "terminated:1", seed=27, seconds=4)
+    _, reference = slow_image(lab, "terminated:1", seed=27, seconds=SLOW_S)
     pull = lab.node.kubelet.start_pull(reference)
     wait_until(lab.node.store.ingests)
     process = start(lab, "image-pull-progress", "--progress", "json")
@@ -151,11 +176,11 @@ def test_terminated_watch_leaves_nothing_behind(lab: Lab) -> None:
 
 
 def test_a_broken_pull_is_a_failure_of_the_watch(lab: Lab) -> None:
-    image, reference = slow_image(lab, "broken:1", seed=28, seconds=4)
+    image, reference = slow_image(lab, "broken:1", seed=28, seconds=SLOW_S)
     lab.throttle.cut(f"blobs/{image.layers[1].digest}", after_bytes=MIB)
     pull = lab.node.kubelet.start_pull(reference)
     wait_until(lab.node.store.ingests)
-    watched = run(lab, "image-pull-progress")
+    watched = run_slowly(lab, *WATCH)
     assert pull.exception(WAIT_S) is not None
     assert watched.returncode == 1
     last = watched.stderr.splitlines()[-1]
@@ -164,7 +189,7 @@ def test_a_broken_pull_is_a_failure_of_the_watch(lab: Lab) -> None:
 
 
 def test_pulls_that_the_registry_refuses(lab: Lab) -> None:
-    _, reference = slow_image(lab, "refused:1", seed=29, seconds=1)
+    _, reference = slow_image(lab, "refused:1", seed=29, seconds=0.5)
     for status in (401, 404, 500):
         lab.throttle.answer("/manifests/", status)
         pulled = run(lab, "pull", reference)

@@ -15,7 +15,6 @@ from tests.fakecri import serve
 from tests.fakecri.server import Answer
 
 from .house import Done, House
-from .lab import Lab
 
 
 class GoesOn(NamedTuple):
@@ -92,13 +91,6 @@ ALL: Final = [
 ]
 
 
-@pytest.fixture(scope="module")
-def furnished(shared_lab: Lab) -> Iterator[House]:
-    """A node of its own, with all the names that examples have."""
-    with House() as house:
-        yield house
-
-
 @pytest.fixture
 def house(furnished: House) -> House:
     furnished.tidy()
@@ -127,7 +119,7 @@ def test_example(house: House, path: tuple[str, ...], line: str) -> None:
             done = on_newer_runtime(house, path[0], line)
         else:
             is_watch = path == ("image-pull-progress",)
-            done = house.watch(line) if is_watch else house.run(line)
+            [done] = house.watch(line) if is_watch else [house.run(line)]
             assert done.code == FAILS.get(line, 0), done
     is_silent = line.removeprefix("pycrictl ").startswith(SILENT)
     assert bool(done.text) == (not is_silent)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.proxy import admin
 from tests.proxy.program import Program
 
+from .forked import Program as Forked
 from .images import Image
 from .kubelet import IMAGE, RUNTIME, Pod
 from .lab import MIB, Lab
@@ -38,6 +41,12 @@ def start(lab: Lab) -> Iterator[Callable[..., Program]]:
     for program in started:
         program.__exit__(None, None, None)
         program.log_path.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
 
 
 def images(lab: Lab, count: int, *, size_bytes: int = MIB, seed: int = 1000) -> list[str]:
@@ -84,6 +93,18 @@ def curl(url: str) -> subprocess.Popen[str]:
     )
 
 
+def first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def rest(process: subprocess.Popen[str]) -> str:
+    """What it writes until it ends, beyond what was read before."""
+    assert process.stdout is not None
+    with process:
+        return process.stdout.read()
+
+
 def records(text: str) -> list[dict[str, Any]]:
     found = [json.loads(line) for line in text.splitlines()]
     assert all(type(record["progress"]) is int for record in found)
@@ -103,7 +124,7 @@ def final_layers(found: list[dict[str, Any]]) -> dict[tuple[str, str], tuple[int
 def test_twelve_pulls_never_more_than_two_at_once(lab: Lab, start: Callable[..., Program]) -> None:
     proxy = start("--max-parallel-image-pulls", "2")
     references = images(lab, 12, size_bytes=MIB // 2)
-    lab.throttle.limit(3 * MIB)
+    lab.throttle.limit(6 * MIB)
     pulls = [proxy.kubelet.start_pull(reference) for reference in references]
     peaks: list[int] = []
     while not all(pull.done() for pull in pulls):
@@ -156,7 +177,7 @@ def test_kubelets_sequence_and_every_kind_of_call(lab: Lab, start: Callable[...,
 
 
 def test_commands_answer_what_they_answer_directly(
-    lab: Lab, start: Callable[..., Program], tmp_path: Path
+    lab: Lab, start: Callable[..., Program], tmp_path: Path, stack: ExitStack
 ) -> None:
     proxy = start()
     reference = lab.push(lab.layout.image("run:1", [lab.base]))
@@ -175,12 +196,14 @@ def test_commands_answer_what_they_answer_directly(
         )
     )
 
+    endpoints = (proxy.endpoint, lab.node.endpoint)
+    programs = [stack.enter_context(Forked("-r", endpoint)) for endpoint in endpoints]
+
     def through(*words: str) -> str:
         """What a command that changes something says through the proxy."""
-        process = pycrictl("-r", proxy.endpoint, *words)
-        output, errors = process.communicate(timeout=30)
-        assert (process.returncode, errors) == (0, "")
-        return output
+        ended = programs[0].run(*words)
+        assert (ended.status, ended.stderr) == (0, "")
+        return ended.stdout.decode()
 
     pulled = through("pull", reference)
     assert pulled == f"Image is up to date for {lab.busybox.config_digest}\n"
@@ -194,20 +217,21 @@ def test_commands_answer_what_they_answer_directly(
         Args:
             status: how it exits; 1 with errors and 0 without, if not given.
         """
-        endpoints = (proxy.endpoint, lab.node.endpoint)
-        processes = [pycrictl("-r", endpoint, *words) for endpoint in endpoints]
+        for program in programs:
+            program.start(*words, stdin=Path(os.devnull))
+        both_ended = [program.end() for program in programs]
         found = []
-        for process, endpoint in zip(processes, endpoints, strict=True):
-            output, errors = process.communicate(timeout=30)
+        for ended, endpoint in zip(both_ended, endpoints, strict=True):
+            output = ended.stdout.decode()
             if words[0] in ("stats", "imagefsinfo"):  # they measure
                 output = without_numbers(output)
             output = re.sub(
                 r"\b(\d+ seconds?|a minute) ago +", "AGO ", output
             )  # it grows meanwhile
-            found.append((output, errors.replace(endpoint, "ENDPOINT")))
+            found.append((output, ended.stderr.replace(endpoint, "ENDPOINT")))
         assert found[0] == found[1]
         expected_status = (1 if found[0][1] else 0) if status is None else status
-        assert [process.returncode for process in processes] == [expected_status] * 2
+        assert [ended.status for ended in both_ended] == [expected_status] * 2
         return found[0]
 
     for words, expected in (
@@ -267,15 +291,17 @@ def test_own_answers_do_not_upset_the_runtime(lab: Lab, start: Callable[..., Pro
         request_serializer=cri_pb2.ExecSyncRequest.SerializeToString,
         response_deserializer=cri_pb2.ExecSyncResponse.FromString,
     )
-    request = cri_pb2.ExecSyncRequest(container_id=container, cmd=["sh", "-c", "sleep 3; echo on"])
-    waiting = run.future(request, timeout=30)
-    asked = 0
-    while not waiting.done() and asked < 400:
+
+    def start_command(script: str) -> grpc.Future[cri_pb2.ExecSyncResponse]:
+        request = cri_pb2.ExecSyncRequest(container_id=container, cmd=["sh", "-c", script])
+        return run.future(request, timeout=30)
+
+    waiting = start_command("until [ -e /go ]; do sleep 0.05; done; echo on")
+    for _ in range(300):
         assert url_of(proxy, pod)
-        asked += 1
-        time.sleep(0.005)
+    assert not waiting.done()
+    assert start_command("touch /go").result().exit_code == 0
     assert waiting.result().stdout == b"on\n"
-    assert asked > 100
 
 
 def test_progress_shows_only_the_pods_own_pulls(lab: Lab, start: Callable[..., Program]) -> None:
@@ -285,7 +311,7 @@ def test_progress_shows_only_the_pods_own_pulls(lab: Lab, start: Callable[..., P
     references = [lab.push(image) for image in mine]
     other = lab.push(theirs)
     pod, their_pod = proxy.kubelet.run_pod("web"), proxy.kubelet.run_pod("other")
-    lab.throttle.limit(3 * MIB)
+    lab.throttle.limit(MIB // 2)
     pulls = [
         proxy.kubelet.start_pull(references[0], pod),
         proxy.kubelet.start_pull(other, their_pod),
@@ -298,10 +324,12 @@ def test_progress_shows_only_the_pods_own_pulls(lab: Lab, start: Callable[..., P
     )
     streams = [curl(url_of(proxy, pod)), curl(url_of(proxy, pod))]
     their_stream = curl(url_of(proxy, their_pod))
-    outputs = [records(stream.communicate(timeout=60)[0]) for stream in streams]
-    their_output = records(their_stream.communicate(timeout=60)[0])
-    watched, errors = watcher.communicate(timeout=60)
-    assert [stream.returncode for stream in [*streams, their_stream, watcher]] == [0] * 4, errors
+    watchers = [*streams, their_stream, watcher]
+    first_lines = [first_line(each) for each in watchers]
+    lab.throttle.limit(9 * MIB)
+    texts = [first + rest(each) for first, each in zip(first_lines, watchers, strict=True)]
+    *outputs, their_output, watched = map(records, texts)
+    assert [each.returncode for each in watchers] == [0] * 4
     assert all(pull.result().image_ref for pull in pulls)
 
     expected = {
@@ -309,7 +337,7 @@ def test_progress_shows_only_the_pods_own_pulls(lab: Lab, start: Callable[..., P
         for reference, image in zip(references, mine, strict=True)
         for layer in image.layers
     }
-    for found in [*outputs, records(watched)]:
+    for found in [*outputs, watched]:
         layers = final_layers(found)
         assert {key: value[:2] for key, value in layers.items()} == expected
         assert {value[2] for value in layers.values()} <= {"done", "present"}

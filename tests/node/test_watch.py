@@ -69,7 +69,7 @@ def test_a_pull_of_six_layers(lab: Lab, watch: Watch) -> None:
     zeros = lab.layout.layer([zero_file("zeros", 60 * MIB)])
     layers = lab.layout.random_layers([3 * MIB, 2 * MIB, 4 * MIB, 1 * MIB], seed=1)
     image = lab.layout.image("six:1", [lab.base, *layers, zeros])
-    lab.throttle.limit(5 * MIB)
+    lab.throttle.limit(10 * MIB)
     pod = lab.node.kubelet.run_pod("web")
     pull = lab.node.kubelet.start_pull(lab.push(image), pod)
     watch.until(pull.done)
@@ -103,7 +103,7 @@ def test_two_pulls_that_share_layers(lab: Lab, watch: Watch) -> None:
     one = lab.layout.image("one:1", [lab.base, *shared, own[0]])
     two = lab.layout.image("two:1", [lab.base, *shared, own[1]])
     references = [lab.push(one), lab.push(two)]
-    lab.throttle.limit(4 * MIB)
+    lab.throttle.limit(8 * MIB)
     first = lab.node.kubelet.start_pull(references[0])
     watch.until(lambda: watch.layers(shown_name(one)))
     second = lab.node.kubelet.start_pull(references[1])
@@ -126,7 +126,7 @@ def test_an_aborted_pull_and_its_retry(lab: Lab, watch: Watch) -> None:
     image = random_image(lab, "abort:1", [1 * MIB, 6 * MIB, 6 * MIB], seed=30)
     reference = lab.push(image)
     name = shown_name(image)
-    lab.throttle.limit(4 * MIB)
+    lab.throttle.limit(8 * MIB)
     pull = lab.node.kubelet.start_pull(reference)
     watch.until(lambda: (name, image.layers[2].digest) in watch.items)
     watch.until(lambda: watch.items[name, image.layers[2].digest].progress > MIB)
@@ -142,7 +142,7 @@ def test_an_aborted_pull_and_its_retry(lab: Lab, watch: Watch) -> None:
     assert found[2].progress > MIB  # though containerd has thrown it away
     watch.until(lambda: not lab.node.store.ingests())
 
-    lab.throttle.limit(20 * MIB)
+    lab.throttle.limit(40 * MIB)
     pull = lab.node.kubelet.start_pull(reference)
     watch.until(pull.done)
     watch.until(lambda: len(watch.endings) == 2)
@@ -155,7 +155,7 @@ def test_a_killed_containerd_and_a_resumed_pull(lab: Lab, watch: Watch) -> None:
     reference = lab.push(image)
     name = shown_name(image)
     large = image.layers[1].digest
-    lab.throttle.limit(4 * MIB)
+    lab.throttle.limit(8 * MIB)
     doomed = lab.node.kubelet.start_pull(reference)
     watch.until(lambda: (name, large) in watch.items)
     watch.until(lambda: watch.items[name, large].progress > 2 * MIB)
@@ -199,7 +199,7 @@ def test_a_failing_registry(lab: Lab, watch: Watch, status: int | None) -> None:
         lab.throttle.cut(f"blobs/{bad}")
     else:
         lab.throttle.answer(f"blobs/{bad}", status)
-    lab.throttle.limit(4 * MIB)
+    lab.throttle.limit(8 * MIB)
     pull = lab.node.kubelet.start_pull(reference)
     watch.until(pull.done)
     assert pull.exception() is not None
@@ -279,7 +279,7 @@ def test_a_pull_that_ctr_started(lab: Lab, watch: Watch) -> None:
     """ctr downloads everything first, and unpacks then."""
     image = random_image(lab, "ctr:1", [2 * MIB, 1 * MIB], seed=80)
     reference = lab.push(image)
-    lab.throttle.limit(3 * MIB)
+    lab.throttle.limit(6 * MIB)
     socket_path = str(lab.node.socket_path)
     command = ["ctr", "-a", socket_path, "-n", "k8s.io", "images", "pull", "--plain-http"]
     with subprocess.Popen([*command, reference], stdout=subprocess.DEVNULL) as ctr:
@@ -299,7 +299,7 @@ def test_announced_pulls_of_an_image_for_several_platforms(lab: Lab, watch: Watc
     other = random_image(lab, "other:1", [2 * MIB], seed=95)
     reference, _ = lab.push(image), lab.push(other)
     by_digest = lab.reference_by_digest(other)
-    lab.throttle.limit(3 * MIB)
+    lab.throttle.limit(6 * MIB)
     expected = [watch.watcher.expect(one, time.time()) for one in (by_digest, reference)]
     pulls = [lab.node.kubelet.start_pull(one) for one in (reference, by_digest)]
     watch.until(lambda: all(pull.done() for pull in pulls))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.packaging.conftest import PYTHON
+from tests.packaging.building import PYTHON
 from tests.packaging.roots import BARE, OVER_SYSTEM, Root
 
 INTERPRETER = Path(sys.base_prefix, "bin", "python3")
@@ -76,7 +76,7 @@ def deb(dist: Path, folder: Path) -> Iterator[Installed]:
         done = root.run("dpkg", "--force-unsafe-io", "--no-triggers", "-i", "/tmp/pycrictl.deb")
         assert done.returncode == 0, done.stderr
         yield _in_root(root, "/usr/bin/pycrictl")
-        removed = root.run("dpkg", "--purge", "pycrictl")
+        removed = root.run("dpkg", "--force-unsafe-io", "--no-triggers", "--purge", "pycrictl")
         assert removed.returncode == 0, removed.stderr
         left = root.run("find", "/usr/lib/pycrictl", "/etc/pycrictl.toml")
         assert left.stdout == ""
@@ -97,7 +97,7 @@ def directory(dist: Path, folder: Path) -> Iterator[Installed]:
 @contextmanager
 def file(dist: Path, folder: Path) -> Iterator[Installed]:
     """The standalone file, in a root that has no Python and next to nothing else."""
-    (file,) = (path for path in dist.glob("*-linux-*") if path.suffix != ".gz")
+    (file,) = dist.glob("*-linux-*.bin")
     with Root(folder, BARE) as root:
         root.put(file, "/bin/pycrictl")
         root.run("/bin/busybox", "chmod", "755", "/bin/pycrictl")

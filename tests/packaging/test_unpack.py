@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.conftest import ROOT
+from tests.packaging.building import ROOT
 from tests.packaging.installing import INTERPRETER
 
 PROGRAM = """
@@ -30,15 +30,16 @@ PRETEND = "import runpy, sys; {}; sys.argv = sys.argv[1:]; runpy.run_path(sys.ar
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts; makes files of another user")
 
 
-@pytest.fixture
-def pyz(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A zipapp with compiled modules of all the Pythons that it serves."""
-    modules = tmp_path / "modules"
+    folder = tmp_path_factory.mktemp("pyz")
+    modules = folder / "modules"
     (modules / "pycrictl").mkdir(parents=True)
     (modules / "pycrictl" / "__main__.py").write_text(PROGRAM)
     for tag in ("311", "312", "313", "314"):
         (modules / f"it.cpython-{tag}-{os.uname().machine}-linux-gnu.so").write_bytes(b"")
-    path = tmp_path / "pycrictl.pyz"
+    path = folder / "pycrictl.pyz"
     command = [sys.executable, "-c", BUILD, str(modules), str(path)]
     subprocess.run(command, cwd=ROOT / "packaging", check=True)
     return path

@@ -6,8 +6,8 @@ import json
 import select
 import signal
 import subprocess
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,10 +31,10 @@ PLACES: list[Place] = [
 def test_on_the_node(place: Place, dist: Path, tmp_path: Path, lab: Lab) -> None:
     with place(dist, tmp_path) as program:
         names_itself(program)
-        lists(program, lab)
-        pulls(program, lab, seed=700 + 10 * PLACES.index(place))
-        reaches_into_a_container(program, lab)
-        serves(program, lab)
+        with pulls(program, lab, seed=700 + 10 * PLACES.index(place)):
+            lists(program, lab)
+            reaches_into_a_container(program, lab)
+            serves(program, lab)
 
 
 def test_the_single_file(dist: Path, tmp_path: Path, lab: Lab) -> None:
@@ -69,17 +69,23 @@ def lists(program: Installed, lab: Lab) -> None:
     assert (containers.returncode, containers.stderr) == (0, "")
 
 
-def pulls(program: Installed, lab: Lab, *, seed: int) -> None:
+@contextmanager
+def pulls(program: Installed, lab: Lab, *, seed: int) -> Iterator[None]:
+    """A pull, and somebody who watches it; both end by themselves meanwhile."""
     at = ("-r", lab.node.endpoint)
     # The node keeps layers for a while: each program has its own.
-    image, reference = slow_image(lab, f"packaged:{seed}", seed=seed, seconds=4)
+    image, reference = slow_image(lab, f"packaged:{seed}", seed=seed, seconds=20)
     pull = program.start(*at, "pull", "--progress", "json", reference)
     wait_until(lab.node.store.ingests)
-    watched = program.run(*at, "image-pull-progress", "--progress", "bar")
-    stdout, stderr = pull.communicate(timeout=WAIT_S)
+    watch = program.start(*at, "image-pull-progress", "--progress", "bar")
+    for showing in (pull, watch):
+        _wait_for_output(showing)
     lab.throttle.limit(None)
-    assert (watched.returncode, pull.returncode) == (0, 0), (watched.stderr, stderr)
-    assert "packaged" in watched.stderr
+    yield
+    stdout, stderr = pull.communicate(timeout=WAIT_S)
+    _, watched = watch.communicate(timeout=WAIT_S)
+    assert (watch.returncode, pull.returncode) == (0, 0), (watched, stderr)
+    assert "packaged" in watched
     assert stdout == f"Image is up to date for {image.config_digest}\n"
     progress = {entry["layer"]: entry["progress"] for entry in map(json.loads, stderr.splitlines())}
     assert progress == {layer.digest: layer.size_bytes for layer in image.layers}
@@ -127,10 +133,15 @@ def serves(program: Installed, lab: Lab) -> None:
         settings.unlink()
 
 
+def _wait_for_output(process: subprocess.Popen[str]) -> None:
+    assert process.stderr is not None
+    assert select.select([process.stderr], [], [], WAIT_S)[0], "waited in vain"
+
+
 def _wait_for_line(process: subprocess.Popen[str], wanted: str) -> None:
     assert process.stderr is not None
     while True:
-        assert select.select([process.stderr], [], [], WAIT_S)[0], "waited in vain"
+        _wait_for_output(process)
         line = process.stderr.readline()
         assert line, "ended"
         if wanted in line:

@@ -27,6 +27,7 @@ from pycrictl.wire import grpc_http2, hpack, http2
 from pycrictl.wire.client_call import ClientCall
 from tests.proxy.program import Program
 from tests.proxy.runtime import Proxy, Runtime, channel_to
+from tests.proxy.test_pulls import wait_until
 
 MIB = 1024 * 1024
 # No test waits so long unless it fails.
@@ -295,8 +296,9 @@ def test_a_million_frames(folder: Path, stack: ExitStack) -> None:
         connection.sendall(end)
         wait_for_end(connection)
 
-    fake(folder / "runtime.sock", stack, [send])
     proxy = stack.enter_context(Program(folder, f"unix://{folder / 'runtime.sock'}"))
+    wait_until(lambda: "no_runtime" in proxy.log())  # it looks for one at its start
+    fake(folder / "runtime.sock", stack, [send])
     before_bytes = proxy.peak_bytes()
     received, digest = 0, hashlib.sha256()
     expected_bytes = len(head) + count * 22 + len(end)
@@ -571,11 +573,14 @@ def fake(path: Path, stack: ExitStack, answers: list[Callable[[socket.socket], o
     listener.settimeout(PATIENCE_S)
 
     def run() -> None:
-        for answer in answers:
-            connection, _ = listener.accept()
-            connection.settimeout(PATIENCE_S)
-            with connection:
-                answer(connection)
+        with listener:
+            for number, answer in enumerate(answers, start=1):
+                connection, _ = listener.accept()
+                connection.settimeout(PATIENCE_S)
+                if number == len(answers):
+                    listener.close()  # who comes now is refused, and need not wait for an answer
+                with connection:
+                    answer(connection)
 
     thread = threading.Thread(target=run)
     thread.start()

@@ -190,7 +190,10 @@ def test_too_many_urls_that_nobody_opens(fake: FakeServer, start: Start) -> None
     assert not any(url.rpartition("/")[2] in proxy.log() for url in urls)
 
 
-def test_a_url_works_once_and_not_for_long(fake: FakeServer) -> None:
+def test_a_url_works_once_and_not_for_long(
+    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pycrictl.proxy.progress._SETTLE_S", 0.1)
     fake.prepare("ListPodSandbox", sandboxes, repeat=True)
     request = cri_pb2.ImagePullProgressRequest(pod_sandbox_id=WEB.id).SerializeToString()
 
@@ -203,7 +206,7 @@ def test_a_url_works_once_and_not_for_long(fake: FakeServer) -> None:
             layers,
             place=lambda ticket: 0,
             bell=bell,
-            tokens=Tokens(lifetime_s=0.5),
+            tokens=Tokens(lifetime_s=0.3),
             url=lambda token: streams.url(token),
         )
         streams = StreamServer[Target](redeem=progress.redeem, follow=progress.follow, log=log)
@@ -224,7 +227,7 @@ def test_a_url_works_once_and_not_for_long(fake: FakeServer) -> None:
         try:
             used, expired = await new_url(), await new_url()
             found = [await status_of(used), await status_of(used)]
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.3)
             return [*found, await status_of(expired), await status_of(await new_url())]
         finally:
             await streams.stop()

@@ -1,0 +1,112 @@
+"""Builds what `make dist` builds, once for all processes of pytest and before a test asks.
+
+Run as a program, it builds into a folder what the functions here then find there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".venv-dist" / "bin" / "python"
+_DONE = "SHA256SUMS"
+"""What is written last into a folder of built files."""
+
+_END_S = 20
+
+
+def dist(folder: Path) -> Path:
+    """The folder of all that is built: $PYCRICTL_DIST, or a new one in `folder`."""
+    if given := os.environ.get("PYCRICTL_DIST"):
+        return Path(given)
+    output = folder / "dist"
+    with _locked(output):
+        if not (output / _DONE).exists():
+            subprocess.run(["make", "-s", ".venv-dist/.stamp"], cwd=ROOT, check=True)
+            _build(output)
+    return output
+
+
+def dist_again(folder: Path) -> Path:
+    """What the sdist in `dist` builds elsewhere, later, and in another environment."""
+    (wheel,) = dist(folder).glob("*.whl")
+    name = "-".join(wheel.name.split("-")[:2])
+    output = folder / "dist-again"
+    with _locked(output):
+        if not (output / _DONE).exists():
+            sources = folder / "sources" / name
+            with tarfile.open(wheel.with_name(f"{name}.tar.gz")) as sdist:
+                sdist.extractall(sources.parent, filter="data")
+                time_s = sdist.getmember(f"{name}/Makefile").mtime
+            wheels = sources / "build"  # those that were downloaded before
+            wheels.unlink(missing_ok=True)
+            wheels.symlink_to(ROOT / "build")
+            _build(
+                output,
+                *("wheel", "pyz", "deb"),
+                root=sources,
+                SOURCE_DATE_EPOCH=str(time_s),
+                TZ="Pacific/Apia",
+                LC_ALL="C",
+                PYTHONHASHSEED="7",
+            )
+    return output
+
+
+@contextmanager
+def in_background(folder: Path, wanted: set[str]) -> Iterator[None]:
+    """Meanwhile calls the functions above that are wanted; whoever calls them too waits."""
+    names = [function.__name__ for function in (dist, dist_again) if function.__name__ in wanted]
+    # A caller who finds that nothing was built tries again, and is told why.
+    words = [sys.executable, "-m", __name__, str(folder), *names]
+    nowhere = subprocess.DEVNULL
+    process = subprocess.Popen(
+        words, cwd=ROOT, stdin=nowhere, stdout=nowhere, stderr=nowhere, process_group=0
+    )
+    try:
+        yield
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGINT)
+        process.wait(_END_S)
+
+
+@contextmanager
+def _locked(output: Path) -> Iterator[None]:
+    with output.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(output: Path, *names: str, root: Path = ROOT, **variables: str) -> None:
+    """Runs what `make dist` runs, without its output."""
+    script = str(root / "packaging" / "dist.py")
+    command = [str(PYTHON), script, "--output", str(output), *names]
+    done = subprocess.run(
+        command, env={**os.environ, **variables}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def main() -> None:
+    """``building.py FOLDER NAME...``: calls the functions of these names."""
+    parser = argparse.ArgumentParser(prog="building", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="+", choices=["dist", "dist_again"])
+    arguments = parser.parse_args()
+    os.nice(10)  # tests are running
+    for name in arguments.names:
+        {"dist": dist, "dist_again": dist_again}[name](arguments.folder)
+
+
+if __name__ == "__main__":
+    main()
