@@ -537,7 +537,13 @@ _pycrictl_candidates() {
     local file word
     case $1 in
         '') ;;
-        @file | @socket) compopt -o default ;;
+        @file) compopt -o default ;;
+        @socket)
+            for word in unix:///run/containerd/containerd.sock unix:///run/crio/crio.sock unix:///var/run/cri-dockerd.sock; do
+                [[ -e ${word#unix://} && $word == "$2"* ]] && candidates+=("$3$word")
+            done
+            compopt -o default
+            ;;
         @directory) compopt -o dirnames ;;
         @remote) [[ $2 == /* ]] && _pycrictl_ask container-path "$target:$2" "$3" "$target:" ;;
         @container-path)

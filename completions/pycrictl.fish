@@ -368,8 +368,8 @@ function __pycrictl_describe --no-scope-shadowing
             set endless 1
         case 'cp'
             set switches \
-                '-a'\t'Keep modes, times and owners' \
-                '--archive'\t'Keep modes, times and owners' \
+                '-a'\t'Keep owners, times, set-id and sticky bits as well' \
+                '--archive'\t'Keep owners, times, set-id and sticky bits as well' \
                 '-L'\t'If SRC is a link, copy what it leads to' \
                 '--follow-link'\t'If SRC is a link, copy what it leads to' \
                 '--in-place'\t'Write into a single file that is mounted there' \
@@ -753,6 +753,12 @@ function __pycrictl_candidates --no-scope-shadowing
         case @file @socket @directory @container-path
             if test $argv[1] = @container-path; and not string match -qr '^[/.~]' -- $argv[2]
                 __pycrictl_ask container-path $argv[2] $argv[3] ''
+            end
+            if test $argv[1] = @socket
+                for endpoint in unix:///run/containerd/containerd.sock unix:///run/crio/crio.sock unix:///var/run/cri-dockerd.sock
+                    test -e (string replace unix:// '' -- $endpoint)
+                    and printf '%s\n' "$argv[3]$endpoint"
+                end
             end
             set -l scheme (string match -r '^unix://' -- $argv[2])
             set -l beginning (string replace -r '^unix://' '' -- $argv[2])

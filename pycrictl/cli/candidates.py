@@ -29,9 +29,6 @@ MOST: Final = 5000
 _TIMEOUT_S: Final = 10.0
 """Whoever asks has given up long before."""
 
-_NAMESPACE_LABEL: Final = "io.kubernetes.pod.namespace"
-_POD_LABEL: Final = "io.kubernetes.pod.name"
-
 
 class Candidate(NamedTuple):
     """A whole word, and what is said of it. One that ends in ``/`` or ``:`` goes on."""
@@ -122,9 +119,9 @@ def _about(container: cri_pb2.Container) -> str:
 
 def _of_pod(container: cri_pb2.Container) -> str:
     labels = container.labels
-    if not labels.get(_POD_LABEL):
+    if not labels.get(lookup.POD_LABEL):
         return ""
-    return f" of {labels.get(_NAMESPACE_LABEL, '')}/{labels[_POD_LABEL]}"
+    return f" of {labels.get(lookup.NAMESPACE_LABEL, '')}/{labels[lookup.POD_LABEL]}"
 
 
 def _ids(found: Sequence[tuple[str, str, str]], word: str) -> Iterator[Candidate]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
 from pycrictl.cli.options import INTEGER, check_output
+from pycrictl.cli.watching import until_interrupted
 from pycrictl.errors import NotFound
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from pycrictl.cli.context import AppContext
     from pycrictl.cri.client import CriClient
-    from pycrictl.environ import Environment
     from pycrictl.show.lists import ListFormat, Views
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ def both_clients(app: AppContext, *, needs_images: bool) -> Iterator[tuple[CriCl
 
 
 def show_list(
-    env: Environment,
+    app: AppContext,
     fetch: Callable[[], Sequence[Message]],
     chosen: ListFormat,
     views: Views,
@@ -130,42 +130,20 @@ def show_list(
 ) -> None:
     """Writes a list, once or as often as it changes.
 
-    On a terminal a list that is watched is drawn anew with every look, since ages change;
-    elsewhere it is written as a whole after each change.
+    On a terminal a list that is watched follows its ages as well; elsewhere it is written as a
+    whole after each change.
     """
     if not watch:
-        chosen.write(fetch(), views, env.stdout)
+        chosen.write(fetch(), views, app.env.stdout)
         return
     previous: Sequence[Message] | None = None
-
-    def look() -> None:
-        nonlocal previous
-        found = fetch()
-        if env.stdout_is_terminal or found != previous:
-            clear_screen(env)
-            chosen.write(found, views, env.stdout)
-        previous = found
-
-    repeat(env, look, pause_s=LOOK_INTERVAL_S)
-
-
-def repeat(env: Environment, show: Callable[[], None], *, pause_s: float) -> None:
-    """Shows something again and again; Ctrl-C is how to end that, so it is no failure."""
-    try:
+    with until_interrupted(app) as view:
         while True:
-            show()
-            env.stdout.flush()
-            time.sleep(pause_s)
-    except KeyboardInterrupt:
-        pass
-
-
-def clear_screen(env: Environment) -> None:
-    """Empties the terminal before something is drawn anew, if results go to one."""
-    from pycrictl.show.render import CLEAR_SCREEN
-
-    if env.stdout_is_terminal:
-        env.stdout.write(CLEAR_SCREEN)
+            found = fetch()
+            if view.is_in_place or found != previous:
+                view.show(partial(chosen.write, found, views))
+            previous = found
+            view.pause(LOOK_INTERVAL_S)
 
 
 def found_any(statuses: Iterator[T], kind: str) -> list[T]:

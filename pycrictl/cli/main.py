@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -22,6 +23,9 @@ from pycrictl.errors import ExitCode, PycrictlError, UsageError
 
 SIGNAL_BASE: Final = 128
 """Exit status of a program ended by signal N is this plus N, as shells count."""
+
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of writing that nobody but standard output leaves unexplained."""
 
 app = tree.new_app(
     cls=tree.Root,
@@ -182,7 +186,10 @@ def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -
     except BrokenPipeError:
         code = _close_stdout()
     except OSError as exc:
-        code = _report(context, f"{exc.strerror or exc}".lower(), code=ExitCode.FAILURE)
+        reason = f"{exc.strerror or exc}".lower()
+        if exc.errno in _NO_ROOM and exc.filename is None:
+            reason = f"cannot write to standard output: {reason}"
+        code = _report(context, reason, code=ExitCode.FAILURE)
         _close_stdout()
     except Exception as exc:  # the last resort: a bug must not end in a page of traceback
         message = f"internal error: {type(exc).__name__}: {exc}"

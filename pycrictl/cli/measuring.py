@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from pycrictl.cli import listing
 from pycrictl.cli.options import INTEGER, check_output
+from pycrictl.cli.watching import View, until_interrupted
 from pycrictl.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from pycrictl.cli.context import AppContext
     from pycrictl.cri.stats import Sample
-    from pycrictl.environ import Environment
     from pycrictl.show.render import Table
 
 LONGEST_S: Final = 24 * 3600
@@ -56,7 +57,7 @@ class Measuring:
 
     def show(
         self,
-        env: Environment,
+        app: AppContext,
         sample: Callable[[], Sample[Any]],
         table: Callable[[list[Any], list[Any]], Table],
     ) -> None:
@@ -65,20 +66,19 @@ class Measuring:
         Raises:
             typer.Exit: with the status 1 when something could not be measured that was wanted once.
         """
-
-        def look() -> None:
-            self._show_once(env, sample, table)
-
         if self.watch:
-            listing.repeat(env, look, pause_s=listing.STATS_PAUSE_S)
+            with until_interrupted(app) as view:
+                while True:
+                    self._show_once(view, sample, table)
+                    view.pause(listing.STATS_PAUSE_S)
             return
-        look()
+        self._show_once(View(app.env, None), sample, table)
         if self.told:
             raise typer.Exit(ExitCode.FAILURE)
 
     def _show_once(
         self,
-        env: Environment,
+        view: View,
         sample: Callable[[], Sample[Any]],
         table: Callable[[list[Any], list[Any]], Table],
     ) -> None:
@@ -88,14 +88,13 @@ class Measuring:
         measured = sample()
         if self.output == "table":
             before = measured.stats
-            time.sleep(self.seconds)
+            view.pause(self.seconds)
             measured = sample()
-            if self.watch:
-                listing.clear_screen(env)
-            render.write_table(table(before, measured.stats), env.stdout)
+            view.show(partial(render.write_table, table(before, measured.stats)))
         else:
-            write_list("stats", measured.stats, env.stdout, is_yaml=self.output == "yaml")
+            is_yaml = self.output == "yaml"
+            view.show(partial(write_list, "stats", measured.stats, is_yaml=is_yaml))
         for failure in measured.failures:
             if failure.message not in self.told:
                 self.told.add(failure.message)
-                env.warn(failure.message)
+                view.warn(failure.message)

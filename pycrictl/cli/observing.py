@@ -49,8 +49,14 @@ def observed(
 
 
 def _check_writable(path: str) -> None:
-    try:
+    with _writing(path):
         Path(path).open("ab").close()
+
+
+@contextmanager
+def _writing(path: str) -> Iterator[None]:
+    try:
+        yield
     except OSError as exc:
         raise UsageError(f'cannot write profile "{path}": {exc.strerror}') from None
 
@@ -65,7 +71,8 @@ def _cpu_profile(app: AppContext, path: str) -> Iterator[None]:
         yield
     finally:
         profile.disable()
-        profile.dump_stats(path)
+        with _writing(path):
+            profile.dump_stats(path)
         app.env.tell(f"CPU profile written to {Path(path).absolute()}; see python3 -m pstats")
 
 
@@ -77,7 +84,8 @@ def _memory_snapshot(app: AppContext, path: str) -> Iterator[None]:
     try:
         yield
     finally:
-        tracemalloc.take_snapshot().dump(path)
+        with _writing(path):
+            tracemalloc.take_snapshot().dump(path)
         tracemalloc.stop()
         app.env.tell(f"memory snapshot written to {Path(path).absolute()}; see tracemalloc")
 

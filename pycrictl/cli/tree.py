@@ -210,5 +210,5 @@ def _unknown_command(name: str) -> UnknownCommand:
     from difflib import get_close_matches
 
     near = get_close_matches(name, BY_NAME, n=1)
-    hint = f'did you mean "{near[0]}"?' if near else "see --help for the list of commands"
+    hint = f'did you mean "{near[0]}"?' if near else "'pycrictl --help' lists the commands"
     return UnknownCommand(f'unknown command "{name}"', hint=hint)

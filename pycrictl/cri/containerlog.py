@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.inspection import container_statuses
-from pycrictl.cri.lookup import find_container
+from pycrictl.cri.lookup import CONTAINERS_HINT, WHOLE_ID, find_container, find_pod
 from pycrictl.errors import (
     ConnectError,
     DeadlineExceeded,
@@ -31,8 +30,6 @@ ASK_AGAIN_S: Final = 1.0
 PATIENCE_S: Final = 10.0
 """How long the runtime may be away while a log is followed; containers outlive its restart."""
 
-_WHOLE_ID: Final = re.compile(r"[0-9a-f]{64}")
-
 
 @dataclass(frozen=True, slots=True)
 class ContainerLog:
@@ -50,20 +47,33 @@ class ContainerLog:
 
 
 def resolve(client: CriClient, text: str) -> str:
-    """The ID of the container that ``text`` names, as ``lookup.find_container`` finds it.
+    """The ID of the container that ``text`` names: an ID, its beginning, or (POD/)NAME.
 
-    A text that no listed container has is returned as it is: the runtime may know it.
+    POD is anything that ``lookup.find_pod`` finds, so there may be a namespace before it. A text
+    that names no listed container, and no listed pod, is returned as it is: the runtime may know
+    it.
 
     Raises:
-        UsageError: the text is empty or names several containers.
+        UsageError: the text is empty or names several pods or containers.
+        NotFound: the pod has no such container.
         PycrictlError: the runtime does not list its containers.
     """
     if not text:
         raise UsageError("a container ID is empty", hint="is a script's variable not set?")
-    if _WHOLE_ID.fullmatch(text):
+    if WHOLE_ID.fullmatch(text):
         return text
-    container = find_container(client, text)
-    return container.id if container else text
+    pod, slash, name = text.rpartition("/")
+    if not slash:
+        container = find_container(client, name)
+        return container.id if container else text
+    try:
+        pod_id = find_pod(client, pod).id
+    except NotFound:
+        return text
+    container = find_container(client, name, pod_sandbox_id=pod_id)
+    if container is None:
+        raise NotFound(f"no container {quote(name)} in pod {quote(pod)}", hint=CONTAINERS_HINT)
+    return container.id
 
 
 def container_log(client: CriClient, container_id: str, *, previous: bool = False) -> ContainerLog:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pycrictl._proto import cri_pb2
 from pycrictl.cri import lists
 from pycrictl.cri.batch import call_each
+from pycrictl.cri.lookup import NAMESPACE_LABEL
 from pycrictl.cri.patterns import Pattern
 from pycrictl.cri.selection import newest_count, newest_first, parse_state
 from pycrictl.errors import PycrictlError
@@ -25,7 +26,6 @@ STATES: Final = {
     "unknown": cri_pb2.CONTAINER_UNKNOWN,
 }
 
-NAMESPACE_LABEL: Final = "io.kubernetes.pod.namespace"
 NO_NAMESPACE: Final = "unknown"
 """What tables show, and patterns match, where a container has no label of a namespace."""
 

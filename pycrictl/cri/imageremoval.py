@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri import lists
+from pycrictl.cri.lookup import IMAGES_HINT
 from pycrictl.cri.removal import in_parallel
 from pycrictl.errors import NotFound, PycrictlError, RuntimeFault
 from pycrictl.units import quote
@@ -82,7 +83,7 @@ def _find(client: CriClient, target: str) -> FoundImage:
     try:
         answer = client.call("ImageStatus", request, what=f"removing image {quote(target)}")
         if not answer.HasField("image"):
-            raise NotFound(f"no such image {quote(target)}")
+            raise NotFound(f"no such image {quote(target)}", hint=IMAGES_HINT)
     except PycrictlError as error:
         return FoundImage(target, error=error)
     return FoundImage(target, answer.image)

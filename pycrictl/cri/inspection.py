@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri import lookup
 from pycrictl.cri.batch import call_each
 from pycrictl.errors import NotFound, PycrictlError, RemoteProtocolError, UsageError
 from pycrictl.units import quote
@@ -114,31 +115,13 @@ def _statuses(
         if isinstance(answer, NotFound):
             if skip_missing:
                 continue
-            answer.hint = answer.hint or _other_kind(client, request)
+            answer.hint = answer.hint or lookup.hint(client, request)
         if isinstance(answer, PycrictlError):
             raise answer
         yield answer
 
 
-def _other_kind(client: CriClient, request: Message) -> str | None:
-    """A hint where the ID of a pod was taken for that of a container, or the other way round."""
-    try:
-        if isinstance(request, cri_pb2.ContainerStatusRequest):
-            other = cri_pb2.PodSandboxStatusRequest(pod_sandbox_id=request.container_id)
-            client.call("PodSandboxStatus", other)
-            return "it is a pod: inspectp shows it"
-        if isinstance(request, cri_pb2.PodSandboxStatusRequest):
-            client.call(
-                "ContainerStatus",
-                cri_pb2.ContainerStatusRequest(container_id=request.pod_sandbox_id),
-            )
-            return "it is a container: inspect shows it"
-    except PycrictlError:
-        pass
-    return None
-
-
 def _empty(what: str, field: str) -> PycrictlError:
     if field == "image":
-        return NotFound(f"no {what}", hint="'images' lists the images of the node")
+        return NotFound(f"no {what}")
     return RemoteProtocolError(f"{what}: the runtime answers without a status")

@@ -111,7 +111,9 @@ def _removed_on_failure(client: CriClient, pod_sandbox_id: str) -> Iterator[None
             stop_pod(client, pod_sandbox_id)
             remove_pod(client, pod_sandbox_id)
         except PycrictlError as failure:
-            outcome = f"its {pod} is left over ({failure.message}): remove it with rmp --force"
+            outcome = (
+                f"its {pod} is left over ({failure.message}): remove it with 'pycrictl rmp --force'"
+            )
         else:
             outcome = f"its {pod} was removed again"
         if isinstance(error, KeyboardInterrupt):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri import lists
+from pycrictl.cri import lists, lookup
 from pycrictl.errors import PycrictlError, UsageError
 from pycrictl.units import quote
 
@@ -79,7 +79,9 @@ def start_containers(client: CriClient, ids: Sequence[str]) -> Iterator[str]:
 
     def start(container_id: str) -> None:
         request = cri_pb2.StartContainerRequest(container_id=container_id)
-        client.call("StartContainer", request, what=f"starting container {quote(container_id)}")
+        lookup.call(
+            client, "StartContainer", request, what=f"starting container {quote(container_id)}"
+        )
 
     return _each(ids, start)
 
@@ -96,7 +98,7 @@ def stop_containers(client: CriClient, ids: Sequence[str], *, grace_s: int) -> I
 def stop_container(client: CriClient, container_id: str, *, grace_s: int) -> None:
     """Stops one container."""
     request = cri_pb2.StopContainerRequest(container_id=container_id, timeout=grace_s)
-    client.call("StopContainer", request, what=f"stopping container {quote(container_id)}")
+    lookup.call(client, "StopContainer", request, what=f"stopping container {quote(container_id)}")
 
 
 def stop_pods(client: CriClient, ids: Sequence[str]) -> Iterator[str]:
@@ -107,7 +109,9 @@ def stop_pods(client: CriClient, ids: Sequence[str]) -> Iterator[str]:
 def stop_pod(client: CriClient, pod_sandbox_id: str) -> None:
     """Stops one pod sandbox."""
     request = cri_pb2.StopPodSandboxRequest(pod_sandbox_id=pod_sandbox_id)
-    client.call("StopPodSandbox", request, what=f"stopping pod sandbox {quote(pod_sandbox_id)}")
+    lookup.call(
+        client, "StopPodSandbox", request, what=f"stopping pod sandbox {quote(pod_sandbox_id)}"
+    )
 
 
 def update_containers(client: CriClient, ids: Sequence[str], resources: Resources) -> Iterator[str]:
@@ -117,7 +121,7 @@ def update_containers(client: CriClient, ids: Sequence[str], resources: Resource
     def update(container_id: str) -> None:
         request = cri_pb2.UpdateContainerResourcesRequest(container_id=container_id, linux=linux)
         what = f"updating container {quote(container_id)}"
-        client.call("UpdateContainerResources", request, what=what)
+        lookup.call(client, "UpdateContainerResources", request, what=what)
 
     return _each(ids, update)
 
@@ -135,7 +139,7 @@ def checkpoint_containers(client: CriClient, ids: Sequence[str], *, path: str) -
             container_id=container_id, location=path, timeout=timeout_s
         )
         what = f"checkpointing container {quote(container_id)}"
-        client.call("CheckpointContainer", request, what=what)
+        lookup.call(client, "CheckpointContainer", request, what=what)
 
     return _each(ids, checkpoint)
 

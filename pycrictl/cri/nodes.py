@@ -87,13 +87,17 @@ def parse(text: str) -> Node:
     except RecursionError:
         raise SyntaxProblem("it is nested too deep", 1) from None
     except ValueError as error:
+        # What breaks off does so on its last line, not on the one that would follow.
+        last_line = max(len(text.rstrip().splitlines()), 1)
         try:
             return _YamlReader().read(text)
-        except _NotYaml:
+        except _NotYaml as problem:
             # YAML's parser has little to say of a text that is meant to be JSON.
             if isinstance(error, json.JSONDecodeError) and text.lstrip()[:1] in ("{", "["):
                 reason = error.msg[:1].lower() + error.msg[1:]
-                raise SyntaxProblem(f"it is not JSON: {reason}", error.lineno) from None
+                line = min(error.lineno, last_line)
+                raise SyntaxProblem(f"it is not JSON: {reason}", line) from None
+            problem.line = min(problem.line, last_line)
             raise
     return _JsonReader(text).node(1)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri import lists
+from pycrictl.cri import lists, lookup
 from pycrictl.cri.lifecycle import stop_container, stop_pod
 from pycrictl.cri.logfiles import remove_logs
 from pycrictl.errors import FailedPrecondition, PycrictlError, RemoteProtocolError
@@ -98,7 +98,8 @@ def _remove_container(
     named = f"container {quote(container_id)}"
     is_stopped = False
     try:
-        answer = client.call(
+        answer = lookup.call(
+            client,
             "ContainerStatus",
             cri_pb2.ContainerStatusRequest(container_id=container_id),
             what=f"removing {named}",
@@ -111,7 +112,7 @@ def _remove_container(
             stop_container(client, container_id, grace_s=0)
             is_stopped = True
         request = cri_pb2.RemoveContainerRequest(container_id=container_id)
-        client.call("RemoveContainer", request, what=f"removing {named}")
+        lookup.call(client, "RemoveContainer", request, what=f"removing {named}")
     except PycrictlError as error:
         return Removal(container_id, is_stopped, error)
     warnings = () if keep_logs else remove_logs(answer.status.log_path)
@@ -122,7 +123,8 @@ def _remove_pod(client: CriClient, pod_sandbox_id: str, *, force: bool) -> Remov
     named = f"pod sandbox {quote(pod_sandbox_id)}"
     is_stopped = False
     try:
-        answer = client.call(
+        answer = lookup.call(
+            client,
             "PodSandboxStatus",
             cri_pb2.PodSandboxStatusRequest(pod_sandbox_id=pod_sandbox_id),
             what=f"removing {named}",
@@ -143,7 +145,9 @@ def _remove_pod(client: CriClient, pod_sandbox_id: str, *, force: bool) -> Remov
 def remove_pod(client: CriClient, pod_sandbox_id: str) -> None:
     """Removes one stopped pod sandbox (CRI ``RemovePodSandbox``)."""
     request = cri_pb2.RemovePodSandboxRequest(pod_sandbox_id=pod_sandbox_id)
-    client.call("RemovePodSandbox", request, what=f"removing pod sandbox {quote(pod_sandbox_id)}")
+    lookup.call(
+        client, "RemovePodSandbox", request, what=f"removing pod sandbox {quote(pod_sandbox_id)}"
+    )
 
 
 def _still_running(named: str) -> FailedPrecondition:

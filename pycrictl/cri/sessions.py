@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri import lookup
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.units import quote
 
@@ -26,7 +27,7 @@ def exec_url(
         container_id=container_id, cmd=command, tty=tty, stdin=stdin, stdout=True, stderr=not tty
     )
     what = f"running a command in container {quote(container_id)}"
-    return _url(client.call("Exec", request, what=what).url, what)
+    return _url(lookup.call(client, "Exec", request, what=what).url, what)
 
 
 def attach_url(client: CriClient, container_id: str, *, stdin: bool, tty: bool) -> str:
@@ -39,7 +40,7 @@ def attach_url(client: CriClient, container_id: str, *, stdin: bool, tty: bool) 
         container_id=container_id, tty=tty, stdin=stdin, stdout=True, stderr=not tty
     )
     what = f"attaching to container {quote(container_id)}"
-    return _url(client.call("Attach", request, what=what).url, what)
+    return _url(lookup.call(client, "Attach", request, what=what).url, what)
 
 
 def forward_url(client: CriClient, pod_id: str, ports: Sequence[int] = ()) -> str:
@@ -53,7 +54,7 @@ def forward_url(client: CriClient, pod_id: str, ports: Sequence[int] = ()) -> st
     """
     request = cri_pb2.PortForwardRequest(pod_sandbox_id=pod_id, port=ports)
     what = f"forwarding ports of pod sandbox {quote(pod_id)}"
-    return _url(client.call("PortForward", request, what=what).url, what)
+    return _url(lookup.call(client, "PortForward", request, what=what).url, what)
 
 
 def exec_sync(
@@ -68,7 +69,7 @@ def exec_sync(
         PycrictlError: the runtime cannot run it, or has killed it.
     """
     request, what = _exec_sync(container_id, command, limit_s)
-    answer: cri_pb2.ExecSyncResponse = client.call("ExecSync", request, what=what)
+    answer: cri_pb2.ExecSyncResponse = lookup.call(client, "ExecSync", request, what=what)
     return answer
 
 

@@ -72,7 +72,7 @@ def load_pod(path: str) -> PodSpec:
     config.metadata.uid = config.metadata.uid or str(uuid.uuid4())
     if config.HasField("linux") and not config.linux.cgroup_parent:
         file = f"pod config {quote(path, _PATH_LIMIT_CHARS)}"
-        why = "the pod gets no cgroup of its own; runtime-config shows the cgroup driver"
+        why = "the pod gets no cgroup of its own; 'pycrictl runtime-config' shows the driver"
         return PodSpec(config, (f"{file} sets no linux.cgroup_parent: {why}",))
     return PodSpec(config)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pycrictl.errors import UsageError
@@ -56,14 +56,24 @@ class SortKey:
     """
 
     def __init__(self, text: str) -> None:
+        self._text = text
         self._path = Path(text)
+        self._is_known = False
 
-    def sorted(self, items: Iterable[T], documents: Iterable[Document]) -> list[T]:
-        """``items`` by what their documents hold; equal ones stay in their order."""
-        pairs = [
-            (_natural(self._path.find(document)), item)
-            for item, document in zip(items, documents, strict=True)
-        ]
+    def sorted(self, items: Sequence[T], documents: Iterable[Document]) -> list[T]:
+        """``items`` by what their documents hold; equal ones stay in their order.
+
+        Raises:
+            UsageError: there are items, and none of these or of earlier ones has such a field.
+        """
+        found = [self._path.find(document) for document in documents]
+        self._is_known = self._is_known or any(found)
+        if found and not self._is_known:
+            raise UsageError(
+                f"nothing that is listed has the field {quote(self._text)}",
+                hint="--output json shows the fields",
+            )
+        pairs = [(_natural(each), item) for each, item in zip(found, items, strict=True)]
         return [item for _, item in sorted(pairs, key=lambda pair: pair[0])]
 
 

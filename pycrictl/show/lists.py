@@ -88,7 +88,11 @@ class ListFormat:
             self._sort_key = SortKey(sort_by)
 
     def write(self, found: Sequence[Any], views: Views, out: TextIO) -> None:
-        """Writes objects, sorted if that was asked for."""
+        """Writes objects, sorted if that was asked for.
+
+        Raises:
+            UsageError: none of them has the field to sort by.
+        """
         if self._sort_key is not None:
             found = self._sort_key.sorted(found, _documents(found, self._name))
         if self._template is not None:

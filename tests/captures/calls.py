@@ -41,21 +41,28 @@ BEFORE_ANY_CALL: Final = frozenset(
 """Recordings where what is wrong with the command line is found before any call."""
 
 ONCE: Final = "each image is asked for once"
+HINTED: Final = "what is not found is looked for among the names, for a hint"
 
 OTHER_CALLS: Final = {
     "endpoint-image-only-bad": "the image service is not asked where it is not needed",
-    "inspect-notfound": "what is not found is looked for among the pods, for a hint",
+    "exec-notfound-ctr": HINTED,
+    "inspect-notfound": HINTED,
     "logs-follow-exited": "a container that has ended is not asked for again",
     "logs-follow-sigint": "a container is asked for less often while its log is followed",
     "m-create-bad-enum": "enums may be given by name",
     "m-create-odd-camel": "keys that are unknown are found before any call",
+    "m-rm-partial": HINTED,
     "m-rmi-prune": "containers tell their images; which one is that of pods, the runtime",
     "ps-image-none": ONCE + ", none when there is none of that name",
     "ps-image-tag": ONCE,
     "ps-resolve-image": ONCE,
     "ps-resolve-image-notrunc": ONCE,
+    "rmp-notfound": HINTED,
+    "start-notfound": HINTED,
     "statsp-json": "pods are asked for one by one when the list fails",
+    "stop-notfound": HINTED,
     "t-rmi-prune-empty": "who uses images is not asked where there are none",
+    "update-notfound": HINTED,
 }
 """Recordings of which the calls differ, and why."""
 

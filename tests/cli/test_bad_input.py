@@ -33,8 +33,8 @@ NAMED = {
 """Commands that act on what is named."""
 
 SELECTING = {
-    "stats": ["stats", "NAME"],
-    "statsp": ["statsp", "NAME"],
+    "stats": ["stats", "-s", "0.1", "NAME"],
+    "statsp": ["statsp", "-s", "0.1", "NAME"],
     "ps": ["ps", "--id", "NAME"],
     "ps --pod": ["ps", "--pod", "NAME"],
     "ps --image": ["ps", "--image", "NAME"],
@@ -168,7 +168,7 @@ SEVERAL = {
     "inspectp": ["inspectp", runtimes.IDS["PW"], runtimes.IDS["PB"]],
     "inspecti": ["inspecti", "busybox", "pause"],
     "stats": ["stats", "-s", "0"],
-    "statsp": ["statsp"],
+    "statsp": ["statsp", "-s", "0.1"],
     "ps": ["ps", "-a"],
     "stop --all": ["stop", "--all"],
     "stop": ["stop", runtimes.IDS["CW"], runtimes.IDS["CF"]],

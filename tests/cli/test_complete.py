@@ -205,7 +205,7 @@ def test_nothing_is_said_of_what_is_wrong(
     peer: Callable[[], AbstractContextManager[str]],
 ) -> None:
     with peer() as path:
-        assert found("-r", path, "__complete", "pod-id", timeout="2s") == {}
+        assert found("-r", path, "__complete", "pod-id", timeout="1s") == {}
 
 
 def test_nothing_is_said_of_an_error(fake: FakeServer) -> None:

@@ -86,7 +86,7 @@ def test_the_nearest_command_is_suggested(name: str) -> None:
 
 
 def test_nothing_is_suggested_for_what_is_like_nothing() -> None:
-    assert Run("zzzz").stderr.endswith("hint: see --help for the list of commands\n")
+    assert Run("zzzz").stderr.endswith("hint: 'pycrictl --help' lists the commands\n")
 
 
 @pytest.mark.parametrize("command", ALL, ids=named)

@@ -38,7 +38,7 @@ class TestOneAfterTheOther:
             f'pycrictl: {doing} "b": not found: no such container',
             'hint: not tried after this: "c", "d"',
         ]
-        assert fake.methods() == [method, method]
+        assert fake.methods().count(method) == 2
 
     def test_the_same_target_twice_is_one(
         self, fake: FakeServer, words: list[str], method: str, doing: str

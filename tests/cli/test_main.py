@@ -91,12 +91,13 @@ def program(*words: str, stdout: IO[str] | int) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
 
 
-def test_full_disk_is_one_line() -> None:
+@pytest.mark.parametrize("words", [["--help"], ["completion", "zsh"]])
+def test_full_disk_is_one_line(words: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
-        process = program("--help", stdout=full)
+        process = program(*words, stdout=full)
         _, stderr = process.communicate(timeout=30)
     assert process.returncode == 1
-    assert stderr == "pycrictl: no space left on device\n"
+    assert stderr == "pycrictl: cannot write to standard output: no space left on device\n"
 
 
 def test_closed_stdout_is_quiet() -> None:

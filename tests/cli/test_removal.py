@@ -180,6 +180,7 @@ def test_rmi_tells_all_tags_first(fake: FakeServer) -> None:
     assert result.stderr.splitlines() == [
         "pycrictl: warning: x/a:1 goes with all its tags: x/a:1, x/a:2",
         'pycrictl: no such image "x/none:1"',
+        "hint: 'pycrictl images' lists the images of the node",
     ]
 
 

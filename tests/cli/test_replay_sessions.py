@@ -13,7 +13,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from tests.captures import Capture, everything, runtimes
-from tests.captures.calls import calls_of, expected, made, recorded_calls
+from tests.captures.calls import OTHER_CALLS, calls_of, expected, made, recorded_calls
 from tests.cli.run import Run
 from tests.cli.streaming_server import Played, playing
 from tests.fakecri import FakeServer, Status
@@ -136,7 +136,11 @@ def test_replay(fake: FakeServer, capture: Capture, tmp_path: Path) -> None:
         # Containers are in the runtime's order, which is none.
         assert sorted(run.stdout.splitlines()) == sorted(capture.output.splitlines())
     assert "Traceback" not in run.stderr
-    assert made(calls_of(fake), by_target=True) == expected(recorded_calls(capture), by_target=True)
+    calls = made(calls_of(fake), by_target=True)
+    if capture.name in OTHER_CALLS:
+        assert calls != expected(recorded_calls(capture), by_target=True)
+    else:
+        assert calls == expected(recorded_calls(capture), by_target=True)
 
 
 def test_the_lists_hold_only_recordings() -> None:

@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from pycrictl.show.render import CLEAR_SCREEN
 from tests.captures import scene
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status, hang
+from tests.show.screen import Screen
 
 WAIT_S = 20
 
@@ -34,9 +36,16 @@ def wait_until(is_true: Callable[[], object]) -> None:
 
 
 @contextmanager
-def program(fake: FakeServer, *words: str, stdout: Any = subprocess.PIPE) -> Iterator[Any]:
+def program(
+    fake: FakeServer,
+    *words: str,
+    stdout: Any = subprocess.PIPE,
+    stderr: Any = subprocess.PIPE,
+    term: str = "xterm",
+) -> Iterator[Any]:
     command = [sys.executable, "-m", "pycrictl", "-r", fake.endpoint, *words]
-    with subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, text=True) as process:
+    env = {**os.environ, "TERM": term}
+    with subprocess.Popen(command, stdout=stdout, stderr=stderr, text=True, env=env) as process:
         try:
             yield process
         finally:
@@ -104,7 +113,7 @@ def test_a_list_is_written_again_when_it_changes(fake: FakeServer) -> None:
         return cri_pb2.ListImagesResponse(images=[cri_pb2.Image(id=each) for each in ids])
 
     fake.prepare("ListImages", images("a"), images("a"), images("a", "b"), images(), repeat=True)
-    code, stdout, stderr = interrupted(fake, "images", "-w", "-o", "json", after_calls=10)
+    code, stdout, stderr = interrupted(fake, "images", "-w", "-o", "json", after_calls=8)
     assert (code, stderr) == (0, "")
     found = [[image["id"] for image in document["images"]] for document in documents(stdout)]
     assert found == [["a"], ["a", "b"], []]
@@ -119,33 +128,131 @@ def test_a_watch_ends_with_its_runtime(fake: FakeServer) -> None:
     assert "going down" in stderr
 
 
+class Window:
+    """A terminal of a program, and all that was written to it."""
+
+    def __init__(self, columns: int, rows: int) -> None:
+        self._outer, self.inner = pty.openpty()
+        self.output = b""
+        self.resize(columns, rows)
+
+    def resize(self, columns: int, rows: int) -> None:
+        termios.tcsetwinsize(self.inner, (rows, columns))
+
+    def read_until(self, is_enough: Callable[[bytes], object]) -> None:
+        end = time.monotonic() + WAIT_S
+        while not is_enough(self.output):
+            assert time.monotonic() < end, self.output
+            if select.select([self._outer], [], [], 0.05)[0]:
+                self.output += os.read(self._outer, 65536)
+
+    def screen(self, columns: int, rows: int) -> Screen:
+        """What is to be seen at last in a window that always had that size."""
+        while select.select([self._outer], [], [], 0)[0]:
+            self.output += os.read(self._outer, 65536)
+        screen = Screen(columns, rows)
+        screen.feed(self.output)
+        return screen
+
+    def close(self) -> None:
+        os.close(self._outer)
+        os.close(self.inner)
+
+
+@contextmanager
+def window(columns: int = 40, rows: int = 10) -> Iterator[Window]:
+    window = Window(columns, rows)
+    try:
+        yield window
+    finally:
+        window.close()
+
+
+def many_containers() -> cri_pb2.ListContainersResponse:
+    found = [cri_pb2.Container(id=scene.hex_id(number)) for number in range(1, 31)]
+    return cri_pb2.ListContainersResponse(containers=found)
+
+
+def test_a_terminal_is_painted_when_something_differs(fake: FakeServer) -> None:
+    fake.prepare("ListContainers", many_containers(), repeat=True)
+    with window() as terminal, program(fake, "ps", "-aw", stdout=terminal.inner) as process:
+        terminal.read_until(lambda output: b"more" in output and len(fake.calls) >= 6)
+        terminal.resize(40, 5)
+        process.send_signal(signal.SIGWINCH)
+        terminal.read_until(lambda output: b"28 more" in output)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(WAIT_S) == 0
+        screen = terminal.screen(40, 5)
+    assert screen.lines[0].startswith("CONTAINER ")
+    assert screen.lines[3:] == ["… 28 more"]
+    assert screen.cursor == (0, 4)
+    # At first, in the other size, and once more when it ended.
+    assert terminal.output.count(b"CONTAINER ") == 3
+    assert terminal.output.count(CLEAR_SCREEN.encode()) == 1
+
+
 @pytest.mark.parametrize(
-    ("words", "call", "answer"),
+    ("words", "call", "answer", "first"),
     [
-        (["ps", "-w"], "ListContainers", None),
-        (["stats", "-w", "-s", "0"], "ListContainerStats", stats),
+        (["stats", "-s", "0"], "ListContainerStats", stats, "CONTAINER "),
+        (["metricsp"], "ListPodSandboxMetrics", scene.fake_pod_metrics(), "{"),
     ],
 )
-def test_a_terminal_is_drawn_anew(
-    fake: FakeServer, words: list[str], call: str, answer: Any
+def test_what_is_measured_stays_in_place(
+    fake: FakeServer, words: list[str], call: str, answer: Any, first: str
 ) -> None:
     fake.prepare(call, answer, repeat=True)
-    master, slave = pty.openpty()
-    output = b""
-    try:
-        with program(fake, *words, stdout=slave) as process:
-            end = time.monotonic() + WAIT_S
-            while output.count(CLEAR_SCREEN.encode()) < 2 and time.monotonic() < end:
-                if select.select([master], [], [], 0.1)[0]:
-                    output += os.read(master, 65536)
+    with window(60, 6) as terminal, program(fake, *words, "-w", stdout=terminal.inner) as process:
+        terminal.read_until(lambda output: output and len(fake.calls) >= 8)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(WAIT_S) == 0
+        screen = terminal.screen(60, 6)
+    assert screen.lines[0].startswith(first)
+    assert len(screen.lines) <= 5
+    assert screen.top == 1  # with the row that was there before
+    assert terminal.output.count(CLEAR_SCREEN.encode()) == 1
+
+
+def one_is_not_measured(fake: FakeServer) -> None:
+    """Of two pods, one cannot be measured, and so neither can all at once."""
+    no_cgroup = Status(grpc.StatusCode.UNKNOWN, "cgroupPath is empty")
+    pods = [cri_pb2.PodSandbox(id=scene.hex_id(number)) for number in (1, 2)]
+    pods[1].metadata.name = "host\x1b[2J"
+
+    def one(request: Any, context: Any) -> Any:
+        if request.pod_sandbox_id == scene.hex_id(2):
+            return no_cgroup
+        return cri_pb2.PodSandboxStatsResponse(stats=scene.fake_pod_stats(1, 10**9)[1])
+
+    fake.prepare("ListPodSandboxStats", no_cgroup, repeat=True)
+    fake.prepare("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=pods), repeat=True)
+    fake.prepare("PodSandboxStats", one, repeat=True)
+
+
+def test_warnings_stand_below_what_is_in_place(fake: FakeServer) -> None:
+    one_is_not_measured(fake)
+    with window() as terminal:
+        inner = terminal.inner
+        with program(fake, "statsp", "-w", "-s", "0", stdout=inner, stderr=inner) as process:
+            # A look makes 12 calls; in the second one the warning of the first is known.
+            terminal.read_until(lambda output: b"POD ID" in output and len(fake.calls) > 12)
             process.send_signal(signal.SIGINT)
             assert process.wait(WAIT_S) == 0
-    finally:
-        os.close(master)
-        os.close(slave)
-    text = output.decode()
-    assert text.startswith(f"{CLEAR_SCREEN}CONTAINER ")
-    assert text.count(CLEAR_SCREEN) >= 2
+        screen = terminal.screen(80, 10)
+    assert screen.lines[0].startswith("POD ")
+    assert screen.lines[-1].startswith("pycrictl: warning: pod 0202020202020")
+    assert terminal.output.count(b"warning") == 1
+
+
+def test_a_terminal_that_can_do_nothing(fake: FakeServer) -> None:
+    fake.prepare("ListContainers", many_containers(), repeat=True)
+    with window() as terminal:
+        with program(fake, "ps", "-aw", stdout=terminal.inner, term="dumb") as process:
+            terminal.read_until(lambda output: len(output.splitlines()) > 30)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(WAIT_S) == 0
+        assert b"\x1b" not in terminal.output
+        assert b"more" not in terminal.output
 
 
 def test_one_measurement_clears_no_terminal(fake: FakeServer) -> None:
@@ -161,18 +268,7 @@ def test_one_measurement_clears_no_terminal(fake: FakeServer) -> None:
 
 
 def test_what_could_not_be_measured_is_marked(fake: FakeServer) -> None:
-    no_cgroup = Status(grpc.StatusCode.UNKNOWN, "cgroupPath is empty")
-    pods = [cri_pb2.PodSandbox(id=scene.hex_id(number)) for number in (1, 2)]
-    pods[1].metadata.name = "host\x1b[2J"
-
-    def one(request: Any, context: Any) -> Any:
-        if request.pod_sandbox_id == scene.hex_id(2):
-            return no_cgroup
-        return cri_pb2.PodSandboxStatsResponse(stats=scene.fake_pod_stats(1, 10**9)[1])
-
-    fake.prepare("ListPodSandboxStats", no_cgroup, repeat=True)
-    fake.prepare("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=pods), repeat=True)
-    fake.prepare("PodSandboxStats", one, repeat=True)
+    one_is_not_measured(fake)
     for words in (["-o", "json"], ["-s", "0"]):
         shown = Run("-r", fake.endpoint, "statsp", *words)
         assert shown.code == 1

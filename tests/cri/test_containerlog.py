@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import grpc
 import pytest
 
@@ -66,6 +68,29 @@ def test_names_and_beginnings(fake: FakeServer, client: CriClient) -> None:
         assert resolve(client, "other") == "other"
         with pytest.raises(UsageError, match="empty"):
             resolve(client, "")
+
+
+def test_names_with_their_pod(fake: FakeServer, client: CriClient) -> None:
+    def containers(request: Any, context: Any) -> cri_pb2.ListContainersResponse:
+        listed = cri_pb2.ListContainersResponse()
+        if request.filter.pod_sandbox_id == "p1":
+            listed.containers.add(id=ID).metadata.name = "main"
+        return listed
+
+    sandboxes = cri_pb2.ListPodSandboxResponse()
+    for pod_id, namespace in (("p1", "prod"), ("p2", "test")):
+        metadata = cri_pb2.PodSandboxMetadata(name="web", namespace=namespace)
+        sandboxes.items.add(id=pod_id, metadata=metadata)
+    fake.offer("ListPodSandbox", sandboxes)
+    fake.offer("ListContainers", containers)
+    with client:
+        assert resolve(client, "prod/web/main") == ID
+        assert resolve(client, "p1/main") == ID
+        assert resolve(client, "prod/nosuch/main") == "prod/nosuch/main"
+        with pytest.raises(NotFound, match='no container "main" in pod "test/web"'):
+            resolve(client, "test/web/main")
+        with pytest.raises(UsageError, match='"web" matches 2 pods'):
+            resolve(client, "web/main")
 
 
 def test_the_log(fake: FakeServer, client: CriClient) -> None:

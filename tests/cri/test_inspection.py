@@ -57,7 +57,7 @@ def test_an_id_of_a_pod(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("PodSandboxStatus", cri_pb2.PodSandboxStatusResponse())
     with client, pytest.raises(NotFound) as raised:
         list(inspection.container_statuses(client, ["abc"], verbose=False))
-    assert raised.value.hint == "it is a pod: inspectp shows it"
+    assert raised.value.hint == "it is a pod: 'pycrictl inspectp' shows it"
     assert fake.calls[-1].request.pod_sandbox_id == "abc"
 
 
@@ -66,7 +66,7 @@ def test_an_id_of_a_container(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ContainerStatus", cri_pb2.ContainerStatusResponse())
     with client, pytest.raises(NotFound) as raised:
         list(inspection.pod_statuses(client, ["abc"], verbose=False))
-    assert raised.value.hint == "it is a container: inspect shows it"
+    assert raised.value.hint == "it is a container: 'pycrictl inspect' shows it"
 
 
 def test_an_answer_without_a_status(fake: FakeServer, client: CriClient) -> None:

@@ -109,7 +109,7 @@ def test_repeated_keys_are_kept() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "problem"),
     [
-        ('{"a":\n', 2, "it is not JSON: expecting value"),
+        ('{"a":\n', 1, "it is not JSON: expecting value"),
         ('{"a": 1,\n b}}', 2, "it is not JSON: expecting property name"),
         ("a: b: c", 1, "it is not YAML: mapping values are not allowed"),
         ("a: 1\n\tb: 1", 2, "it is not YAML: "),

@@ -1,17 +1,17 @@
-"""Every command that answers with data, on a real containerd, run as a user runs it."""
+"""Every command that answers with data, on a real containerd."""
 
 from __future__ import annotations
 
 import json
-import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.node.forked import Ended, Program
 from tests.node.lab import Lab
-from tests.node.test_commands import WAIT_S, program
 
 
 @dataclass(frozen=True)
@@ -22,25 +22,32 @@ class Scene:
     """
 
     lab: Lab
+    program: Program
     web: str
     db: str
     running: str
     created: str
     reference: str
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            program(self.lab, *words), capture_output=True, text=True, timeout=WAIT_S, check=False
-        )
+    def run(self, *words: str) -> Ended:
+        return self.program.run(*words)
 
     def ok(self, *words: str) -> str:
         done = self.run(*words)
-        assert (done.returncode, done.stderr) == (0, ""), words
-        return done.stdout
+        assert (done.status, done.stderr) == (0, ""), words
+        return done.stdout.decode()
 
 
-@pytest.fixture
-def scene(lab: Lab) -> Scene:
+@pytest.fixture(scope="module")
+def program(shared_lab: Lab) -> Iterator[Program]:
+    with Program("-r", shared_lab.node.endpoint) as program:
+        yield program
+
+
+@pytest.fixture(scope="module")
+def scene(shared_lab: Lab, program: Program) -> Iterator[Scene]:
+    """No test changes what others find."""
+    lab = shared_lab
     image = lab.layout.image("app:1", [lab.base], config={"User": "nobody"})
     reference = lab.push(image)
     kubelet = lab.node.kubelet
@@ -49,7 +56,8 @@ def scene(lab: Lab) -> Scene:
     running = kubelet.create_container(web, reference, ["sleep", "100"], name="main")
     kubelet.start_container(running)
     created = kubelet.create_container(web, reference, ["sleep", "100"], name="side")
-    return Scene(lab, web.id, db.id, running, created, reference)
+    yield Scene(lab, program, web.id, db.id, running, created, reference)
+    lab.clean()
 
 
 def first_column(table: str) -> list[str]:
@@ -135,16 +143,16 @@ def test_inspecti(scene: Scene) -> None:
     named = scene.ok("inspecti", "-q", "--name", scene.reference)
     assert json.loads(named) == by_id
     missing = scene.run("inspecti", "nosuch:1")
-    assert (missing.returncode, missing.stdout) == (1, "")
+    assert (missing.status, missing.stdout) == (1, b"")
     assert missing.stderr.startswith('pycrictl: no image "nosuch:1"\n')
 
 
 def test_what_is_of_another_kind(scene: Scene) -> None:
     pod = scene.run("inspect", scene.web)
-    assert (pod.returncode, pod.stdout) == (1, "")
-    assert pod.stderr.endswith("hint: it is a pod: inspectp shows it\n")
+    assert (pod.status, pod.stdout) == (1, b"")
+    assert pod.stderr.endswith("hint: it is a pod: 'pycrictl inspectp' shows it\n")
     container = scene.run("inspectp", scene.running)
-    assert container.stderr.endswith("hint: it is a container: inspect shows it\n")
+    assert container.stderr.endswith("hint: it is a container: 'pycrictl inspect' shows it\n")
     nothing = scene.run("inspect", "nosuch")
     assert nothing.stderr.startswith('pycrictl: container "nosuch": ')
     assert len(nothing.stderr.splitlines()) == 1
@@ -181,9 +189,10 @@ def test_statsp_with_a_pod_without_cgroup_parent(scene: Scene) -> None:
     kubelet = scene.lab.node.kubelet
     config = kubelet.pod_config("lost")
     config.linux.ClearField("cgroup_parent")
-    kubelet.run_pod(config)
+    lost = kubelet.run_pod(config)
     done = scene.run("statsp", "-o", "json")
-    assert done.returncode == 1
+    kubelet.remove_pod(lost.id)
+    assert done.status == 1
     document: dict[str, Any] = json.loads(done.stdout)
     assert {each["attributes"]["id"] for each in document["stats"]} == {scene.web, scene.db}
     (line,) = done.stderr.splitlines()
@@ -201,11 +210,11 @@ def test_statsp_with_a_pod_without_cgroup_parent(scene: Scene) -> None:
         ("metricdescs", "ListMetricDescriptors"),
     ],
 )
-def test_what_this_runtime_has_not(lab: Lab, command: str, call: str) -> None:
-    done = subprocess.run(
-        program(lab, command), capture_output=True, text=True, timeout=WAIT_S, check=False
-    )
-    assert (done.returncode, done.stdout) == (1, "")
+def test_what_this_runtime_has_not(
+    shared_lab: Lab, program: Program, command: str, call: str
+) -> None:
+    done = program.run(command)
+    assert (done.status, done.stdout) == (1, b"")
     assert done.stderr.splitlines() == [
-        f'pycrictl: the runtime at "{lab.node.endpoint}" does not implement {call}'
+        f'pycrictl: the runtime at "{shared_lab.node.endpoint}" does not implement {call}'
     ]

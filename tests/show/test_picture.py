@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 
@@ -90,11 +89,11 @@ def test_wide_rows_end_at_the_edge(terminal: Terminal, picture: Picture) -> None
 def test_it_follows_the_size(terminal: Terminal, picture: Picture) -> None:
     picture.show(TEXT)
     terminal.resize(30, 4)
-    os.kill(os.getpid(), signal.SIGWINCH)
+    signal.raise_signal(signal.SIGWINCH)
     picture.pause(0.001)
     assert terminal.look() == ["HEADER", "row 0", "… 29 more"]
     terminal.resize(8, 9)
-    os.kill(os.getpid(), signal.SIGWINCH)
+    signal.raise_signal(signal.SIGWINCH)
     picture.pause(0.001)
     assert terminal.look() == ["HEADER", *(f"row {n}" for n in range(6)), "… 24 mo…"]
 
@@ -102,7 +101,7 @@ def test_it_follows_the_size(terminal: Terminal, picture: Picture) -> None:
 def test_it_comes_back_after_a_stop(terminal: Terminal, picture: Picture) -> None:
     picture.show("a\n")
     terminal.stderr.write("$ fg\r\n")
-    os.kill(os.getpid(), signal.SIGCONT)
+    signal.raise_signal(signal.SIGCONT)
     picture.pause(0.001)
     assert terminal.look() == ["a"]
     assert "$ fg" in terminal.screen.everything

@@ -25,7 +25,8 @@ def cp(
         ),
     ],
     archive: Annotated[
-        bool, typer.Option("--archive", "-a", help="Keep modes, times and owners.")
+        bool,
+        typer.Option("--archive", "-a", help="Keep owners, times, set-id and sticky bits as well."),
     ] = False,
     follow_link: Annotated[
         bool, typer.Option("--follow-link", "-L", help="If SRC is a link, copy what it leads to.")

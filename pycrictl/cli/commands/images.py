@@ -64,7 +64,7 @@ def images(
     views = Views(table=table, block=rows.image_block)
     with app.open_client("image") as client:
         listing.show_list(
-            app.env,
+            app,
             lambda: list_images(client, repository, conditions),
             chosen,
             views,

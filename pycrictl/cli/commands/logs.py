@@ -21,7 +21,9 @@ def logs(
     container: Annotated[
         str,
         typer.Argument(
-            metavar="CONTAINER", help="ID or its beginning, or name.", show_default=False
+            metavar="CONTAINER",
+            help="ID or its beginning, name, POD/NAME or NAMESPACE/POD/NAME.",
+            show_default=False,
         ),
     ],
     follow: Annotated[

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from pycrictl.cli import listing
 from pycrictl.cli.context import app_context
+from pycrictl.cli.watching import repeat
+
+if TYPE_CHECKING:
+    from typing import TextIO
 
 
 def metricsp(
@@ -24,10 +30,10 @@ def metricsp(
     app = app_context(ctx)
     with app.open_client("runtime") as client:
 
-        def show() -> None:
-            write_list("podMetrics", lists.pod_metrics(client), app.env.stdout, is_yaml=is_yaml)
+        def write(out: TextIO) -> None:
+            write_list("podMetrics", lists.pod_metrics(client), out, is_yaml=is_yaml)
 
         if watch:
-            listing.repeat(app.env, show, pause_s=listing.STATS_PAUSE_S)
+            repeat(app, write, pause_s=listing.STATS_PAUSE_S)
         else:
-            show()
+            write(app.env.stdout)

@@ -73,4 +73,4 @@ def pods(
             )
 
         views = Views(table=table, block=rows.pod_block)
-        listing.show_list(app.env, lambda: list_pods(client, query), chosen, views, watch=watch)
+        listing.show_list(app, lambda: list_pods(client, query), chosen, views, watch=watch)

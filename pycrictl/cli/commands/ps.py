@@ -88,7 +88,7 @@ def ps(
             block=lambda container: rows.container_block(container, now=app.env.wall_clock()),
         )
         listing.show_list(
-            app.env,
+            app,
             lambda: containers.list_containers(client, images, query),
             chosen,
             views,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pycrictl.cli import options
 from pycrictl.cli.context import AppContext, app_context
-from pycrictl.cli.listing import clear_screen, repeat
+from pycrictl.cli.watching import repeat
 from pycrictl.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing import TextIO
 
 
 def pull_limiter(
@@ -82,12 +85,8 @@ def _show_status(
     """Shows the status once, or again after each pause until Ctrl-C."""
     from pycrictl.show import limiter, render
 
-    out = app.env.stdout
-
-    def show() -> None:
+    def write(out: TextIO) -> None:
         document = ask()
-        if pause_s is not None:
-            clear_screen(app.env)
         if output == "json":
             render.write_document_json(document, out)
         elif output == "yaml":
@@ -96,6 +95,6 @@ def _show_status(
             limiter.write_status(document, out)
 
     if pause_s is None:
-        show()
+        write(app.env.stdout)
     else:
-        repeat(app.env, show, pause_s=pause_s)
+        repeat(app, write, pause_s=pause_s)

@@ -56,7 +56,7 @@ def stats(
             return sample_containers(client, condition)
 
         measured.show(
-            app.env,
+            app,
             sample,
             lambda before, after: usage.stats_table(before, after, show_all=all_),
         )

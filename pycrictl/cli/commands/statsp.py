@@ -49,4 +49,4 @@ def statsp(
         def sample() -> Sample[cri_pb2.PodSandboxStats]:
             return sample_pods(client, condition)
 
-        measured.show(app.env, sample, usage.pod_stats_table)
+        measured.show(app, sample, usage.pod_stats_table)

@@ -93,6 +93,15 @@ GENERAL: Final[dict[str, tuple[Difference, ...]]] = {
             "crictl writes the codes into pipes and files, and before single tables as well.",
         ),
         Difference(
+            "With `--watch` on a terminal, as much as fits is painted in one place, when it"
+            " differs; the last line tells how many more there are.",
+            "crictl prints all anew each time, so that the headings scroll away.",
+        ),
+        Difference(
+            "Where IDs are wanted, a name is not found either, but a hint tells whose ID is meant.",
+            "To find that ID takes a list, which is asked for only then.",
+        ),
+        Difference(
             "In JSON a colon is followed by one space.",
             "With crictl it is one or two, depending on how it was built.",
         ),

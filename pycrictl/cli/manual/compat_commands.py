@@ -81,7 +81,10 @@ COMMANDS: Final[dict[str, tuple[Difference, ...]]] = {
         ),
     ),
     "logs": (
-        Difference("Names are taken as well as IDs.", "They are what one knows."),
+        Difference(
+            "Names are taken as well as IDs, alone or as `NAMESPACE/POD/NAME`.",
+            "They are what one knows.",
+        ),
         Difference(
             "Lines in no known format are passed on as they are, with one warning.",
             "crictl drops them, or fails if the first line is one.",

@@ -86,7 +86,13 @@ _pycrictl_candidates() {
     local file word
     case $1 in
         '') ;;
-        @file | @socket) compopt -o default ;;
+        @file) compopt -o default ;;
+        @socket)
+            for word in @ENDPOINTS@; do
+                [[ -e ${word#unix://} && $word == "$2"* ]] && candidates+=("$3$word")
+            done
+            compopt -o default
+            ;;
         @directory) compopt -o dirnames ;;
         @remote) [[ $2 == /* ]] && _pycrictl_ask container-path "$target:$2" "$3" "$target:" ;;
         @container-path)
@@ -202,7 +208,7 @@ def script(program: Command, name: str) -> str:
         f"            nested=({_names(program)})",
         "            ;;",
     ]
-    tail = _TAIL.replace("@PROGRAM@", name)
+    tail = _TAIL.replace("@PROGRAM@", name).replace("@ENDPOINTS@", words.ENDPOINTS)
     if name == "pycrictl":
         tail += _OTHER_NAME
     return _HEAD + "".join(f"{line}\n" for line in lines) + tail

@@ -73,6 +73,12 @@ function __pycrictl_candidates --no-scope-shadowing
             if test $argv[1] = @container-path; and not string match -qr '^[/.~]' -- $argv[2]
                 __pycrictl_ask container-path $argv[2] $argv[3] ''
             end
+            if test $argv[1] = @socket
+                for endpoint in @ENDPOINTS@
+                    test -e (string replace unix:// '' -- $endpoint)
+                    and printf '%s\n' "$argv[3]$endpoint"
+                end
+            end
             set -l scheme (string match -r '^unix://' -- $argv[2])
             set -l beginning (string replace -r '^unix://' '' -- $argv[2])
             set beginning (string replace -r '^~/' $HOME/ -- $beginning)
@@ -164,7 +170,8 @@ def script(program: Command, name: str) -> str:
     lines = [line for command in program.walk() for line in _case(command, program)]
     lines.append(f"        case {' '.join(words.HELP)}")
     lines += _list("nested", ((name, told) for name, told in words.names(program)))
-    return _HEAD + "".join(f"{line}\n" for line in lines) + _TAIL.replace("@PROGRAM@", name)
+    tail = _TAIL.replace("@PROGRAM@", name).replace("@ENDPOINTS@", words.ENDPOINTS)
+    return _HEAD + "".join(f"{line}\n" for line in lines) + tail
 
 
 def _case(command: Command, program: Command) -> Iterator[str]:

@@ -1,12 +1,17 @@
-"""The tree as the scripts of bash and fish hold it: kinds of words as short texts."""
+"""What the scripts hold: the tree, with kinds of words as short texts, and known sockets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from pycrictl.cli.surface import Argument, Command, Completes, Option
+from pycrictl.config import DEFAULT_ENDPOINTS
 
-HELP = ("help", "h")
+HELP: Final = ("help", "h")
+
+ENDPOINTS: Final = " ".join(DEFAULT_ENDPOINTS)
+"""Sockets that are offered where there are any; no shell minds a character of theirs."""
 
 
 def spellings(command: Command, program: Command) -> list[str]:

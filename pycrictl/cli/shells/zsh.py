@@ -23,9 +23,9 @@ _pycrictl_ask() {
         if [[ $value != ${(Q)PREFIX}* ]]; then
             compadd -U -- $value
         elif [[ $value == *[:/] ]]; then
-            open+=("${value//:/\\:}:$told")
+            open+=("${value//:/\\:}${told:+:$told}")
         else
-            whole+=("${value//:/\\:}:$told")
+            whole+=("${value//:/\\:}${told:+:$told}")
         fi
     done
     local ret=1
@@ -44,8 +44,13 @@ _pycrictl_choices() {
 }
 
 _pycrictl_socket() {
+    local ret=1 endpoint
+    for endpoint in @ENDPOINTS@; do
+        [[ -e ${endpoint#unix://} ]] && compadd -- $endpoint && ret=0
+    done
     compset -P 'unix://'
-    _files
+    _files && ret=0
+    return ret
 }
 
 # A local path, or one in a container.
@@ -112,7 +117,7 @@ def script(program: Command, name: str) -> str:
         lines += [f"            {line}" for line in _case(command)]
         lines.append("            ;;")
     text = _HEAD + "".join(f"{line}\n" for line in lines) + _TAIL
-    return text.replace("@PROGRAM@", name)
+    return text.replace("@PROGRAM@", name).replace("@ENDPOINTS@", words.ENDPOINTS)
 
 
 def _case(command: Command) -> Iterator[str]:

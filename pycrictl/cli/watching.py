@@ -1,0 +1,101 @@
+"""Showing something again and again, until Ctrl-C."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import StringIO
+from typing import TYPE_CHECKING, TextIO
+
+from pycrictl.environ import is_dumb
+
+if TYPE_CHECKING:
+    from pycrictl.cli.context import AppContext
+    from pycrictl.environ import Environment
+    from pycrictl.show.picture import Picture
+
+
+class View:
+    """Where something is shown: in one place of a terminal, or one after the other.
+
+    Args:
+        env: has the streams.
+        picture: of the terminal that standard output is; None where what was shown stays.
+    """
+
+    def __init__(self, env: Environment, picture: Picture | None) -> None:
+        self._env = env
+        self._picture = picture
+        self._untold: list[str] = []
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether each is shown in the place of the one before."""
+        return self._picture is not None
+
+    def show(self, write: Callable[[TextIO], object]) -> None:
+        """Shows what a function writes.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if self._picture is None:
+            write(self._env.stdout)
+            self._env.stdout.flush()
+            return
+        text = StringIO()
+        write(text)
+        self._picture.show(text.getvalue())
+
+    def warn(self, text: str) -> None:
+        """Tells one line; in the end, where the picture would cover it."""
+        if self._picture is not None and self._env.stderr_is_terminal:
+            self._untold.append(text)
+        else:
+            self._env.warn(text)
+
+    def pause(self, seconds: float) -> None:
+        """Waits before the next look."""
+        if self._picture is None:
+            time.sleep(seconds)
+        else:
+            self._picture.pause(seconds)
+
+    def close(self) -> None:
+        """Leaves what is shown, and tells what has not been told."""
+        if self._picture is not None:
+            self._picture.close()
+        for text in self._untold:
+            self._env.warn(text)
+
+
+@contextmanager
+def until_interrupted(app: AppContext) -> Iterator[View]:
+    """A view to show something again and again; Ctrl-C is how to end that, so it is no failure."""
+    view = View(app.env, _picture(app))
+    try:
+        yield view
+    except KeyboardInterrupt:
+        pass
+    finally:
+        view.close()
+
+
+def repeat(app: AppContext, write: Callable[[TextIO], object], *, pause_s: float) -> None:
+    """Shows what a function writes again and again, until Ctrl-C."""
+    with until_interrupted(app) as view:
+        while True:
+            view.show(write)
+            view.pause(pause_s)
+
+
+def _picture(app: AppContext) -> Picture | None:
+    env = app.env
+    if not env.stdout_is_terminal or is_dumb(env.environ):
+        return None
+    if app.config.debug.value and env.stderr_is_terminal:  # log lines would tear it
+        return None
+    from pycrictl.show.picture import Picture
+
+    return Picture(env.stdout, env.environ)
