@@ -31,10 +31,11 @@ class Ended(NamedTuple):
 
 
 class Program:
-    """Runs ``pycrictl`` with some words before those of each run."""
+    """Runs ``pycrictl`` with some words before those of each run, which may last ``limit_s``."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, limit_s: int = TIMEOUT_S) -> None:
         self._words = words
+        self._limit_s = limit_s
         self._folder = tempfile.TemporaryDirectory(prefix="pct-", dir="/var/tmp")
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -71,6 +72,7 @@ class Program:
             "stdin": str(stdin),
             "stdout": f"{self._folder.name}/stdout",
             "stderr": f"{self._folder.name}/stderr",
+            "limit_s": self._limit_s,
         }
         self._socket.send(json.dumps(request).encode())
         return int(self._socket.recv(1000))
@@ -121,8 +123,8 @@ def _run(request: dict[str, Any]) -> None:
             os.dup2(fd, number)
             os.close(fd)
         sys.argv = ["pycrictl", *words]
-        faulthandler.dump_traceback_later(TIMEOUT_S - 1)  # tells where it hangs
-        signal.alarm(TIMEOUT_S)
+        faulthandler.dump_traceback_later(request["limit_s"] - 1)  # tells where it hangs
+        signal.alarm(request["limit_s"])
         run()
     finally:
         os._exit(99)  # the program should have ended by itself

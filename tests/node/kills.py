@@ -133,7 +133,9 @@ class Scene:
             stack.enter_context(self.proxy)
             path = str(self.lab.node.socket_path)
             self._client = stack.enter_context(CriClient(path, timeout_s=10))
-            self._program = stack.enter_context(Program("--timeout", "20s"))
+            # containerd may be silent for 30 s about a command whose client was killed, and about
+            # those that come after it in the same container.
+            self._program = stack.enter_context(Program("--timeout", "60s", limit_s=90))
             self._make_content()
             kubelet = self.lab.node.kubelet
             kubelet.pull(self.lab.reference(self.lab.busybox))
