@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from pycrictl.copy.arrival import Arrival, Summary
+from pycrictl.copy.beside import Beside
 from pycrictl.copy.content import CHUNK_BYTES, OnBytes, SparseWriter, segments, shrunk
 from pycrictl.copy.places import Destination, Source
 from pycrictl.copy.policy import Rules
@@ -161,6 +162,8 @@ class Unpacker:
         on_bytes: told how much content has been written.
         single: the archive holds one file or directory; else any number of them.
         name: what it must be called; None accepts any name.
+        is_beside: write in a thread of its own; the bytes must then stay as they are until the next
+            call of a method.
     """
 
     def __init__(
@@ -172,11 +175,13 @@ class Unpacker:
         on_bytes: OnBytes | None = None,
         single: bool = True,
         name: bytes | None = None,
+        is_beside: bool = False,
     ) -> None:
         self._arrival = Arrival(destination, rules, on_skip=on_skip, single=single, name=name)
         self._on_bytes = on_bytes or _ignore
         self._reader = TarReader()
         self._writer: SparseWriter | None = None
+        self._beside = Beside[None]() if is_beside else None
         self.size_bytes = 0
 
     def __enter__(self) -> Unpacker:
@@ -194,6 +199,9 @@ class Unpacker:
             CopyError: the destination cannot take it.
         """
         self.size_bytes += len(data)
+        if self._beside is not None:
+            with self._failures():
+                self._beside.wait()
         self._reader.receive_data(data)
         self._deal()
 
@@ -218,6 +226,8 @@ class Unpacker:
 
     def close(self) -> None:
         """Remove what was not finished."""
+        if self._beside is not None:
+            self._beside.close()
         self._arrival.close()
 
     def _deal(self) -> None:
@@ -227,10 +237,12 @@ class Unpacker:
             elif isinstance(event, EntryStarted):
                 fd = self._arrival.begin(event.entry)
                 if fd is not None:
-                    self._writer = SparseWriter(fd, event.entry.size_bytes)
+                    size_bytes = event.entry.size_bytes
+                    self._writer = SparseWriter(fd, size_bytes, beside=self._beside)
             elif isinstance(event, EntryFinished):
                 if self._writer is not None:
-                    self._writer.finish()
+                    with self._failures():
+                        self._writer.finish()
                     self._writer = None
                 self._arrival.end()
             else:
@@ -241,11 +253,16 @@ class Unpacker:
     def _write(self, data: memoryview) -> None:
         if self._writer is None:
             return
-        try:
+        with self._failures():
             self._writer.write(data)
+        self._on_bytes(len(data))
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as exc:
             raise self._arrival.failure(exc) from exc
-        self._on_bytes(len(data))
 
 
 def _ignore(_: int) -> None:

@@ -58,6 +58,9 @@ GOING_AWAY: Final = 1001
 _MAX_IDLE_FRAMES: Final = 1000
 """The most frames without content, one after another."""
 
+_HEAD_BYTES: Final = 2 + 8 + 4 + 1
+"""The longest head of a frame, with its key and the number of a channel."""
+
 _NO_KEY: Final = bytes(4)
 _GOODBYE_S: Final = 1.0
 
@@ -103,6 +106,7 @@ class Messages:
         self._label = label
         self._is_server = is_server
         self._early = memoryview(early)
+        self._early_buffer = memoryview(bytearray(_HEAD_BYTES))
         self._is_plain = not isinstance(sock, ssl.SSLSocket)
         self._is_clear = is_server or (self._is_plain and _is_same_machine(sock))
         self._buffer = memoryview(bytearray(PIECE_BYTES))
@@ -171,6 +175,9 @@ class Messages:
         return Piece(self._channel, view)
 
     def _begin_frame(self) -> None:
+        if not self._early:
+            # All of a head in one call; what more comes of the content waits where it is found.
+            self._early = self._early_buffer[: self._io(self._sock.recv_into, self._early_buffer)]
         first, second = self._exactly(2)
         opcode, size = first & 0x0F, second & 0x7F
         problem = frame_problem(

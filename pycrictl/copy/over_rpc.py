@@ -88,7 +88,9 @@ class OverRpc:
             if watch.on_total is not None:
                 watch.on_total(answer.size)
             with (
-                Unpacker(destination, rules, on_skip=watch.on_skip, name=name) as unpacker,
+                Unpacker(
+                    destination, rules, on_skip=watch.on_skip, name=name, is_beside=True
+                ) as unpacker,
                 self._opened(answer.url) as messages,
             ):
                 for piece in receive(

@@ -8,7 +8,7 @@ from typing import Final
 
 from pycrictl.copy import outcome
 from pycrictl.copy.archive import FilePart
-from pycrictl.copy.checksum import Checksum
+from pycrictl.copy.checksum import IS_FAST, Checksum
 from pycrictl.copy.messages import (
     CHANNEL_END,
     FROM_CONTAINER,
@@ -24,6 +24,7 @@ TRY_AGAIN: Final = "nothing was changed; try again"
 
 _MAX_TRIES: Final = 64
 _LAST_WORD_S: Final = 2.0
+_EMPTY: Final = memoryview(b"")
 
 
 class Verdict:
@@ -67,6 +68,8 @@ def receive(
 ) -> Iterator[memoryview]:
     """Yield the pieces of an archive, exactly what was announced, until its success.
 
+    A piece is valid until the one after the next, which may be empty, is asked for.
+
     Args:
         verdict: gets the outcome.
         size_bytes: the announced size.
@@ -77,11 +80,12 @@ def receive(
         StreamError: the connection broke, or more arrived, or no outcome.
     """
     left = size_bytes
-    with closing(Checksum()) as checksum:
+    with closing(Checksum(is_beside=not IS_FAST)) as checksum:
         while verdict.outcome is None:
             piece = messages.receive()
             if piece is None or piece.channel != FROM_CONTAINER:
-                checksum.wait()  # the last piece of content is not valid for longer
+                checksum.wait()
+                yield _EMPTY  # the last piece of content is not valid for longer
                 verdict.receive(piece)
                 continue
             left -= len(piece.data)

@@ -15,7 +15,7 @@ from typing import Final
 from pycrictl.copy import outcome
 from pycrictl.copy.archive import Unpacker
 from pycrictl.copy.arrival import Summary
-from pycrictl.copy.checksum import Checksum
+from pycrictl.copy.checksum import IS_FAST, Checksum
 from pycrictl.copy.identity import ContainerRoot, Locate
 from pycrictl.copy.messages import (
     CHANNEL_END,
@@ -125,6 +125,7 @@ def _unpack(
             Rules(),
             on_skip=skips.add,
             single=not (is_directory or destination.text.wants_contents),
+            is_beside=True,
         ) as unpacker:
             arrived = _receive(messages, unpacker, size_bytes, check_wanted)
             if unpacker.size_bytes == size_bytes and arrived != checksum:
@@ -140,7 +141,7 @@ def _receive(
     messages: Messages, unpacker: Unpacker, size_bytes: int, check_wanted: Callable[[], None]
 ) -> int:
     """Unpack what comes; return its checksum."""
-    with closing(Checksum()) as checksum:
+    with closing(Checksum(is_beside=not IS_FAST)) as checksum:
         while (piece := messages.receive()) is not None:
             check_wanted()
             if piece.channel == TO_CONTAINER:
