@@ -213,7 +213,8 @@ def _methods(client: CriClient, container_id: str, settings: Settings) -> list[M
     if "rpc" in names:
         from pycrictl.copy.over_rpc import OverRpc
 
-        methods.append(OverRpc(client, container_id, tls=settings.tls))
+        has_others = len(names) > 1
+        methods.append(OverRpc(client, container_id, tls=settings.tls, has_others=has_others))
     if "node" in names:
         from pycrictl.copy import on_node
 

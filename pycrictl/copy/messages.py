@@ -13,14 +13,12 @@ programs of one machine, and masking takes longer than all the rest: there the k
 from __future__ import annotations
 
 import os
-import secrets
 import select
 import socket
-import ssl
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from pycrictl.errors import CopyError, RemoteProtocolError, StreamError
 from pycrictl.streaming.target import reason_of
@@ -39,6 +37,9 @@ from pycrictl.wire.websocket_frames import (
     frame_problem,
     xor_mask,
 )
+
+if TYPE_CHECKING:
+    from ssl import SSLSocket
 
 PROTOCOL: Final = "v5.channel.k8s.io"
 
@@ -107,7 +108,7 @@ class Messages:
         self._is_server = is_server
         self._early = memoryview(early)
         self._early_buffer = memoryview(bytearray(_HEAD_BYTES))
-        self._is_plain = not isinstance(sock, ssl.SSLSocket)
+        self._is_plain = type(sock) is socket.socket  # else one of ssl, which takes time to import
         self._is_clear = is_server or (self._is_plain and _is_same_machine(sock))
         self._buffer = memoryview(bytearray(PIECE_BYTES))
         self._other_buffer = memoryview(bytearray(PIECE_BYTES))
@@ -148,7 +149,7 @@ class Messages:
     def _is_readable(self) -> bool:
         if self._left or self._early:
             return True
-        if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
+        if not self._is_plain and cast("SSLSocket", self._sock).pending():
             return True
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
@@ -276,8 +277,8 @@ class Messages:
         try:
             self._sock.settimeout(_GOODBYE_S)
             self._send_close(code.to_bytes(2, "big"))
-            if isinstance(self._sock, ssl.SSLSocket):
-                self._sock.unwrap()
+            if not self._is_plain:
+                cast("SSLSocket", self._sock).unwrap()
                 return
             self._sock.shutdown(socket.SHUT_WR)
             # What the peer still sends must be read: otherwise the system would tell it of a
@@ -307,7 +308,7 @@ class Messages:
     def _send_frame(
         self, opcode: int, data: bytes | memoryview, *, channel: int | None = None
     ) -> None:
-        key = _NO_KEY if self._is_clear else secrets.token_bytes(4)
+        key = _NO_KEY if self._is_clear else os.urandom(4)
         prefix = b"" if channel is None else bytes((channel ^ key[0],))
         turn = len(prefix)
         if key != _NO_KEY:

@@ -57,6 +57,8 @@ class OverRpc:
         tls: for URLs of https and wss.
         idle_s: how long the server may be silent in the middle of a stream.
         outcome_s: how long it may be silent at the end.
+        has_others: if the server has no such calls, another way will be tried; so that is found out
+            before anything is read.
     """
 
     name = "rpc"
@@ -69,12 +71,14 @@ class OverRpc:
         tls: TlsFiles | None = None,
         idle_s: float = IDLE_S,
         outcome_s: float = OUTCOME_S,
+        has_others: bool = True,
     ) -> None:
         self._client = client
         self._container_id = container_id
         self._tls = tls
         self._idle_s = idle_s
         self._outcome_s = outcome_s
+        self._has_others = has_others
 
     def copy_from(
         self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
@@ -108,7 +112,8 @@ class OverRpc:
         self._require_plain(rules)
         raise_descriptor_limit()
         with open_source(LocalRoot(), local, follow=follow) as source:
-            self._probe()
+            if self._has_others:
+                self._probe()
             census, checksum = Census(), Checksum()
             size_bytes = 0
             with closing(checksum), closing(pack(source, on_skip=watch.on_skip)) as pieces:

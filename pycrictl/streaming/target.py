@@ -9,12 +9,14 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-import ssl
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from pycrictl.errors import ConfigError, RemoteProtocolError
+
+if TYPE_CHECKING:
+    import ssl
 
 _DEFAULT_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 _URL: Final = re.compile(r"[\x21-\x7e]+")
@@ -103,6 +105,8 @@ def tls_context(files: TlsFiles | None) -> ssl.SSLContext:
     Raises:
         ConfigError: the files cannot be used.
     """
+    import ssl  # most streams are on this machine, and not encrypted
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["http/1.1"])
     if files is None:
@@ -125,6 +129,8 @@ def tls_context(files: TlsFiles | None) -> ssl.SSLContext:
 
 def reason_of(exc: Exception) -> str:
     """Return the short text of an error from the system."""
+    import ssl
+
     if isinstance(exc, ssl.SSLCertVerificationError):
         return exc.verify_message
     if isinstance(exc, ssl.SSLError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import secrets
+import os
 from collections.abc import Sequence
 from typing import Final
 
@@ -30,7 +30,7 @@ class Upgrade:
 
     def __init__(self, protocols: Sequence[str] = ()) -> None:
         self._protocols = tuple(protocols)
-        self._key = base64.b64encode(secrets.token_bytes(16)).decode()
+        self._key = base64.b64encode(os.urandom(16)).decode()
 
     @property
     def headers(self) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 
 from pycrictl.errors import StreamError
 from pycrictl.streaming.connection import Connection
@@ -76,4 +76,4 @@ class MessageReader:
 
 
 def _new_key() -> bytes:
-    return secrets.token_bytes(4)
+    return os.urandom(4)
