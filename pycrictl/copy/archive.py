@@ -25,7 +25,7 @@ from pycrictl.wire.tar import (
 )
 from pycrictl.wire.tar_writer import END_OF_ARCHIVE, encode_entry, padding_after
 
-_BUFFER_BYTES: Final = 8 * CHUNK_BYTES
+_BUFFER_BYTES: Final = 16 * CHUNK_BYTES
 
 _PART_BYTES: Final = 256 * 1024
 """Less content than that is not worth a message of its own."""

@@ -49,7 +49,7 @@ OUTCOME: Final = 3
 CHANNEL_END: Final = 255
 """Its message is one byte, the channel that its sender closes."""
 
-PIECE_BYTES: Final = 1024 * 1024
+PIECE_BYTES: Final = 2 * 1024 * 1024
 """The most content that is received, or sent in a message, at once."""
 
 NORMAL: Final = 1000
