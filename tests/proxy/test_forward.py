@@ -821,6 +821,7 @@ def test_pings_never_reach_the_runtime(
 ) -> None:
     """gRPC's clients ping because of answers, and its servers hang up on too many pings."""
     kinds: list[int] = []
+    pinged = threading.Event()
 
     def watch(connection: socket.socket) -> None:
         connection.sendall(http2.settings() + http2.frame(http2.PING, 0, 0, b"keepaliv"))
@@ -830,6 +831,7 @@ def test_pings_never_reach_the_runtime(
             while len(buffer) > pos and (stop := http2.unit_end(buffer, pos)):
                 if buffer[pos + 3] == http2.PING:
                     kinds.append(buffer[pos + 4])
+                    pinged.set()
                 pos = stop
 
     async def answer(request: Request, peer: Peer) -> Answer:
@@ -839,6 +841,7 @@ def test_pings_never_reach_the_runtime(
     with channel_to(serve({OWN: answer}).path) as channel:
         for _ in range(100):
             assert len(own(channel)(b"", timeout=PATIENCE_S)) == 1000
+        assert pinged.wait(PATIENCE_S)
     stack.close()
     assert kinds == [http2.ACK]
 
