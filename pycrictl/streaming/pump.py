@@ -302,6 +302,8 @@ class _Pump:
                         held.clear()
                     output = target
                     held.append(event.data)
+                    if self._ends.terminal is not None:
+                        self._ends.terminal.showed(event.data)
                 case Ready():
                     self._begin()
                 case ExitReported():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import termios
 import tty
@@ -11,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Final
+
+from pycrictl.streaming.modes import Modes
 
 __all__ = ["DetachKeys", "Terminal"]
 
@@ -42,22 +45,33 @@ class Terminal:
 
     Args:
         descriptor: is open on a terminal.
+        screen: a descriptor of what shows the output, if that is a terminal.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, *, screen: int | None = None) -> None:
         self._descriptor = descriptor
         self._settings = termios.tcgetattr(descriptor)
+        self._screen = screen
+        self._modes = Modes()
 
     def make_raw(self) -> None:
         """Pass on each key as it is typed, Ctrl-C too, and show nothing but what is written."""
         tty.setraw(self._descriptor, termios.TCSANOW)
+
+    def showed(self, data: bytes | bytearray | memoryview) -> None:
+        """Take note of what was written to the screen."""
+        if self._screen is not None:
+            self._modes.feed(data)
 
     def restore(self) -> None:
         """Make the terminal what it was. It may be gone by now."""
         try:
             # Not after the output is through, which never is on a terminal stopped by Ctrl-S.
             termios.tcsetattr(self._descriptor, termios.TCSANOW, self._settings)
-        except termios.error:
+            undoing = self._modes.undoing()
+            if undoing and self._screen is not None and select.select([], [self._screen], [], 0)[1]:
+                os.write(self._screen, undoing)
+        except (termios.error, OSError):
             pass
 
     def size(self) -> tuple[int, int]:

@@ -46,7 +46,10 @@ def test_the_terminal_is_sane_after_the_containers_death(
 ) -> None:
     session = Session([*command, "exec", "-it", container, "sh"])
     session.wait_for(b"# ")
+    session.type(b"vi /tmp/text\n")
+    session.wait_for(b"\x1b[?1049h")
     assert crictl("stop", container).returncode == 0
+    session.wait_for(b"\x1b[?1049l")
     assert session.end() == 137
 
 

@@ -67,6 +67,20 @@ def test_a_terminal_that_is_gone(pty: tuple[int, int]) -> None:
         assert terminal.size() == (0, 0)
 
 
+def test_what_a_killed_program_switched_is_switched_back(pty: tuple[int, int]) -> None:
+    with Terminal(pty[1], screen=pty[1]) as terminal:
+        terminal.showed(b"\x1b[?1049h")
+    assert os.read(pty[0], 100) == b"\x1b[?1049l"
+
+
+def test_what_a_file_was_given_is_not_undone_on_the_terminal(pty: tuple[int, int]) -> None:
+    with Terminal(pty[1]) as terminal:
+        terminal.showed(b"\x1b[?1049h")
+    os.set_blocking(pty[0], False)
+    with pytest.raises(BlockingIOError):
+        os.read(pty[0], 100)
+
+
 def test_the_size_is_told_when_it_changes(pty: tuple[int, int]) -> None:
     terminal = Terminal(pty[1])
     sizes: list[tuple[int, int]] = []

@@ -53,6 +53,10 @@ _TERMINAL = Difference(
     "That `--tty` needs a terminal and the standard input is told before anything is sent.",
     "crictl tells it when the runtime has begun a session.",
 )
+_MODES = Difference(
+    "What a full-screen program has switched in the terminal is switched back at the end.",
+    "After the death of the container the cursor could be gone, and the screen the program's.",
+)
 
 COMMANDS: Final[dict[str, tuple[Difference, ...]]] = {
     "ps": (
@@ -214,6 +218,7 @@ COMMANDS: Final[dict[str, tuple[Difference, ...]]] = {
             "Nothing is to run before it is clear how.",
         ),
         _TERMINAL,
+        _MODES,
     ),
     "attach": (
         Difference(
@@ -222,6 +227,7 @@ COMMANDS: Final[dict[str, tuple[Difference, ...]]] = {
         ),
         _TRANSPORT,
         _TERMINAL,
+        _MODES,
     ),
     "port-forward": (
         Difference(
