@@ -1,7 +1,7 @@
 """The checksum of a copy stream, CRC-32 (IEEE 802.3), computed beside the work on its bytes.
 
-With isal, which is optional (``pycrictl[fast]``), it takes a third of the time. It finds damage,
-not malice: anybody can make bytes of a given checksum.
+With isal, which not all machines have, it takes a third of the time. It finds damage, not malice:
+anybody can make bytes of a given checksum.
 """
 
 from __future__ import annotations
