@@ -16,7 +16,7 @@ from pycrictl.cli.stuck import ended_if_stuck
 from pycrictl.copy import spec
 from pycrictl.copy.method import NAMES, Method, Watch, first_to_serve
 from pycrictl.copy.policy import Rules, Skipped
-from pycrictl.cri.lookup import find_container, find_pod
+from pycrictl.cri.lookup import CONTAINERS_HINT, find_container, find_pod
 from pycrictl.errors import CopyError, ExitCode, FailedPrecondition, NotFound, UsageError
 from pycrictl.progress.speed import Speed
 from pycrictl.show.copying import CopyDisplay, Progress, open_copy_display
@@ -195,7 +195,7 @@ def _find(client: CriClient, path: spec.ContainerPath) -> str:
         where = f" in pod {quote(path.pod)}" if path.pod else ""
         raise NotFound(
             f"no container {quote(path.container)}{where}",
-            hint="'pycrictl ps -a' lists the containers of the node",
+            hint=CONTAINERS_HINT,
         )
     if container.state != cri_pb2.CONTAINER_RUNNING:
         raise FailedPrecondition(

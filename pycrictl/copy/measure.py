@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Final
 
+from pycrictl.copy.method import Watch
 from pycrictl.copy.places import Source
 from pycrictl.copy.walk import walk
 from pycrictl.errors import CopyError
@@ -13,7 +14,13 @@ MAX_ENTRIES: Final = 50_000
 """A larger tree is not looked through twice, only to know how far a copy is."""
 
 
-def measure(source: Source) -> int | None:
+def tell_total(source: Source, watch: Watch) -> None:
+    """Tell who watches a copy how much there is to copy, if that is to be had in short time."""
+    if watch.on_total is not None and (size_bytes := _measure(source)) is not None:
+        watch.on_total(size_bytes)
+
+
+def _measure(source: Source) -> int | None:
     """The content of all files in a tree, in bytes; None if that is not to be had in short time.
 
     What cannot be read is not told here: the copy itself will meet it.

@@ -21,7 +21,7 @@ from pycrictl.copy.archive import Unpacker, pack
 from pycrictl.copy.arrival import Summary
 from pycrictl.copy.content import CHUNK_BYTES
 from pycrictl.copy.identity import ContainerRoot, FirstProcess, Locate
-from pycrictl.copy.measure import measure
+from pycrictl.copy.measure import tell_total
 from pycrictl.copy.method import Watch
 from pycrictl.copy.places import LocalRoot, Root, Source, open_destination, open_source
 from pycrictl.copy.policy import Rules
@@ -226,8 +226,7 @@ def check_kernel(handler: str, container_id: str) -> None:
 def _source(root: Root, path: bytes, follow: bool, watch: Watch) -> Iterator[Source]:
     raise_descriptor_limit()
     with open_source(root, path, follow=follow) as source:
-        if watch.on_total is not None and (size_bytes := measure(source)) is not None:
-            watch.on_total(size_bytes)
+        tell_total(source, watch)
         yield source
 
 

@@ -15,7 +15,7 @@ from typing import Final
 from pycrictl.copy.archive import Unpacker, pack
 from pycrictl.copy.arrival import Summary
 from pycrictl.copy.content import CHUNK_BYTES, OnBytes
-from pycrictl.copy.measure import measure
+from pycrictl.copy.measure import tell_total
 from pycrictl.copy.method import Watch
 from pycrictl.copy.places import LocalRoot, open_destination, open_source
 from pycrictl.copy.policy import Rules, Skipped
@@ -78,8 +78,7 @@ class OverExec:
         _tar_version(self._remote)
         with ExitStack() as stack:
             source = stack.enter_context(open_source(LocalRoot(), local, follow=follow))
-            if watch.on_total is not None and (size_bytes := measure(source)) is not None:
-                watch.on_total(size_bytes)
+            tell_total(source, watch)
             stage = RemoteStage(self._remote, path, rules, source.kind, source.top)
             if stage.keeps:
                 return Summary(kept=1)
