@@ -62,10 +62,10 @@ class LoneFile:
         except OSError as exc:
             if exc.errno not in _NO_UNNAMED:
                 raise
-            temporary = random_name()
-            self._janitor = Janitor(self._directory, temporary)
-            self._fd = self._directory.create(temporary)
-            self._temporary = temporary
+            # Known before it is there: a signal may come in between.
+            self._temporary = random_name()
+            self._janitor = Janitor(self._directory, self._temporary)
+            self._fd = self._directory.create(self._temporary)
             lock(self._fd)
         return self._fd
 
@@ -88,11 +88,10 @@ class LoneFile:
             self._directory.give_name(self._fd, self._name)
             return
         if self._temporary is None:
-            temporary = random_name()
+            self._temporary = random_name()
             # Should this program be killed between here and the renaming, the next one finds it.
             lock(self._fd)
-            self._directory.give_name(self._fd, temporary)
-            self._temporary = temporary
+            self._directory.give_name(self._fd, self._temporary)
         if self._replaces:
             self._directory.move(self._temporary, self._directory, self._name)
         else:

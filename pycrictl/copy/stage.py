@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,6 +60,8 @@ class Stage:
         try:
             self.directory = place.make(self._name)
         except BaseException:
+            with suppress(OSError):  # a signal may have come when it was just made
+                place.remove(self._name)
             self._janitor.dismiss()
             raise
         # The directories from the stage down to where the last item was made.
