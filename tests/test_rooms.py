@@ -20,7 +20,7 @@ ARROWS: dict[str, set[str]] = {
     "configfile": {"config", "errors", "units"},
     "_proto": {"_proto"},
     "wire": {"wire", "errors"},
-    "cri": {"cri", "wire.client_call", "_proto", "errors", "config", "units"},
+    "cri": {"cri", "wire.client_call", "wire.codes", "_proto", "errors", "config", "units"},
     "containerd": {"containerd", "_proto", "errors", "units", "cri.errmap"},
     "logs": {"logs", "wire.logline", "wire.logtime", "errors", "units"},
     "streaming": {"streaming", "wire", "errors", "environ"},

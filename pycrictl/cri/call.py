@@ -11,18 +11,12 @@ from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.diagnose import Finding, diagnose
-from pycrictl.cri.errmap import (
-    DEADLINE_EXCEEDED,
-    KINDS,
-    UNAVAILABLE,
-    Status,
-    one_line,
-    to_error,
-)
+from pycrictl.cri.errmap import Status, one_line, to_error
 from pycrictl.cri.methods import Method, deadline_s
 from pycrictl.cri.redact import describe
 from pycrictl.errors import ConnectError, PycrictlError, RemoteProtocolError
 from pycrictl.units import quote
+from pycrictl.wire import codes
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -115,7 +109,7 @@ class Attempt:
         elapsed_s = time.monotonic() - self.started
         if self.logs:
             log.debug("< %s failed: %s", self.method.name, _described(status))
-        if status.code in (UNAVAILABLE, DEADLINE_EXCEEDED):
+        if status.code in (codes.UNAVAILABLE, codes.DEADLINE_EXCEEDED):
             found = diagnose(self.client.path, POST_MORTEM_TIMEOUT_S)
             if found.finding is Finding.UNREACHABLE:
                 where = quote(self.client.endpoint)
@@ -149,6 +143,4 @@ def unreachable(endpoint: str) -> str:
 
 
 def _described(status: Status) -> str:
-    kind = KINDS.get(status.code)
-    name = kind.code if kind is not None else str(status.code)
-    return f"{name} {one_line(status.details)}"
+    return f"{codes.name_of(status.code)} {one_line(status.details)}"

@@ -24,10 +24,10 @@ from pycrictl._proto import cri_pb2
 from pycrictl.config import DEFAULT_ENDPOINTS, Config, socket_path
 from pycrictl.cri.call import DEFAULT, Attempt, Timeout, unreachable
 from pycrictl.cri.diagnose import MISSING, SOCKET_HINT, Obstacle, try_connect
-from pycrictl.cri.errmap import OK
 from pycrictl.cri.exchange import exchange
 from pycrictl.cri.methods import method
 from pycrictl.errors import ConnectError, PycrictlError
+from pycrictl.wire import codes
 from pycrictl.wire.client_call import ClientCall
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class CriClient:
         finally:
             if attempt.span is not None and not attempt.span.end_ns:
                 attempt.end()
-        if status.code != OK:
+        if status.code != codes.OK:
             raise attempt.failure(status)
 
     def close(self) -> None:

@@ -9,20 +9,12 @@ from pycrictl import errors
 from pycrictl.cri.redact import redact_text
 from pycrictl.errors import ConnectError, PycrictlError, RuntimeFault
 from pycrictl.units import escape, format_bytes, format_duration, quote
+from pycrictl.wire import codes
 
 if TYPE_CHECKING:
     import grpc
 
 DETAILS_LIMIT_CHARS: Final = 2000
-
-
-OK: Final = 0
-CANCELLED: Final = 1
-UNKNOWN: Final = 2
-DEADLINE_EXCEEDED: Final = 4
-UNIMPLEMENTED: Final = 12
-UNAVAILABLE: Final = 14
-"""The codes that are told apart here (gRPC, "Status codes and their use")."""
 
 
 class Status(NamedTuple):
@@ -40,33 +32,30 @@ class Status(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What a status becomes: its class, its name as Go writes it, its phrase in a message."""
+    """What a status becomes: its class, and its phrase in a message."""
 
     error: type[RuntimeFault]
-    code: str
     phrase: str
 
 
 KINDS: Final = {
-    OK: Kind(RuntimeFault, "OK", ""),
-    CANCELLED: Kind(errors.Cancelled, "Canceled", "cancelled"),
-    UNKNOWN: Kind(RuntimeFault, "Unknown", ""),
-    3: Kind(errors.Invalid, "InvalidArgument", "invalid argument"),
-    DEADLINE_EXCEEDED: Kind(
-        errors.DeadlineExceeded, "DeadlineExceeded", "the runtime ran out of time"
-    ),
-    5: Kind(errors.NotFound, "NotFound", "not found"),
-    6: Kind(errors.AlreadyExists, "AlreadyExists", "already exists"),
-    7: Kind(errors.Denied, "PermissionDenied", "permission denied"),
-    8: Kind(errors.Exhausted, "ResourceExhausted", "a limit is reached"),
-    9: Kind(errors.FailedPrecondition, "FailedPrecondition", "not possible in its state"),
-    10: Kind(RuntimeFault, "Aborted", "aborted"),
-    11: Kind(errors.Invalid, "OutOfRange", "out of range"),
-    UNIMPLEMENTED: Kind(errors.Unimplemented, "Unimplemented", "not implemented"),
-    13: Kind(RuntimeFault, "Internal", "internal error"),
-    UNAVAILABLE: Kind(errors.Unavailable, "Unavailable", "unavailable"),
-    15: Kind(RuntimeFault, "DataLoss", "data loss"),
-    16: Kind(errors.Denied, "Unauthenticated", "not authenticated"),
+    codes.OK: Kind(RuntimeFault, ""),
+    codes.CANCELLED: Kind(errors.Cancelled, "cancelled"),
+    codes.UNKNOWN: Kind(RuntimeFault, ""),
+    codes.INVALID_ARGUMENT: Kind(errors.Invalid, "invalid argument"),
+    codes.DEADLINE_EXCEEDED: Kind(errors.DeadlineExceeded, "the runtime ran out of time"),
+    codes.NOT_FOUND: Kind(errors.NotFound, "not found"),
+    codes.ALREADY_EXISTS: Kind(errors.AlreadyExists, "already exists"),
+    codes.PERMISSION_DENIED: Kind(errors.Denied, "permission denied"),
+    codes.RESOURCE_EXHAUSTED: Kind(errors.Exhausted, "a limit is reached"),
+    codes.FAILED_PRECONDITION: Kind(errors.FailedPrecondition, "not possible in its state"),
+    codes.ABORTED: Kind(RuntimeFault, "aborted"),
+    codes.OUT_OF_RANGE: Kind(errors.Invalid, "out of range"),
+    codes.UNIMPLEMENTED: Kind(errors.Unimplemented, "not implemented"),
+    codes.INTERNAL: Kind(RuntimeFault, "internal error"),
+    codes.UNAVAILABLE: Kind(errors.Unavailable, "unavailable"),
+    codes.DATA_LOSS: Kind(RuntimeFault, "data loss"),
+    codes.UNAUTHENTICATED: Kind(errors.Denied, "not authenticated"),
 }
 
 # What gRPC says of a call that this program itself has cancelled.
@@ -84,11 +73,11 @@ _UNKNOWN_SERVICE: Final = r"unknown service (\S+)"
 def status_of(exc: grpc.RpcError) -> Status:
     """What grpc raised, which is a call as well unless it is made by hand."""
     if not hasattr(exc, "code") or not hasattr(exc, "details"):
-        return Status(UNKNOWN)
+        return Status(codes.UNKNOWN)
     code: Any = exc.code()
     details = exc.details() or ""
     match = _HTTP_STATUS.match(details)
-    return Status(code.value[0] if code else UNKNOWN, details, match[1] if match else "")
+    return Status(code.value[0] if code else codes.UNKNOWN, details, match[1] if match else "")
 
 
 def to_error(
@@ -113,7 +102,8 @@ def to_error(
         runtime: the runtime's name and version, where known.
     """
     code, details, http_status = status
-    kind = KINDS.get(code, KINDS[UNKNOWN])
+    code = code if code in KINDS else codes.UNKNOWN
+    kind = KINDS[code]
     text = "" if details in _OWN_CANCELLATIONS else one_line(details)
     who = runtime or f"the runtime at {quote(endpoint)}"
     if http_status:
@@ -122,12 +112,12 @@ def to_error(
             hint="name the socket of a container runtime with -r/--runtime-endpoint",
         )
     hint = None
-    if code == UNIMPLEMENTED:
+    if code == codes.UNIMPLEMENTED:
         message, hint = _not_implemented(what, method, who, endpoint, text)
-    elif code == DEADLINE_EXCEEDED and timeout_s is not None:
+    elif code == codes.DEADLINE_EXCEEDED and timeout_s is not None:
         message = f"{what}: no answer within {format_duration(timeout_s)}"
         hint = f"the runtime may be busy: allow it more time with {timeout_flag}"
-    elif code == UNAVAILABLE:
+    elif code == codes.UNAVAILABLE:
         message = f"{what}: {who} is unavailable: {text or 'no reason given'}"
         hint = "it may be restarting: try again, and check its service"
     elif match := re.search(_TOO_LARGE, details):
@@ -136,7 +126,7 @@ def to_error(
         hint = "ask for less, with filters or by ID"
     else:
         message = _joined(what, kind, text)
-    return kind.error(message, code=kind.code, details=details, hint=hint)
+    return kind.error(message, code=codes.name_of(code), details=details, hint=hint)
 
 
 def one_line(details: str) -> str:

@@ -13,8 +13,9 @@ from contextlib import suppress
 from typing import Final
 
 from pycrictl.cri.diagnose import Obstacle, try_connect
-from pycrictl.cri.errmap import DEADLINE_EXCEEDED, UNAVAILABLE, Status
+from pycrictl.cri.errmap import Status
 from pycrictl.errors import RemoteProtocolError
+from pycrictl.wire import codes
 from pycrictl.wire.client_call import ClientCall
 
 _READ_BYTES: Final = 256 * 1024
@@ -43,13 +44,15 @@ def exchange(
     ready_at = now + (handshake_s if timeout_s is None else min(timeout_s, handshake_s))
     connection = try_connect(path, ready_at - now)
     if isinstance(connection, Obstacle):
-        return Status(UNAVAILABLE, connection.reason)
+        return Status(codes.UNAVAILABLE, connection.reason)
     with connection:
         try:
             while call.answer is None:
                 if failed := _step(connection, call, end_at if call.is_ready else ready_at):
                     is_late = end_at is not None and time.monotonic() >= end_at
-                    return Status(DEADLINE_EXCEEDED, "Deadline Exceeded") if is_late else failed
+                    return (
+                        Status(codes.DEADLINE_EXCEEDED, "Deadline Exceeded") if is_late else failed
+                    )
                 while call.messages:
                     yield call.messages.popleft()
         finally:
@@ -68,15 +71,15 @@ def _step(connection: socket.socket, call: ClientCall, limit_at: float | None) -
             connection.sendall(call.data_to_send())
         data = _received(connection, limit_at)
         if not data:
-            return Status(UNAVAILABLE, "it closed the connection")
+            return Status(codes.UNAVAILABLE, "it closed the connection")
         call.receive_data(data)
     except TimeoutError:
-        return Status(UNAVAILABLE, "it does not answer")
+        return Status(codes.UNAVAILABLE, "it does not answer")
     except OSError as exc:
         reason = os.strerror(exc.errno or 0).lower()
-        return Status(UNAVAILABLE, f"the connection broke: {reason}")
+        return Status(codes.UNAVAILABLE, f"the connection broke: {reason}")
     except RemoteProtocolError as exc:
-        return Status(UNAVAILABLE, exc.message)
+        return Status(codes.UNAVAILABLE, exc.message)
     return None
 
 

@@ -37,7 +37,7 @@ from pycrictl.proxy.quotas import Quotas
 from pycrictl.proxy.settings import MAX_LIMIT, Settings
 from pycrictl.proxy.tokens import Tokens
 from pycrictl.proxy.upstream import Upstream
-from pycrictl.wire.grpc_http2 import UNIMPLEMENTED
+from pycrictl.wire.codes import UNIMPLEMENTED
 
 LOGGER: Final = "pycrictl.proxy"
 

@@ -34,10 +34,17 @@ from pycrictl.proxy.calls import Answer, Request
 from pycrictl.proxy.copy_job import CopyJob
 from pycrictl.proxy.forward import Peer
 from pycrictl.proxy.log import Log
-from pycrictl.proxy.lookup import INVALID_ARGUMENT, NOT_FOUND, Lookup, Refused
+from pycrictl.proxy.lookup import Lookup, Refused
 from pycrictl.proxy.quotas import Quotas
 from pycrictl.proxy.tokens import LIFETIME_S, Tokens
-from pycrictl.wire.grpc_http2 import CANCELLED, INTERNAL, RESOURCE_EXHAUSTED, UNIMPLEMENTED
+from pycrictl.wire.codes import (
+    CANCELLED,
+    INTERNAL,
+    INVALID_ARGUMENT,
+    NOT_FOUND,
+    RESOURCE_EXHAUSTED,
+    UNIMPLEMENTED,
+)
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

@@ -18,7 +18,7 @@ from pycrictl.errors import RemoteProtocolError
 from pycrictl.proxy.calls import Answer, CallRecord, Request
 from pycrictl.proxy.relay import Abandoned, Relay, Requested
 from pycrictl.proxy.upstream import HANDSHAKE_TIMEOUT_S, runtime_name
-from pycrictl.wire import grpc_http2
+from pycrictl.wire import codes
 
 # How long a client may take to leave a connection that it was asked to leave and does not use.
 LINGER_S: Final = 1.0
@@ -292,10 +292,10 @@ class _ClientSide(asyncio.Protocol):
         try:
             answer = await self._forwarder.own[request.path](request, self._peer)
         except asyncio.CancelledError:
-            answer = Answer(grpc_http2.UNAVAILABLE, "pycrictl proxy: the proxy is stopping")
+            answer = Answer(codes.UNAVAILABLE, "pycrictl proxy: the proxy is stopping")
         except Exception:
             _log.exception("handler_failed path=%s", request.path)
-            answer = Answer(grpc_http2.INTERNAL, "pycrictl proxy: internal error")
+            answer = Answer(codes.INTERNAL, "pycrictl proxy: internal error")
         del self._answering[stream_id]
         self.relay.answer(stream_id, answer, now=self._loop.time())
         self._pump()

@@ -12,7 +12,7 @@ from pycrictl.cri.methods import method
 from pycrictl.proxy.board import PodKey
 from pycrictl.proxy.calls import Answer
 from pycrictl.proxy.upstream import Upstream
-from pycrictl.wire.grpc_http2 import INTERNAL
+from pycrictl.wire.codes import INTERNAL, INVALID_ARGUMENT, NOT_FOUND
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -21,10 +21,6 @@ TIMEOUT_S: Final = 5.0
 
 MAX_AT_ONCE: Final = 16
 """Calls at once; each has a connection."""
-
-INVALID_ARGUMENT: Final = 3
-DEADLINE_EXCEEDED: Final = 4
-NOT_FOUND: Final = 5
 
 
 class Refused(Exception):

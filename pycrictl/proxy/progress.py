@@ -23,9 +23,9 @@ from pycrictl.proxy.calls import Answer, Request
 from pycrictl.proxy.failures import ATTEMPT_GAP_S
 from pycrictl.proxy.forward import Peer
 from pycrictl.proxy.layers import LayerPoller
-from pycrictl.proxy.lookup import INVALID_ARGUMENT, Lookup, Refused, Target
+from pycrictl.proxy.lookup import Lookup, Refused, Target
 from pycrictl.proxy.tokens import Tokens
-from pycrictl.wire.grpc_http2 import RESOURCE_EXHAUSTED
+from pycrictl.wire.codes import INVALID_ARGUMENT, RESOURCE_EXHAUSTED
 from pycrictl.wire.progress import MAX_TEXT, Report
 
 IMAGE_PULL_PROGRESS: Final = "/runtime.v1.RuntimeService/ImagePullProgress"

@@ -35,14 +35,16 @@ from pycrictl.proxy.decisions import (
 )
 from pycrictl.proxy.forward import Peer
 from pycrictl.proxy.log import Log
-from pycrictl.proxy.lookup import (
-    DEADLINE_EXCEEDED,
-    Lookup,
-    pod_key,
-)
+from pycrictl.proxy.lookup import Lookup, pod_key
 from pycrictl.proxy.queue import PullQueue
 from pycrictl.proxy.upstream import Upstream
-from pycrictl.wire.grpc_http2 import INTERNAL, RESOURCE_EXHAUSTED, UNAVAILABLE
+from pycrictl.wire.codes import (
+    DEADLINE_EXCEEDED,
+    INTERNAL,
+    RESOURCE_EXHAUSTED,
+    UNAVAILABLE,
+    name_of,
+)
 
 PULL_PATHS: Final = (
     "/runtime.v1.ImageService/PullImage",
@@ -56,11 +58,6 @@ EARLIER_LIMIT_S: Final = 30.0
 that died at once; a lease that stays longer may be a dead program's, which lasts for a day."""
 
 _CODES: Final = {Reason.FULL: RESOURCE_EXHAUSTED, Reason.DEADLINE: DEADLINE_EXCEEDED}
-_CODE_NAMES: Final = (
-    *("OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound"),
-    *("AlreadyExists", "PermissionDenied", "ResourceExhausted", "FailedPrecondition", "Aborted"),
-    *("OutOfRange", "Unimplemented", "Internal", "Unavailable", "DataLoss", "Unauthenticated"),
-)
 
 
 T = TypeVar("T")
@@ -170,7 +167,7 @@ class Pulls:
             raise
         finally:
             del self._callers[ticket]
-        self._tell(caller, _code_name(answer.code), answer.message)
+        self._tell(caller, name_of(answer.code), answer.message)
         return answer
 
     def snapshot(self) -> Snapshot:
@@ -288,7 +285,7 @@ class Pulls:
             answer = task.result()
         now, error = self._now(), ""
         if answer.code:
-            error = redact_text(answer.message) or _code_name(answer.code)
+            error = redact_text(answer.message) or name_of(answer.code)
         decisions = self._queue.finish(pull, answer, now=now, error=error)
         self._carry_out(decisions, now, error=error)
         self._board.forget_pull(pull)
@@ -331,7 +328,3 @@ class Pulls:
             pid=caller.peer.pid,
             uid=caller.peer.uid,
         )
-
-
-def _code_name(code: int) -> str:
-    return _CODE_NAMES[code] if 0 <= code < len(_CODE_NAMES) else str(code)

@@ -37,7 +37,7 @@ from typing import Final, TypeAlias
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.proxy.calls import Answer, CallRecord, Request
 from pycrictl.proxy.streams import OwnStream, Stream
-from pycrictl.wire import grpc_http2, hpack, http2
+from pycrictl.wire import codes, grpc_http2, hpack, http2
 from pycrictl.wire.hpack import Header
 
 _AUTHORITY: Final = (b":authority", b"localhost")
@@ -517,10 +517,10 @@ class Relay:
     # Ends of calls
 
     def _refuse(self, stream_id: int, stream: Stream, now: float) -> None:
-        headers = grpc_http2.status_headers(grpc_http2.UNAVAILABLE, self._down_reason)
+        headers = grpc_http2.status_headers(codes.UNAVAILABLE, self._down_reason)
         if not stream.has_response_headers:
             headers = grpc_http2.response_headers() + headers
-        self._record(stream, grpc_http2.UNAVAILABLE, now)
+        self._record(stream, codes.UNAVAILABLE, now)
         self._finish(stream_id, stream, hpack.encode(headers))
 
     def _finish(self, stream_id: int, stream: Stream, trailers: bytes) -> None:
@@ -544,7 +544,7 @@ class Relay:
     def _abandon(self, stream_id: int, stream: Stream, now: float) -> None:
         if isinstance(stream, OwnStream) and not stream.is_over:
             self._events.append(Abandoned(stream_id))
-        self._record(stream, grpc_http2.CANCELLED, now)
+        self._record(stream, codes.CANCELLED, now)
         self._forget(stream_id)
 
     def _record(self, stream: Stream, code: int | None, now: float) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.proxy.calls import Answer, Request
-from pycrictl.wire import grpc_http2, hpack, http2
+from pycrictl.wire import codes, grpc_http2, hpack, http2
 from pycrictl.wire.hpack import Header
 
 MAX_OWN_REQUEST_BYTES: Final = 16 * 1024 * 1024
@@ -52,13 +52,13 @@ class OwnStream(Stream):
         """Takes a piece of the request; returns an error when it becomes too large."""
         self.body += data
         if len(self.body) > MAX_OWN_REQUEST_BYTES:
-            return Answer(grpc_http2.RESOURCE_EXHAUSTED, "the request is too large")
+            return Answer(codes.RESOURCE_EXHAUSTED, "the request is too large")
         return None
 
     def request(self) -> Request | Answer:
         """The whole request, or the error that is its answer."""
         if grpc_http2.is_compressed(self.body):
-            return Answer(grpc_http2.UNIMPLEMENTED, "the request is compressed")
+            return Answer(codes.UNIMPLEMENTED, "the request is compressed")
         try:
             return Request(
                 path=self.path,
@@ -67,7 +67,7 @@ class OwnStream(Stream):
                 timeout_s=grpc_http2.timeout_s(self.headers),
             )
         except RemoteProtocolError as exc:
-            return Answer(grpc_http2.INTERNAL, exc.message)
+            return Answer(codes.INTERNAL, exc.message)
         finally:
             self.headers, self.body = [], bytearray()
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.proxy.calls import Answer, Metadata
-from pycrictl.wire import grpc_http2
+from pycrictl.wire import codes
 from pycrictl.wire.client_call import ClientCall
 
 # How long a runtime that accepts connections may take to speak. It is a local socket: only a
@@ -59,7 +59,7 @@ class Upstream:
                 )
         except TimeoutError:
             return Answer(
-                grpc_http2.DEADLINE_EXCEEDED,
+                codes.DEADLINE_EXCEEDED,
                 f"pycrictl proxy: {runtime_name(self.path)} did not answer in time",
             )
 
@@ -97,4 +97,4 @@ class Upstream:
         return call.answer
 
     def _unavailable(self, why: str) -> Answer:
-        return Answer(grpc_http2.UNAVAILABLE, f"pycrictl proxy: {runtime_name(self.path)} {why}")
+        return Answer(codes.UNAVAILABLE, f"pycrictl proxy: {runtime_name(self.path)} {why}")

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from pycrictl.errors import RemoteProtocolError
-from pycrictl.wire import grpc_http2, hpack, http2
+from pycrictl.wire import codes, grpc_http2, hpack, http2
 from pycrictl.wire.grpc_http2 import Answer, Metadata
 from pycrictl.wire.hpack import Header
 
@@ -25,8 +25,8 @@ _ENABLE_PUSH: Final = 2
 _REFILL_BYTES: Final = http2.MAX_WINDOW_BYTES // 2
 # Statuses that HTTP/2 errors stand for where a server sent none ("gRPC over HTTP2", "Errors").
 _RESET_STATUS: Final[dict[int, int]] = {
-    http2.ErrorCode.REFUSED_STREAM: grpc_http2.UNAVAILABLE,
-    http2.ErrorCode.CANCEL: grpc_http2.CANCELLED,
+    http2.ErrorCode.REFUSED_STREAM: codes.UNAVAILABLE,
+    http2.ErrorCode.CANCEL: codes.CANCELLED,
 }
 
 
@@ -141,7 +141,7 @@ class ClientCall:
             self._take_messages()
             self._acknowledge(stop - pos - http2.HEAD_BYTES)
             if flags & http2.END_STREAM:
-                self._end(grpc_http2.INTERNAL, "the answer has no status")
+                self._end(codes.INTERNAL, "the answer has no status")
         elif kind == http2.HEADERS:
             headers = self._decoder.decode(http2.block_of(buffer, pos, stop))
             if flags & http2.END_STREAM:
@@ -169,10 +169,10 @@ class ClientCall:
             self._to_send.append(http2.frame(http2.PING, http2.ACK, 0, payload))
         elif kind == http2.RST_STREAM:
             code = http2.number_of(buffer, pos, stop)
-            status = _RESET_STATUS.get(code, grpc_http2.INTERNAL)
+            status = _RESET_STATUS.get(code, codes.INTERNAL)
             self._end(status, f"the call was reset with the HTTP/2 error {code}")
         elif kind == http2.GOAWAY and http2.number_of(buffer, pos, stop) < _STREAM:
-            self._end(grpc_http2.UNAVAILABLE, "the server takes no more calls")
+            self._end(codes.UNAVAILABLE, "the server takes no more calls")
 
     def _take_messages(self) -> None:
         while len(self._body) >= grpc_http2.PREFIX_BYTES and self.answer is None:
@@ -180,7 +180,7 @@ class ClientCall:
             if size > self._limit_bytes:
                 # In the words of gRPC's own clients.
                 self._end(
-                    grpc_http2.RESOURCE_EXHAUSTED,
+                    codes.RESOURCE_EXHAUSTED,
                     f"Received message larger than max ({size} vs. {self._limit_bytes})",
                 )
                 self.cancel()
@@ -189,7 +189,7 @@ class ClientCall:
             if not self._is_stream or len(self._body) < stop:
                 return
             if grpc_http2.is_compressed(self._body):
-                self._end(grpc_http2.INTERNAL, _COMPRESSED)
+                self._end(codes.INTERNAL, _COMPRESSED)
                 return
             self.messages.append(bytes(self._body[grpc_http2.PREFIX_BYTES : stop]))
             del self._body[:stop]
@@ -209,11 +209,11 @@ class ClientCall:
             self._no_grpc(headers)
             return
         response = None
-        if code == grpc_http2.OK:
+        if code == codes.OK:
             try:
                 response = self._response()
             except RemoteProtocolError as exc:
-                self._end(grpc_http2.INTERNAL, exc.message)
+                self._end(codes.INTERNAL, exc.message)
                 return
         self.answer = Answer(
             code=code,
@@ -235,7 +235,7 @@ class ClientCall:
     def _no_grpc(self, headers: list[Header]) -> None:
         self.http_status = _http_status(headers)
         self._end(
-            grpc_http2.UNKNOWN,
+            codes.UNKNOWN,
             f"the answer has no gRPC status, but the HTTP status {self.http_status}",
         )
 

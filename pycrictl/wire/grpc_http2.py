@@ -15,18 +15,10 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from pycrictl.errors import RemoteProtocolError
+from pycrictl.wire import codes
 from pycrictl.wire.hpack import Header
 
 Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
-
-OK: Final = 0
-CANCELLED: Final = 1
-UNKNOWN: Final = 2
-DEADLINE_EXCEEDED: Final = 4
-RESOURCE_EXHAUSTED: Final = 8
-UNIMPLEMENTED: Final = 12
-INTERNAL: Final = 13
-UNAVAILABLE: Final = 14
 
 PREFIX_BYTES: Final = 5
 
@@ -50,7 +42,7 @@ class Answer:
         response: the serialised response; None when there is none, as with an error.
     """
 
-    code: int = OK
+    code: int = codes.OK
     message: str = ""
     response: bytes | None = None
     initial_metadata: Metadata = ()

@@ -19,11 +19,12 @@ from tests.fakecri import FakeServer, Maker, Status, hang, hostile, serve
 LIST = cri_pb2.ListImagesRequest()
 EMPTY = cri_pb2.ListImagesResponse()
 MIB = 1024 * 1024
+LIMIT_S = 60
 
 
 @pytest.fixture
 def client(fake: FakeServer) -> Iterator[CriClient]:
-    with CriClient(fake.path, timeout_s=5) as client:
+    with CriClient(fake.path, timeout_s=LIMIT_S) as client:
         yield client
 
 
@@ -44,7 +45,7 @@ class TestAnswers:
         (call,) = fake.calls
         assert call.method == "ListImages"
         assert call.request.filter.image.image == "busybox"
-        assert call.deadline_s == pytest.approx(5, abs=0.5)
+        assert call.deadline_s == pytest.approx(LIMIT_S, abs=20)
 
     def test_both_services_over_one_connection(self, fake: FakeServer, client: CriClient) -> None:
         fake.prepare("Version", cri_pb2.VersionResponse())
@@ -59,11 +60,12 @@ class TestAnswers:
         fake.prepare("ListImages", None, None, None)
         client.call("RunPodSandbox", cri_pb2.RunPodSandboxRequest())
         client.call("PullImage", cri_pb2.PullImageRequest())
-        client.call("ListImages", LIST, timeout_s=60)
+        client.call("ListImages", LIST, timeout_s=600)
         client.call("ListImages", LIST, timeout_s=None)
         client.call("ListImages", LIST, timeout_s=1e300)
         found = [call.deadline_s for call in fake.calls]
-        assert found[:4] == [pytest.approx(10, abs=0.5), None, pytest.approx(60, abs=0.5), None]
+        nearly = [pytest.approx(2 * LIMIT_S, abs=20), None, pytest.approx(600, abs=20), None]
+        assert found[:4] == nearly
         assert found[4] is None  # what takes longer than 30 years has no limit for gRPC
 
     def test_15_mib(self, fake: FakeServer, client: CriClient) -> None:
@@ -150,7 +152,7 @@ class TestErrors:
     def test_a_runtime_that_goes_away(self) -> None:
         with serve() as server:
             server.prepare("ListImages", EMPTY)
-            client = CriClient(server.path, timeout_s=1)
+            client = CriClient(server.path, timeout_s=LIMIT_S)
             client.call("ListImages", LIST)
         with client, pytest.raises(errors.ConnectError) as caught:
             client.call("ListImages", LIST, what="listing images")
@@ -161,12 +163,12 @@ class TestErrors:
     def test_a_runtime_that_comes_back(self) -> None:
         with serve() as server:
             server.prepare("ListImages", EMPTY)
-            client = CriClient(server.path, timeout_s=5)
+            client = CriClient(server.path, timeout_s=LIMIT_S)
             client.call("ListImages", LIST)
         os.makedirs(os.path.dirname(server.path))  # noqa: PTH103, PTH120
         with client, serve(server.path) as again:
             again.prepare("ListImages", EMPTY, repeat=True)
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + LIMIT_S
             while time.monotonic() < deadline:
                 try:
                     assert client.call("ListImages", LIST) == EMPTY
@@ -193,7 +195,7 @@ class TestHostilePeers:
         )
         assert caught.value.hint is not None
         assert "systemctl" in caught.value.hint
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 60
 
     @pytest.mark.parametrize(
         ("kind", "reason"),
@@ -209,7 +211,7 @@ class TestHostilePeers:
         ],
     )
     def test_others(self, kind: type, reason: str) -> None:
-        with kind() as path, CriClient(path, timeout_s=5) as client:
+        with kind() as path, CriClient(path, timeout_s=LIMIT_S) as client:
             with pytest.raises(errors.ConnectError) as caught:
                 client.call("PullImage", cri_pb2.PullImageRequest())
         assert caught.value.message.endswith(": " + reason)
@@ -217,7 +219,7 @@ class TestHostilePeers:
         assert caught.value.hint
 
     def test_an_http2_server_without_grpc(self) -> None:
-        with hostile.http2_without_grpc() as path, CriClient(path, timeout_s=5) as client:
+        with hostile.http2_without_grpc() as path, CriClient(path, timeout_s=LIMIT_S) as client:
             with pytest.raises(errors.ConnectError) as caught:
                 client.call("ListImages", LIST)
         assert caught.value.message == (
@@ -226,8 +228,8 @@ class TestHostilePeers:
 
     def test_one_that_shakes_hands_and_then_hangs(self) -> None:
         settings = hostile.HTTP2_SETTINGS + hostile.HTTP2_SETTINGS_ACK
-        with hostile.answering(settings) as path, CriClient(path, timeout_s=0.3) as client:
-            with pytest.raises(errors.DeadlineExceeded, match="no answer within 300ms"):
+        with hostile.answering(settings) as path, CriClient(path, timeout_s=1) as client:
+            with pytest.raises(errors.DeadlineExceeded, match="no answer within 1s"):
                 client.call("ListImages", LIST)
 
 
@@ -236,7 +238,7 @@ class TestPending:
         go_on = threading.Event()
 
         def pull(request: object, context: object) -> cri_pb2.PullImageResponse:
-            assert go_on.wait(5)
+            assert go_on.wait(LIMIT_S)
             return cri_pb2.PullImageResponse(image_ref="sha256:1")
 
         fake.prepare("PullImage", pull)
@@ -258,7 +260,7 @@ class TestPending:
         pending.cancel()
         with pytest.raises(errors.Cancelled, match=r'^pulling "x": cancelled$'):
             pending.result()
-        assert gone.wait(5)
+        assert gone.wait(LIMIT_S)
 
     def test_cancelled_by_the_runtime(self, fake: FakeServer, client: CriClient) -> None:
         fake.prepare("PullImage", Status(grpc.StatusCode.CANCELLED, "context canceled"))
@@ -279,7 +281,7 @@ class TestPending:
         wait_for_call(fake)
         client.close()
         client.close()
-        assert gone.wait(5)
+        assert gone.wait(LIMIT_S)
         with pytest.raises(errors.Cancelled):
             pending.result()
 
@@ -314,9 +316,9 @@ class TestStreams:
         fake.prepare("GetContainerEvents", [first, until(gone, begun)])
         answers = client.stream("GetContainerEvents", cri_pb2.GetEventsRequest())
         assert next(answers) == first
-        assert begun.wait(5)
+        assert begun.wait(LIMIT_S)
         answers.close()
-        assert gone.wait(5)
+        assert gone.wait(LIMIT_S)
 
     def test_garbage(self, fake: FakeServer, client: CriClient) -> None:
         fake.prepare("GetContainerEvents", [b"\xff"])
@@ -336,8 +338,8 @@ class TestInterrupts:
         started = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             client.call("PullImage", cri_pb2.PullImageRequest())
-        assert gone.wait(5)
-        assert time.monotonic() - started < 10
+        assert gone.wait(LIMIT_S)
+        assert time.monotonic() - started < 60
         interrupter.join()
         client.call("Version", cri_pb2.VersionRequest())
 
@@ -347,7 +349,7 @@ class TestInterrupts:
         interrupter = interrupt_when_called(fake)
         with pytest.raises(KeyboardInterrupt):
             next(client.stream("GetContainerEvents", cri_pb2.GetEventsRequest()))
-        assert gone.wait(5)
+        assert gone.wait(LIMIT_S)
         interrupter.join()
 
 
@@ -389,7 +391,7 @@ def until(gone: threading.Event, begun: threading.Event | None = None) -> Maker:
     def wait(request: object, context: grpc.ServicerContext) -> Any:
         if begun is not None:
             begun.set()
-        status = hang(5)(request, context)
+        status = hang(100)(request, context)
         gone.set()
         return status
 
@@ -397,7 +399,7 @@ def until(gone: threading.Event, begun: threading.Event | None = None) -> Maker:
 
 
 def wait_for_call(fake: FakeServer) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + LIMIT_S
     while not fake.calls and time.monotonic() < deadline:
         time.sleep(0.005)
     assert fake.calls

@@ -74,7 +74,7 @@ class TestTryConnect:
             stack.enter_context(waiting)
             started = time.monotonic()
             assert obstacle(path).reason == "its queue of connections is full"
-            assert 0.15 < time.monotonic() - started < 5
+            assert 0.15 < time.monotonic() - started < 60
 
     def test_permission_denied(self) -> None:
         with hostile.hung() as path:
@@ -94,7 +94,7 @@ class TestTryConnect:
 
 class TestDiagnose:
     def test_a_runtime(self, fake: FakeServer) -> None:
-        assert diagnose(fake.path, 1).finding is Finding.ALIVE
+        assert diagnose(fake.path, 30).finding is Finding.ALIVE
 
     def test_missing(self, folder: Path) -> None:
         found = diagnose(str(folder / "none"), 1)
@@ -107,17 +107,17 @@ class TestDiagnose:
             found = diagnose(path, 0.2)
         assert found.finding is Finding.SILENT
         assert found.reason == "it accepts connections but does not answer"
-        assert 0.15 < time.monotonic() - started < 5
+        assert 0.15 < time.monotonic() - started < 60
 
     @pytest.mark.parametrize("kind", [hostile.closing, hostile.resetting])
     def test_closing(self, kind: type) -> None:
         with kind() as path:
-            found = diagnose(path, 1)
+            found = diagnose(path, 30)
         assert found.finding is Finding.CLOSES
 
     def test_a_web_server(self) -> None:
         with hostile.http1() as path:
-            found = diagnose(path, 1)
+            found = diagnose(path, 30)
         assert found.finding is Finding.FOREIGN
         assert found.reason == 'it is no gRPC server: it answers "HTTP/1.1 400 Bad Request"'
 
@@ -135,7 +135,7 @@ class TestDiagnose:
     )
     def test_other_servers(self, data: bytes, shown: str) -> None:
         with hostile.answering(data) as path:
-            found = diagnose(path, 1)
+            found = diagnose(path, 30)
         assert found.finding is Finding.FOREIGN
         assert f'"{shown}' in found.reason
         assert found.reason.isprintable()
@@ -148,4 +148,4 @@ class TestDiagnose:
     def test_settings_with_content(self) -> None:
         settings = b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x64"
         with hostile.answering(settings) as path:
-            assert diagnose(path, 1).finding is Finding.ALIVE
+            assert diagnose(path, 30).finding is Finding.ALIVE

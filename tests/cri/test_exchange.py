@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.cri.errmap import DEADLINE_EXCEEDED, OK, UNAVAILABLE, Status
+from pycrictl.cri.errmap import Status
 from pycrictl.cri.exchange import exchange
 from pycrictl.wire import grpc_http2, hpack, http2
 from pycrictl.wire.client_call import ClientCall
+from pycrictl.wire.codes import DEADLINE_EXCEEDED, OK, UNAVAILABLE
 
 PATH = "/test.v1.Test/Any"
 HEAD = http2.settings() + http2.header_frames(
@@ -42,7 +43,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
         def run() -> None:
             connection, _ = listener.accept()
             with connection, suppress(OSError):
-                connection.settimeout(10)
+                connection.settimeout(60)
                 script(connection)
 
         threads.append(threading.Thread(target=run))
@@ -56,7 +57,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
 
 def result(
-    path: str, *, timeout_s: float | None = 5, handshake_s: float = 5, is_stream: bool = False
+    path: str, *, timeout_s: float | None = 60, handshake_s: float = 60, is_stream: bool = False
 ) -> tuple[list[bytes], Status]:
     call = ClientCall(PATH, b"", is_stream=is_stream)
     messages = []
@@ -121,10 +122,10 @@ def test_leaving_a_stream_cancels_it(serve: Serve) -> None:
 
     call = ClientCall(PATH, b"", is_stream=True)
     path = serve(script)
-    steps = exchange(path, call, timeout_s=None, handshake_s=5)
+    steps = exchange(path, call, timeout_s=None, handshake_s=60)
     assert next(steps) == b"a"
     steps.close()
-    give_up_at = time.monotonic() + 5
+    give_up_at = time.monotonic() + 60
     while not seen and time.monotonic() < give_up_at:
         time.sleep(0.01)
     assert seen[0].endswith(http2.rst_stream(1, http2.ErrorCode.CANCEL))

@@ -120,14 +120,14 @@ def test_a_stream_that_breaks_is_no_list(fake: FakeServer, client: CriClient) ->
 
 
 def test_a_hanging_stream_ends_in_time(fake: FakeServer) -> None:
-    fake.prepare("StreamPodSandboxes", [hang()])
+    fake.prepare("StreamPodSandboxes", [hang(100)])
     start = time.monotonic()
     with (
-        CriClient(fake.path, timeout_s=0.3) as client,
-        pytest.raises(DeadlineExceeded, match="ListPodSandbox: no answer within 300ms"),
+        CriClient(fake.path, timeout_s=0.5) as client,
+        pytest.raises(DeadlineExceeded, match="ListPodSandbox: no answer within 500ms"),
     ):
         lists.pods(client)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 60
     assert fake.methods() == ["StreamPodSandboxes"]
 
 

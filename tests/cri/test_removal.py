@@ -23,7 +23,7 @@ def test_leaving_early_starts_no_more() -> None:
     def act(number: int) -> int:
         begun.append(number)
         if number:
-            gate.wait(10)
+            gate.wait(60)
         return number
 
     results = in_parallel(act, range(1000))

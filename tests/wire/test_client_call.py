@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pycrictl.errors import RemoteProtocolError
-from pycrictl.wire import client_call, grpc_http2, hpack, http2
+from pycrictl.wire import client_call, codes, grpc_http2, hpack, http2
 from pycrictl.wire.client_call import ClientCall
 from pycrictl.wire.grpc_http2 import Answer
 
@@ -105,15 +105,15 @@ def test_error(has_headers: bool) -> None:
 @pytest.mark.parametrize(
     ("frames", "code"),
     [
-        (headers((b"x", b"y"), end=True), grpc_http2.UNKNOWN),
-        (headers() + http2.frame(http2.DATA, http2.END_STREAM, 1), grpc_http2.INTERNAL),
-        (headers() + trailers(0), grpc_http2.INTERNAL),
-        (headers() + data(grpc_http2.prefixed(b"a") * 2) + trailers(0), grpc_http2.INTERNAL),
-        (headers() + data(b"\1\0\0\0\0") + trailers(0), grpc_http2.INTERNAL),
-        (http2.rst_stream(1, http2.ErrorCode.REFUSED_STREAM), grpc_http2.UNAVAILABLE),
-        (http2.rst_stream(1, http2.ErrorCode.CANCEL), grpc_http2.CANCELLED),
-        (http2.rst_stream(1, 99), grpc_http2.INTERNAL),
-        (http2.goaway(0, 0), grpc_http2.UNAVAILABLE),
+        (headers((b"x", b"y"), end=True), codes.UNKNOWN),
+        (headers() + http2.frame(http2.DATA, http2.END_STREAM, 1), codes.INTERNAL),
+        (headers() + trailers(0), codes.INTERNAL),
+        (headers() + data(grpc_http2.prefixed(b"a") * 2) + trailers(0), codes.INTERNAL),
+        (headers() + data(b"\1\0\0\0\0") + trailers(0), codes.INTERNAL),
+        (http2.rst_stream(1, http2.ErrorCode.REFUSED_STREAM), codes.UNAVAILABLE),
+        (http2.rst_stream(1, http2.ErrorCode.CANCEL), codes.CANCELLED),
+        (http2.rst_stream(1, 99), codes.INTERNAL),
+        (http2.goaway(0, 0), codes.UNAVAILABLE),
     ],
     ids=[
         *("no-status", "end-of-data", "no-message", "two", "compressed", "refused", "cancelled"),
@@ -212,14 +212,14 @@ def test_stream_that_breaks_off() -> None:
     call.receive_data(data(b"\0\0\0\0\1a\0\0\0\0\2b") + trailers(0))
     assert list(call.messages) == [b"a"]
     assert call.answer is not None
-    assert call.answer.code == grpc_http2.INTERNAL
+    assert call.answer.code == codes.INTERNAL
 
 
 def test_stream_with_a_compressed_message() -> None:
     call = streaming()
     call.receive_data(data(grpc_http2.prefixed(b"a") + b"\1\0\0\0\1b"))
     assert list(call.messages) == [b"a"]
-    assert call.answer == Answer(grpc_http2.INTERNAL, "the answer is compressed")
+    assert call.answer == Answer(codes.INTERNAL, "the answer is compressed")
 
 
 @pytest.mark.parametrize("is_stream", [True, False])
@@ -233,7 +233,7 @@ def test_message_beyond_the_limit(is_stream: bool) -> None:
         assert list(call.messages) == [b"abc"]
     call.receive_data(data(b"\0\0\0\0\4"))
     assert call.answer == Answer(
-        grpc_http2.RESOURCE_EXHAUSTED, "Received message larger than max (4 vs. 3)"
+        codes.RESOURCE_EXHAUSTED, "Received message larger than max (4 vs. 3)"
     )
     assert call.data_to_send() == http2.rst_stream(1, http2.ErrorCode.CANCEL)
 
@@ -258,7 +258,7 @@ def test_web_server(end: bool) -> None:
     call.receive_data(http2.header_frames(1, block, end_stream=end))
     assert call.http_status == "404"
     assert call.answer is not None
-    assert call.answer.code == grpc_http2.UNKNOWN
+    assert call.answer.code == codes.UNKNOWN
 
 
 def test_frame_that_is_larger_than_allowed() -> None:
