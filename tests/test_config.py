@@ -292,7 +292,7 @@ class TestContent:
         started = time.monotonic()
         message, _ = refusal(text, tmp_path)
         assert len(message) < 300
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 60
 
     def test_a_large_but_valid_file(self) -> None:
         text = "# padding\n" * 100_000 + "timeout: 3\n"

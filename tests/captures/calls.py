@@ -148,7 +148,7 @@ def made(calls: Iterable[Call], *, by_target: bool = False) -> list[Call]:
 
 
 def expected(
-    recorded: Iterable[Call], *, by_target: bool = False, tolerance_s: float = 1.5
+    recorded: Iterable[Call], *, by_target: bool = False, tolerance_s: float = 2.4
 ) -> list[Call]:
     """The recorded calls, to compare with ``made``."""
     calls = []

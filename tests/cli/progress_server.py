@@ -45,7 +45,9 @@ def http_streams(
     def answer(connection: socket.socket, index: int, script: Sequence[Record] | int) -> None:
         head = b""
         while b"\r\n\r\n" not in head:
-            head += connection.recv(4096)
+            if not (data := connection.recv(4096)):
+                return
+            head += data
         if isinstance(script, int):
             reason = f"HTTP/1.1 {script} No\r\nContent-Length: 0\r\n\r\n"
             connection.sendall(reason.encode())

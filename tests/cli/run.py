@@ -13,7 +13,11 @@ from pycrictl.environ import Environment
 
 
 class Run:
-    """One run: its exit status and what it wrote."""
+    """One run: its exit status and what it wrote.
+
+    Args:
+        told: what stands for standard error, if a test wants to know at once what is told.
+    """
 
     def __init__(
         self,
@@ -21,8 +25,9 @@ class Run:
         environ: Mapping[str, str] | None = None,
         stdin: str = "",
         wall_clock: Callable[[], float] = time.time,
+        told: io.StringIO | None = None,
     ) -> None:
-        stdout, stderr = io.StringIO(), io.StringIO()
+        stdout, stderr = io.StringIO(), told or io.StringIO()
         env = Environment(
             stdin=io.StringIO(stdin),
             stdout=stdout,

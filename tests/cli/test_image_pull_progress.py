@@ -246,7 +246,7 @@ def test_ctrl_c_ends_the_watch_only(fake: FakeServer) -> None:
         assert process.stdout is not None
         assert process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=30)
+        _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
     last = stderr.splitlines()[-1]
     assert last == "pycrictl: stopped watching; what is being pulled goes on"

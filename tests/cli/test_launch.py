@@ -62,15 +62,15 @@ def test_runp(fake: FakeServer, files: tuple[str, str]) -> None:
     (request,) = requests(fake, "RunPodSandbox")
     assert (request.runtime_handler, request.config.metadata.name) == ("kata", "web")
     assert len(request.config.metadata.uid) == 36
-    assert abs(float(fake.calls[0].deadline_s or 0) - 10) < 1
+    assert abs(float(fake.calls[0].deadline_s or 0) - 10) < 5
 
 
 def test_cancel_timeout_replaces_the_global_one(fake: FakeServer, files: tuple[str, str]) -> None:
     fake.prepare("RunPodSandbox", hang())
-    result = run(fake, "runp", "-T", "100ms", files[1])
+    result = run(fake, "runp", "-T", "300ms", files[1])
     assert result.code == 1
     assert result.stderr.splitlines() == [
-        'pycrictl: running pod sandbox "web": no answer within 200ms',
+        'pycrictl: running pod sandbox "web": no answer within 600ms',
         "hint: the runtime may be busy: allow it more time with --cancel-timeout",
     ]
 
@@ -172,10 +172,10 @@ def test_a_pod_that_stays_is_told(fake: FakeServer, files: tuple[str, str]) -> N
 
 def test_ctrl_c_removes_the_pod(fake: FakeServer, files: tuple[str, str]) -> None:
     fake.prepare("RunPodSandbox", cri_pb2.RunPodSandboxResponse(pod_sandbox_id="p1"))
-    fake.prepare("CreateContainer", hang(20))
+    fake.prepare("CreateContainer", hang(100))
     fake.prepare("StopPodSandbox", None)
     fake.prepare("RemovePodSandbox", None)
-    words = ["-t", "20s", "-r", fake.endpoint, "run", "--no-pull", *files]
+    words = ["-t", "100s", "-r", fake.endpoint, "run", "--no-pull", *files]
     process = subprocess.Popen(
         [sys.executable, "-m", "pycrictl", *words],
         stdout=subprocess.PIPE,
@@ -183,7 +183,7 @@ def test_ctrl_c_removes_the_pod(fake: FakeServer, files: tuple[str, str]) -> Non
         text=True,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while "CreateContainer" not in fake.methods() and time.monotonic() < deadline:
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGINT)

@@ -66,9 +66,9 @@ class TestOneAfterTheOther:
 
 def test_what_was_done_is_told_at_once(fake: FakeServer) -> None:
     fake.prepare("StopContainer", None, hang())
-    result = Run("-t", "300ms", "-r", fake.endpoint, "stop", "a", "b")
+    result = Run("-t", "1500ms", "-r", fake.endpoint, "stop", "a", "b")
     assert (result.code, result.stdout) == (1, "a\n")
-    assert result.stderr.startswith('pycrictl: stopping container "b": no answer within 300ms\n')
+    assert result.stderr.startswith('pycrictl: stopping container "b": no answer within 1.5s\n')
 
 
 @pytest.mark.parametrize(

@@ -178,9 +178,9 @@ def test_bad_input_is_one_line_before_any_call(
 @pytest.mark.parametrize("command", LISTS)
 def test_a_runtime_that_hangs(fake: FakeServer, command: str) -> None:
     fake.prepare(LISTS[command][0], hang())
-    shown = Run("-r", fake.endpoint, "-t", "200ms", command)
+    shown = Run("-r", fake.endpoint, "-t", "500ms", command)
     assert (shown.code, shown.stdout) == (1, "")
-    assert shown.stderr.startswith(f"pycrictl: {LISTS[command][0]}: no answer within 200ms\n")
+    assert shown.stderr.startswith(f"pycrictl: {LISTS[command][0]}: no answer within 500ms\n")
 
 
 @pytest.mark.parametrize("command", LISTS)

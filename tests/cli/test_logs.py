@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,8 +25,7 @@ from tests.captures.runtimes import IDS
 from tests.fakecri import FakeServer, Status
 
 LOGS = DATA / "logs"
-WAIT_S = 10
-SOON_S = 0.9
+WAIT_S = 60
 
 DIFFERENT = {
     "l-garbage-first": (0, "garbage first\ngood\n", "lines of no known format are passed on"),
@@ -294,17 +294,23 @@ def test_follow_ends_with_the_container(fake: FakeServer, log: Path) -> None:
 
 def test_follow_asks_once_a_second(fake: FakeServer, log: Path) -> None:
     fake.offer("ContainerStatus", container_status(str(log), lives=True))
-    process = start(fake, "logs", "-f", "web")
-    wait_until(lambda: fake.calls)
     begin = time.monotonic()
-    while time.monotonic() < begin + 1.5:
+    process = start(fake, "logs", "-f", "web")
+    assert process.stdout is not None
+    written = 0
+    while fake.methods().count("ContainerStatus") < 3:  # at once, and after each second
+        assert time.monotonic() < begin + WAIT_S, "waited in vain"
         append(log, line("a"))
+        written += 1
         time.sleep(0.01)
+    for _ in range(written):
+        assert process.stdout.readline() == b"a\n"
     process.send_signal(signal.SIGINT)
-    stdout, _ = process.communicate(timeout=WAIT_S)
+    process.communicate(timeout=WAIT_S)
     assert process.returncode == 0
-    assert stdout.count(b"a\n") > 50
-    assert fake.methods().count("ContainerStatus") in (2, 3)
+    # Not for every line, however many come.
+    assert fake.methods().count("ContainerStatus") <= time.monotonic() - begin + 1
+    assert written > 10
 
 
 def test_follow_ends_when_nobody_reads(fake: FakeServer, log: Path) -> None:
@@ -314,9 +320,7 @@ def test_follow_ends_when_nobody_reads(fake: FakeServer, log: Path) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == b"a\n"
     process.stdout.close()
-    begin = time.monotonic()
-    assert process.wait(WAIT_S) == 128 + signal.SIGPIPE
-    assert time.monotonic() - begin < SOON_S
+    assert process.wait(WAIT_S) == 128 + signal.SIGPIPE  # though nothing more is written
     assert process.stderr is not None
     assert process.stderr.read() == b""
     process.stderr.close()
@@ -325,11 +329,19 @@ def test_follow_ends_when_nobody_reads(fake: FakeServer, log: Path) -> None:
 def test_follow_survives_a_short_absence_of_the_runtime(fake: FakeServer, log: Path) -> None:
     away = Status(grpc.StatusCode.UNAVAILABLE, "restarting")
     running = container_status(str(log), lives=True)
-    fake.prepare("ContainerStatus", running, away, running)
+    has_ended = threading.Event()
+
+    def status(request: Any, context: Any) -> cri_pb2.ContainerStatusResponse:
+        return container_status(str(log), lives=not has_ended.is_set())
+
+    fake.prepare("ContainerStatus", running, away, status, repeat=True)
     process = start(fake, "logs", "-f", "web")
-    wait_until(lambda: fake.methods().count("ContainerStatus") == 3)
+    assert process.stdout is not None
+    wait_until(lambda: fake.methods().count("ContainerStatus") >= 3)
     append(log, line("a"))
-    assert process.communicate(timeout=WAIT_S) == (b"a\n", b"")
+    assert process.stdout.readline() == b"a\n"
+    has_ended.set()
+    assert process.communicate(timeout=WAIT_S) == (b"", b"")
     assert process.returncode == 0
 
 

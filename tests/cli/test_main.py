@@ -95,7 +95,7 @@ def program(*words: str, stdout: IO[str] | int) -> subprocess.Popen[str]:
 def test_full_disk_is_one_line(words: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         process = program(*words, stdout=full)
-        _, stderr = process.communicate(timeout=30)
+        _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
     assert stderr == "pycrictl: cannot write to standard output: no space left on device\n"
 
@@ -105,6 +105,6 @@ def test_closed_stdout_is_quiet() -> None:
     os.close(read_end)
     process = program("--help", stdout=write_end)
     os.close(write_end)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGPIPE
     assert stderr == ""

@@ -61,7 +61,7 @@ def test_it_serves_until_sigterm(tmp_path: Path, words: list[str]) -> None:
         limit = 0 if words[0].endswith("false") else 1
         assert f" limit={limit} limit_origin=flag when_full=wait" in line
         process.send_signal(signal.SIGTERM)
-        rest = process.communicate(timeout=20)[1]
+        rest = process.communicate(timeout=60)[1]
         assert process.returncode == 0
         assert rest.splitlines()[-1] == "level=INFO stopped"
     finally:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import io
 import json
-import time
+import threading
 from pathlib import Path
 
 import grpc
@@ -156,12 +157,19 @@ def test_an_answer_without_reference_is_an_error(fake: FakeServer) -> None:
 
 
 def test_a_runtime_that_shows_no_progress_still_pulls(fake: FakeServer) -> None:
+    is_told = threading.Event()
+
+    class Told(io.StringIO):
+        def write(self, text: str) -> int:
+            is_told.set()
+            return super().write(text)
+
     def slowly(request: object, context: object) -> cri_pb2.PullImageResponse:
-        time.sleep(0.6)
+        is_told.wait(60)
         return pulled()
 
     fake.prepare("PullImage", slowly)
-    run = pull(fake, "--progress", "plain", "a")
+    run = Run("-r", fake.endpoint, "pull", "--progress", "plain", "a", told=Told())
     assert run.code == 0
     assert run.stdout == f"Image is up to date for {REF}\n"
     assert run.stderr == "this runtime does not show the progress of a pull\n"

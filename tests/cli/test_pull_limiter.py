@@ -111,7 +111,7 @@ def path(tmp_path: Path) -> Iterator[str]:
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     yield name
-    asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)
+    asyncio.run_coroutine_threadsafe(server.stop(), loop).result(60)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
@@ -176,5 +176,5 @@ def test_watch_goes_on_until_ctrl_c(path: str) -> None:
         assert "\x1b" not in line
         heads += line.startswith("LIMIT")
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == 0

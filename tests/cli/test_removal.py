@@ -219,17 +219,17 @@ def test_many_containers_are_removed_at_once(fake: FakeServer) -> None:
 
 
 def test_ctrl_c_ends_a_removal_that_hangs(fake: FakeServer) -> None:
-    fake.prepare("ContainerStatus", hang(30), repeat=True)
+    fake.prepare("ContainerStatus", hang(100), repeat=True)
     process = subprocess.Popen(
-        [sys.executable, "-m", "pycrictl", "-t", "30s", "-r", fake.endpoint, "rm", "a", "b"],
+        [sys.executable, "-m", "pycrictl", "-t", "100s", "-r", fake.endpoint, "rm", "a", "b"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(fake.calls) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=10)
+    stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stdout, stderr) == (130, "", "pycrictl: interrupted\n")

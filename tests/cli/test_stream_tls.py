@@ -57,7 +57,7 @@ def runtime(
 
 def run(fake: FakeServer, words: list[str], *options: str) -> Run:
     at = words.index("OPTIONS")
-    return Run("-t", "5s", "-r", fake.endpoint, *words[:at], *options, *words[at + 1 :])
+    return Run("-t", "30s", "-r", fake.endpoint, *words[:at], *options, *words[at + 1 :])
 
 
 def assert_served(done: Run, words: list[str]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.copy.hungfs import hung
 from tests.copy.test_on_node import ID, needs_root
 from tests.fakecri.server import FakeServer
-from tests.proxy.test_copies import pretended
+from tests.proxy.copier import pretended
 
 pytestmark = needs_root
 
@@ -35,11 +35,11 @@ def test_copies_that_a_file_system_holds_can_be_ended(fake: FakeServer, tmp_path
     ):
         try:
             for asked in (device, other):
-                assert select.select([asked], [], [], 20)[0], "nobody asks it for anything"
+                assert select.select([asked], [], [], 60)[0], "nobody asks it for anything"
             interrupted.send_signal(signal.SIGINT)
             terminated.send_signal(signal.SIGTERM)
-            _, told = interrupted.communicate(timeout=20)
-            _, nothing = terminated.communicate(timeout=20)
+            _, told = interrupted.communicate(timeout=60)
+            _, nothing = terminated.communicate(timeout=60)
         finally:
             interrupted.kill()
             terminated.kill()

@@ -25,7 +25,7 @@ from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status, hang
 from tests.show.screen import Screen
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 def wait_until(is_true: Callable[[], object]) -> None:
@@ -53,11 +53,13 @@ def program(
                 process.kill()
 
 
-def interrupted(fake: FakeServer, *words: str, after_calls: int) -> tuple[int, str, str]:
-    """Status and output of a program that gets Ctrl-C after so many calls."""
+def interrupted(
+    fake: FakeServer, *words: str, call: str, after_answers: int
+) -> tuple[int, str, str]:
+    """Status and output of a program that gets Ctrl-C when it has shown so many answers."""
     with program(fake, *words) as process:
-        wait_until(lambda: len(fake.calls) >= after_calls)
-        time.sleep(0.2)  # for the output of the last one
+        # It asks again when it has shown what it was told before.
+        wait_until(lambda: fake.methods().count(call) > after_answers)
         process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate(timeout=WAIT_S)
     return process.returncode, stdout, stderr
@@ -93,8 +95,8 @@ def test_measurements_repeat_until_interrupted(
     fake: FakeServer, command: str, call: str, answer: Any, key: str
 ) -> None:
     fake.prepare(call, answer, repeat=True)
-    # Two calls a look: the stream that this runtime has not, and the list.
-    code, stdout, stderr = interrupted(fake, command, "-w", "-o", "json", after_calls=4)
+    words = (command, "-w", "-o", "json")
+    code, stdout, stderr = interrupted(fake, *words, call=call, after_answers=2)
     assert (code, stderr) == (0, "")
     assert len(documents(stdout)) >= 2
     assert all(document[key] for document in documents(stdout))
@@ -102,7 +104,9 @@ def test_measurements_repeat_until_interrupted(
 
 def test_tables_of_measurements(fake: FakeServer) -> None:
     fake.prepare("ListContainerStats", stats, repeat=True)
-    code, stdout, stderr = interrupted(fake, "stats", "-w", "-s", "0", after_calls=8)
+    words = ("stats", "-w", "-s", "0")
+    # Two measurements make a table.
+    code, stdout, stderr = interrupted(fake, *words, call="ListContainerStats", after_answers=4)
     assert (code, stderr) == (0, "")
     assert stdout.count("CONTAINER ") >= 2
     assert "\x1b" not in stdout
@@ -113,7 +117,8 @@ def test_a_list_is_written_again_when_it_changes(fake: FakeServer) -> None:
         return cri_pb2.ListImagesResponse(images=[cri_pb2.Image(id=each) for each in ids])
 
     fake.prepare("ListImages", images("a"), images("a"), images("a", "b"), images(), repeat=True)
-    code, stdout, stderr = interrupted(fake, "images", "-w", "-o", "json", after_calls=8)
+    words = ("images", "-w", "-o", "json")
+    code, stdout, stderr = interrupted(fake, *words, call="ListImages", after_answers=4)
     assert (code, stderr) == (0, "")
     found = [[image["id"] for image in document["images"]] for document in documents(stdout)]
     assert found == [["a"], ["a", "b"], []]
@@ -261,7 +266,10 @@ def test_one_measurement_clears_no_terminal(fake: FakeServer) -> None:
     try:
         with program(fake, "stats", "-s", "0", stdout=slave) as process:
             assert process.wait(WAIT_S) == 0
-        assert os.read(master, 65536).startswith(b"CONTAINER ")
+        shown = b""
+        while b"\n" not in shown:
+            shown += os.read(master, 65536)
+        assert shown.startswith(b"CONTAINER ")
     finally:
         os.close(master)
         os.close(slave)

@@ -133,7 +133,7 @@ class FakeContainerd:
         return leases_pb2.ListResponse(
             leases=[
                 leases_pb2.Lease(id=key, created_at=stamp(one.created_s), labels=one.labels)
-                for key, one in self.leases.items()
+                for key, one in list(self.leases.items())
             ]
         )
 
@@ -154,7 +154,7 @@ class FakeContainerd:
                 content_pb2.Status(
                     ref=ref, offset=one.offset, total=one.total, updated_at=stamp(one.updated_s)
                 )
-                for ref, one in self.ingests.items()
+                for ref, one in list(self.ingests.items())
             ]
         )
 
@@ -211,7 +211,7 @@ class FakeContainerd:
         self, request: images_pb2.ListImagesRequest, _: grpc.ServicerContext
     ) -> Message:
         answer = images_pb2.ListImagesResponse()
-        for name, target in self.images.items():
+        for name, target in list(self.images.items()):
             if f"target.digest=={target}" in request.filters or not request.filters:
                 answer.images.add(name=name).target.digest = target
         return answer

@@ -56,10 +56,10 @@ class CopyServer:
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
-        self._accepting.join(10)
+        self._accepting.join(60)
         self._listener.close()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(60)
         assert not any(thread.is_alive() for thread in self._threads)
         assert self.errors == []
 
@@ -89,7 +89,7 @@ class CopyServer:
 
     def _serve(self, sock: socket.socket) -> None:
         try:
-            sock.settimeout(10)
+            sock.settimeout(60)
             if self._context is not None:
                 sock = self._context.wrap_socket(sock, server_side=True)
             head = b""
@@ -110,7 +110,7 @@ class CopyServer:
                 ("Sec-WebSocket-Protocol", PROTOCOL),
             ]
             sock.sendall(serialize_response(101, "Switching Protocols", fields))
-            messages = Messages(sock, label="the client", is_server=True, idle_s=10)
+            messages = Messages(sock, label="the client", is_server=True, idle_s=60)
             with suppress(StreamError):
                 self.script(messages)
             messages.close()

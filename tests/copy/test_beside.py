@@ -37,7 +37,7 @@ def test_closing_waits_and_keeps_silent() -> None:
     beside, go_on, done = Beside[None](), threading.Event(), threading.Event()
 
     def work() -> None:
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         done.set()
         raise OSError
 

@@ -80,7 +80,7 @@ def into(tmp_path: Path) -> Path:
 
 
 def until_empty(folder: Path) -> None:
-    give_up_at = time.monotonic() + 20
+    give_up_at = time.monotonic() + 60
     while any(folder.iterdir()):
         assert time.monotonic() < give_up_at, "the stage is still there"
         time.sleep(0.01)
@@ -91,6 +91,15 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def arguments(pid: int) -> list[bytes]:
+    """The words that a process was started with: /proc shows none in its first moment."""
+    give_up_at = time.monotonic() + 60
+    while not (words := Path(f"/proc/{pid}/cmdline").read_bytes()):
+        assert time.monotonic() < give_up_at, "it has no arguments"
+        time.sleep(0.01)
+    return words.split(b"\0")
 
 
 @contextmanager
@@ -196,7 +205,7 @@ def test_a_frozen_program_is_its_own_janitor(into: Path) -> None:
     )
     program.chmod(0o755)
     victim = Victim(into, more=(str(program),))
-    command = Path(f"/proc/{victim.janitor}/cmdline").read_bytes().split(b"\0")
+    command = arguments(victim.janitor)
     assert b"--survivor" in command
     victim.kill()
     until_empty(into)
@@ -209,7 +218,7 @@ def test_a_program_in_an_archive(into: Path) -> None:
         for module in PACKAGE.rglob("*.py"):
             archive.write(module, module.relative_to(PACKAGE.parent))
     victim = Victim(into, program=str(path))
-    command = Path(f"/proc/{victim.janitor}/cmdline").read_bytes().split(b"\0")
+    command = arguments(victim.janitor)
     assert any(word.startswith(os.fsencode(path) + b":") for word in command)
     victim.kill()
     until_empty(into)
@@ -221,7 +230,7 @@ MERGING: Final = """
 import os, sys, time
 from pycrictl.copy.policy import Rules
 from pycrictl.copy.rootfs import Directory
-from tests.copy.test_archive import directly
+from tests.copy.trees import directly
 
 moves, move = 0, Directory.move
 
@@ -264,7 +273,7 @@ def test_a_merge_is_finished_or_not_begun(into: Path, no_clobber: bool) -> None:
         is_done = process.stdout.readline() == b"done\n"
         process.kill()
         process.communicate()
-        give_up_at = time.monotonic() + 20
+        give_up_at = time.monotonic() + 60
         while list(into.glob(".pycrictl-*")):
             assert time.monotonic() < give_up_at, "the stage is still there"
             time.sleep(0.01)

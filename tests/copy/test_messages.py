@@ -21,7 +21,7 @@ def pair() -> Iterator[tuple[Messages, socket.socket]]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname(), timeout=10)
         server, _ = listener.accept()
-    messages = Messages(server, label="the client", is_server=True, idle_s=2)
+    messages = Messages(server, label="the client", is_server=True, idle_s=60)
     yield messages, client
     client.close()
     messages.abort()
@@ -119,6 +119,7 @@ def test_silence_and_the_end_of_the_connection(pair: tuple[Messages, socket.sock
     messages.set_idle(0.05)
     with pytest.raises(StreamError, match=r"the client was silent for 0\.05 s"):
         messages.receive()
+    messages.set_idle(60)
     client.sendall(frame(BINARY, b"\x00abc")[:-1])
     client.shutdown(socket.SHUT_WR)
     with pytest.raises(StreamError, match="the client dropped the connection"):
@@ -147,7 +148,7 @@ def test_a_client_masks_between_machines(address: str, is_masked: bool) -> None:
         client = socket.create_connection(listener.getsockname(), 10, (address, 0))
         server, _ = listener.accept()
     with client, server:
-        messages = Messages(client, label="the server", is_server=False, idle_s=5)
+        messages = Messages(client, label="the server", is_server=False, idle_s=60)
         messages.send(0, data)
         messages.end_channel(0)
         raw = b""
@@ -167,8 +168,8 @@ def test_a_client_sends_a_file(tmp_path: Path, address: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname(), 10, (address, 0))
         accepted, _ = listener.accept()
-    messages = Messages(client, label="the server", is_server=False, idle_s=5)
-    server = Messages(accepted, label="the client", is_server=True, idle_s=5)
+    messages = Messages(client, label="the server", is_server=False, idle_s=60)
+    server = Messages(accepted, label="the client", is_server=True, idle_s=60)
     with (tmp_path / "f").open("r+b") as file:
         sending = threading.Thread(
             target=messages.send_file, args=(0, file.fileno(), 1000, len(data) - 1000)

@@ -24,7 +24,7 @@ REFUSALS = {
 
 @pytest.fixture
 def methods(fake: FakeServer) -> list[Method]:
-    with CriClient(fake.endpoint.removeprefix("unix://"), timeout_s=1) as client:
+    with CriClient(fake.endpoint.removeprefix("unix://"), timeout_s=30) as client:
         node = on_node.for_client(client, "c")
         return [OverRpc(client, "c"), node, OverExec(Remote(client, "c"))]
 

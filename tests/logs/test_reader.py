@@ -251,16 +251,21 @@ def test_a_writer_that_never_pauses(path: Path) -> None:
 
     def write() -> None:
         file = path.open("ab", buffering=0)
-        for number in range(total):
-            if number and number % 4000 == 0:
-                path.rename(path.with_name(f"0.log.{number}"))
-                file.close()
-                file = path.open("ab", buffering=0)
-                seen.wait(5)
-                seen.clear()
-            file.write(line(str(number)))
-        file.close()
-        is_done.set()
+        try:
+            for number in range(total):
+                if number and number % 4000 == 0:
+                    # The reader has to know of each rotation before the next one: between two of
+                    # its waits it has looked.
+                    for _ in range(2):
+                        seen.clear()
+                        assert seen.wait(30)
+                    path.rename(path.with_name(f"0.log.{number}"))
+                    file.close()
+                    file = path.open("ab", buffering=0)
+                file.write(line(str(number)))
+        finally:
+            file.close()
+            is_done.set()
 
     seen = threading.Event()
     writer = threading.Thread(target=write)

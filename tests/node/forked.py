@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 class Ended(NamedTuple):

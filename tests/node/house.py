@@ -35,7 +35,7 @@ from .kubelet import RUNTIME, Kubelet
 from .lab import MIB, Lab
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
-WAIT_S: Final = 30.0
+WAIT_S: Final = 60.0
 
 BUSYBOX: Final = "docker.io/library/busybox:1.36"
 APP: Final = "registry.example/private/app:1"
@@ -222,14 +222,17 @@ class House:
 
     @contextmanager
     def slow_pull(self, kubelet: Kubelet | None = None, *, fails: bool = False) -> Iterator[None]:
-        """Somebody pulls an image for the pod ``web`` meanwhile, past the proxy or through it."""
+        """Somebody pulls an image for the pod ``web`` meanwhile, past the proxy or through it.
+
+        The pull lasts until the network is made faster, but for one that fails by itself.
+        """
         lab, name = self.lab, f"slow:{time.monotonic_ns()}"
         layers = lab.layout.random_layers([MIB] * 3, seed=time.monotonic_ns())
         image = lab.layout.image(name, layers)
         reference = lab.push(image)
         if fails:
             lab.throttle.cut(f"blobs/{image.layers[1].digest}", after_bytes=MIB // 2)
-        lab.throttle.limit(image.layers_bytes / (4 if fails else 6))
+        lab.throttle.limit(image.layers_bytes / (12 if fails else 60))
         pull = (kubelet or lab.node.kubelet).start_pull(reference, self._web)
         try:
             wait_until(lab.node.store.ingests)

@@ -43,7 +43,7 @@ class Kubelet:
         self._attempts = itertools.count()
 
     def call(
-        self, method: str, request: Message, response_type: type[M], *, timeout_s: float = 60.0
+        self, method: str, request: Message, response_type: type[M], *, timeout_s: float = 100.0
     ) -> M:
         """One RPC; `method` is its full path, as in `RUNTIME + "Version"`."""
         response: M = self._method(method, response_type)(request, timeout=timeout_s)

@@ -25,7 +25,7 @@ _UNUSED_PLUGINS: Final = (
 )
 _CHANNEL_OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 5000),  # how long a busy machine may take to answer
     ("grpc.max_reconnect_backoff_ms", 200),
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
 )

@@ -45,7 +45,7 @@ class Session:
         os.write(self.terminal, keys)
 
     def wait_for(self, text: bytes) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while text not in self.shown:
             ready, _, _ = select.select([self.terminal], [], [], deadline - time.monotonic())
             if not ready:
@@ -57,7 +57,7 @@ class Session:
 
     def end(self) -> int:
         """Wait for the end; the terminal must be as it was."""
-        status = self.process.wait(20)
+        status = self.process.wait(60)
         assert termios.tcgetattr(self._own) == self.settings
         os.close(self._own)
         os.close(self.terminal)
@@ -81,7 +81,7 @@ def web_server(data: bytes) -> Iterator[int]:
         thread.start()
         yield server.server_port
         server.shutdown()
-        thread.join(5)
+        thread.join(60)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from .lab import Lab
 from .recorder import Recorder
 
 FILES: Final = Path(__file__).parent / "data" / "scene"
-WAIT_S: Final = 30
+WAIT_S: Final = 60
 
 REGISTRY: Final = "127.0.0.1:5555"
 RECORDER: Final = "/scene/run/proxy.sock"

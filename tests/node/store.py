@@ -86,7 +86,7 @@ class Store:
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=response_type.FromString,
         )
-        answer: M = method(request, timeout=60, metadata=_METADATA)
+        answer: M = method(request, timeout=100, metadata=_METADATA)
         return answer
 
     def _list(self, path: str, request: Message, response_type: type[M]) -> Iterable[M]:
@@ -95,4 +95,4 @@ class Store:
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=response_type.FromString,
         )
-        return method(request, timeout=60, metadata=_METADATA)
+        return method(request, timeout=100, metadata=_METADATA)

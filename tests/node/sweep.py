@@ -33,7 +33,7 @@ def start_janitor(folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def sweep(folder: Path, *, timeout_s: float = 20.0) -> None:
+def sweep(folder: Path, *, timeout_s: float = 90.0) -> None:
     """Ends every process of the node in `folder` and removes all traces; safe to call again."""
     # Containers before shims: a living shim reaps its container, a dead one leaves it to init.
     for belongs in (_is_daemon, _is_contained, _is_shim):

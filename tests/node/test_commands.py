@@ -16,7 +16,7 @@ from typing import Any
 from tests.node.images import Image
 from tests.node.lab import MIB, Lab
 
-WAIT_S = 30
+WAIT_S = 60
 SLOW_S = 20
 """How long a pull lasts that ends as soon as somebody has seen it."""
 
@@ -25,7 +25,7 @@ _A_LAYER = re.compile(r'"layer": "sha256:|downloading')
 
 
 def program(lab: Lab, *words: str) -> list[str]:
-    return [sys.executable, "-m", "pycrictl", "-r", lab.node.endpoint, *words]
+    return [sys.executable, "-m", "pycrictl", "-t", "20s", "-r", lab.node.endpoint, *words]
 
 
 def run(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from .kills import METHODS, VICTIMS, Scene
 
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ POINTS: Final = 2
 """How often each victim is killed, for each method."""
 
 
+@pytest.mark.timeout(400)  # half a minute, if nobody else is at work
 def test_nothing_is_half_done_when_somebody_is_killed(lab: Lab) -> None:
     with Scene(lab, seed=1) as scene:
         tallies = [scene.run(victim, method, POINTS) for victim in VICTIMS for method in METHODS]

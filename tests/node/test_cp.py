@@ -3,222 +3,40 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 import signal
 import subprocess
-import sys
 import tarfile
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pycrictl._proto import cri_pb2
 from pycrictl.wire.tar_writer import END_OF_ARCHIVE
-from tests.proxy.program import Program as Proxy
 
-from .forked import Ended, Program
-from .images import File, Image, busybox_files
-from .kubelet import RUNTIME
+from .copying import (
+    BY_STREAM,
+    METHODS,
+    WAIT_S,
+    Cp,
+    Start,
+    containers,
+    contents,
+    cp,
+    folder,
+    plain,
+    program,
+    proxy,
+    start_container,
+    wait_until,
+    whole_seconds,
+)
 from .lab import MIB
 from .test_copy_node import listing, make_tree, stages_in
 
-if TYPE_CHECKING:
-    from .lab import Lab
-
-METHODS = ("rpc", "node", "exec")
-BY_STREAM = tuple(method for method in METHODS if method != "node")
-"""Methods whose work is not seen by the tests of the copy on the node alone."""
-
-WAIT_S = 20
-PYCRICTL = (sys.executable, "-m", "pycrictl")
-
-
-@dataclass
-class Cp:
-    """A container, and runs of the program that copy from and to it.
-
-    Attributes:
-        program: runs it without the cost of its start.
-        endpoint: where the program finds the runtime, or a proxy in front of it.
-        id: the container's.
-        method: how it copies.
-        root: the container's root directory, for the test to look at and to prepare.
-    """
-
-    program: Program
-    endpoint: str
-    id: str
-    method: str
-    root: Path
-
-    @property
-    def keep(self) -> tuple[str, ...]:
-        """The option to keep everything on the way into the container, which rpc has not."""
-        return () if self.method == "rpc" else ("-a",)
-
-    def words(self, *words: str | Path) -> list[str]:
-        """The command line of a copy; ``C`` at the beginning of a word is the container."""
-        named = [re.sub("^C:", f"{self.id}:", str(word)) for word in words]
-        return ["-t", "30s", "-r", self.endpoint, "cp", "--method", self.method, *named]
-
-    def start(self, *words: str | Path, **settings: Any) -> subprocess.Popen[bytes]:
-        """Start a copy."""
-        return subprocess.Popen(
-            [*PYCRICTL, *self.words(*words)],
-            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **settings},
-        )
-
-    def __call__(self, *words: str | Path, stdin: bytes = b"") -> Ended:
-        """Copy; how that ended."""
-        return self.program.run(*self.words(*words), stdin=stdin)
-
-    def ok(self, *words: str | Path, stdin: bytes = b"") -> str:
-        """Copy, which must succeed; what was told."""
-        status, _, stderr = self(*words, stdin=stdin)
-        assert status == 0, stderr
-        return stderr
-
-    def refused(self, *words: str | Path, stdin: bytes = b"") -> str:
-        """Copy, which must fail with one line; that line."""
-        status, _, stderr = self(*words, stdin=stdin)
-        assert status == 1, stderr
-        told = [line for line in stderr.splitlines() if not line.startswith("hint: ")]
-        assert len(told) == 1, stderr
-        return told[0]
-
-
-Start = Callable[..., Cp]
-
-
-@pytest.fixture(scope="module")
-def program() -> Iterator[Program]:
-    with Program() as program:
-        yield program
-
-
-@pytest.fixture(scope="module")
-def proxy(shared_lab: Lab) -> Iterator[Proxy]:
-    """A proxy in front of the node."""
-    with (
-        tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as folder,
-        Proxy(Path(folder), shared_lab.node.endpoint) as proxy,
-    ):
-        yield proxy
-
-
-@pytest.fixture(scope="module")
-def start_container(
-    shared_lab: Lab, program: Program, request: pytest.FixtureRequest
-) -> Iterator[Start]:
-    """Starts a container of an image, by default busybox, and tells how to copy by a method."""
-    kubelet = shared_lab.node.kubelet
-
-    def start(
-        method: str,
-        image: Image | None = None,
-        *,
-        pod_name: str = "copy",
-        command: Sequence[str] = ("sleep", "1000000"),
-        mounts: Sequence[tuple[Path, str]] = (),
-        read_only: bool = False,
-        user: int = 0,
-    ) -> Cp:
-        reference = shared_lab.push(image or shared_lab.busybox)
-        kubelet.pull(reference)
-        pod = kubelet.run_pod(pod_name)
-        config = cri_pb2.ContainerConfig(
-            metadata=cri_pb2.ContainerMetadata(name="main"),
-            image=cri_pb2.ImageSpec(image=reference),
-            command=command,
-            mounts=[
-                cri_pb2.Mount(host_path=str(host), container_path=inside) for host, inside in mounts
-            ],
-            linux=cri_pb2.LinuxContainerConfig(
-                security_context=cri_pb2.LinuxContainerSecurityContext(
-                    namespace_options=pod.config.linux.security_context.namespace_options,
-                    readonly_rootfs=read_only,
-                    run_as_user=cri_pb2.Int64Value(value=user),
-                )
-            ),
-        )
-        create = cri_pb2.CreateContainerRequest(
-            pod_sandbox_id=pod.id, config=config, sandbox_config=pod.config
-        )
-        response = cri_pb2.CreateContainerResponse
-        container_id = kubelet.call(RUNTIME + "CreateContainer", create, response).container_id
-        kubelet.start_container(container_id)
-        asked = cri_pb2.ContainerStatusRequest(container_id=container_id, verbose=True)
-        status = kubelet.call(RUNTIME + "ContainerStatus", asked, cri_pb2.ContainerStatusResponse)
-        root = Path(f"/proc/{json.loads(status.info['info'])['pid']}/root")
-        endpoint = shared_lab.node.endpoint
-        if method == "rpc":
-            endpoint = request.getfixturevalue("proxy").endpoint
-        return Cp(program, endpoint, container_id, method, root)
-
-    yield start
-    shared_lab.clean()
-
-
-@pytest.fixture(scope="module")
-def containers(start_container: Start) -> Callable[[str], Cp]:
-    """One container for each method, with nothing of former tests in it."""
-    started: dict[str, Cp] = {}
-
-    def find(method: str) -> Cp:
-        # It may have gone with what another test has cleaned up.
-        if method not in started or not (started[method].root / "tmp").exists():
-            started[method] = start_container(method, pod_name=method)
-        for name in ("root", "tmp"):
-            for path in (started[method].root / name).iterdir():
-                subprocess.run(["rm", "-rf", path], check=True)
-        return started[method]
-
-    return find
-
-
-@pytest.fixture(params=METHODS)
-def cp(request: pytest.FixtureRequest, containers: Callable[[str], Cp]) -> Cp:
-    return containers(request.param)
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder on the disk: /tmp may be in memory."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as name:
-        yield Path(name)
-
-
-def gnu_tar(lab: Lab) -> Image:
-    """Busybox, but with GNU's tar."""
-    listed = subprocess.run(["ldd", "/usr/bin/tar"], capture_output=True, check=True).stdout
-    paths = [*re.findall(r"(/\S+) \(0x", listed.decode()), "/usr/bin/tar"]
-
-    def copied(path: str) -> File:
-        size_bytes = Path(path).stat().st_size
-        name = "bin/tar" if path == "/usr/bin/tar" else path.lstrip("/")
-        return File(name, size_bytes, lambda: Path(path).open("rb"), mode=0o755)
-
-    return lab.layout.image("gnu:1", [lab.base, lab.layout.layer([*map(copied, paths)])])
-
-
-def whole_seconds(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
-    """A listing as BusyBox's tar keeps things: whole seconds, and no times of links."""
-    return {
-        path: (mode, not isinstance(content, Path) and int(str(mtime_ns)) // 10**9, *ids, content)
-        for path, (mode, mtime_ns, *ids, content) in found.items()
-    }
-
-
-def plain(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
-    """A listing without what is not kept: times, owners and set-id bits."""
-    return {path: (int(str(mode)) & 0o170777, row[-1]) for path, (mode, *row) in found.items()}
+__all__ = ["containers", "cp", "folder", "program", "proxy", "start_container"]
 
 
 def test_a_tree_there_and_back(cp: Cp, folder: Path) -> None:
@@ -242,19 +60,6 @@ def test_a_tree_there_and_back(cp: Cp, folder: Path) -> None:
         assert is_there(folder / name)
         assert (cp.root / "root" / name).stat().st_mode == (folder / name).stat().st_mode
     assert stages_in(folder, cp.root / "root") == []
-
-
-def test_gnu_tar_keeps_times_exactly(shared_lab: Lab, start_container: Start, folder: Path) -> None:
-    cp = start_container("exec", gnu_tar(shared_lab))
-    make_tree(folder / "tree")
-    cp.ok("-a", folder / "tree", "C:/root")
-    expected = listing(folder / "tree", ids=True)
-    assert listing(cp.root / "root/tree", ids=True) == expected
-    cp.ok("-a", "C:/root/tree", folder / "back")
-    assert listing(folder / "back", ids=True) == expected
-    code, _, stderr = cp("C:/", folder / "all")
-    assert (folder / "all/bin/tar").stat().st_size > 0
-    assert not (folder / "all/proc").exists(), (code, stderr)
 
 
 def test_what_is_not_kept_without_archive(cp: Cp, folder: Path) -> None:
@@ -311,11 +116,6 @@ def prepare(top: Path, names: Sequence[str]) -> None:
             (top / path).mkdir(parents=True)
         else:
             (top / path).write_text("old")
-
-
-def contents(top: Path) -> dict[str, str]:
-    files = [path for path in top.rglob("*") if path.is_file()]
-    return {str(path.relative_to(top)): path.read_text("latin-1") for path in files}
 
 
 @pytest.mark.parametrize(
@@ -532,79 +332,6 @@ def test_file_systems_that_are_not_written(cp: Cp, start_container: Start, folde
     assert stages_in(folder, cp.root / "etc") == []
 
 
-def test_a_user_who_is_not_root(start_container: Start, folder: Path) -> None:
-    cp = start_container("exec", user=1000)
-    (folder / "f").write_text("1")
-    assert "permission denied" in cp.refused(folder / "f", "C:/root/f")
-    cp.ok(folder / "f", "C:/tmp/f")
-    status = (cp.root / "tmp/f").stat()
-    assert (status.st_uid, status.st_size) == (1000, 1)
-
-
-def test_a_distroless_container(shared_lab: Lab, start_container: Start, folder: Path) -> None:
-    binary = Path("/bin/busybox")
-    only = File("busybox-app", binary.stat().st_size, lambda: binary.open("rb"), mode=0o755)
-    image = shared_lab.layout.image("static:1", [shared_lab.layout.layer([only])])
-    make_tree(folder / "tree")
-    rpc = start_container("rpc", image, command=["/busybox-app", "sleep", "1000000"])
-    for cp in (rpc, replace(rpc, method="node")):
-        inside, back = f"C:/{cp.method}", folder / cp.method
-        cp.ok(*cp.keep, folder / "tree", inside)
-        cp.ok("-a", inside, back)
-        assert plain(listing(back)) == plain(listing(folder / "tree"))
-        cp.ok("C:/busybox-app", back)
-        assert (back / "busybox-app").read_bytes() == binary.read_bytes()
-    assert (folder / "node/f").stat().st_mtime_ns == (folder / "tree/f").stat().st_mtime_ns
-    cp = replace(rpc, method="exec")
-    for words in (
-        (binary, "C:/new"),
-        ("C:/busybox-app", folder / "new"),
-        ("C:/busybox-app", "-"),
-    ):
-        assert cp.refused(*words) == "pycrictl: there is no tar in the container"
-    assert not (folder / "new").exists()
-    assert not (cp.root / "new").exists()
-
-
-def test_a_container_with_tar_only(shared_lab: Lab, start_container: Start, folder: Path) -> None:
-    kept = ("bin/busybox", "bin/tar", "bin/sleep", "tmp")
-    files = [file for file in busybox_files() if file.path.strip("/") in kept]
-    image = shared_lab.layout.image("tar:1", [shared_lab.layout.layer(files)])
-    cp = start_container("exec", image)
-    cp.ok("C:/bin/busybox", folder)
-    assert (folder / "busybox").stat().st_size > MIB
-    line = cp.refused(folder / "busybox", "C:/new")
-    assert line == "pycrictl: there is no test in the container"
-
-
-def test_auto_tells_which_method_it_took(start_container: Start, folder: Path) -> None:
-    cp = start_container("auto", pod_name="auto")
-    (folder / "f").write_text("1")
-    told = cp.ok("--progress", "json", folder / "f", "C:/tmp/f")
-    assert json.loads(told.splitlines()[-1])["files"] == 1
-    command = [*PYCRICTL, "-t", "30s", "-r", cp.endpoint, "--debug", "cp"]
-    done = subprocess.run(
-        [*command, f"{cp.id[:13]}:/tmp/f", folder / "g"],
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    log = [line.partition(" = ")[2] for line in done.stderr.splitlines() if ".copy: = " in line]
-    assert log[0] == "trying the method rpc"
-    assert log[1].startswith("the method rpc does not serve: ")
-    assert log[2:] == ["trying the method node", "the method node serves"]
-    # What went wrong is no reason to try another way.
-    failed = subprocess.run(
-        [*command, "auto/main:/nowhere", folder / "g"],
-        capture_output=True,
-        check=False,
-        text=True,
-    )
-    assert failed.returncode == 1
-    assert "trying the method exec" not in failed.stderr
-    assert 'cannot copy "/nowhere": no such file or directory' in failed.stderr
-
-
 @pytest.mark.parametrize("cp", BY_STREAM, indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_copy_that_is_ended_leaves_nothing(cp: Cp, folder: Path, number: signal.Signals) -> None:
@@ -644,39 +371,5 @@ def test_a_disk_that_is_full(cp: Cp, start_container: Start, folder: Path) -> No
         subprocess.run(["umount", "--lazy", folder / "small"], check=True)
 
 
-def test_tar_that_is_killed(start_container: Start, folder: Path) -> None:
-    # A runtime may leave the tar of an interrupted copy behind, so not where there were others.
-    cp = start_container("exec")
-    with (folder / "big").open("wb") as file:
-        file.truncate(4096 * MIB)
-    with cp.start(folder / "big", "C:/tmp/new") as process:
-        wait_until(lambda: stages_in(cp.root / "tmp") != [] and kill_tar(cp) > 0)
-        _, stderr = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 1
-    assert len(stderr.splitlines()) == 1
-    assert list((cp.root / "tmp").iterdir()) == []
-
-
-def kill_tar(cp: Cp) -> int:
-    """Kill the ``tar`` processes in the container; how many there were."""
-    namespace = (cp.root.parent / "ns/pid").readlink()
-    killed = 0
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if (path / "ns/pid").readlink() == namespace and (path / "comm").read_text() == "tar\n":
-                os.kill(int(path.name), signal.SIGKILL)
-                killed += 1
-        except OSError:
-            continue
-    return killed
-
-
 def has_no_stage(top: Path) -> bool:
     return not stages_in(top)
-
-
-def wait_until(is_so: Callable[..., object], *about: Path) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not is_so(*about):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -12,8 +12,8 @@ import pytest
 
 from tests.proxy.program import Program
 
+from .copying import Cp, folder, program, start_container
 from .lab import Lab
-from .test_cp import Cp, folder, program, start_container
 
 __all__ = ["folder", "program", "start_container"]
 

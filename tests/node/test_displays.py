@@ -7,6 +7,8 @@ import signal
 from .lab import MIB, Lab
 from .programs import Session
 
+WAIT_S = 60
+
 
 def test_a_watch_without_end_tells_the_end_of_each_pull(lab: Lab, command: list[str]) -> None:
     session = Session([*command, "image-pull-progress", "--follow"])
@@ -16,10 +18,13 @@ def test_a_watch_without_end_tells_the_end_of_each_pull(lab: Lab, command: list[
             f"told:{number}", lab.layout.random_layers([2 * MIB], seed=400 + number)
         )
         reference = lab.push(image)
-        lab.throttle.limit(3 * MIB)
-        lab.node.kubelet.pull(reference)
+        lab.throttle.limit(MIB // 8)
+        pull = lab.node.kubelet.start_pull(reference)
         name = f"127.0.0.1/told@{image.manifest_digest[:19]}"
+        session.wait_for(name.encode())
+        lab.throttle.limit(None)
         session.wait_for(f"{name}  1 layer  2.0 MiB  in ".encode())
+        pull.result(WAIT_S)
         session.wait_for(b"nothing is being pulled")
     session.process.send_signal(signal.SIGINT)
     session.wait_for(b"pycrictl: stopped watching")
@@ -32,7 +37,7 @@ def test_a_pull_names_its_image_while_the_registry_is_silent(lab: Lab, command: 
     lab.throttle.stall("manifests/")
     session = Session([*command, "pull", reference])
     session.wait_for(f"{reference}  waiting for the registry".encode())
-    lab.throttle.limit(1 * MIB)
+    lab.throttle.limit(MIB // 2)
     lab.throttle.heal()
     session.wait_for(f"{reference}  1 layer  1.0 MiB".encode())
     session.wait_for(f"Image is up to date for {image.config_digest}".encode())

@@ -40,7 +40,7 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def program(shared_lab: Lab) -> Iterator[Program]:
-    with Program("-r", shared_lab.node.endpoint) as program:
+    with Program("-t", "20s", "-r", shared_lab.node.endpoint) as program:
         yield program
 
 

@@ -16,8 +16,14 @@ from tests.node.test_commands import WAIT_S, program, run, start, wait_until
 
 LINES = 10_000
 BOTH = f"i=0; while [ $i -lt {LINES} ]; do echo out $i; echo err $i >&2; i=$((i+1)); done"
-SLOW = "i=0; while [ $i -lt 40 ]; do echo line $i; i=$((i+1)); sleep 0.05; done; printf end"
-SLOW_LINES = [*(f"line {number}" for number in range(40)), "end"]
+SLOW = "i=0; until [ -e /stop ]; do echo line $i; i=$((i+1)); sleep 0.05; done; printf end"
+PAUSING = """i=0
+for last in 20 21 40; do
+  until [ -e /$last ]; do sleep 0.05; done
+  while [ $i -lt $last ]; do echo line $i; i=$((i+1)); done
+done
+printf end"""
+"""Goes on when there are files of these names."""
 
 
 def container(lab: Lab, tmp_path: Path, script: str, *, name: str) -> tuple[str, Path]:
@@ -51,6 +57,12 @@ def reopen(lab: Lab, container_id: str) -> None:
     )
 
 
+def touch(lab: Lab, container_id: str, path: str) -> None:
+    request = cri_pb2.ExecSyncRequest(container_id=container_id, cmd=["touch", path])
+    answer = lab.node.kubelet.call(RUNTIME + "ExecSync", request, cri_pb2.ExecSyncResponse)
+    assert answer.exit_code == 0
+
+
 @pytest.mark.parametrize("words", [[], ["--follow"]])
 def test_no_line_is_lost_or_torn(lab: Lab, tmp_path: Path, words: list[str]) -> None:
     container_id, _ = container(lab, tmp_path, BOTH, name="both")
@@ -77,30 +89,42 @@ def test_follow_over_rotations_to_the_end(lab: Lab, tmp_path: Path) -> None:
     with start(lab, "logs", "-f", "slow") as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        first = process.stdout.readline()
+        shown = [process.stdout.readline()]
         for number in range(5):
-            time.sleep(0.2)
             log.rename(tmp_path / f"0.log.{number}")
-            time.sleep(0.1)
+            time.sleep(0.1)  # the runtime goes on with the old file
             reopen(lab, container_id)
-        shown = first + process.stdout.read()
+            # Who follows has to know of each rotation before the next one.
+            wait_until(lambda: log.read_bytes().count(b"\n") > 1)
+            newer = log.read_text().split()[4]
+            while shown[-1] != f"line {newer}\n":
+                shown.append(process.stdout.readline())
+                assert shown[-1]
+        touch(lab, container_id, "/stop")
+        rest = process.stdout.read()
         assert process.stderr.read() == ""
     assert process.returncode == 0
-    assert shown.splitlines() == SLOW_LINES
+    *lines, last = ("".join(shown) + rest).splitlines()
+    assert (lines, last) == ([f"line {number}" for number in range(len(lines))], "end")
 
 
 def test_follow_over_copytruncate(lab: Lab, tmp_path: Path) -> None:
-    _, log = container(lab, tmp_path, SLOW, name="cut")
+    container_id, log = container(lab, tmp_path, PAUSING, name="cut")
     with start(lab, "logs", "-f", "cut") as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        first = "".join(process.stdout.readline() for _ in range(20))
-        log.write_bytes(b"")  # at once: what is not read yet is lost
+        touch(lab, container_id, "/20")
+        shown = "".join(process.stdout.readline() for _ in range(20))
+        log.write_bytes(b"")  # when all is read: the rest would be lost
+        # While the file is shorter than it was, whoever follows sees that it was cut.
+        touch(lab, container_id, "/21")
+        shown += process.stdout.readline()
+        touch(lab, container_id, "/40")
         # Not communicate(), which forgets what readline() has read beyond its line.
-        shown = first + process.stdout.read()
+        shown += process.stdout.read()
         assert process.stderr.read() == ""
     assert process.returncode == 0
-    assert shown.splitlines() == SLOW_LINES
+    assert shown.splitlines() == [*(f"line {number}" for number in range(40)), "end"]
 
 
 def test_follow_and_ctrl_c(lab: Lab, tmp_path: Path) -> None:

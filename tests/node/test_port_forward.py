@@ -35,15 +35,15 @@ def test_port_forward(
 
             def get(number: int) -> bytes:
                 host = "127.0.0.1" if number % 2 else "[::1]"
-                with urllib.request.urlopen(f"http://{host}:{local}/", timeout=30) as answer:
+                with urllib.request.urlopen(f"http://{host}:{local}/", timeout=60) as answer:
                     return hashlib.file_digest(answer, "sha256").digest()
 
-            with socket.create_connection(("127.0.0.1", refused), timeout=10) as connection:
+            with socket.create_connection(("127.0.0.1", refused), timeout=60) as connection:
                 assert connection.recv(1) == b""
             with ThreadPoolExecutor(count) as pool:
                 assert set(pool.map(get, range(count))) == {hashlib.sha256(data).digest()}
             process.send_signal(signal.SIGINT)
-            stdout, stderr = process.communicate(timeout=10)
+            stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 0
     assert stdout.count(f"Handling connection for {local}\n") == count
     assert stdout.count(f"Handling connection for {refused}\n") == 1
@@ -62,18 +62,18 @@ def test_half_close_reaches_the_pod(command: list[str], pod: Pod) -> None:
             (line,),
         ):
             local = int(line.split()[2].rpartition(":")[2])
-            with socket.create_connection(("127.0.0.1", local), timeout=10) as client:
+            with socket.create_connection(("127.0.0.1", local), timeout=60) as client:
                 client.sendall(b"question")
                 client.shutdown(socket.SHUT_WR)
                 connection, _ = server.accept()
                 with connection:
-                    connection.settimeout(10)
+                    connection.settimeout(60)
                     assert connection.recv(8, socket.MSG_WAITALL) == b"question"
                     connection.sendall(b"answer")
                     assert connection.recv(1) == b""
                 assert b"".join(iter(lambda: client.recv(100), b"")) == b"answer"
             process.send_signal(signal.SIGINT)
-            assert process.wait(10) == 0
+            assert process.wait(60) == 0
 
 
 def test_port_forward_ends_with_the_runtime(lab: Lab, command: list[str], pod: Pod) -> None:
@@ -81,7 +81,7 @@ def test_port_forward_ends_with_the_runtime(lab: Lab, command: list[str], pod: P
     with forwarded(words) as (process, _):
         lab.node.kill9()
         try:
-            assert process.wait(10) == 1
+            assert process.wait(60) == 1
         finally:
             lab.node.start()
         assert process.stderr is not None

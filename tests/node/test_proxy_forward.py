@@ -177,11 +177,9 @@ def test_runtime_that_is_killed_and_comes_back(lab: Lab, kubelet: Kubelet) -> No
     error: Any = pull.exception(timeout=PATIENCE_S)
     assert error.code() is grpc.StatusCode.UNAVAILABLE
     assert error.details().startswith("pycrictl proxy: the runtime at ")
-    began = time.monotonic()
     with pytest.raises(grpc.RpcError) as caught:
         kubelet.images()
-    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-    assert time.monotonic() - began < 2.0
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE  # and not that time has run out
     lab.node.start()
     assert len(kubelet.images()) == len(lab.node.kubelet.images()) > 0
     lab.throttle.limit(None)

@@ -22,6 +22,9 @@ from .lab import Lab
 from .recorder import Recorder
 from .scene import Outcome, Scene, recorded_names
 
+pytestmark = pytest.mark.timeout(400)
+"""Whichever test comes first waits for all commands of the story."""
+
 NOT_HERE: Final = frozenset(("completion",))
 """Completion has tests of its own."""
 

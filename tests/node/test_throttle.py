@@ -50,7 +50,7 @@ def throttle() -> Iterator[Throttle]:
 def get(
     throttle: Throttle, path: str, method: str = "GET", **headers: str
 ) -> tuple[http.client.HTTPResponse, bytes]:
-    connection = http.client.HTTPConnection(throttle.host, timeout=20)
+    connection = http.client.HTTPConnection(throttle.host, timeout=60)
     try:
         connection.request(method, path, headers=headers)
         response = connection.getresponse()
@@ -71,13 +71,13 @@ class Download:
         self.body = get(throttle, path)[1]
 
     def wait(self) -> bytes:
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
         return self.body
 
 
 def wait_until_sent(throttle: Throttle, size_bytes: int) -> None:
-    give_up_at = time.monotonic() + 10
+    give_up_at = time.monotonic() + 60
     while throttle.sent_bytes < size_bytes and time.monotonic() < give_up_at:
         time.sleep(0.01)
     assert throttle.sent_bytes >= size_bytes
@@ -103,7 +103,7 @@ def test_limit_holds_for_all_connections_together(throttle: Throttle) -> None:
     started = time.monotonic()
     downloads = [Download(throttle, f"/{number}") for number in range(2)]
     assert [download.wait() for download in downloads] == [BODY, BODY]
-    assert 0.85 <= time.monotonic() - started <= 2
+    assert 0.85 <= time.monotonic() - started <= 30
 
 
 def test_limit_changes_live(throttle: Throttle) -> None:
@@ -149,7 +149,7 @@ def test_stop_ends_a_stalled_connection() -> None:
     throttle = Throttle(upstream_port=1)
     throttle.start()
     throttle.stall("x")
-    connection = http.client.HTTPConnection(throttle.host, timeout=10)
+    connection = http.client.HTTPConnection(throttle.host, timeout=60)
     connection.request("GET", "/x")
     throttle.stop()
     with pytest.raises((http.client.RemoteDisconnected, ConnectionResetError)):

@@ -21,7 +21,7 @@ PYTHON = ROOT / ".venv-dist" / "bin" / "python"
 _DONE = "SHA256SUMS"
 """What is written last into a folder of built files."""
 
-_END_S = 20
+_END_S = 100
 
 
 def dist(folder: Path) -> Path:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.packaging import building
 
-_BUILD_S = 900  # a cold and busy machine; about 60 otherwise
+_BUILD_S = 1800  # a cold and busy machine; about 60 otherwise
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 import signal
 import subprocess
@@ -140,9 +141,9 @@ def _wait_for_output(process: subprocess.Popen[str]) -> None:
 
 def _wait_for_line(process: subprocess.Popen[str], wanted: str) -> None:
     assert process.stderr is not None
-    while True:
+    told = b""
+    while wanted.encode() not in told:
         _wait_for_output(process)
-        line = process.stderr.readline()
-        assert line, "ended"
-        if wanted in line:
-            return
+        piece = os.read(process.stderr.fileno(), 65536)  # the stream would read ahead
+        assert piece, told
+        told += piece

@@ -94,11 +94,14 @@ def is_free(directory: Path, limit: int = 1) -> bool:
 
 
 def test_six_processes_never_hold_more_than_two_slots(start: Start) -> None:
-    workers = [start(limit=2, hold_s=0.15) for _ in range(6)]
+    begun = [(worker, worker.line()) for worker in [start(limit=2) for _ in range(6)]]
+    holding = [each for each in begun if each[1][0] == "start"]
+    in_line = sorted((each for each in begun if each[1][0] == "place"), key=lambda each: each[1])
+    assert (len(holding), len(in_line)) == (2, 4)
     changes: list[tuple[float, int]] = []
-    for worker in workers:
+    for worker, head in holding + in_line:
         out, err = worker.release()
-        times = dict(line.split() for line in out.splitlines())
+        times = dict([head, *(line.split() for line in out.splitlines())])
         assert worker.process.returncode == 0, err
         changes += [(float(times["start"]), 1), (float(times["end"]), -1)]
     held = peak = 0

@@ -108,7 +108,9 @@ def test_a_stall_is_told_with_containerds_own_timeout(
     told = [note for note in sink.notes if "image_pull_progress_timeout" in note]
     # Once, however long the stall lasts.
     assert told == ([] if expected is None else [f"{expected} (image_pull_progress_timeout)"])
-    assert sink.views[0].items[0].idle_s == pytest.approx(idle_s, abs=2.0)
+    shown_s = sink.views[0].items[0].idle_s
+    assert shown_s is not None
+    assert idle_s - 0.1 <= shown_s < idle_s + DEADLINE_S
 
 
 def test_a_watch_without_end_tells_a_pulls_end_and_goes_on_with_the_rest(
@@ -230,7 +232,7 @@ def test_a_watch_of_streams_without_end_tells_each_end_once() -> None:
     with http_streams([first], [first, second], []) as server:
         pace = Pace(INTERVAL_S, follow=True)
         with pytest.raises(ExceptionGroup) as caught:
-            watch_stream(lambda: server.url, Tracker(), sink, timeout_s=5.0, pace=pace)
+            watch_stream(lambda: server.url, Tracker(), sink, timeout_s=60.0, pace=pace)
     assert caught.group_contains(Enough)
     assert sink.ended == [("one",), ("two",)]
     changes = [item.image for view in sink.views for item in view.changed]

@@ -1,14 +1,12 @@
+"""Following a progress stream to its end, however it ends."""
+
 from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 import struct
 import time
-import tracemalloc
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 from websockets.asyncio.server import ServerConnection
@@ -16,9 +14,24 @@ from websockets.asyncio.server import serve as serve_websocket
 
 from pycrictl.errors import ConnectError, RemoteProtocolError, StreamError, UpgradeRefused
 from pycrictl.progress.stream import follow
-from pycrictl.progress.tracker import Phase, Tracker
 from pycrictl.streaming.target import TlsFiles
 from pycrictl.wire.progress import Report, encode_report
+from tests.progress.following import (
+    CHUNKED,
+    END,
+    FRAMES,
+    LINES,
+    NDJSON,
+    REPORTS,
+    SECRET,
+    Watcher,
+    chunk,
+    failure,
+    plain,
+    text,
+    watch,
+    websocket,
+)
 from tests.streaming.servers import (
     TEXT,
     Certificates,
@@ -32,127 +45,10 @@ from tests.streaming.servers import (
     serve,
 )
 
-MIB = 2**20
-SECRET = "dont-show-me"
-NDJSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n"
-CHUNKED = NDJSON + b"Transfer-Encoding: chunked\r\n\r\n"
-
-REPORTS = [
-    Report("r.io/a:1", "sha256:aa", 0, 100),
-    Report("r.io/a:1", "sha256:aa", 60, 100, "", "downloading"),
-    Report("r.io/a:1", "sha256:bb", 5, 50, "no route to host"),
-]
-
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return make_certificates(tmp_path_factory.mktemp("certificates"))
-
-
-class Watcher:
-    """Follows a stream and remembers what it is told."""
-
-    def __init__(self) -> None:
-        self.reports: list[Report] = []
-        self.notes: list[str] = []
-
-    async def follow(
-        self,
-        url: str,
-        *,
-        timeout_s: float = 10.0,
-        tls: TlsFiles | None = None,
-        silence_s: float = 10.0,
-    ) -> None:
-        await follow(
-            url,
-            on_report=self.reports.append,
-            on_note=self.notes.append,
-            timeout_s=timeout_s,
-            tls=tls,
-            silence_s=silence_s,
-        )
-
-
-def watch(
-    handler: Handler,
-    *,
-    scheme: str = "http",
-    context: ssl.SSLContext | None = None,
-    timeout_s: float = 10.0,
-    tls: TlsFiles | None = None,
-    silence_s: float = 10.0,
-) -> Watcher:
-    """Follow what a server says to its end."""
-    watcher = Watcher()
-
-    async def scenario() -> None:
-        async with serve(handler, context=context) as address:
-            url = f"{scheme}://{address}/progress/{SECRET}"
-            await watcher.follow(url, timeout_s=timeout_s, tls=tls, silence_s=silence_s)
-
-    run(scenario())
-    return watcher
-
-
-def websocket(
-    *pieces: bytes, more: tuple[str, ...] = (), pause_s: float = 0.0, stays: bool = True
-) -> Handler:
-    """Return a server of a WebSocket, as raw bytes after the handshake."""
-
-    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(accept_upgrade(await read_head(reader), *more))
-        for piece in pieces:
-            writer.write(piece)
-            await writer.drain()
-            await asyncio.sleep(pause_s)
-        if stays:
-            await reader.read()
-
-    return handler
-
-
-def plain(*pieces: bytes, pause_s: float = 0.0, stays: bool = False) -> Handler:
-    """Return a server that knows no WebSocket."""
-
-    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_head(reader)
-        for piece in pieces:
-            writer.write(piece)
-            await writer.drain()
-            await asyncio.sleep(pause_s)
-        if stays:
-            await reader.read()
-
-    return handler
-
-
-def text(report: Report) -> bytes:
-    return frame(TEXT, encode_report(report).encode())
-
-
-def chunk(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-LINES = b"".join(encode_report(report).encode() + b"\n" for report in REPORTS)
-FRAMES = b"".join(map(text, REPORTS))
-END = close_frame(1000)
-
-
-def failure(handler: Handler, *, reports: int = 0, timeout_s: float = 10.0) -> StreamError:
-    """Return how following fails, after a number of reports."""
-    watcher = Watcher()
-
-    async def scenario() -> None:
-        async with serve(handler) as address:
-            await watcher.follow(f"http://{address}/progress/{SECRET}", timeout_s=timeout_s)
-
-    with pytest.raises(StreamError) as caught:
-        run(scenario())
-    assert len(watcher.reports) == reports
-    assert SECRET not in f"{caught.value!r} {caught.value.__cause__!r} {watcher.notes}"
-    return caught.value
 
 
 # WebSocket
@@ -218,14 +114,16 @@ def test_a_server_that_goes_away() -> None:
 
 
 def test_a_reset_in_the_middle_of_a_frame() -> None:
+    watcher = Watcher()
+
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(accept_upgrade(await read_head(reader)) + FRAMES + text(REPORTS[0])[:20])
-        await asyncio.sleep(0.1)
+        await watcher.received(3)
         linger = struct.pack("ii", 1, 0)  # close by RST
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         writer.transport.abort()
 
-    error = failure(handler, reports=3)
+    error = failure(handler, reports=3, watcher=watcher)
     assert type(error) is StreamError
     assert error.message.endswith("broke: connection reset by peer")
 
@@ -384,167 +282,9 @@ def test_a_long_silence_is_told_once() -> None:
 
 def test_a_drip_is_no_silence() -> None:
     stream = FRAMES + END
-    pieces = [stream[start : start + 40] for start in range(0, len(stream), 40)]
-    assert watch(websocket(*pieces, pause_s=0.05), silence_s=0.5).notes == []
-
-
-# Messages that are no reports
-
-
-@pytest.mark.parametrize("is_websocket", [True, False])
-def test_bad_messages_are_told_once_and_counted(is_websocket: bool) -> None:
-    bad = [b"oops\x1b[2J", b'{"progress":"1"}', b"[" * 100_000, b"\xff"]
-    if is_websocket:
-        watcher = watch(websocket(FRAMES, *[frame(TEXT, line) for line in bad], FRAMES, END))
-    else:
-        body = LINES + b"\n".join(bad) + b"\n" + LINES
-        watcher = watch(plain(CHUNKED, chunk(body), b"0\r\n\r\n"))
-    assert watcher.reports == REPORTS * 2
-    assert watcher.notes == [
-        "skipped a message that is no progress report: not valid JSON: 'oops\\x1b[2J'",
-        "skipped 4 messages that are no progress reports",
-    ]
-
-
-def test_one_bad_message_needs_no_count() -> None:
-    watcher = watch(websocket(frame(TEXT, b"oops"), END))
-    assert watcher.notes == ["skipped a message that is no progress report: not valid JSON: 'oops'"]
-
-
-def test_bad_messages_are_counted_when_the_stream_breaks() -> None:
-    watcher = Watcher()
-
-    async def scenario() -> None:
-        async with serve(websocket(frame(TEXT, b"oops") * 3, stays=False)) as address:
-            await watcher.follow(f"http://{address}/x")
-
-    with pytest.raises(StreamError):
-        run(scenario())
-    assert watcher.notes[-1] == "skipped 3 messages that are no progress reports"
-
-
-def test_empty_messages_are_nothing() -> None:
-    watcher = watch(websocket(frame(TEXT), FRAMES, frame(TEXT), END))
-    assert watcher.reports == REPORTS
-    assert watcher.notes == []
-
-
-# Too much of everything
-
-
-def peak_of(scenario: Coroutine[Any, Any, None]) -> int:
-    """Return the most memory that was in use while the scenario ran, its server included."""
-    tracemalloc.start()
-    try:
-        run(scenario)
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
-def test_100_mb_in_one_message() -> None:
-    zeros = bytes(MIB)
-
-    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(accept_upgrade(await read_head(reader)) + FRAMES)
-        writer.write(frame(TEXT, length=100 * MIB))
-        for _ in range(100):
-            writer.write(zeros)
-            await writer.drain()
-
-    watcher = Watcher()
-
-    async def scenario() -> None:
-        async with serve(handler) as address:
-            with pytest.raises(RemoteProtocolError, match="more than 1048576 bytes"):
-                await watcher.follow(f"http://{address}/x")
-
-    assert peak_of(scenario()) < 16 * MIB
-    assert watcher.reports == REPORTS
-
-
-def test_100_mb_in_one_line() -> None:
-    zeros = bytes(MIB)
-
-    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_head(reader)
-        writer.write(NDJSON + b"\r\n" + LINES)
-        for _ in range(100):
-            writer.write(zeros)
-            await writer.drain()
-        writer.write(b"\n" + LINES)
-
-    watcher = Watcher()
-
-    async def scenario() -> None:
-        async with serve(handler) as address:
-            await watcher.follow(f"http://{address}/x")
-
-    assert peak_of(scenario()) < 16 * MIB
-    assert watcher.reports == REPORTS * 2
-    assert len(watcher.notes) == 1
-    assert watcher.notes[0].startswith("skipped a message that is no progress report: longer than")
-
-
-def test_a_flood_leaves_others_their_turn() -> None:
-    count = 50_000
-    flood = text(Report("a", "l", 1, 9)) * (count // 50)
-    tracker = Tracker()
-    gaps = []
-
-    async def tick() -> None:
-        last = time.monotonic()
-        while True:
-            await asyncio.sleep(0)
-            now = time.monotonic()
-            gaps.append(now - last)
-            last = now
-
-    def apply(report: Report) -> None:
-        tracker.apply(*report, now=time.monotonic())
-
-    async def scenario() -> None:
-        async with serve(websocket(*[flood] * 50, END)) as address:
-            ticker = asyncio.ensure_future(tick())
-            await follow(f"http://{address}/x", on_report=apply, on_note=print, timeout_s=10)
-            ticker.cancel()
-            await asyncio.gather(ticker, return_exceptions=True)
-
-    run(scenario())
-    assert tracker.view(time.monotonic()).items[0].phase is Phase.DOWNLOADING
-    assert len(gaps) > 50
-    assert max(gaps) < 1.0
-
-
-def test_layers_without_end() -> None:
-    tracker = Tracker(max_items=1000)
-    count = 30_000
-
-    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_head(reader)
-        writer.write(NDJSON + b"\r\n")
-        for start in range(0, count, 1000):
-            writer.write(
-                b"".join(
-                    b'{"image":"a","layer":"sha256:%064d","progress":1,"total":9}\n' % number
-                    for number in range(start, start + 1000)
-                )
-            )
-            await writer.drain()
-
-    async def scenario() -> None:
-        async with serve(handler) as address:
-            await follow(
-                f"http://{address}/x",
-                on_report=lambda report: tracker.apply(*report, now=0.0),
-                on_note=print,
-                timeout_s=10,
-            )
-
-    assert peak_of(scenario()) < 16 * MIB
-    view = tracker.view(0.0)
-    assert len(view.items) == 1000
-    assert view.dropped == count - 1000
+    pieces = [stream[start : start + 10] for start in range(0, len(stream), 10)]
+    assert len(pieces) * 0.05 > 1.0  # it lasts longer than a silence may
+    assert watch(websocket(*pieces, pause_s=0.05), silence_s=1.0).notes == []
 
 
 # Being cancelled
@@ -582,7 +322,7 @@ def test_cancelling_closes_the_connection_at_once(handler: Handler) -> None:
             await is_gone.wait()
             return time.monotonic() - start
 
-    assert run(scenario()) < 1.0
+    assert run(scenario()) < 5.0  # half of what the client waits for an answer
 
 
 def test_an_error_in_a_callback_closes_the_connection() -> None:

@@ -15,7 +15,7 @@ import grpc
 
 from tests.node.kubelet import Kubelet
 
-START_S = 20.0
+START_S = 60.0
 OPTIONS = (
     ("grpc.default_authority", "localhost"),
     ("grpc.use_local_subchannel_pool", 1),
@@ -72,7 +72,7 @@ class Program:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
 
-    def wait(self, timeout_s: float = 10.0) -> int:
+    def wait(self, timeout_s: float = 60.0) -> int:
         """Its exit status."""
         assert self._process is not None
         return self._process.wait(timeout_s)

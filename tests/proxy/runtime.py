@@ -48,7 +48,7 @@ class Runtime(grpc.GenericRpcHandler):
     def stop(self) -> None:
         """Goes at once, as if killed."""
         if self._server is not None:
-            self._server.stop(0).wait(10)
+            self._server.stop(0).wait(60)
             self._server = None
         self.release.set()
 
@@ -101,7 +101,7 @@ class Runtime(grpc.GenericRpcHandler):
     def _hang(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         context.add_callback(lambda: self.seen.put(("end", time.monotonic())))
         self.seen.put(("begin", time.monotonic()))
-        self.release.wait(30)
+        self.release.wait(100)
         return b"released"
 
     def _events(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
@@ -149,7 +149,7 @@ class Proxy:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs it on the proxy's loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def close(self) -> None:
         async def leftovers() -> int:
@@ -159,7 +159,7 @@ class Proxy:
         self.run(self.forwarder.stop())
         count = self.run(leftovers())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
         assert count == 0, "tasks outlived the forwarder"
 

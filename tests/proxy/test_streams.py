@@ -7,7 +7,7 @@ import pytest
 from pycrictl.proxy import streams
 from pycrictl.proxy.calls import Answer, Request
 from pycrictl.proxy.streams import OwnStream
-from pycrictl.wire import grpc_http2, hpack, http2
+from pycrictl.wire import codes, grpc_http2, hpack, http2
 
 
 def test_request_is_put_together() -> None:
@@ -26,13 +26,13 @@ def test_request_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stream.receive(bytes(10)) is None
     refusal = stream.receive(b"x")
     assert refusal is not None
-    assert refusal.code == grpc_http2.RESOURCE_EXHAUSTED
+    assert refusal.code == codes.RESOURCE_EXHAUSTED
 
 
 def test_malformed_request_has_an_error_as_its_answer() -> None:
     answer = OwnStream("/a/b", 0.0).request()
     assert isinstance(answer, Answer)
-    assert answer.code == grpc_http2.INTERNAL
+    assert answer.code == codes.INTERNAL
 
 
 def test_answer_is_cut_to_the_windows() -> None:

@@ -175,8 +175,8 @@ def in_thread(handler: Handler, *, context: ssl.SSLContext | None = None) -> Ite
     thread = threading.Thread(target=loop.run_until_complete, args=(serving(),))
     thread.start()
     try:
-        yield addresses.get(timeout=10)
+        yield addresses.get(timeout=60)
     finally:
         loop.call_soon_threadsafe(over.set)
-        thread.join(10)
+        thread.join(60)
         loop.close()

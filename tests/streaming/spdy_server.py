@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
+import fcntl
 import json
+import termios
 
 from pycrictl.wire.spdy_frames import (
     Data,
@@ -74,6 +77,14 @@ class SpdyPeer:
                 self.stdin += frame.data
                 if frame.is_last:
                     return
+
+    async def until_unread(self) -> None:
+        """Wait until the system holds input that was not read, so that closing is a reset."""
+        sock = self.writer.get_extra_info("socket")
+        unread = array.array("i", [0])
+        while not unread[0]:
+            await asyncio.sleep(0.01)
+            fcntl.ioctl(sock.fileno(), termios.FIONREAD, unread)
 
     async def answer_ping(self) -> None:
         """Wait for a ping among whatever comes, and answer it."""

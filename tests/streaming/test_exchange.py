@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -127,23 +126,37 @@ def test_leftover() -> None:
 
 
 def test_reading_may_be_cancelled() -> None:
-    async def read(exchange: Exchange, response: ResponseReceived) -> bytes:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(exchange.read(), 0.01)
-        return await read_all(exchange, response)
+    is_cancelled = asyncio.Event()
 
-    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n"
-    assert answered(answer, b"abc", use=read, pause_s=0.1) == b"abc"
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_head(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n")
+        await is_cancelled.wait()
+        writer.write(b"abc")
+
+    async def scenario() -> bytes:
+        async with serve(answer) as address:
+            target = parse_url(f"http://{address}/secret")
+            connection = await dial(target, timeout_s=10)
+            try:
+                exchange = Exchange(connection, target)
+                response = await exchange.request("GET", [], timeout_s=10)
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(exchange.read(), 0.01)
+                is_cancelled.set()
+                return await read_all(exchange, response)
+            finally:
+                connection.abort()
+
+    assert run(scenario()) == b"abc"
 
 
 # What goes wrong
 
 
 def test_no_answer() -> None:
-    start = time.monotonic()
     with pytest.raises(ConnectError) as caught:
         answered(b"HTTP/1.1 200 OK\r\n", use=read_all, timeout_s=0.1, stays=True)
-    assert time.monotonic() - start < 5
     assert caught.value.message.endswith('" accepts connections but does not answer within 0.1 s')
     assert "secret" not in caught.value.message
 
@@ -217,10 +230,9 @@ def test_a_refusal_is_short_and_cannot_steer_a_terminal() -> None:
 
 
 def test_a_refusal_does_not_wait_for_its_body() -> None:
-    start = time.monotonic()
+    # It would wait for longer than the scenario may last.
     message = message_of(b"HTTP/1.1 500 X\r\nContent-Length: 99\r\n\r\nbecause", stays=True)
     assert message == "500 answered with status 500: 'because'"
-    assert time.monotonic() - start < 5
 
 
 def test_a_refusal_with_a_broken_body() -> None:

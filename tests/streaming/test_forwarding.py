@@ -28,7 +28,7 @@ from .servers import (
 from .spdy_server import UPGRADE, SpdyPeer
 
 Talk = Callable[[SpdyPeer], Awaitable[None]]
-LIMIT_S = 10
+LIMIT_S = 30
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ class Scene:
     ) -> None:
         self.heads: list[dict[str, str]] = []
         self.notes: list[str] = []
+        self.is_noted = asyncio.Event()
         self.stdout, self.stderr = io.StringIO(), io.StringIO()
         self._talk = talk
         self._protocol = protocol
@@ -44,6 +45,10 @@ class Scene:
         writer.write(accept_upgrade(self.heads[-1], chosen))
         await self._talk(reader, writer)
 
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        self.is_noted.set()
+
     def run(
         self, streams: Streams = OUTPUT_ONLY, *, choice: Choice = "websocket", stdin: str = ""
     ) -> ExitReported | None:
@@ -53,10 +58,10 @@ class Scene:
                     Output(self.stdout),
                     Output(self.stderr),
                     Input(io.StringIO(stdin)) if streams.stdin else None,
-                    note=self.notes.append,
+                    note=self._note,
                 )
                 ask = lambda: f"http://{address}/exec/secret"  # noqa: E731
-                return await run_command(ask, streams, ends, choice=choice, timeout_s=5)
+                return await run_command(ask, streams, ends, choice=choice, timeout_s=30)
 
         return run(scenario())
 
@@ -115,7 +120,8 @@ def test_the_end_of_the_input(version: int) -> None:
         received.append((await read_frame(reader))[1])
         if version == 5:
             received.append((await read_frame(reader))[1])
-        await asyncio.sleep(0.05)
+        else:
+            await scene.is_noted.wait()  # that the end cannot be told
         writer.write(frame(BINARY, status(0)) + close_frame(1000))
         await reader.read()
 

@@ -225,20 +225,26 @@ def test_a_pong_that_cannot_be_sent() -> None:
 
 def test_reading_may_be_cancelled() -> None:
     async def scenario() -> list[bytes]:
-        handler = sending(
-            frame(PING), frame(TEXT, b"abc")[:3], b"bc", close_frame(1000), pause_s=0.1
-        )
+        cancelled = asyncio.Semaphore(0)
+
+        async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            for piece in (frame(PING), frame(TEXT, b"abc")[:3], b"bc", close_frame(1000)):
+                writer.write(piece)
+                await cancelled.acquire()
+            await reader.read()
+
         async with serve(handler) as address:
             connection = await dial(parse_url(f"ws://{address}"), timeout_s=10)
             reader = MessageReader(connection, b"", max_message_bytes=MIB)
-            cancelled = 0
+            count = 0
             while True:
                 try:
                     batch = await asyncio.wait_for(reader.read(), 0.01)
                     break
                 except TimeoutError:
-                    cancelled += 1
-            assert cancelled > 1
+                    count += 1
+                    cancelled.release()
+            assert count > 1
             connection.abort()
             return batch
 

@@ -1,17 +1,14 @@
+"""Archives that are read, block by block, and those that are refused."""
+
 from __future__ import annotations
 
-import io
-import os
 import re
-import subprocess
-import tarfile
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
+from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.wire.tar import (
     MAX_EXTENSION_BYTES,
     MAX_GLOBAL_HEADERS,
@@ -21,29 +18,12 @@ from pycrictl.wire.tar import (
     Entry,
     EntryFinished,
     EntryStarted,
-    Event,
     Kind,
     TarReader,
 )
-from pycrictl.wire.tar_header import (
-    BLOCK_BYTES,
-    MAX_SIZE_BYTES,
-    decode_number,
-    decode_time,
-    encode_block,
-    encode_number,
-    encode_record,
-    encode_time,
-)
-from pycrictl.wire.tar_writer import (
-    END_OF_ARCHIVE,
-    MAX_HEADER_BYTES,
-    encode_entry,
-    padding_after,
-)
-
-DATA = Path(__file__).parent / "data"
-NS = 10**9
+from pycrictl.wire.tar_header import BLOCK_BYTES, MAX_SIZE_BYTES, encode_block, encode_record
+from pycrictl.wire.tar_writer import END_OF_ARCHIVE
+from tests.wire.archives import NS, content_of, events_of, packed
 
 
 def block(
@@ -89,45 +69,6 @@ def pax(*records: tuple[bytes, bytes], kind: bytes = b"x") -> bytes:
     return extension(kind, b"".join(encode_record(*record) for record in records))
 
 
-def events_of(*pieces: bytes, eof: bool = True) -> list[Event]:
-    reader = TarReader()
-    events: list[Event] = []
-    for piece in pieces:
-        reader.receive_data(piece)
-        events += reader.events_received()
-    if eof:
-        reader.receive_eof()
-        events += reader.events_received()
-    assert reader.error is None, reader.error.message
-    return events
-
-
-def content_of(archive: bytes, step: int = 0) -> list[tuple[Entry, bytes]]:
-    """Entries and their contents, of an archive that is read whole or ``step`` bytes a time."""
-    step = step or len(archive)
-    pieces = [archive[start : start + step] for start in range(0, len(archive), step)]
-    found: list[tuple[Entry, bytes]] = []
-    data, is_open = b"", False
-    events = events_of(*pieces)
-    assert isinstance(events.pop(), ArchiveFinished)
-    for event in events:
-        if isinstance(event, EntryStarted):
-            assert not is_open
-            found.append((event.entry, b""))
-            data, is_open = b"", True
-        elif isinstance(event, DataReceived):
-            assert is_open
-            data += event.data
-        else:
-            assert isinstance(event, EntryFinished)
-            entry, _ = found.pop()
-            assert len(data) == entry.size_bytes
-            found.append((entry, data))
-            is_open = False
-    assert not is_open
-    return found
-
-
 def only(*headers: bytes) -> Entry:
     """The one entry of an archive of these blocks."""
     [(entry, _)] = content_of(b"".join(headers) + END_OF_ARCHIVE)
@@ -148,16 +89,6 @@ def violation(*pieces: bytes, eof: bool = False) -> str:
     assert reader.error is before
     assert not any(isinstance(event, ArchiveFinished) for event in reader.events_received())
     return before.message
-
-
-def packed(*members: tuple[Entry, bytes], busybox: bool = False) -> bytes:
-    return (
-        b"".join(
-            encode_entry(entry, busybox=busybox) + content + padding_after(len(content))
-            for entry, content in members
-        )
-        + END_OF_ARCHIVE
-    )
 
 
 # Reading
@@ -293,7 +224,6 @@ def test_blank_numbers_are_0() -> None:
 # What is refused
 
 LONG_SIZE = patched(block(), 124, b"\x80" + (2**63).to_bytes(11, "big"))
-
 REFUSED = {
     "checksum": (block() + patched(block(), 0, b"N", checksum=False), "checksum"),
     "no checksum": (block(b"f") + patched(block(), 148, bytes(8), checksum=False), "checksum"),
@@ -443,279 +373,3 @@ def test_a_changed_archive_gives_an_error_or_events(data: st.DataObject) -> None
         if isinstance(event, EntryStarted):
             assert 0 <= event.entry.size_bytes <= MAX_SIZE_BYTES
             assert event.entry.uid >= 0
-
-
-# Writing
-
-NAMES = st.binary(min_size=1, max_size=4000).filter(lambda name: b"\0" not in name)
-ENTRIES = st.builds(
-    Entry,
-    NAMES.map(lambda name: name.rstrip(b"/") or b"x"),
-    st.sampled_from([Kind.DIRECTORY, Kind.SYMLINK, Kind.HARDLINK, Kind.FIFO, Kind.CHARACTER]),
-    st.just(0),
-    st.integers(0, 0o7777),
-    st.integers(-(2**70), 2**70),
-    st.integers(0, 2**40),
-    st.integers(0, 2**40),
-    NAMES,
-)
-
-
-@given(ENTRIES, st.integers(1, 2000), st.booleans())
-def test_what_is_written_is_read(entry: Entry, step: int, busybox: bool) -> None:
-    if entry.kind not in (Kind.SYMLINK, Kind.HARDLINK):
-        entry = Entry(entry.name, entry.kind, 0, entry.mode, entry.mtime_ns, entry.uid, entry.gid)
-    assert content_of(packed((entry, b""), busybox=busybox), step) == [(entry, b"")]
-
-
-@given(st.binary(max_size=2000), st.booleans())
-def test_content_is_read_back(content: bytes, busybox: bool) -> None:
-    members = [(Entry(b"f", Kind.FILE, len(content)), content), (Entry(b"g", Kind.FILE), b"")]
-    assert content_of(packed(*members, busybox=busybox), 700) == members
-
-
-def test_a_plain_entry_needs_one_block() -> None:
-    assert len(encode_entry(Entry(b"n" * 100, Kind.FILE, 8**11 - 1, 0o644, 5 * NS))) == 512
-
-
-@pytest.mark.parametrize("busybox", [False, True])
-def test_the_largest_header(busybox: bool) -> None:
-    entry = Entry(b"\xff" * 4095, Kind.SYMLINK, 0, 0, -1, 2**32, 2**32, b"\xfe" * 4095)
-    assert len(encode_entry(entry, busybox=busybox)) <= MAX_HEADER_BYTES
-
-
-@pytest.mark.parametrize("busybox", [False, True])
-def test_the_largest_file(busybox: bool) -> None:
-    entry = Entry(b"f", Kind.FILE, MAX_SIZE_BYTES)
-    [started] = events_of(encode_entry(entry, busybox=busybox), eof=False)
-    assert started == EntryStarted(entry)
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        Entry(b"", Kind.FILE),
-        Entry(b"a\0", Kind.FILE),
-        Entry(b"a", Kind.SYMLINK, link=b"\0"),
-        Entry(b"a", Kind.FILE, -1),
-        Entry(b"a", Kind.FILE, 2**63),
-    ],
-)
-def test_what_no_archive_can_hold(entry: Entry) -> None:
-    with pytest.raises(LocalProtocolError):
-        encode_entry(entry)
-
-
-@given(st.integers(-(2**80), 2**80))
-def test_times_are_exact(time_ns: int) -> None:
-    text = encode_time(time_ns)
-    if len(text.lstrip(b"-").partition(b".")[0]) <= 20:
-        assert decode_time(text) == time_ns
-
-
-def test_times_of_others() -> None:
-    assert decode_time(b"1") == NS
-    assert decode_time(b"1.") == NS
-    assert decode_time(b"1.1234567899") == 1_123_456_789
-    assert decode_time(b"-1.0000000001") == -NS - 1
-    assert encode_time(NS) == b"1"
-    assert encode_time(-1) == b"-0.000000001"
-
-
-@given(st.integers(-(2**56), 2**63))
-def test_numbers_are_exact(value: int) -> None:
-    field = encode_number(value, 12)
-    assert len(field) == 12
-    assert decode_number(field, "number", signed=True) == value
-
-
-@pytest.mark.parametrize("length", [1, 4, 5, 6, 93, 94, 95, 96, 991, 992, 993, 9980, 9990, 99_990])
-def test_a_record_counts_its_own_length(length: int) -> None:
-    record = encode_record(b"k", b"v" * length)
-    assert int(record.partition(b" ")[0]) == len(record)
-
-
-# Other programs
-
-MTIME_NS = 1_700_000_000_123_456_789
-LONG = b"n" * 255
-DEEP = b"/".join([b"p" * 60] * 4)
-
-
-FILES = {
-    b"f": b"hello",
-    b"\xff\xfe bytes": b"odd",
-    LONG: b"long",
-    DEEP + b"/deep": b"deep",
-}
-
-
-def make_tree(top: Path) -> None:
-    """Names and kinds that every tar knows, in ``top``/d."""
-    folder = top / "d"
-    (folder / "sub").mkdir(parents=True)
-    (folder / os.fsdecode(DEEP)).mkdir(parents=True)
-    for name, content in FILES.items():
-        (folder / os.fsdecode(name)).write_bytes(content)
-    (folder / "hard").hardlink_to(folder / "f")
-    (folder / "link").symlink_to("f")
-    for path in (*folder.rglob("*"), folder):
-        os.utime(path, ns=(MTIME_NS, MTIME_NS), follow_symlinks=False)
-
-
-def check_tree(archive: bytes, *, exact_times: bool = True) -> None:
-    """What is read is the tree of ``make_tree``."""
-    found = {entry.name: (entry, data) for entry, data in content_of(archive, 10_240)}
-    directories = {b"d", b"d/sub", *(b"d/" + DEEP[:end] for end in (60, 121, 182, 243))}
-    files = {
-        b"d/\xff\xfe bytes": b"odd",
-        b"d/" + LONG: b"long",
-        b"d/" + DEEP + b"/deep": b"deep",
-    }
-    assert set(found) == {*directories, *files, b"d/f", b"d/hard", b"d/link"}
-    for name, content in files.items():
-        assert found[name][0].kind is Kind.FILE
-        assert found[name][1] == content
-    assert all(found[name][0].kind is Kind.DIRECTORY for name in directories)
-    assert found[b"d/link"][0].kind is Kind.SYMLINK
-    assert found[b"d/link"][0].link == b"f"
-    linked = sorted(
-        (found[name][0].kind.value, found[name][0].link, found[name][1])
-        for name in (b"d/f", b"d/hard")
-    )
-    assert linked[0] == ("file", b"", b"hello")
-    assert linked[1][0] == "hard link"
-    assert linked[1][1] in (b"d/f", b"d/hard")
-    wanted = MTIME_NS if exact_times else MTIME_NS // NS * NS
-    assert {entry.mtime_ns for entry, _ in found.values()} == {wanted}
-
-
-@pytest.mark.parametrize("tar_format", ["posix", "gnu"])
-def test_gnu_tar_is_read(tmp_path: Path, tar_format: str) -> None:
-    make_tree(tmp_path)
-    archive = subprocess.run(
-        ["tar", f"--format={tar_format}", "-C", tmp_path, "-cf", "-", "d"],
-        check=True,
-        capture_output=True,
-    ).stdout
-    check_tree(archive, exact_times=tar_format == "posix")
-
-
-def test_busybox_is_read(tmp_path: Path) -> None:
-    make_tree(tmp_path)
-    command = ["busybox", "tar", "-C", str(tmp_path), "-cf", "-", "d"]
-    archive = subprocess.run(command, check=True, capture_output=True).stdout
-    check_tree(archive, exact_times=False)
-
-
-@pytest.mark.parametrize("tar_format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
-def test_python_is_read(tmp_path: Path, tar_format: int) -> None:
-    make_tree(tmp_path)
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tar_format) as archive:
-        archive.add(tmp_path / "d", "d")
-    found = {entry.name: entry for entry, _ in content_of(buffer.getvalue())}
-    assert found[b"d/\xff\xfe bytes"].size_bytes == 3
-    assert found[b"d/" + LONG].kind is Kind.FILE
-    assert found[b"d/link"].link == b"f"
-
-
-@pytest.mark.parametrize("name", ["bsdtar-pax.tar", "bsdtar-gnutar.tar"])
-def test_bsdtar_is_read(name: str) -> None:
-    check_tree((DATA / name).read_bytes(), exact_times="pax" in name)
-
-
-@pytest.mark.parametrize("old_format", ["v7", "oldgnu", "ustar"])
-def test_old_formats_of_gnu_tar_are_read(tmp_path: Path, old_format: str) -> None:
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d/f").write_bytes(b"hello")
-    archive = subprocess.run(
-        ["tar", f"--format={old_format}", "-C", tmp_path, "-cf", "-", "d"],
-        check=True,
-        capture_output=True,
-    ).stdout
-    found = {entry.name: (entry.kind, data) for entry, data in content_of(archive)}
-    assert found == {b"d": (Kind.DIRECTORY, b""), b"d/f": (Kind.FILE, b"hello")}
-
-
-def written_tree(*, busybox: bool) -> bytes:
-    """The tree of ``make_tree``, as this program writes it."""
-    folders = [b"d", b"d/sub", *(b"d/" + DEEP[:end] for end in (60, 121, 182, 243))]
-    members = [(Entry(name, Kind.DIRECTORY, 0, 0o755, MTIME_NS), b"") for name in folders]
-    for name, content in FILES.items():
-        members.append((Entry(b"d/" + name, Kind.FILE, len(content), 0o644, MTIME_NS), content))
-    members.append((Entry(b"d/hard", Kind.HARDLINK, 0, 0o644, MTIME_NS, link=b"d/f"), b""))
-    members.append((Entry(b"d/link", Kind.SYMLINK, 0, 0o777, MTIME_NS, link=b"f"), b""))
-    # What a directory holds follows it at once, but a hard link follows its file.
-    members.sort(key=lambda member: member[0].name.replace(b"d/hard", b"d/g"))
-    return packed(*members, busybox=busybox)
-
-
-def listing(top: Path, *, exact_times: bool) -> dict[str, tuple[object, ...]]:
-    found: dict[str, tuple[object, ...]] = {}
-    for path in top.rglob("*"):
-        status = path.lstat()
-        content: object = None
-        if path.is_symlink():
-            content = path.readlink()
-        elif path.is_file():
-            content = (status.st_nlink, path.read_bytes())
-        time = status.st_mtime_ns if exact_times else status.st_mtime_ns // NS
-        found[str(path.relative_to(top))] = (status.st_mode, time, content)
-    return found
-
-
-@pytest.mark.parametrize("busybox", [False, True])
-def test_gnu_tar_reads_what_is_written(tmp_path: Path, busybox: bool) -> None:
-    made, read = tmp_path / "made", tmp_path / "read"
-    made.mkdir()
-    read.mkdir()
-    make_tree(made)
-    result = subprocess.run(
-        ["tar", "-C", read, "-xpf", "-"],
-        input=written_tree(busybox=busybox),
-        check=True,
-        capture_output=True,
-    )
-    assert result.stderr == b""
-    assert listing(read, exact_times=True) == listing(made, exact_times=True)
-
-
-def test_busybox_reads_what_is_written_for_it(tmp_path: Path) -> None:
-    made, read = tmp_path / "made", tmp_path / "read"
-    made.mkdir()
-    read.mkdir()
-    make_tree(made)
-    subprocess.run(
-        ["busybox", "tar", "-C", read, "-xpf", "-"], input=written_tree(busybox=True), check=True
-    )
-    wanted, found = listing(made, exact_times=False), listing(read, exact_times=False)
-    assert {name: (kept[0], kept[2]) for name, kept in found.items()} == {
-        name: (kept[0], kept[2]) for name, kept in wanted.items()
-    }
-    # BusyBox keeps the times of files only.
-    assert found["d/f"] == wanted["d/f"]
-
-
-@pytest.mark.parametrize("busybox", [False, True])
-def test_python_reads_what_is_written(busybox: bool) -> None:
-    with tarfile.open(fileobj=io.BytesIO(written_tree(busybox=busybox))) as archive:
-        members = {os.fsencode(member.name): member for member in archive.getmembers()}
-    assert members[b"d/\xff\xfe bytes"].size == 3
-    assert members[b"d/" + LONG].isreg()
-    assert members[b"d/hard"].islnk()
-    assert members[b"d/link"].linkname == "f"
-    assert {member.mtime for member in members.values()} == {MTIME_NS / NS}
-
-
-def test_large_numbers_are_read_by_gnu_tar() -> None:
-    entry = Entry(b"f", Kind.DIRECTORY, 0, 0o755, -5 * NS, 3_000_000, 4_000_000)
-    listed = subprocess.run(
-        ["tar", "--numeric-owner", "--utc", "-tvf", "-"],
-        input=packed((entry, b"")),
-        check=True,
-        capture_output=True,
-        text=False,
-    ).stdout
-    assert b"3000000/4000000" in listed
-    assert b"1969-12-31 23:59" in listed

@@ -1,0 +1,110 @@
+"""Trees to copy, both ways of copying them here, and what must not be left behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pycrictl.copy.archive import Unpacker, pack
+from pycrictl.copy.arrival import Summary
+from pycrictl.copy.janitor import STAGE_NAME
+from pycrictl.copy.places import LocalRoot, open_destination, open_source
+from pycrictl.copy.policy import Rules, Skipped
+from pycrictl.copy.resolve import own_descriptors
+from pycrictl.copy.tree import TreeCopy
+
+PLAIN = Rules()
+KEEP = Rules(archive=True)
+LOCAL = LocalRoot()
+MIB = 1024 * 1024
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+Copy = Callable[..., Summary]
+
+
+def ignore(_: object) -> None:
+    pass
+
+
+def directly(
+    source: Path | str,
+    destination: Path | str,
+    rules: Rules = PLAIN,
+    *,
+    follow: bool = False,
+    on_skip: Callable[[Skipped], None] = ignore,
+) -> Summary:
+    with (
+        open_source(LOCAL, os.fsencode(source), follow=follow) as found,
+        open_destination(LOCAL, os.fsencode(destination)) as place,
+        TreeCopy(place, rules, on_skip=on_skip) as copy,
+    ):
+        copy.run(found, on_bytes=ignore)
+        return copy.commit()
+
+
+def by_archive(
+    source: Path | str,
+    destination: Path | str,
+    rules: Rules = PLAIN,
+    *,
+    follow: bool = False,
+    on_skip: Callable[[Skipped], None] = ignore,
+) -> Summary:
+    with (
+        open_source(LOCAL, os.fsencode(source), follow=follow) as found,
+        open_destination(LOCAL, os.fsencode(destination)) as place,
+        Unpacker(place, rules, on_skip=on_skip, name=found.top) as unpacker,
+    ):
+        size_bytes = 0
+        for piece in pack(found, on_skip=on_skip):
+            size_bytes += len(piece)
+            unpacker.receive_data(piece)
+        return unpacker.finish(size_bytes=size_bytes)
+
+
+both_ways = pytest.mark.parametrize("copy", [directly, by_archive])
+
+
+def open_fds() -> set[str]:
+    return {path.name for path in Path("/proc/self/fd").iterdir()}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path) -> Iterator[None]:
+    """No test leaves a stage or an open descriptor behind."""
+    own_descriptors()  # stays open
+    before = open_fds()
+    yield
+    assert open_fds() == before
+    names = [os.fsencode(path.name) for path in tmp_path.rglob("*")]
+    assert not any(STAGE_NAME.fullmatch(name) for name in names)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    top = tmp_path / "tree"
+    (top / "sub/empty").mkdir(parents=True)
+    (top / "f").write_text("hello")
+    (top / "sub/big").write_bytes(os.urandom(MIB + 77))
+    (top / "sub/hard").hardlink_to(top / "f")
+    (top / "sub/up").symlink_to("../f")
+    (top / os.fsdecode(b"\xff\n")).write_text("odd")
+    (top / "f").chmod(0o751)
+    (top / "sub").chmod(0o550)
+    for path in (*top.rglob("*"), top):
+        os.utime(path, ns=(1, 1_234_567_890_987_654_321), follow_symlinks=False)
+    return top
+
+
+def listing(top: Path) -> dict[str, tuple[object, ...]]:
+    found: dict[str, tuple[object, ...]] = {}
+    for path in (top, *top.rglob("*")):
+        status = path.lstat()
+        inner: object = path.readlink() if path.is_symlink() else None
+        if path.is_file() and not path.is_symlink():
+            inner = (status.st_nlink, path.read_bytes())
+        found[str(path.relative_to(top))] = (status.st_mode, status.st_mtime_ns, inner)
+    return found

@@ -1,0 +1,213 @@
+"""``pycrictl cp`` with containers of the real containerd, by every method."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pycrictl._proto import cri_pb2
+from tests.proxy.program import Program as Proxy
+
+from .forked import Ended, Program
+from .images import Image
+from .kubelet import RUNTIME
+
+if TYPE_CHECKING:
+    from .lab import Lab
+
+METHODS = ("rpc", "node", "exec")
+BY_STREAM = tuple(method for method in METHODS if method != "node")
+"""Methods whose work is not seen by the tests of the copy on the node alone."""
+
+WAIT_S = 60
+PYCRICTL = (sys.executable, "-m", "pycrictl")
+
+
+@dataclass
+class Cp:
+    """A container, and runs of the program that copy from and to it.
+
+    Attributes:
+        program: runs it without the cost of its start.
+        endpoint: where the program finds the runtime, or a proxy in front of it.
+        id: the container's.
+        method: how it copies.
+        root: the container's root directory, for the test to look at and to prepare.
+    """
+
+    program: Program
+    endpoint: str
+    id: str
+    method: str
+    root: Path
+
+    @property
+    def keep(self) -> tuple[str, ...]:
+        """The option to keep everything on the way into the container, which rpc has not."""
+        return () if self.method == "rpc" else ("-a",)
+
+    def words(self, *words: str | Path) -> list[str]:
+        """The command line of a copy; ``C`` at the beginning of a word is the container."""
+        named = [re.sub("^C:", f"{self.id}:", str(word)) for word in words]
+        return ["-t", "30s", "-r", self.endpoint, "cp", "--method", self.method, *named]
+
+    def start(self, *words: str | Path, **settings: Any) -> subprocess.Popen[bytes]:
+        """Start a copy."""
+        return subprocess.Popen(
+            [*PYCRICTL, *self.words(*words)],
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **settings},
+        )
+
+    def __call__(self, *words: str | Path, stdin: bytes = b"") -> Ended:
+        """Copy; how that ended."""
+        return self.program.run(*self.words(*words), stdin=stdin)
+
+    def ok(self, *words: str | Path, stdin: bytes = b"") -> str:
+        """Copy, which must succeed; what was told."""
+        status, _, stderr = self(*words, stdin=stdin)
+        assert status == 0, stderr
+        return stderr
+
+    def refused(self, *words: str | Path, stdin: bytes = b"") -> str:
+        """Copy, which must fail with one line; that line."""
+        status, _, stderr = self(*words, stdin=stdin)
+        assert status == 1, stderr
+        told = [line for line in stderr.splitlines() if not line.startswith("hint: ")]
+        assert len(told) == 1, stderr
+        return told[0]
+
+
+Start = Callable[..., Cp]
+
+
+@pytest.fixture(scope="module")
+def program() -> Iterator[Program]:
+    with Program() as program:
+        yield program
+
+
+@pytest.fixture(scope="module")
+def proxy(shared_lab: Lab) -> Iterator[Proxy]:
+    """A proxy in front of the node."""
+    with (
+        tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as folder,
+        Proxy(Path(folder), shared_lab.node.endpoint) as proxy,
+    ):
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def start_container(
+    shared_lab: Lab, program: Program, request: pytest.FixtureRequest
+) -> Iterator[Start]:
+    """Starts a container of an image, by default busybox, and tells how to copy by a method."""
+    kubelet = shared_lab.node.kubelet
+
+    def start(
+        method: str,
+        image: Image | None = None,
+        *,
+        pod_name: str = "copy",
+        command: Sequence[str] = ("sleep", "1000000"),
+        mounts: Sequence[tuple[Path, str]] = (),
+        read_only: bool = False,
+        user: int = 0,
+    ) -> Cp:
+        reference = shared_lab.push(image or shared_lab.busybox)
+        kubelet.pull(reference)
+        pod = kubelet.run_pod(pod_name)
+        config = cri_pb2.ContainerConfig(
+            metadata=cri_pb2.ContainerMetadata(name="main"),
+            image=cri_pb2.ImageSpec(image=reference),
+            command=command,
+            mounts=[
+                cri_pb2.Mount(host_path=str(host), container_path=inside) for host, inside in mounts
+            ],
+            linux=cri_pb2.LinuxContainerConfig(
+                security_context=cri_pb2.LinuxContainerSecurityContext(
+                    namespace_options=pod.config.linux.security_context.namespace_options,
+                    readonly_rootfs=read_only,
+                    run_as_user=cri_pb2.Int64Value(value=user),
+                )
+            ),
+        )
+        create = cri_pb2.CreateContainerRequest(
+            pod_sandbox_id=pod.id, config=config, sandbox_config=pod.config
+        )
+        response = cri_pb2.CreateContainerResponse
+        container_id = kubelet.call(RUNTIME + "CreateContainer", create, response).container_id
+        kubelet.start_container(container_id)
+        asked = cri_pb2.ContainerStatusRequest(container_id=container_id, verbose=True)
+        status = kubelet.call(RUNTIME + "ContainerStatus", asked, cri_pb2.ContainerStatusResponse)
+        root = Path(f"/proc/{json.loads(status.info['info'])['pid']}/root")
+        endpoint = shared_lab.node.endpoint
+        if method == "rpc":
+            endpoint = request.getfixturevalue("proxy").endpoint
+        return Cp(program, endpoint, container_id, method, root)
+
+    yield start
+    shared_lab.clean()
+
+
+@pytest.fixture(scope="module")
+def containers(start_container: Start) -> Callable[[str], Cp]:
+    """One container for each method, with nothing of former tests in it."""
+    started: dict[str, Cp] = {}
+
+    def find(method: str) -> Cp:
+        # It may have gone with what another test has cleaned up.
+        if method not in started or not (started[method].root / "tmp").exists():
+            started[method] = start_container(method, pod_name=method)
+        for name in ("root", "tmp"):
+            for path in (started[method].root / name).iterdir():
+                subprocess.run(["rm", "-rf", path], check=True)
+        return started[method]
+
+    return find
+
+
+@pytest.fixture(params=METHODS)
+def cp(request: pytest.FixtureRequest, containers: Callable[[str], Cp]) -> Cp:
+    return containers(request.param)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder on the disk: /tmp may be in memory."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as name:
+        yield Path(name)
+
+
+def whole_seconds(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
+    """A listing as BusyBox's tar keeps things: whole seconds, and no times of links."""
+    return {
+        path: (mode, not isinstance(content, Path) and int(str(mtime_ns)) // 10**9, *ids, content)
+        for path, (mode, mtime_ns, *ids, content) in found.items()
+    }
+
+
+def plain(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
+    """A listing without what is not kept: times, owners and set-id bits."""
+    return {path: (int(str(mode)) & 0o170777, row[-1]) for path, (mode, *row) in found.items()}
+
+
+def contents(top: Path) -> dict[str, str]:
+    files = [path for path in top.rglob("*") if path.is_file()]
+    return {str(path.relative_to(top)): path.read_text("latin-1") for path in files}
+
+
+def wait_until(is_so: Callable[..., object], *about: Path) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not is_so(*about):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -1,0 +1,159 @@
+"""``pycrictl cp`` with unusual containers: another user, another tar, hardly any program."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .copying import (
+    PYCRICTL,
+    WAIT_S,
+    Cp,
+    Start,
+    folder,
+    plain,
+    program,
+    proxy,
+    start_container,
+    wait_until,
+)
+from .images import File, Image, busybox_files
+from .lab import MIB
+from .test_copy_node import listing, make_tree, stages_in
+
+if TYPE_CHECKING:
+    from .lab import Lab
+
+__all__ = ["folder", "program", "proxy", "start_container"]
+
+
+def gnu_tar(lab: Lab) -> Image:
+    """Busybox, but with GNU's tar."""
+    listed = subprocess.run(["ldd", "/usr/bin/tar"], capture_output=True, check=True).stdout
+    paths = [*re.findall(r"(/\S+) \(0x", listed.decode()), "/usr/bin/tar"]
+
+    def copied(path: str) -> File:
+        size_bytes = Path(path).stat().st_size
+        name = "bin/tar" if path == "/usr/bin/tar" else path.lstrip("/")
+        return File(name, size_bytes, lambda: Path(path).open("rb"), mode=0o755)
+
+    return lab.layout.image("gnu:1", [lab.base, lab.layout.layer([*map(copied, paths)])])
+
+
+def test_gnu_tar_keeps_times_exactly(shared_lab: Lab, start_container: Start, folder: Path) -> None:
+    cp = start_container("exec", gnu_tar(shared_lab))
+    make_tree(folder / "tree")
+    cp.ok("-a", folder / "tree", "C:/root")
+    expected = listing(folder / "tree", ids=True)
+    assert listing(cp.root / "root/tree", ids=True) == expected
+    cp.ok("-a", "C:/root/tree", folder / "back")
+    assert listing(folder / "back", ids=True) == expected
+    code, _, stderr = cp("C:/", folder / "all")
+    assert (folder / "all/bin/tar").stat().st_size > 0
+    assert not (folder / "all/proc").exists(), (code, stderr)
+
+
+def test_a_user_who_is_not_root(start_container: Start, folder: Path) -> None:
+    cp = start_container("exec", user=1000)
+    (folder / "f").write_text("1")
+    assert "permission denied" in cp.refused(folder / "f", "C:/root/f")
+    cp.ok(folder / "f", "C:/tmp/f")
+    status = (cp.root / "tmp/f").stat()
+    assert (status.st_uid, status.st_size) == (1000, 1)
+
+
+def test_a_distroless_container(shared_lab: Lab, start_container: Start, folder: Path) -> None:
+    binary = Path("/bin/busybox")
+    only = File("busybox-app", binary.stat().st_size, lambda: binary.open("rb"), mode=0o755)
+    image = shared_lab.layout.image("static:1", [shared_lab.layout.layer([only])])
+    make_tree(folder / "tree")
+    rpc = start_container("rpc", image, command=["/busybox-app", "sleep", "1000000"])
+    for cp in (rpc, replace(rpc, method="node")):
+        inside, back = f"C:/{cp.method}", folder / cp.method
+        cp.ok(*cp.keep, folder / "tree", inside)
+        cp.ok("-a", inside, back)
+        assert plain(listing(back)) == plain(listing(folder / "tree"))
+        cp.ok("C:/busybox-app", back)
+        assert (back / "busybox-app").read_bytes() == binary.read_bytes()
+    assert (folder / "node/f").stat().st_mtime_ns == (folder / "tree/f").stat().st_mtime_ns
+    cp = replace(rpc, method="exec")
+    for words in (
+        (binary, "C:/new"),
+        ("C:/busybox-app", folder / "new"),
+        ("C:/busybox-app", "-"),
+    ):
+        assert cp.refused(*words) == "pycrictl: there is no tar in the container"
+    assert not (folder / "new").exists()
+    assert not (cp.root / "new").exists()
+
+
+def test_a_container_with_tar_only(shared_lab: Lab, start_container: Start, folder: Path) -> None:
+    kept = ("bin/busybox", "bin/tar", "bin/sleep", "tmp")
+    files = [file for file in busybox_files() if file.path.strip("/") in kept]
+    image = shared_lab.layout.image("tar:1", [shared_lab.layout.layer(files)])
+    cp = start_container("exec", image)
+    cp.ok("C:/bin/busybox", folder)
+    assert (folder / "busybox").stat().st_size > MIB
+    line = cp.refused(folder / "busybox", "C:/new")
+    assert line == "pycrictl: there is no test in the container"
+
+
+def test_auto_tells_which_method_it_took(start_container: Start, folder: Path) -> None:
+    cp = start_container("auto", pod_name="auto")
+    (folder / "f").write_text("1")
+    told = cp.ok("--progress", "json", folder / "f", "C:/tmp/f")
+    assert json.loads(told.splitlines()[-1])["files"] == 1
+    command = [*PYCRICTL, "-t", "30s", "-r", cp.endpoint, "--debug", "cp"]
+    done = subprocess.run(
+        [*command, f"{cp.id[:13]}:/tmp/f", folder / "g"],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    log = [line.partition(" = ")[2] for line in done.stderr.splitlines() if ".copy: = " in line]
+    assert log[0] == "trying the method rpc"
+    assert log[1].startswith("the method rpc does not serve: ")
+    assert log[2:] == ["trying the method node", "the method node serves"]
+    # What went wrong is no reason to try another way.
+    failed = subprocess.run(
+        [*command, "auto/main:/nowhere", folder / "g"],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert failed.returncode == 1
+    assert "trying the method exec" not in failed.stderr
+    assert 'cannot copy "/nowhere": no such file or directory' in failed.stderr
+
+
+def test_tar_that_is_killed(start_container: Start, folder: Path) -> None:
+    # A runtime may leave the tar of an interrupted copy behind, so not where there were others.
+    cp = start_container("exec")
+    with (folder / "big").open("wb") as file:
+        file.truncate(4096 * MIB)
+    with cp.start(folder / "big", "C:/tmp/new") as process:
+        wait_until(lambda: stages_in(cp.root / "tmp") != [] and kill_tar(cp) > 0)
+        _, stderr = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 1
+    assert len(stderr.splitlines()) == 1
+    assert list((cp.root / "tmp").iterdir()) == []
+
+
+def kill_tar(cp: Cp) -> int:
+    """Kill the ``tar`` processes in the container; how many there were."""
+    namespace = (cp.root.parent / "ns/pid").readlink()
+    killed = 0
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if (path / "ns/pid").readlink() == namespace and (path / "comm").read_text() == "tar\n":
+                os.kill(int(path.name), signal.SIGKILL)
+                killed += 1
+        except OSError:
+            continue
+    return killed

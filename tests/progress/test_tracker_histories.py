@@ -1,0 +1,89 @@
+"""What holds of a tracker's views whatever is reported."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycrictl.progress.tracker import Item, Phase, Tracker, View
+from pycrictl.wire.progress import Report
+from tests.progress.tracking import FINISHED, keys
+
+few_names = st.sampled_from(["", "a", "b", "c"])
+numbers = st.integers(-5, 30) | st.sampled_from([2**63 - 1, -(2**63)])
+phases = st.sampled_from(["", "odd", *Phase])
+any_reports = st.builds(
+    Report, few_names, few_names, numbers, numbers, st.sampled_from(["", "boom"]), phases,
+    numbers, numbers, numbers,
+)  # fmt: skip
+# A report and the time after it; every so often the tracker is looked at.
+histories = st.lists(st.tuples(any_reports, st.floats(0.0, 5.0), st.booleans()), max_size=60)
+
+
+def views_of(history: list[tuple[Report, float, bool]], tracker: Tracker) -> list[View]:
+    now = 0.0
+    views = []
+    for report, pause_s, is_viewed in history:
+        tracker.apply(*report, now=now)
+        now += pause_s
+        if is_viewed:
+            views.append(tracker.view(now))
+    return [*views, tracker.view(now)]
+
+
+@given(histories)
+def test_numbers_are_always_sensible(history: list[tuple[Report, float, bool]]) -> None:
+    for view in views_of(history, Tracker(max_items=8)):
+        for item in view.items:
+            assert item.progress >= 0
+            assert item.total == 0 or item.total >= item.progress
+            assert item.extracted >= 0
+            assert item.extracted_total == 0 or item.extracted_total >= item.extracted
+            assert item.queue_position >= 0
+            assert item.idle_s >= 0.0
+            assert item.idle_s == 0.0 or item.phase not in FINISHED
+        totals = view.totals
+        assert 0 <= totals.progress <= totals.total
+        assert totals.percent is None or 0.0 <= totals.percent <= 100.0
+        assert 0 <= totals.done + totals.failed <= totals.count <= len(view.items)
+        assert totals.resumed >= 0
+        assert totals.rate is None or totals.rate >= 0.0
+        assert totals.eta_s is None or totals.eta_s >= 0.0
+        assert view.dropped >= 0
+
+
+@given(histories)
+def test_only_the_finest_level_is_shown(history: list[tuple[Report, float, bool]]) -> None:
+    view = views_of(history, Tracker())[-1]
+    reported = {(report.image, report.layer) for report, _, _ in history}
+    with_layers = {image for image, layer in reported if layer}
+    expected = {
+        (image, layer)
+        for image, layer in reported
+        if layer or (image not in with_layers and (image or reported == {("", "")}))
+    }
+    assert set(keys(view.items)) == expected
+    assert len(view.items) == len(expected)
+    without_layer = [image for image, layer in expected if not layer]
+    layers = {layer for _, layer in expected if layer}
+    assert view.totals.count == len(layers) + len(without_layer)
+
+
+@given(histories)
+def test_what_changed_adds_up_to_the_last_view(history: list[tuple[Report, float, bool]]) -> None:
+    known: dict[tuple[str, str], Item] = {}
+    views = views_of(history, Tracker())
+    for view in views:
+        for item in view.changed:
+            known[item.image, item.layer] = item
+    for item in views[-1].items:
+        told = known[item.image, item.layer]
+        for field in Item.__slots__:
+            assert field == "idle_s" or getattr(told, field) == getattr(item, field)
+
+
+@given(histories)
+def test_views_in_between_make_no_difference(history: list[tuple[Report, float, bool]]) -> None:
+    seldom = [(report, pause_s, False) for report, pause_s, _ in history]
+    often = [(report, pause_s, True) for report, pause_s, _ in history]
+    assert views_of(seldom, Tracker())[-1].items == views_of(often, Tracker())[-1].items

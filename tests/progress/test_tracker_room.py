@@ -1,0 +1,97 @@
+"""How much a tracker keeps, and what that costs."""
+
+from __future__ import annotations
+
+import sys
+import time
+import tracemalloc
+
+from pycrictl.progress.tracker import Tracker
+from tests.progress.tracking import MIB, keys, pull, see
+
+
+def test_items_beyond_the_limit_are_dropped_and_counted() -> None:
+    tracker = Tracker(max_items=3)
+    view = see(*[("a", f"l{number}", 1, 9) for number in range(5)], tracker=tracker)
+    assert len(view.items) == 3
+    assert view.dropped == 2
+    view = see(("a", "l0", 5, 9), ("a", "l4", 5, 9), tracker=tracker)
+    assert view.items[0].progress == 5
+    assert view.dropped == 3
+
+
+def test_long_names_need_more_room() -> None:
+    tracker = Tracker(max_items=10)
+    view = see(*[("a", str(number) * 4000, 1, 9) for number in range(10)], tracker=tracker)
+    assert (len(view.items), view.dropped) == (1, 9)
+    view = see(("a", "short", 1, 9), tracker=tracker)
+    assert (len(view.items), view.dropped) == (2, 9)
+
+
+def test_forgotten_images_make_room() -> None:
+    tracker = Tracker(max_items=3)
+    see(("a", "shared", 1, 9), ("a", "l", 1, 9), ("b", "shared", 1, 9), tracker=tracker)
+    tracker.forget("a")
+    tracker.forget("unknown")
+    view = see(("c", "m", 1, 9), ("c", "n", 1, 9), ("c", "o", 1, 9), tracker=tracker)
+    assert keys(view.items) == [("b", "shared"), ("c", "m"), ("c", "n")]
+    assert view.dropped == 1
+
+
+def test_a_forgotten_image_begins_anew() -> None:
+    tracker = Tracker()
+    pull(tracker, range(5))
+    tracker.forget("a")
+    assert tracker.view(5.0).items == ()
+    view = see(("a", "l", 90 * MIB, 100 * MIB), tracker=tracker, now=6.0)
+    assert view.totals.resumed == 90 * MIB
+    assert keys(view.changed) == [("a", "l")]
+    rate = view.totals.rate
+    assert rate is not None
+    assert rate <= MIB
+
+
+def test_forgetting_gives_back_all_room() -> None:
+    tracker = Tracker(max_items=4)
+    for _ in range(100):
+        see(("a" * 500, "l" * 500, 1, 9), ("b", "l" * 500, 1, 9), tracker=tracker)
+        tracker.forget("a" * 500)
+        tracker.forget("b")
+    assert tracker.view(0.0).dropped == 0
+
+
+def test_a_million_layers_are_no_burden() -> None:
+    tracker = Tracker()
+    padding = "x" * 60
+    blocks = 0
+    for number in range(1_000_000):
+        tracker.apply("a", f"sha256:{padding}{number}", 1, 9, now=0.0)
+        if number == 10_000:
+            blocks = sys.getallocatedblocks()
+    assert sys.getallocatedblocks() - blocks < 1000
+    view = tracker.view(0.0)
+    assert len(view.items) == 10_000
+    assert view.dropped == 990_000
+
+
+def test_the_longest_names_fit_into_memory() -> None:
+    tracker = Tracker()
+    tracemalloc.start()
+    try:
+        for number in range(10_000):
+            tracker.apply("a", f"{number:04096}", 1, 9, "e" * 4096, now=0.0)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 1000 < len(tracker.view(0.0).items) < 2000
+    assert peak < 16 * MIB
+
+
+def test_a_view_of_many_items_is_quick() -> None:
+    tracker = Tracker()
+    for number in range(10_000):
+        tracker.apply(f"image{number % 100}", f"layer{number}", 1, 9, now=0.0)
+    tracker.view(0.0)
+    start = time.process_time()
+    tracker.view(0.25)
+    assert time.process_time() - start < 2.0  # a guard against more than linear, not a benchmark

@@ -1,0 +1,38 @@
+"""Reports into a tracker, and what is to be seen of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pycrictl.progress.tracker import Item, Phase, Tracker, View
+from pycrictl.wire.progress import Report
+
+MIB = 2**20
+FINISHED = {Phase.DONE, Phase.PRESENT, Phase.FAILED}
+
+
+def see(
+    *reports: Report | tuple[str, str, int, int], tracker: Tracker | None = None, now: float = 0.0
+) -> View:
+    """Apply reports all at once; return what is to be seen."""
+    tracker = tracker or Tracker()
+    for report in reports:
+        tracker.apply(*report, now=now)
+    return tracker.view(now)
+
+
+def only(view: View) -> Item:
+    (item,) = view.items
+    return item
+
+
+def keys(items: Iterable[Item]) -> list[tuple[str, str]]:
+    return [(item.image, item.layer) for item in items]
+
+
+def pull(tracker: Tracker, seconds: range, *, layer: str = "l", per_s: int = MIB) -> View:
+    """Report a layer of 100 MiB once a second; return the last view."""
+    for second in seconds:
+        tracker.apply("a", layer, second * per_s, 100 * MIB, now=float(second))
+        view = tracker.view(float(second))
+    return view

@@ -1,0 +1,177 @@
+"""A pretended container, and a client that copies through a proxy in front of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.copy.messages import OUTCOME, Messages
+from pycrictl.copy.method import Watch
+from pycrictl.copy.outcome import Outcome, decode
+from pycrictl.copy.over_rpc import OverRpc
+from pycrictl.copy.policy import Rules, Skipped
+from pycrictl.copy.upgrade import open_stream
+from pycrictl.cri.client import CriClient
+from pycrictl.proxy import admin
+from pycrictl.wire.tar_writer import END_OF_ARCHIVE
+from tests.copy.hostile import FILE, member
+from tests.copy.test_on_node import ID, ignore, stop
+from tests.copy.test_on_node import start as start_container
+from tests.fakecri.server import FakeServer
+from tests.node.kubelet import RUNTIME
+from tests.node.soak import descriptors
+from tests.proxy.program import Program
+from tests.proxy.test_pulls import wait_until
+
+Start = Callable[..., Program]
+MIB = 1 << 20
+ARCHIVE = member(b"f", FILE, b"content") + END_OF_ARCHIVE
+
+
+class Pretended:
+    """What the fake runtime says of the container.
+
+    Attributes:
+        root: its root directory.
+        state: of the container.
+        runtime_type: how containerd calls what runs it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.state = cri_pb2.CONTAINER_RUNNING
+        self.runtime_type = "io.containerd.runc.v2"
+        self.pods = {ID: "pod1", "d" * 64: "pod2"}
+        self._process = start_container(root)
+
+    def stop(self) -> None:
+        stop(self._process)
+
+    def containers(self, request: Any, context: Any) -> cri_pb2.ListContainersResponse:
+        found = [
+            cri_pb2.Container(id=one, pod_sandbox_id=pod, state=self.state)
+            for one, pod in self.pods.items()
+            if one.startswith(request.filter.id)
+        ]
+        return cri_pb2.ListContainersResponse(containers=found)
+
+    def status(self, request: Any, context: Any) -> cri_pb2.ContainerStatusResponse:
+        info = {"pid": self._process.pid, "runtimeType": self.runtime_type}
+        status = cri_pb2.ContainerStatus(id=request.container_id, state=self.state, started_at=1)
+        return cri_pb2.ContainerStatusResponse(status=status, info={"info": json.dumps(info)})
+
+
+@contextmanager
+def pretended(fake: FakeServer, root: Path) -> Iterator[Pretended]:
+    (root / "to").mkdir(parents=True)
+    container = Pretended(root)
+    fake.offer("ListContainers", container.containers)
+    fake.offer("ContainerStatus", container.status)
+    try:
+        yield container
+    finally:
+        container.stop()
+
+
+@pytest.fixture
+def container(fake: FakeServer) -> Iterator[Pretended]:
+    # Not in pytest's folder, which may be in memory.
+    with (
+        tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as folder,
+        pretended(fake, Path(folder, "root")) as container,
+    ):
+        yield container
+
+
+class Copier:
+    """A client of the proxy."""
+
+    def __init__(self, proxy: Program) -> None:
+        self.proxy = proxy
+        self.client = CriClient(str(proxy.socket_path), timeout_s=10)
+        self.skipped: list[Skipped] = []
+        self._rpc = OverRpc(self.client, ID)
+        self.watch = Watch(ignore, self.skipped.append)
+
+    def out(self, path: str, local: Path, on_total: Callable[[int], None] | None = None) -> Any:
+        """Copy out of the container; ``on_total`` is called between the call and the stream."""
+        watch = Watch(ignore, self.skipped.append, on_total)
+        return self._rpc.copy_from(path.encode(), os.fsencode(local), Rules(), watch)
+
+    def into(self, local: Path | str, path: str) -> Any:
+        return self._rpc.copy_to(os.fsencode(local), path.encode(), Rules(), self.watch)
+
+    def ask_to(
+        self, path: str = "/to", size: int = 1024, checksum: int = 0, container: str = ID
+    ) -> str:
+        """The URL of a copy into the container."""
+        request = cri_pb2.CopyToContainerRequest(
+            container_id=container, path=path, size=size, checksum=checksum
+        )
+        response = cri_pb2.CopyToContainerResponse
+        return self.proxy.kubelet.call(RUNTIME + "CopyToContainer", request, response).url
+
+    def ask_from(self, path: str, container: str = ID) -> cri_pb2.CopyFromContainerResponse:
+        request = cri_pb2.CopyFromContainerRequest(container_id=container, path=path)
+        response = cri_pb2.CopyFromContainerResponse
+        return self.proxy.kubelet.call(RUNTIME + "CopyFromContainer", request, response)
+
+    @property
+    def copies(self) -> list[dict[str, Any]]:
+        """What the proxy says is under way."""
+        path = str(self.proxy.admin_path)
+        return list(admin.ask(path, "status", timeout_s=10)["copies"])
+
+    def wait_until_idle(self) -> None:
+        """Nothing is left of any copy: no slot, no spool, no stage."""
+        wait_until(lambda: self.copies == [])
+        assert spools(self.proxy.pid) == []
+
+
+@pytest.fixture
+def copier(container: Pretended, start: Start) -> Iterator[Copier]:
+    copier = Copier(start())
+    with copier.client:
+        yield copier
+        copier.wait_until_idle()
+
+
+def spools(pid: int) -> list[str]:
+    """Files without a name that a process holds on disks."""
+    return [
+        name
+        for name in descriptors(pid)
+        if name.startswith("/var/tmp/") and name.endswith("(deleted)")
+    ]
+
+
+def stages(container: Pretended) -> list[Path]:
+    return list(container.root.rglob(".pycrictl-*"))
+
+
+def refusal(call: Callable[..., object], *arguments: object, **named: object) -> tuple[str, str]:
+    """Code and message of a call that must fail."""
+    with pytest.raises(grpc.RpcError) as caught:
+        call(*arguments, **named)
+    error: Any = caught.value
+    return error.code().name, error.details()
+
+
+def stream(url: str) -> Messages:
+    return open_stream(url, timeout_s=5, idle_s=5)
+
+
+def outcome_of(messages: Messages) -> Outcome:
+    while piece := messages.receive():
+        if piece.channel == OUTCOME:
+            return decode(bytes(piece.data))
+    raise AssertionError("no outcome")

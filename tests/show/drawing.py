@@ -1,0 +1,34 @@
+"""What the bars draw on a terminal, for the tests of all that they show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pycrictl.progress.tracker import Item
+from pycrictl.show.bars import Bars
+from pycrictl.show.phrases import width
+from tests.show.screen import Terminal
+from tests.show.views import view
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    with Terminal() as terminal:
+        yield terminal
+
+
+def drawn(
+    *items: Item, size: tuple[int, int] = (80, 24), aggregate: bool = False, **more: Any
+) -> list[str]:
+    """What the screen shows of one view."""
+    with Terminal(*size) as terminal:
+        bars = Bars(terminal.stderr, {}, aggregate=aggregate)
+        bars.show(view(items, **more))
+        lines = terminal.look()
+        assert terminal.screen.cut == 0
+        assert all(width(line) < size[0] for line in lines)
+        bars.close()
+        return lines

@@ -1,0 +1,65 @@
+"""Reading and writing whole archives."""
+
+from __future__ import annotations
+
+from pycrictl.wire.tar import (
+    ArchiveFinished,
+    DataReceived,
+    Entry,
+    EntryFinished,
+    EntryStarted,
+    Event,
+    TarReader,
+)
+from pycrictl.wire.tar_writer import END_OF_ARCHIVE, encode_entry, padding_after
+
+NS = 10**9
+
+
+def events_of(*pieces: bytes, eof: bool = True) -> list[Event]:
+    reader = TarReader()
+    events: list[Event] = []
+    for piece in pieces:
+        reader.receive_data(piece)
+        events += reader.events_received()
+    if eof:
+        reader.receive_eof()
+        events += reader.events_received()
+    assert reader.error is None, reader.error.message
+    return events
+
+
+def content_of(archive: bytes, step: int = 0) -> list[tuple[Entry, bytes]]:
+    """Entries and their contents, of an archive that is read whole or ``step`` bytes a time."""
+    step = step or len(archive)
+    pieces = [archive[start : start + step] for start in range(0, len(archive), step)]
+    found: list[tuple[Entry, bytes]] = []
+    data, is_open = b"", False
+    events = events_of(*pieces)
+    assert isinstance(events.pop(), ArchiveFinished)
+    for event in events:
+        if isinstance(event, EntryStarted):
+            assert not is_open
+            found.append((event.entry, b""))
+            data, is_open = b"", True
+        elif isinstance(event, DataReceived):
+            assert is_open
+            data += event.data
+        else:
+            assert isinstance(event, EntryFinished)
+            entry, _ = found.pop()
+            assert len(data) == entry.size_bytes
+            found.append((entry, data))
+            is_open = False
+    assert not is_open
+    return found
+
+
+def packed(*members: tuple[Entry, bytes], busybox: bool = False) -> bytes:
+    return (
+        b"".join(
+            encode_entry(entry, busybox=busybox) + content + padding_after(len(content))
+            for entry, content in members
+        )
+        + END_OF_ARCHIVE
+    )

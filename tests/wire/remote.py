@@ -1,0 +1,85 @@
+"""Commands in a container as the server sees them: by messages, or by frames of SPDY."""
+
+from __future__ import annotations
+
+import json
+
+from pycrictl.errors import RemoteProtocolError
+from pycrictl.wire.channels import remote_command
+from pycrictl.wire.command import Event, Ready, RemoteCommand, Streams
+from pycrictl.wire.spdy_frames import (
+    Data,
+    Frame,
+    FrameDecoder,
+    FrameEncoder,
+    ResetStatus,
+    RstStream,
+    SynReply,
+    SynStream,
+)
+
+SUCCESS = b'{"metadata":{},"status":"Success"}'
+EXIT_7 = json.dumps(
+    {
+        "status": "Failure",
+        "message": "exit code 7",
+        "reason": "NonZeroExitCode",
+        "details": {"causes": [{"reason": "ExitCode", "message": "7"}]},
+    }
+).encode()
+PIPED = Streams(stdin=True)
+TERMINAL = Streams(stdin=True, stderr=False, tty=True)
+V1, V4, V5 = "channel.k8s.io", "v4.channel.k8s.io", "v5.channel.k8s.io"
+
+
+def websocket(protocol: str = V4, streams: Streams = PIPED) -> RemoteCommand:
+    command = remote_command("websocket", protocol, streams)
+    assert command.events_received() == [Ready()]
+    return command
+
+
+def fed(command: RemoteCommand, *messages: bytes) -> list[Event]:
+    for message in messages:
+        command.receive_data(message)
+    return command.events_received()
+
+
+class Spdy:
+    """A command over SPDY, and the server's frames by hand."""
+
+    def __init__(self, streams: Streams = PIPED, protocol: str = V4, *, ready: bool = True) -> None:
+        self.command = remote_command("spdy", protocol, streams)
+        self._encoder = FrameEncoder()
+        self._decoder = FrameDecoder()
+        self.ids: dict[str, int] = {}
+        for frame in self.sent():
+            assert isinstance(frame, SynStream)
+            ((name, value),) = frame.headers
+            assert name == "streamtype"
+            self.ids[value] = frame.stream_id
+        if ready:
+            assert self.feed(*map(SynReply, self.ids.values())) == [Ready()]
+
+    def feed(self, *frames: Frame) -> list[Event]:
+        return fed(self.command, *map(self._encoder.encode, frames))
+
+    def data(self, name: str, data: bytes, *, is_last: bool = False) -> Data:
+        return Data(self.ids[name], data, is_last)
+
+    def end(self, name: str) -> Data:
+        return self.data(name, b"", is_last=True)
+
+    def reset(self, name: str) -> RstStream:
+        return RstStream(self.ids[name], ResetStatus.CANCEL)
+
+    def sent(self) -> list[Frame]:
+        frames = self._decoder.receive_data(b"".join(self.command.data_to_send()))
+        assert self._decoder.error is None
+        return frames
+
+
+def violation_of(command: RemoteCommand, *messages: bytes) -> str:
+    fed(command, *messages)
+    assert command.is_over
+    assert isinstance(command.error, RemoteProtocolError)
+    return command.error.message

@@ -1,0 +1,344 @@
+"""Commands over SPDY."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
+from pycrictl.wire.channels import SPDY_PROTOCOLS, remote_command
+from pycrictl.wire.command import (
+    Channel,
+    Event,
+    ExitReported,
+    OutcomeUnknown,
+    Ready,
+    StderrReceived,
+    StdoutReceived,
+    StreamClosed,
+    Streams,
+)
+from pycrictl.wire.spdy_frames import (
+    Data,
+    Frame,
+    FrameEncoder,
+    GoAway,
+    Headers,
+    Ping,
+    ResetStatus,
+    RstStream,
+    SynReply,
+    SynStream,
+)
+from tests.wire.remote import (
+    EXIT_7,
+    PIPED,
+    SUCCESS,
+    TERMINAL,
+    V1,
+    V4,
+    Spdy,
+    fed,
+    violation_of,
+    websocket,
+)
+
+from .recorded import RECORDED
+
+# SPDY
+
+
+@pytest.mark.parametrize(
+    ("streams", "protocol", "names"),
+    [
+        (PIPED, V4, ["error", "stdin", "stdout", "stderr"]),
+        (Streams(), V4, ["error", "stdout", "stderr"]),
+        (TERMINAL, V4, ["error", "stdin", "stdout", "resize"]),
+        (TERMINAL, "v3.channel.k8s.io", ["error", "stdin", "stdout", "resize"]),
+        (TERMINAL, "v2.channel.k8s.io", ["error", "stdin", "stdout"]),
+        (Streams(stdin=True, stdout=False, stderr=False), V1, ["error", "stdin"]),
+    ],
+)
+def test_spdy_streams(streams: Streams, protocol: str, names: list[str]) -> None:
+    spdy = Spdy(streams, protocol)
+    assert spdy.ids == dict(zip(names, (1, 3, 5, 7), strict=False))
+    assert spdy.command.data_to_send() == []
+
+
+def test_spdy_is_ready_when_all_streams_are_accepted() -> None:
+    spdy = Spdy(ready=False)
+    first, *others = spdy.ids.values()
+    assert spdy.feed(*map(SynReply, others)) == []
+    assert spdy.feed(SynReply(first)) == [Ready()]
+
+
+def test_spdy_takes_nothing_before_it_is_ready() -> None:
+    spdy = Spdy(TERMINAL, ready=False)
+    for call in (
+        spdy.command.end_stdin,
+        lambda: spdy.command.resize(width=80, height=24),
+    ):
+        with pytest.raises(LocalProtocolError, match="before the stream was accepted"):
+            call()
+    with pytest.raises(LocalProtocolError):
+        Spdy(ready=False).command.send_stdin(b"x")
+
+
+def test_spdy_as_containerd_ends_it() -> None:
+    spdy = Spdy()
+    spdy.command.send_stdin(b"in")
+    spdy.command.end_stdin()
+    assert spdy.sent() == [spdy.data("stdin", b"in"), spdy.end("stdin")]
+    assert spdy.feed(
+        spdy.data("stdout", b"out"),
+        spdy.data("stderr", b"err"),
+        spdy.end("stdout"),
+        spdy.end("stderr"),
+        spdy.data("error", EXIT_7[:10]),
+    ) == [
+        StdoutReceived(b"out"),
+        StderrReceived(b"err"),
+        StreamClosed(Channel.STDOUT),
+        StreamClosed(Channel.STDERR),
+    ]
+    assert not spdy.command.is_over
+    assert spdy.feed(spdy.data("error", EXIT_7[10:])) == [ExitReported(7, "exit code 7")]
+    assert spdy.command.is_over
+    assert spdy.command.error is None
+    assert spdy.feed(spdy.reset("stdin"), spdy.reset("error"), GoAway(7)) == []
+    spdy.command.receive_eof()
+    assert spdy.command.error is None
+
+
+def test_spdy_outcome_before_the_outputs_end() -> None:
+    spdy = Spdy()
+    assert spdy.feed(spdy.data("error", EXIT_7)) == [ExitReported(7, "exit code 7")]
+    assert not spdy.command.is_over
+    events = spdy.feed(spdy.reset("stdin"), spdy.reset("error"), spdy.data("stdout", b"late"))
+    assert events == [StreamClosed(Channel.STDIN), StdoutReceived(b"late")]
+    spdy.feed(spdy.reset("stdout"), spdy.reset("stderr"))
+    assert spdy.command.is_over
+    assert spdy.command.error is None
+
+
+def test_spdy_ends_by_the_end_of_its_streams() -> None:
+    spdy = Spdy()
+    events = spdy.feed(
+        spdy.data("error", SUCCESS, is_last=True),
+        Headers(spdy.ids["stdout"], ()),
+        spdy.reset("stdout"),
+        Ping(2),
+        spdy.end("stdin"),
+        spdy.end("stderr"),
+    )
+    assert events == [
+        ExitReported(0),
+        StreamClosed(Channel.STDOUT),
+        StreamClosed(Channel.STDERR),
+    ]
+    assert spdy.command.is_over
+    assert spdy.command.error is None
+
+
+def test_spdy_outcome_at_the_end_of_the_connection() -> None:
+    spdy = Spdy()
+    assert spdy.feed(spdy.data("error", SUCCESS)) == [ExitReported(0)]
+    spdy.command.receive_eof()
+    assert spdy.command.is_over
+    assert spdy.command.error is None
+    spdy = Spdy()
+    spdy.feed(spdy.data("error", SUCCESS[:5]))
+    spdy.command.receive_eof()
+    assert isinstance(spdy.command.error, RemoteProtocolError)
+
+
+@pytest.mark.parametrize("protocol", [V4, V1])
+def test_spdy_connection_lost(protocol: str) -> None:
+    spdy = Spdy(protocol=protocol)
+    spdy.feed(spdy.data("stdout", b"x"))
+    spdy.command.receive_eof()
+    assert isinstance(spdy.command.error, OutcomeUnknown)
+    assert spdy.command.error.message == "the runtime sent no exit status"
+
+
+def test_spdy_ends_without_an_outcome() -> None:
+    spdy = Spdy()
+    assert spdy.feed(spdy.reset("error")) == []
+    assert not spdy.command.is_over
+    spdy.feed(spdy.reset("stdout"), spdy.reset("stderr"))
+    assert spdy.command.is_over
+    assert isinstance(spdy.command.error, OutcomeUnknown)
+
+
+def test_spdy_awaits_nothing_but_the_outcome() -> None:
+    spdy = Spdy()
+    spdy.feed(spdy.end("stdout"))
+    assert not spdy.command.awaits_outcome_only
+    spdy.feed(spdy.end("stderr"))
+    assert spdy.command.awaits_outcome_only
+    spdy.command.ping()
+    assert spdy.sent() == [Ping(1)]
+    assert spdy.feed(Ping(1)) == []
+    assert spdy.feed(spdy.data("error", SUCCESS)) == [ExitReported(0)]
+    assert not spdy.command.awaits_outcome_only
+    spdy.command.receive_eof()
+    spdy.command.ping()
+    assert spdy.sent() == []
+
+
+def test_websocket_has_no_ping_of_ours() -> None:
+    command = websocket()
+    command.ping()
+    assert command.data_to_send() == []
+    assert not command.awaits_outcome_only
+
+
+def test_spdy_streams_of_the_peer_are_refused() -> None:
+    spdy = Spdy()
+    assert spdy.feed(SynStream(2), Data(2, b"x"), Data(2, b"", is_last=True)) == []
+    assert spdy.sent() == [RstStream(2, ResetStatus.REFUSED_STREAM)]
+    assert not spdy.command.is_over
+
+
+@pytest.mark.parametrize("protocol", SPDY_PROTOCOLS[1:])
+def test_spdy_before_version_4(protocol: str) -> None:
+    spdy = Spdy(protocol=protocol)
+    assert spdy.feed(spdy.end("error")) == [ExitReported(0)]
+    spdy = Spdy(protocol=protocol)
+    events = spdy.feed(spdy.data("error", b"no luck"), spdy.reset("error"))
+    assert events == [ExitReported(None, "no luck")]
+
+
+def test_spdy_input_that_nobody_takes() -> None:
+    spdy = Spdy()
+    assert spdy.feed(spdy.reset("stdin")) == [StreamClosed(Channel.STDIN)]
+    spdy.command.send_stdin(b"x")
+    spdy.command.end_stdin()
+    assert spdy.sent() == []
+
+
+def test_spdy_resize() -> None:
+    spdy = Spdy(TERMINAL)
+    spdy.command.resize(width=80, height=24)
+    assert spdy.sent() == [spdy.data("resize", b'{"Width":80,"Height":24}\n')]
+    spdy.feed(spdy.reset("resize"))
+    spdy.command.resize(width=81, height=25)
+    assert spdy.sent() == []
+    spdy = Spdy(TERMINAL, "v2.channel.k8s.io")
+    spdy.command.resize(width=80, height=24)
+    assert spdy.sent() == []
+
+
+def test_spdy_stream_refused() -> None:
+    spdy = Spdy(ready=False)
+    assert not spdy.command.is_ready
+    spdy.feed(spdy.reset("stdout"))
+    assert type(spdy.command.error) is StreamError
+    assert spdy.command.error.message == "the server refused the stream stdout"
+    assert spdy.feed(spdy.end("stderr")) == []
+
+
+def test_spdy_violations() -> None:
+    spdy = Spdy()
+    reason = "the peer sent data on the stream stdin"
+    assert violation_of(spdy.command, FrameEncoder().encode(spdy.data("stdin", b"x"))) == reason
+    spdy = Spdy()
+    spdy.feed(spdy.end("stdout"), spdy.data("stdout", b"x"))
+    assert isinstance(spdy.command.error, RemoteProtocolError)
+    assert "STREAM_ALREADY_CLOSED" in spdy.command.error.message
+    assert "SPDY/3" in violation_of(Spdy().command, b"\x80\x02\0\0\0\0\0\0")
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 65536])
+@pytest.mark.parametrize(
+    ("exchange", "streams", "expected"),
+    [
+        ("cat", PIPED, (b"hello\n" + bytes(range(256)), b"", 0)),
+        ("outputs-and-exit-7", Streams(), (b"out\n", b"err\n", 7)),
+        ("resize", TERMINAL, (b"34 101\r\n", b"", 0)),
+        ("missing-command", Streams(), (b"", b"", None)),
+    ],
+)
+def test_recorded_by_containerd(
+    exchange: str, streams: Streams, expected: tuple[bytes, bytes, int | None], piece_bytes: int
+) -> None:
+    """What its server said makes these events, and what we send is what it took then."""
+    command = remote_command("spdy", V4, streams)
+    ours = command.data_to_send()
+    events: list[Event] = []
+    for side, data in RECORDED[exchange]:
+        if side == "s":
+            for start in range(0, len(data), piece_bytes):
+                events += fed(command, data[start : start + piece_bytes])
+    assert command.is_over
+    assert command.error is None
+    assert events[0] == Ready()
+    stdout = b"".join(event.data for event in events if isinstance(event, StdoutReceived))
+    stderr = b"".join(event.data for event in events if isinstance(event, StderrReceived))
+    (outcome,) = (event for event in events if isinstance(event, ExitReported))
+    assert (stdout, stderr, outcome.exit_code) == expected
+    assert ours[0] == RECORDED[exchange][0][1]
+    if exchange == "missing-command":
+        assert "executable file not found" in outcome.message
+
+
+# Any bytes
+
+REPLIES = b"".join(data for side, data in RECORDED["cat"] if side == "s")
+
+
+@given(st.lists(st.tuples(st.integers(0, len(REPLIES) - 1), st.integers(1, 255)), max_size=4))
+def test_no_change_of_a_recording_makes_it_raise(changes: list[tuple[int, int]]) -> None:
+    data = bytearray(REPLIES)
+    for position, mask in changes:
+        data[position] ^= mask
+    command = remote_command("spdy", V4, PIPED)
+    for start in range(0, len(data), 40):
+        command.receive_data(bytes(data[start : start + 40]))
+    command.receive_eof()
+    assert command.is_over
+    reported = [event for event in command.events_received() if isinstance(event, ExitReported)]
+    assert len(reported) <= 1
+    assert reported or command.error is not None
+
+
+stream_ids = st.integers(1, 12)
+some_frames = st.one_of(
+    st.builds(SynReply, stream_ids, st.just(()), st.booleans()),
+    st.builds(Data, stream_ids, st.binary(max_size=5) | st.just(SUCCESS), st.booleans()),
+    st.builds(Data, stream_ids, st.just(b""), st.just(True)),
+    st.builds(RstStream, stream_ids, st.integers(1, 12)),
+    st.builds(SynStream, stream_ids),
+    st.builds(Headers, stream_ids, st.just(())),
+    st.builds(GoAway, stream_ids),
+    st.builds(Ping, stream_ids),
+)
+
+
+def test_streams_of_the_server_are_refused() -> None:
+    spdy = Spdy()
+    assert spdy.feed(SynStream(4), Data(4, b"x"), Data(4, b"", True)) == []
+    assert spdy.sent() == [RstStream(4, ResetStatus.REFUSED_STREAM)]
+    assert spdy.command.error is None
+    assert spdy.feed(spdy.data("stdout", b"y")) == [StdoutReceived(b"y")]
+
+
+@given(
+    st.sampled_from(SPDY_PROTOCOLS),
+    st.sampled_from([PIPED, TERMINAL, Streams()]),
+    st.booleans(),
+    st.lists(some_frames, max_size=40),
+)
+def test_no_frames_make_it_raise(
+    protocol: str, streams: Streams, ready: bool, frames: list[Frame]
+) -> None:
+    spdy = Spdy(streams, protocol, ready=ready)
+    events = [event for frame in frames for event in spdy.feed(frame)]
+    assert len(spdy.sent()) <= len(frames) + 1
+    spdy.command.receive_eof()
+    events += spdy.command.events_received()
+    assert spdy.command.is_over
+    reported = sum(isinstance(event, ExitReported) for event in events)
+    assert reported <= 1
+    assert reported or spdy.command.error is not None
