@@ -91,15 +91,9 @@ def http2_without_grpc() -> Iterator[str]:
     """An HTTP/2 server on which every path is missing."""
 
     def answer(connection: socket.socket) -> None:
-        connection.sendall(HTTP2_SETTINGS + HTTP2_SETTINGS_ACK)
-        received = b""
-        while not _has_headers(received):
-            chunk = connection.recv(65536)
-            if not chunk:
-                return
-            received += chunk
-        connection.sendall(HTTP2_NOT_FOUND)
-        _drain(connection)
+        if _asks(connection):
+            connection.sendall(HTTP2_NOT_FOUND)
+            _drain(connection)
 
     with _listening(answer) as path:
         yield path
@@ -109,17 +103,20 @@ def http2_without_grpc() -> Iterator[str]:
 def dying() -> Iterator[str]:
     """Speaks HTTP/2 and closes the connection at the first request."""
 
-    def listen(connection: socket.socket) -> None:
-        connection.sendall(HTTP2_SETTINGS + HTTP2_SETTINGS_ACK)
-        received = b""
-        while not _has_headers(received):
-            chunk = connection.recv(65536)
-            if not chunk:
-                return
-            received += chunk
-
-    with _listening(listen) as path:
+    with _listening(_asks) as path:
         yield path
+
+
+def _asks(connection: socket.socket) -> bool:
+    """Speak HTTP/2 until a request has come; return whether one has."""
+    connection.sendall(HTTP2_SETTINGS + HTTP2_SETTINGS_ACK)
+    received = b""
+    while not _has_headers(received):
+        chunk = connection.recv(65536)
+        if not chunk:
+            return False
+        received += chunk
+    return True
 
 
 def _has_headers(received: bytes) -> bool:
@@ -155,7 +152,7 @@ def _socket(backlog: int = 5) -> Iterator[tuple[socket.socket, str]]:
 
 
 @contextmanager
-def _listening(behave: Callable[[socket.socket], None]) -> Iterator[str]:
+def _listening(behave: Callable[[socket.socket], object]) -> Iterator[str]:
     """Each connection is given to ``behave`` in a thread of its own, then closed."""
     connections: list[socket.socket] = []
     threads: list[threading.Thread] = []
