@@ -7,7 +7,6 @@ import json
 import queue
 import socket
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,14 +25,14 @@ class Runtime(grpc.GenericRpcHandler):
     """Answers by the last part of the method's name; see ``service``.
 
     Attributes:
-        seen: when a call of ``Hang`` or ``Events`` began and ended.
+        seen: ``begin`` and ``end`` of calls of ``Hang`` or ``Events``, as they come.
         sent_bytes: what ``Flood`` handed to gRPC.
         release: lets the calls end that wait for it.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.seen: queue.Queue[tuple[str, float]] = queue.Queue()
+        self.seen: queue.Queue[str] = queue.Queue()
         self.sent_bytes = 0
         self.release = threading.Event()
         self._server: grpc.Server | None = None
@@ -99,8 +98,8 @@ class Runtime(grpc.GenericRpcHandler):
         ).encode()
 
     def _hang(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        context.add_callback(lambda: self.seen.put(("end", time.monotonic())))
-        self.seen.put(("begin", time.monotonic()))
+        context.add_callback(lambda: self.seen.put("end"))
+        self.seen.put("begin")
         self.release.wait(100)
         return b"released"
 

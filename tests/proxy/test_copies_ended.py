@@ -110,7 +110,7 @@ def test_a_proxy_that_ends(container: Pretended, start: Start, way: str) -> None
         assert stages(container) == []
     else:
         copier.proxy.kill9()
-    assert time.monotonic() - begin < 8
+    assert time.monotonic() - begin < 20  # of the 30 s that calls are given
     with pytest.raises((PycrictlError, AssertionError)):
         outcome_of(writing)
     with pytest.raises((PycrictlError, AssertionError)):

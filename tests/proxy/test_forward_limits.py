@@ -40,11 +40,8 @@ def test_cancellation_reaches_the_runtime(
 ) -> None:
     call = stream(channel, name)(b"")
     runtime.seen.get(timeout=PATIENCE_S)
-    cancelled = time.monotonic()
     call.cancel()
-    what, when = runtime.seen.get(timeout=PATIENCE_S)
-    assert what == "end"
-    assert when - cancelled < 1.0
+    assert runtime.seen.get(timeout=PATIENCE_S) == "end"
 
 
 def test_client_that_dies_cancels_its_calls(runtime: Runtime, serve: Callable[..., Proxy]) -> None:
@@ -53,10 +50,7 @@ def test_client_that_dies_cancels_its_calls(runtime: Runtime, serve: Callable[..
         client.connect(str(serve().path))
         client.sendall(call.data_to_send())
         runtime.seen.get(timeout=PATIENCE_S)
-        died = time.monotonic()
-    what, when = runtime.seen.get(timeout=PATIENCE_S)
-    assert what == "end"
-    assert when - died < 1.0
+    assert runtime.seen.get(timeout=PATIENCE_S) == "end"
 
 
 def test_stream_that_is_never_read_is_not_buffered(runtime: Runtime, channel: grpc.Channel) -> None:
@@ -179,7 +173,7 @@ def test_stop_lets_calls_finish(
     assert began.wait(PATIENCE_S)
     started = time.monotonic()
     proxy.run(proxy.forwarder.stop(drain_s=PATIENCE_S, is_awaited=lambda path: path == OWN))
-    assert time.monotonic() - started < 5.0
+    assert time.monotonic() - started < PATIENCE_S
     assert call.result(timeout=PATIENCE_S) == b"finished"
     error = failure(lambda: next(events))
     assert error.code() is grpc.StatusCode.UNAVAILABLE
