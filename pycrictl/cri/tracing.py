@@ -19,7 +19,6 @@ from pycrictl.errors import StreamError
 
 SERVICE_NAME: Final = "pycrictl"
 EXPORT_TIMEOUT_S: Final = 2.0
-ALWAYS: Final = -1
 MILLION: Final = 1_000_000
 
 _EXPORT: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
