@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -351,6 +352,28 @@ class TestInterrupts:
             next(client.stream("GetContainerEvents", cri_pb2.GetEventsRequest()))
         assert gone.wait(LIMIT_S)
         interrupter.join()
+
+    def test_ctrl_c_waits_until_a_call_has_begun(self, fake: FakeServer, client: CriClient) -> None:
+        """A channel waits in vain for the end of a call that was interrupted while it began."""
+        fake.prepare("PullImage", None)
+        channel, handler = client.channel, signal.getsignal(signal.SIGINT)
+        begun: list[Any] = []
+
+        class Remote:
+            def __init__(self, path: str) -> None:
+                self._remote: Any = channel.unary_unary(path)
+
+            def future(self, *args: Any, **kwargs: Any) -> Any:
+                signal.raise_signal(signal.SIGINT)
+                begun.append(self._remote.future(*args, **kwargs))
+                return begun[-1]
+
+        interrupted: Any = SimpleNamespace(unary_unary=Remote, close=channel.close)
+        client._channel = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            client.start("PullImage", cri_pb2.PullImageRequest())
+        assert signal.getsignal(signal.SIGINT) is handler
+        assert begun.pop().result(timeout=LIMIT_S) == b""
 
 
 class TestLog:

@@ -177,6 +177,7 @@ def test_waits_for_a_terminal_that_does_not_block(terminal: Terminal) -> None:
     late = threading.Timer(0.1, terminal.read)
     late.start()
     block.draw(frame, size=(1000, 500))
+    os.set_blocking(terminal.stderr.fileno(), True)  # the mark has to wait for the reader too
     terminal.mark_end()
     late.join()
     assert terminal.screen.lines == frame
