@@ -50,9 +50,8 @@ def exchange(
             while call.answer is None:
                 if failed := _step(connection, call, end_at if call.is_ready else ready_at):
                     is_late = end_at is not None and time.monotonic() >= end_at
-                    return (
-                        Status(codes.DEADLINE_EXCEEDED, "Deadline Exceeded") if is_late else failed
-                    )
+                    late = Status(codes.DEADLINE_EXCEEDED, "Deadline Exceeded")
+                    return late if is_late else failed
                 while call.messages:
                     yield call.messages.popleft()
         finally:

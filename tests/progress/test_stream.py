@@ -247,7 +247,7 @@ def test_a_server_that_accepts_and_says_nothing() -> None:
     start = time.monotonic()
     with pytest.raises(ConnectError) as caught:
         watch(mute, timeout_s=0.2)
-    assert 0.2 <= time.monotonic() - start < 5
+    assert 0.2 <= time.monotonic() - start < 30
     assert '"http://127.0.0.1:' in caught.value.message
     assert SECRET not in caught.value.message
 
