@@ -146,7 +146,7 @@ class CopyJob:
             container=self._container_id,
             pod=self.pod,
             path=os.fsdecode(self._path),
-            bytes=self._size_bytes,
+            size_bytes=self._size_bytes,
             end=end,
             duration_s=round(self._loop.time() - self.began_at, 3),
             pid=self._peer.pid,

@@ -59,7 +59,7 @@ def test_a_tree_both_ways(copier: Copier, container: Pretended, tmp_path: Path) 
     wait_until(lambda: copier.proxy.log().count(" copy ") == 2)
     lines = [line for line in copier.proxy.log().splitlines() if " copy " in line]
     assert [line.count("end=done") for line in lines] == [1, 1]
-    assert f"container={ID} pod=pod1 path=/to bytes=" in lines[0]
+    assert f"container={ID} pod=pod1 path=/to size_bytes=" in lines[0]
     assert "/copy/" not in copier.proxy.log()  # where the token is
 
 
