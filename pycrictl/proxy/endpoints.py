@@ -281,7 +281,7 @@ class StreamServer(Generic[PayloadT]):
                     # In pieces, as a batch may hold thousands of records.
                     for report in batch:
                         writer.write(stream.record(encode_report(report)))
-                        if writer.transport.get_write_buffer_size() > BUFFER_BYTES:
+                        if _must_drain(writer.transport):
                             await _drain(writer)
                     await _drain(writer)
             writer.write(stream.end(CloseCode.NORMAL_CLOSURE))
@@ -308,6 +308,10 @@ class StreamServer(Generic[PayloadT]):
                 records=records,
                 duration_s=round(loop.time() - began_at, 3),
             )
+
+
+def _must_drain(transport: asyncio.WriteTransport) -> bool:
+    return transport.is_closing() or transport.get_write_buffer_size() > BUFFER_BYTES
 
 
 async def _drain(writer: asyncio.StreamWriter) -> None:

@@ -72,8 +72,12 @@ class Connection(asyncio.Protocol):
         await self.drain()
 
     def send(self, data: bytes) -> None:
-        """Send bytes as the peer takes them, without waiting; see ``drain``."""
-        self._transport.write(data)
+        """Send bytes as the peer takes them, without waiting; see ``drain``.
+
+        On a connection that is closed or lost it has no effect.
+        """
+        if not self._transport.is_closing():  # asyncio would print a warning for each such write
+            self._transport.write(data)
 
     async def drain(self) -> None:
         """Wait while much of what was sent is not taken by the peer.

@@ -353,7 +353,7 @@ class _Tunnel:
     async def _handle_events(self) -> None:
         for event in self._core.events_received():
             local = self._locals.get(event.number)
-            if local is None:
+            if local is None or local.closed.done():
                 continue
             match event:
                 case ForwardOpened():

@@ -295,7 +295,7 @@ def test_a_stalled_layer(lab: Lab, watch: Watch) -> None:
     assert watch.items[name, large].phase is Phase.DOWNLOADING
     late = Watch(watch.client)  # a watcher that comes later knows the age as well
     late.poll(time.monotonic())
-    assert late.items[name, large].idle_s > 1.0
+    assert late.items[name, large].idle_s > 0.9  # the times of files are those of the last tick
     lab.throttle.heal()
     watch.until(pull.done)
     watch.until(lambda: watch.endings)

@@ -288,6 +288,20 @@ def test_who_never_reads_stops_the_source_and_is_dropped(
     assert "flood" in caplog.text
 
 
+def test_who_breaks_off_in_the_middle_of_many_records(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(server: StreamServer[str], source: Source) -> None:
+        for _ in range(5):
+            source.tokens["flood"] = "flood"
+            reader, writer = await asyncio.open_connection(*server.address)
+            writer.write(get(server, "flood").encode())
+            await reader.readexactly(100_000)
+            writer.transport.abort()
+            await until(lambda: source.open == 0)
+
+    serve(test)
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
 def test_stopping_ends_streams_without_a_normal_end(caplog: pytest.LogCaptureFixture) -> None:
     async def test(server: StreamServer[str], source: Source) -> None:
         answer = asyncio.create_task(exchange(server, get(server, "endless")))

@@ -101,6 +101,23 @@ def test_what_came_before_a_break_is_read_first() -> None:
     assert run(scenario()) == b"before"
 
 
+def test_writing_to_a_closed_connection_is_silent(caplog: pytest.LogCaptureFixture) -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async def scenario() -> None:
+        async with serve(handler) as address:
+            connection = await dial(parse_url(f"http://{address}"), timeout_s=10)
+            connection.abort()
+            for _ in range(20):
+                connection.send(b"x")
+            with pytest.raises(StreamError, match="broke: connection lost"):
+                await connection.drain()
+
+    run(scenario())
+    assert caplog.records == []
+
+
 def test_a_peer_that_has_ended_still_listens() -> None:
     heard: list[bytes] = []
     is_heard = asyncio.Event()

@@ -250,6 +250,47 @@ def test_a_client_that_breaks_off() -> None:
     run(scenario())
 
 
+def test_the_end_of_many_open_connections_is_silent(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with forwarding(spdy(answering)) as scene:
+            opened = [await scene.connect() for _ in range(20)]
+            for _, writer in opened:
+                writer.write(b"half a word")
+            assert await scene.get(b"x") == b"got x"
+        for _, writer in opened:
+            writer.close()
+
+    run(scenario())
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+def test_much_for_a_client_that_broke_off_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    async def flooding(peer: SpdyPeer) -> None:
+        stream_id = 0
+        while frame := await peer.next_frame():
+            if isinstance(frame, SynStream):
+                peer.send(SynReply(frame.stream_id))
+                stream_id = frame.stream_id
+            elif isinstance(frame, Data) and frame.stream_id == stream_id:
+                peer.send(*[Data(stream_id, b"x" * 100)] * 2000)
+
+    async def scenario() -> None:
+        async with forwarding(spdy(flooding)) as scene:
+            for _ in range(3):
+                reader, writer = await scene.connect()
+                writer.write(b"much")
+                assert await reader.readexactly(100) == b"x" * 100
+                writer.transport.abort()
+            reader, writer = await scene.connect()
+            writer.write(b"much")
+            assert await reader.readexactly(200_000) == b"x" * 200_000
+            writer.close()
+            assert scene.notes == []
+
+    run(scenario())
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
 def test_no_new_connections_after_a_farewell() -> None:
     async def scenario() -> None:
         async with forwarding(spdy(answering)) as scene:
