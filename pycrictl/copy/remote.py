@@ -261,9 +261,9 @@ class Session:
         while not self._output.empty():
             yield self._output.get_nowait()
 
-    def send(self, data: bytes) -> None:
-        """Send input. It is thrown away if the program has ended."""
-        self._on_loop(self._until_over(partial(self._input.put, data)))
+    def send(self, data: bytes) -> bool:
+        """Send input; return False if the program has ended, and more input would be lost."""
+        return bool(self._on_loop(self._until_over(partial(self._put, data))))
 
     def ended(self) -> Ended:
         """Wait for the end of the program; of its input too.
@@ -331,6 +331,10 @@ class Session:
     def _refuse(self, text: str) -> None:
         self._unsendable = text
         self._task.cancel()
+
+    async def _put(self, data: bytes) -> bool:
+        await self._input.put(data)
+        return not self._task.done()
 
     async def _keep(self, data: bytes) -> None:
         self._stderr += data[: MAX_STDERR_BYTES - len(self._stderr)]

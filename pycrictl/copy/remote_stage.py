@@ -169,7 +169,8 @@ class RemoteStage:
         with self._remote.stream(*words, stdin=True) as session:
             session.on_stall = partial(self._require_tar, session)
             for piece in in_large_pieces(archive):
-                session.send(piece)
+                if not session.send(piece):
+                    break  # what is left of the source need not be read
             ended = session.ended()
         if ended.status:
             raise ended.failure("copy to", self._path)

@@ -319,6 +319,16 @@ def test_a_success_that_is_none(copies: Copies, tmp_path: Path) -> None:
     assert list((tmp_path / "out").iterdir()) == []
 
 
+def test_nothing_more_is_read_when_tar_has_ended(copies: Copies, tmp_path: Path) -> None:
+    with (tmp_path / "f").open("wb") as file:
+        file.truncate(4 << 30)
+    (tmp_path / "out").mkdir()
+    copies.remote.tar = (b"", b"tar: No space left on device", 1)
+    with pytest.raises(CopyError, match="no space left on device"):
+        copies.copy_to(tmp_path / "f", tmp_path / "out")
+    assert copies.bytes < 1 << 30
+
+
 @pytest.mark.parametrize(
     ("missing", "act"),
     [
