@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -10,6 +11,7 @@ from pycrictl.logs.selection import Selection
 from pycrictl.wire.logline import Chunk
 
 _GROWTH: Final = 8
+_LOOKS: Final = 3
 
 OnBad = Callable[[str], None]
 """Told once, when the first line of neither format comes; gets its beginning, printable."""
@@ -61,7 +63,7 @@ class LogReader:
         yield from self._end()
 
     def _growing(self, is_alive: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:
-        log = LogFile(self._path)
+        log = self._open(is_alive, wait)
         try:
             yield from self._beginning(log, is_whole=False)
             while True:
@@ -81,6 +83,14 @@ class LogReader:
         finally:
             log.close()
         yield from self._end()
+
+    def _open(self, is_alive: Callable[[], bool], wait: Callable[[], None]) -> LogFile:
+        """Open the log, which is not there for a moment while it is rotated."""
+        for _ in range(_LOOKS - 1):
+            if os.path.lexists(self._path) or not is_alive():
+                break
+            wait()
+        return LogFile(self._path)
 
     def _beginning(self, log: LogFile, *, is_whole: bool) -> Iterator[Chunk]:
         """Go to where the tail begins, or read it, if its lines can only be counted so."""

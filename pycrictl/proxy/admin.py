@@ -72,6 +72,8 @@ class AdminServer:
                     await writer.drain()
         except (OSError, ValueError):
             pass  # gone, silent for too long, or a line without end
+        except asyncio.CancelledError:
+            pass  # it stops; raising would be logged as an error
         finally:
             self._tasks.discard(task)
             writer.close()

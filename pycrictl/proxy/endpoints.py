@@ -170,6 +170,8 @@ class StreamServer(Generic[PayloadT]):
             await self._serve(reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the client is gone, or sends something else than HTTP
+        except asyncio.CancelledError:
+            pass  # it stops; raising would be logged as an error
         finally:
             self._tasks.discard(task)
             await _close(writer)
@@ -299,6 +301,7 @@ class StreamServer(Generic[PayloadT]):
             end = "stuck" if isinstance(exc, TimeoutError) else "gone"
             writer.transport.abort()
         finally:
+            listener.remove_done_callback(leave)
             listener.cancel()
             self._log.info(
                 "stream",

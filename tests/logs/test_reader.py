@@ -243,6 +243,19 @@ def test_no_log(path: Path, follows: bool) -> None:
         next(chunks)
 
 
+def test_a_log_that_is_just_rotated(path: Path) -> None:
+    steps = [lambda: None, append(path, lines("a")), append(path, lines("b"))]
+    assert on_stream(follow(path, *steps)) == "a\nb\n"
+
+
+def test_a_log_that_stays_away(path: Path) -> None:
+    waits: list[int] = []
+    reader = LogReader(str(path), ALL, on_bad=pytest.fail)
+    with pytest.raises(PycrictlError, match="there is no log"):
+        next(reader.follow(lambda: True, lambda: waits.append(1)))
+    assert len(waits) == 2
+
+
 def test_a_writer_that_never_pauses(path: Path) -> None:
     """Rotations under a busy writer lose and tear nothing."""
     total = 20_000

@@ -69,6 +69,25 @@ def test_bad_lines_are_answered_and_the_next_one_as_well(tmp_path: Path) -> None
     serve(tmp_path, test)
 
 
+def test_stopping_ends_idle_connections_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(tmp_path / "s"))
+        server = AdminServer({"echo": echo})
+        await server.start(listener)
+        reader, writer = await asyncio.open_unix_connection(str(tmp_path / "s"))
+        writer.write(b'{"call": "echo"}\n')
+        await reader.readline()
+        await server.stop()
+        assert await reader.read() == b""
+        writer.close()
+
+    asyncio.run(run())
+    assert caplog.records == []
+
+
 def test_nobody_listens(tmp_path: Path) -> None:
     with pytest.raises(ConnectError, match="no such file") as caught:
         ask(str(tmp_path / "none"), "status", timeout_s=60)

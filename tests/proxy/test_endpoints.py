@@ -312,6 +312,7 @@ def test_stopping_ends_streams_without_a_normal_end(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.INFO, "pycrictl.proxy.test"):
         serve(test)
     assert "end=stopped" in caplog.text
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_the_address_is_in_use() -> None:
