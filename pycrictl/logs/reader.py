@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -11,7 +12,9 @@ from pycrictl.logs.selection import Selection
 from pycrictl.wire.logline import Chunk
 
 _GROWTH: Final = 8
-_LOOKS: Final = 3
+
+PATIENCE_S: Final = 2.0
+"""How long a rotated log may stay away: the runtime is told of it right after the renaming."""
 
 OnBad = Callable[[str], None]
 """Told once, when the first line of neither format comes; gets its beginning, printable."""
@@ -86,10 +89,9 @@ class LogReader:
 
     def _open(self, is_alive: Callable[[], bool], wait: Callable[[], None]) -> LogFile:
         """Open the log, which is not there for a moment while it is rotated."""
-        for _ in range(_LOOKS - 1):
-            if os.path.lexists(self._path) or not is_alive():
-                break
-            wait()
+        give_up_at = time.monotonic() + PATIENCE_S
+        while not os.path.lexists(self._path) and is_alive() and time.monotonic() < give_up_at:
+            wait()  # not for long: the old file beside it grows
         return LogFile(self._path)
 
     def _beginning(self, log: LogFile, *, is_whole: bool) -> Iterator[Chunk]:
