@@ -79,6 +79,11 @@ class Connection(asyncio.Protocol):
         if not self._transport.is_closing():  # asyncio would print a warning for each such write
             self._transport.write(data)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether much of what was sent is not taken by the peer."""
+        return not self._writable.is_set()
+
     async def drain(self) -> None:
         """Wait while much of what was sent is not taken by the peer.
 

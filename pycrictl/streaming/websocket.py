@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from pycrictl.errors import StreamError
 from pycrictl.streaming.connection import Connection
 from pycrictl.streaming.upgrade import mask
 from pycrictl.wire.websocket import WebSocket
@@ -51,7 +50,7 @@ class MessageReader:
         core = self.core
         while True:
             self._messages += core.messages_received()
-            await self._answer()
+            self._answer()
             if self._messages or core.is_over:
                 break
             data = await self._connection.read()
@@ -64,15 +63,14 @@ class MessageReader:
             raise core.error
         return messages
 
-    async def _answer(self) -> None:
-        """Send what the protocol wants sent: pongs, and the answer to a close."""
-        answers = self.core.data_to_send()
-        if answers:
-            try:
-                await self._connection.write(b"".join(answers))
-            except StreamError:
-                if not self.core.is_over:  # else the outcome is known, and nobody needs the answer
-                    raise
+    def _answer(self) -> None:
+        """Send what the protocol wants sent: pongs, and the answer to a close.
+
+        A peer that takes nothing gets none, as it may itself wait until it is read from.
+        """
+        answers = b"".join(self.core.data_to_send())
+        if not self._connection.is_full:
+            self._connection.send(answers)
 
 
 def _new_key() -> bytes:
