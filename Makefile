@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 .PHONY: demo test soak kills lint bench generate proto dist install
 
 demo: install .venv/.stamp ; $(PYTHON) -m tests.node.demo
-test: install .venv/.stamp ; $(PYTHON) -m pytest -n 2 --dist worksteal
+test: install .venv/.stamp ; $(PYTHON) -m pytest -n 3 --dist worksteal
 lint: .venv/.stamp ; .venv/bin/ruff check && .venv/bin/ruff format --check && .venv/bin/mypy && .venv/bin/mypy packaging
 soak: install .venv/.stamp ; $(PYTHON) -m tests.node.soak
 kills: install .venv/.stamp ; $(PYTHON) -m tests.node.kills

@@ -11,12 +11,14 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from tests.captures import Capture, capture, everything
 from tests.captures.calls import BEFORE_ANY_CALL, OTHER_CALLS, Call, expected, made, recorded_calls
+from tests.once import made_once
 
 from .lab import Lab
 from .recorder import Recorder
@@ -206,7 +208,11 @@ REPLAYED: Final = [step for step in STEPS if " " not in step]
 
 
 @pytest.fixture(scope="session")
-def story(shared_lab: Lab) -> Story:
+def story(shared_lab: Lab, run_folder: Path) -> Story:
+    return made_once(run_folder / "story", told)
+
+
+def told() -> Story:
     """The whole story, on a node of its own: the scene needs the images of the recordings only."""
     with Lab() as lab, Recorder(lab.node.socket_path, lab.folder / "recorder.sock") as recorder:
         scene = Scene(lab, recorder)

@@ -6,7 +6,6 @@ Run as a program, it builds into a folder what the functions here then find ther
 from __future__ import annotations
 
 import argparse
-import fcntl
 import os
 import signal
 import subprocess
@@ -15,6 +14,8 @@ import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.once import locked
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-dist" / "bin" / "python"
@@ -29,7 +30,7 @@ def dist(folder: Path) -> Path:
     if given := os.environ.get("PYCRICTL_DIST"):
         return Path(given)
     output = folder / "dist"
-    with _locked(output):
+    with locked(output):
         if not (output / _DONE).exists():
             subprocess.run(["make", "-s", ".venv-dist/.stamp"], cwd=ROOT, check=True)
             _build(output)
@@ -41,7 +42,7 @@ def dist_again(folder: Path) -> Path:
     (wheel,) = dist(folder).glob("*.whl")
     name = "-".join(wheel.name.split("-")[:2])
     output = folder / "dist-again"
-    with _locked(output):
+    with locked(output):
         if not (output / _DONE).exists():
             sources = folder / "sources" / name
             with tarfile.open(wheel.with_name(f"{name}.tar.gz")) as sdist:
@@ -78,13 +79,6 @@ def in_background(folder: Path, wanted: set[str]) -> Iterator[None]:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGINT)
         process.wait(_END_S)
-
-
-@contextmanager
-def _locked(output: Path) -> Iterator[None]:
-    with output.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _build(output: Path, *names: str, root: Path = ROOT, **variables: str) -> None:
