@@ -17,7 +17,7 @@ from tests.node.images import Image
 from tests.node.lab import MIB, Lab
 
 WAIT_S = 60
-SLOW_S = 20
+SLOW_S = 60
 """How long a pull lasts that ends as soon as somebody has seen it."""
 
 WATCH = ("image-pull-progress", "--interval", "0.2")

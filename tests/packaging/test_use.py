@@ -15,7 +15,7 @@ import pytest
 
 from pycrictl import __version__
 from tests.node.lab import Lab
-from tests.node.test_commands import WAIT_S, slow_image, wait_until
+from tests.node.test_commands import SLOW_S, WAIT_S, slow_image, wait_until
 from tests.packaging import installing
 from tests.packaging.installing import Installed
 
@@ -75,18 +75,17 @@ def pulls(program: Installed, lab: Lab, *, seed: int) -> Iterator[None]:
     """A pull, and somebody who watches it; both end by themselves meanwhile."""
     at = ("-r", lab.node.endpoint)
     # The node keeps layers for a while: each program has its own.
-    image, reference = slow_image(lab, f"packaged:{seed}", seed=seed, seconds=20)
+    image, reference = slow_image(lab, f"packaged:{seed}", seed=seed, seconds=SLOW_S)
     pull = program.start(*at, "pull", "--progress", "json", reference)
     wait_until(lab.node.store.ingests)
     watch = program.start(*at, "image-pull-progress", "--progress", "bar")
-    for showing in (pull, watch):
-        _wait_for_output(showing)
+    _wait_for_output(pull)
+    _wait_for_line(watch, "packaged")
     lab.throttle.limit(None)
     yield
     stdout, stderr = pull.communicate(timeout=WAIT_S)
     _, watched = watch.communicate(timeout=WAIT_S)
     assert (watch.returncode, pull.returncode) == (0, 0), (watched, stderr)
-    assert "packaged" in watched
     assert stdout == f"Image is up to date for {image.config_digest}\n"
     progress = {entry["layer"]: entry["progress"] for entry in map(json.loads, stderr.splitlines())}
     assert progress == {layer.digest: layer.size_bytes for layer in image.layers}
