@@ -528,7 +528,7 @@ _pycrictl_ask() {
     [[ $called == */* ]] && program=${called/#\~\//$HOME/}
     type -P -- "$program" >/dev/null || return
     while IFS=$'\t' read -r word _; do
-        [[ $word ]] && candidates+=("$3${word#"$4"}")
+        [[ $word ]] && candidates+=("$3${word#"${4-}"}")
     done < <("$program" "${globals[@]}" __complete "$1" "$2" 2>/dev/null)
 }
 
@@ -602,6 +602,7 @@ _pycrictl() {
     local switches valued positionals nested is_endless is_remote kind
     local words quote word path= target= expects_value= is_over= count=0 i called=$1
     local -a globals=() candidates=() line
+    local IFS=$' \t\n'
     COMPREPLY=()
     _pycrictl_split "${COMP_LINE:0:COMP_POINT}"
     _pycrictl_describe ''

@@ -108,8 +108,8 @@ function __pycrictl_describe --no-scope-shadowing
                 '--last'\t''\t'Only the N newest, in any state; 0 is all' \
                 '--name'\t''\t'Only where it matches the name' \
                 '--namespace'\t''\t'Only where it matches the pod\'s namespace' \
-                '-o'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH,…' \
-                '--output'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH,…' \
+                '-o'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
+                '--output'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
                 '-p'\t'@pod-id'\t'Only of this pod sandbox' \
                 '--pod'\t'@pod-id'\t'Only of this pod sandbox' \
                 '--sort-by'\t'.metadata.name|.metadata.attempt|.createdAt|.state|.image.image|.id'\t'Sort by a field of the JSON, such as .metadata.name' \
@@ -411,8 +411,8 @@ function __pycrictl_describe --no-scope-shadowing
                 '--last'\t''\t'Only the N newest, in any state; 0 is all' \
                 '--name'\t''\t'Only where it matches the name' \
                 '--namespace'\t''\t'Only where it matches the pod\'s namespace' \
-                '-o'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH,…' \
-                '--output'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH,…' \
+                '-o'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
+                '--output'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
                 '--sort-by'\t'.metadata.name|.metadata.namespace|.createdAt|.state|.id'\t'Sort by a field of the JSON, such as .metadata.name' \
                 '-s'\t'ready|notready'\t'Only in this state' \
                 '--state'\t'ready|notready'\t'Only in this state'
@@ -517,8 +517,8 @@ function __pycrictl_describe --no-scope-shadowing
             set valued \
                 '-f'\t'dangling=true|dangling=false|reference=|before=|since='\t'dangling=true|false, reference=REGEX, before=IMAGE or since=IMAGE; repeatable' \
                 '--filter'\t'dangling=true|dangling=false|reference=|before=|since='\t'dangling=true|false, reference=REGEX, before=IMAGE or since=IMAGE; repeatable' \
-                '-o'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH,…' \
-                '--output'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH,…' \
+                '-o'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
+                '--output'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
                 '--sort-by'\t'.repoTags[0]|.size|.id'\t'Sort by a field of the JSON, such as .metadata.name'
             set positionals '@image'
         case 'inspecti'
@@ -765,6 +765,8 @@ function __pycrictl_candidates --no-scope-shadowing
             set beginning (string replace -r '^~/' $HOME/ -- $beginning)
             for file in $beginning*
                 test -d $file; and set file $file/
+                string match -q '~/*' -- $argv[2]
+                and set file (string replace $HOME/ '~/' -- $file)
                 printf '%s\n' "$argv[3]$scheme$file"
             end
         case @remote

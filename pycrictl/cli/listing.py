@@ -34,7 +34,7 @@ ListOutput = Annotated[
         "--output",
         "-o",
         metavar="FORMAT",
-        help="json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH,….",
+        help="json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...].",
     ),
 ]
 InspectOutput = Annotated[

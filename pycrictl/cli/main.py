@@ -46,7 +46,6 @@ def _print_version(value: bool) -> None:
 
 @app.callback(
     help="Inspect and debug the container runtime of a Kubernetes node over its CRI socket.",
-    epilog="Run 'pycrictl COMMAND --help' for a command's options.",
 )
 def root(
     ctx: typer.Context,

@@ -187,7 +187,7 @@ def program() -> Command:
 
 def _command(parent: tuple[str, ...], entry: Entry) -> Command:
     path = (*parent, entry.name)
-    command = tree.build(entry)
+    command = tree.build(entry, parent=" ".join(parent))
     paragraphs = [_sentence(text) for text in (command.help or "").split("\n\n")[1:]]
     return Command(
         path=path,

@@ -7,6 +7,7 @@ imported when their command runs or its own help is asked for, never for the roo
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -97,7 +98,7 @@ class Command(TyperCommand):
         """The sub-command of that name."""
         for entry in self.subcommands:
             if word in (entry.name, *entry.aliases):
-                return build(entry)
+                return build(entry, parent=self.name or "")
         return None
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -173,6 +174,12 @@ class Root(TyperGroup):
             raise _unknown_command(name)
         return name, command, rest
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Names the program as it was called."""
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(f"Run '{ctx.info_name} COMMAND --help' for a command's options.")
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the table by family, without importing any command."""
         families = dict.fromkeys(entry.family for entry in COMMANDS)
@@ -185,14 +192,18 @@ class Root(TyperGroup):
 KINDS: Final = {Kind.CRICTL: Command, Kind.REMOTE: RemoteCommand, Kind.NEW: NewCommand}
 
 
-def build(entry: Entry) -> click.Command:
-    """Imports ``entry``'s function and makes it a command named ``entry.name``."""
+def build(entry: Entry, *, parent: str = "") -> click.Command:
+    """Imports ``entry``'s function and makes it a command named ``entry.name``.
+
+    Its help has the name of ``parent`` where the docstring has PARENT.
+    """
     module = importlib.import_module(entry.module)
     function = cast("Callable[..., Any]", getattr(module, entry.function))
     app = new_app()
     app.command(
         entry.name,
         cls=KINDS[entry.kind],
+        help=(inspect.getdoc(function) or "").replace("PARENT", parent),
         short_help=entry.summary,
         epilog=f"Also called: {', '.join(entry.aliases)}." if entry.aliases else None,
     )(function)
@@ -209,6 +220,6 @@ def _row(entry: Entry) -> tuple[str, str]:
 def _unknown_command(name: str) -> UnknownCommand:
     from difflib import get_close_matches
 
-    near = get_close_matches(name, BY_NAME, n=1)
+    near = get_close_matches(name.lower(), BY_NAME, n=1)
     hint = f'did you mean "{near[0]}"?' if near else "'pycrictl --help' lists the commands"
     return UnknownCommand(f'unknown command "{name}"', hint=hint)

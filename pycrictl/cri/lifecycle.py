@@ -63,7 +63,7 @@ def check_ids(ids: Sequence[str], kind: str) -> tuple[str, ...]:
     if not ids:
         raise UsageError(f"no {kind} is named")
     if "" in ids:
-        raise UsageError(f"a {kind} ID is empty")
+        raise UsageError(f"the ID of one {kind} is empty")
     return tuple(dict.fromkeys(ids))
 
 

@@ -81,10 +81,11 @@ def test_another_process_makes_the_same_pages() -> None:
 @pytest.mark.parametrize("name", sorted(PAGES))
 def test_the_lints_find_nothing(name: str) -> None:
     assert output("mandoc", "-T", "lint", name) == ""
-    words = ("man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", f"./{name}")
-    done = subprocess.run(words, cwd=FOLDER, capture_output=True, timeout=60, check=True)
-    assert done.stderr == b""
-    assert done.stdout
+    for encoding, device in (("UTF-8", "utf8"), ("ASCII", "ascii")):
+        words = ("man", "--warnings", "-E", encoding, "-l", f"-T{device}", "-Z", f"./{name}")
+        done = subprocess.run(words, cwd=FOLDER, capture_output=True, timeout=60, check=True)
+        assert done.stderr == b""
+        assert done.stdout
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,10 @@ from tests.cli import shells
 
 from .lab import Lab
 
-NAMES = "mkdir '/tmp/a dir'; echo > \"/tmp/a dir/it's 1:2\"; ln -s 'a dir' /tmp/link"
+NAMES = (
+    "mkdir '/tmp/a dir'; echo > \"/tmp/a dir/it's 1:2\"; ln -s 'a dir' /tmp/link;"
+    " echo > '/tmp/b\\1'"
+)
 """Makes names that shells must quote, and a link that leads to a directory."""
 
 
@@ -59,8 +62,10 @@ def test_ids_names_and_paths_in_every_shell(lab: Lab, tmp_path: Path) -> None:
             "main:/tmp/a dir/it's 1:2",
             'cp "main:/tmp/a dir/it\'s 1:2" ',
         ),
+        ("cp main:/tmp/b", "main:/tmp/b\\1", "cp main:/tmp/b\\\\1 "),
         ("cp my", "my pod.json", "cp my\\ pod.json "),
         ("cp my\\ pod.json web/main:/et", "web/main:/etc/", "cp my\\ pod.json web/main:/etc/"),
+        ("pull image j", "", "pull image j"),
         ("-r /nonexistent logs ma", "", "-r /nonexistent logs ma"),
     ]
     with (
@@ -71,6 +76,10 @@ def test_ids_names_and_paths_in_every_shell(lab: Lab, tmp_path: Path) -> None:
         for typed, _, line in cases:
             for shell in (bash, bash_with_package, zsh):
                 assert shell.complete(f"pycrictl {typed}") == f"pycrictl {line}"
+    with shells.bash(home, env) as bash:
+        bash.run("set -u; IFS=:")  # as careful people have it, and careless ones
+        for typed, _, line in cases:
+            assert bash.complete(f"pycrictl {typed}") == f"pycrictl {line}"
     found = shells.fish(home, env, [f"pycrictl {typed}" for typed, _, _ in cases])
     assert [set(words) for words in found] == [{word} - {""} for _, word, _ in cases]
     assert found[0][short] == "main, running"

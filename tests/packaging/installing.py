@@ -14,6 +14,9 @@ from pathlib import Path
 from tests.packaging.building import PYTHON
 from tests.packaging.roots import BARE, OVER_SYSTEM, Root
 
+_UNIT = "pycrictl-proxy.service"
+_WANTED = "/etc/systemd/system/multi-user.target.wants"
+
 INTERPRETER = Path(sys.base_prefix, "bin", "python3")
 """One that has no modules but its own."""
 
@@ -75,10 +78,14 @@ def deb(dist: Path, folder: Path) -> Iterator[Installed]:
         root.put(file, "/tmp/pycrictl.deb")
         done = root.run("dpkg", "--force-unsafe-io", "--no-triggers", "-i", "/tmp/pycrictl.deb")
         assert done.returncode == 0, done.stderr
+        # As "systemctl enable" does.
+        unit, wanted = (f"{folder}/{_UNIT}" for folder in ("/lib/systemd/system", _WANTED))
+        assert root.run("mkdir", "-p", _WANTED).returncode == 0
+        assert root.run("ln", "-s", unit, wanted).returncode == 0
         yield _in_root(root, "/usr/bin/pycrictl")
         removed = root.run("dpkg", "--force-unsafe-io", "--no-triggers", "--purge", "pycrictl")
         assert removed.returncode == 0, removed.stderr
-        left = root.run("find", "/usr/lib/pycrictl", "/etc/pycrictl.toml")
+        left = root.run("find", "/usr/lib/pycrictl", "/etc/pycrictl.toml", wanted)
         assert left.stdout == ""
 
 

@@ -8,6 +8,7 @@ import typer
 
 from pycrictl.cli import listing, options
 from pycrictl.cli.context import app_context
+from pycrictl.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
 def images(
     ctx: typer.Context,
     repository: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="[REPOSITORY[:TAG]]",
             help="Only images of this name, or whose ID begins so.",
             show_default=False,
         ),
-    ] = "",
+    ] = None,
     digests: Annotated[bool, typer.Option("--digests", help="Show digests.")] = False,
     filters: listing.ImageFilters = None,
     no_headers: listing.NoHeaders = False,
@@ -53,6 +54,8 @@ def images(
         sort_by=sort_by,
         header=not no_headers,
     )
+    if repository == "":
+        raise UsageError("the name of one image is empty", hint="is a script's variable not set?")
     conditions = parse_filters(options.split_list(filters))
     app = app_context(ctx)
 
@@ -65,7 +68,7 @@ def images(
     with app.open_client("image") as client:
         listing.show_list(
             app,
-            lambda: list_images(client, repository, conditions),
+            lambda: list_images(client, repository or "", conditions),
             chosen,
             views,
             watch=watch,

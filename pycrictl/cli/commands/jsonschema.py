@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def pod(ctx: typer.Context) -> None:
     """Print the JSON Schema of a pod's configuration.
 
-    Example: pycrictl runp jsonschema
+    Example: pycrictl PARENT jsonschema
     """
     from pycrictl.cri.schema import pod_schema
 
@@ -32,7 +32,7 @@ def pod_and_container(
 ) -> None:
     """Print the JSON Schemas of configurations.
 
-    Example: pycrictl create jsonschema --container
+    Example: pycrictl PARENT jsonschema --container
     """
     from pycrictl.cri.schema import container_schema, pod_schema
 

@@ -236,9 +236,12 @@ PARTS: Final[dict[str, tuple[Part, ...]]] = {
 EXIT_STATUS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "exec": (
         ("N", "The command's own status; of several containers the first that is not 0."),
-        ("1", "An error, or the runtime told no status: whether the command succeeded is unknown."),
+        (
+            "1",
+            "An error: the command did not come to run, or the runtime told no status, and whether"
+            " it succeeded is unknown.",
+        ),
         ("126, 127", "The command could not be started, or is not in the container."),
-        ("1", "The command did not come to run."),
         ("130", "Ctrl-C, without a terminal."),
     ),
     "attach": (

@@ -31,7 +31,8 @@ GENERAL: Final[dict[str, tuple[Difference, ...]]] = {
             "`images`, `stats` and `statsp` of crictl then print a table, others their help.",
         ),
         Difference(
-            "An empty ID or name is an error.",
+            "An empty ID or name as an argument is an error. Options that select, such as `--id`, take"
+            " an empty one for none, as crictl does.",
             "It comes from a variable that a script has not set.",
         ),
         Difference(

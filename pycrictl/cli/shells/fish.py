@@ -84,6 +84,8 @@ function __pycrictl_candidates --no-scope-shadowing
             set beginning (string replace -r '^~/' $HOME/ -- $beginning)
             for file in $beginning*
                 test -d $file; and set file $file/
+                string match -q '~/*' -- $argv[2]
+                and set file (string replace $HOME/ '~/' -- $file)
                 printf '%s\n' "$argv[3]$scheme$file"
             end
         case @remote

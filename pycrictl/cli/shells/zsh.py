@@ -23,9 +23,9 @@ _pycrictl_ask() {
         if [[ $value != ${(Q)PREFIX}* ]]; then
             compadd -U -- $value
         elif [[ $value == *[:/] ]]; then
-            open+=("${value//:/\\:}${told:+:$told}")
+            open+=("${${value//\\/\\\\}//:/\\:}${told:+:$told}")
         else
-            whole+=("${value//:/\\:}${told:+:$told}")
+            whole+=("${${value//\\/\\\\}//:/\\:}${told:+:$told}")
         fi
     done
     local ret=1
@@ -76,8 +76,16 @@ _MIDDLE: Final = r"""    )
 }
 
 _pycrictl() {
-    local curcontext=$curcontext context state state_descr line ret=1
+    local curcontext=$curcontext context state state_descr line i ret=1
     local -A opt_args
+    # Two words are made of "-o=VALUE", a form that _arguments has for long options only.
+    for (( i = 2; i <= CURRENT; i++ )); do
+        [[ $words[i] == -- ]] && break
+        [[ $words[i] == -[^-=]*=* ]] || continue
+        (( i == CURRENT )) && compset -P 1 '*='
+        words[i]=("${words[i]%%=*}" "${words[i]#*=}")
+        (( CURRENT += 1, i += 1 ))
+    done
     local -a all=("${words[@]}") pycrictl_globals
     _arguments -C -s -S -A '-*' \
 """
@@ -157,13 +165,16 @@ def _specs(command: Command) -> Iterator[str]:
 def _positionals(command: Command) -> Iterator[str]:
     for number, argument in enumerate(command.arguments, 1):
         action = _action(argument)
+        place = "*" if argument.is_repeatable else str(number)
         if number == 1 and command.subcommands:
             nested = " ".join(_described(*pair) for pair in words.names(command))
-            action = (
+            either = (
                 "{ local -a nested=(" + nested + "); "
                 f"_describe -t commands command nested; {action.strip()} }}"
             )
-        place = "*" if argument.is_repeatable else str(number)
+            yield _quoted(f"1:{_escaped(argument.metavar)}:{either}")
+            if not argument.is_repeatable:
+                continue
         if argument.completes is Completes.REMOTE:
             place = "*::"
         yield _quoted(f"{place}:{_escaped(argument.metavar)}:{action}")
