@@ -77,7 +77,7 @@ class Bars:
         self._stderr = stderr
         self._environ = environ
         self._aggregate = aggregate
-        self._is_utf8 = surroundings.is_utf8(stderr)
+        self._is_utf8 = surroundings.is_utf8(stderr, environ)
         self._block = Block(stderr)
         self._stopwatch = images.Stopwatch()
         self._rendered: dict[tuple[Meter | str, int], str] = {}

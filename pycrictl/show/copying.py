@@ -188,7 +188,7 @@ class Bar(_Lines):
 
         self._terminal = stderr
         self._environ = environ
-        self._is_utf8 = surroundings.is_utf8(stderr)
+        self._is_utf8 = surroundings.is_utf8(stderr, environ)
         self._block = Block(stderr)
         self._skipped = 0
 

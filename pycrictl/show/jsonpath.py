@@ -6,10 +6,12 @@ hold any character but ``.,[]${}@`` and spaces; a backslash takes one of these a
 each match. What the data lacks yields nothing.
 
 The queries themselves are those of RFC 9535, by a library; kubectl's spelling is put into theirs.
+Regular expressions are refused: some take forever on short texts, and kubectl has none.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -28,6 +30,9 @@ MAX_NESTING: Final = 50
 _NAME_ENDS: Final = frozenset(".,[]${}@ ()=<>!&|\t\n")
 _QUOTES: Final = "\"'"
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r"}
+_RANGE: Final = re.compile(r"range(?=[\s.$@\[]|$)")
+_CONSTANT: Final = re.compile(r"true|false|[+-]?[0-9]{1,15}(?:\.[0-9]{1,15})?")
+_EXPRESSION_FUNCTIONS: Final = ("match", "search")
 
 
 class JsonPathError(UsageError):
@@ -57,7 +62,7 @@ class Path:
         if inner.startswith("{") and inner.endswith("}"):
             inner = inner[1:-1].strip()
         if not inner:
-            raise JsonPathError(f"{quote(text)} is not a JSONPath: it is empty")
+            raise _no_path(text)
         self.is_from_root = inner.startswith("$")
         if inner[0] not in "$@.[":
             inner = f".{inner}"
@@ -104,6 +109,8 @@ class Template:
 
     def __init__(self, text: str, *, aliases: Mapping[str, str] | None = None) -> None:
         """Reads a template; one without braces is a path."""
+        if not text.strip():
+            raise _no_path(text)
         parts = _parts(text if "{" in text else f"{{{text}}}")
         self._nodes, ended = _parsed(parts, aliases or {}, 0)
         if ended:
@@ -112,6 +119,10 @@ class Template:
     def render(self, document: Any) -> str:
         """The text that the template makes; values in it can neither break lines nor steer."""
         return "".join(_rendered(self._nodes, document, document))
+
+
+def _no_path(text: str) -> JsonPathError:
+    return JsonPathError(f"{quote(text)} is not a JSONPath: it is empty")
 
 
 def value_text(value: Any) -> str:
@@ -145,7 +156,9 @@ def _parsed(
             return nodes, True
         elif action[:1] and action[0] in _QUOTES:
             nodes.append(_unquoted(action))
-        elif action.split(maxsplit=1)[:1] == ["range"]:
+        elif _CONSTANT.fullmatch(action):
+            nodes.append(_constant_text(action))
+        elif _RANGE.match(action):
             if depth == MAX_NESTING:
                 raise JsonPathError("{range} is nested too deeply")
             path = Path(action[len("range") :], aliases={} if depth else aliases)
@@ -155,8 +168,14 @@ def _parsed(
             nodes.append(_Range(path, body))
         else:
             is_top = not depth or action.startswith("$")
-            nodes.append(_Values(Path(action, aliases=aliases if is_top else {})))
+            nodes.append(_Values(Path(action or "@", aliases=aliases if is_top else {})))
     return nodes, False
+
+
+def _constant_text(action: str) -> str:
+    if action in ("true", "false"):
+        return action
+    return jsontext.number_text(float(action) if "." in action else int(action))
 
 
 def _parts(text: str) -> Iterator[tuple[str, bool]]:
@@ -302,9 +321,36 @@ def _compiled(query: str, text: str) -> JSONPath | CompoundJSONPath:
     import jsonpath
 
     try:
+        _refuse_unsupported(query, text)
         return _environment().compile(query)
     except (jsonpath.JSONPathError, RecursionError) as exc:
         raise JsonPathError(f"{quote(text)} is not a JSONPath: {_reason(exc)}") from None
+
+
+def _refuse_unsupported(query: str, text: str) -> None:
+    """Refuses regular expressions, and names in brackets that are not in quotes."""
+    from jsonpath import token as kinds
+
+    previous = ""
+    for token in _environment().lexer.tokenize(query):
+        if token.kind == kinds.TOKEN_RE:
+            raise _no_expressions(text, "=~")
+        if token.kind == kinds.TOKEN_FUNCTION and token.value in _EXPRESSION_FUNCTIONS:
+            raise _no_expressions(text, f"{token.value}()")
+        begins_selector = previous in (kinds.TOKEN_LBRACKET, kinds.TOKEN_COMMA)
+        if token.kind == kinds.TOKEN_NAME and begins_selector:
+            raise JsonPathError(
+                f"{quote(text)} is not a JSONPath: {quote(token.value)} in brackets wants quotes"
+            )
+        if token.kind != kinds.TOKEN_WHITESPACE:
+            previous = token.kind
+
+
+def _no_expressions(text: str, name: str) -> JsonPathError:
+    return JsonPathError(
+        f"{quote(text)} is not supported: {name} takes a regular expression",
+        hint="compare whole values with == or !=",
+    )
 
 
 @cache

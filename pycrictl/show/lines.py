@@ -185,7 +185,8 @@ class JsonLines(_Notes):
     Args:
         stdout: where the objects go; if it is closed, ``BrokenPipeError`` is raised.
         stderr: where the notes go.
-        aggregate: one object for all items together, as the KEP has it for a pod.
+        aggregate: one object for all items together, as the KEP has it for a pod; ``error`` is that
+            of the first item that failed.
         wall_clock: seconds since 1970.
     """
 
@@ -242,7 +243,10 @@ def _object(item: Item) -> dict[str, Any]:
 
 
 def _totals(view: View) -> dict[str, Any]:
-    return {"progress": view.totals.progress, "total": view.totals.total}
+    fields: dict[str, Any] = {"progress": view.totals.progress, "total": view.totals.total}
+    if error := next((item.error for item in view.items if item.error), ""):
+        fields["error"] = error
+    return fields
 
 
 class Silent:

@@ -164,9 +164,12 @@ def test_a_long_name_is_shortened_in_the_middle() -> None:
     assert len(heading) == 79
 
 
-def test_a_terminal_without_utf8_gets_ascii_bars() -> None:
-    with Terminal(encoding="iso8859-1") as terminal:
-        bars = Bars(terminal.stderr, {})
+@pytest.mark.parametrize(
+    ("encoding", "environ"), [("iso8859-1", {}), ("utf-8", {"LC_ALL": "C", "LANG": "C.UTF-8"})]
+)
+def test_a_terminal_without_utf8_gets_ascii_bars(encoding: str, environ: dict[str, str]) -> None:
+    with Terminal(encoding=encoding) as terminal:
+        bars = Bars(terminal.stderr, environ)
         name = "ü" * 300
         items = [
             layer(1, progress=MIB, total=4 * MIB, image=name),

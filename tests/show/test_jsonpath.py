@@ -62,6 +62,12 @@ def rendered(text: str) -> str:
         ("{range .nosuch[*]}x{end}", ""),
         ("names: {.items[*].id}!", "names: 1 2!"),
         ('{\'a\'}{"b\\"}"}', 'ab"}'),
+        ("{range.items[*]}{.id}{end}{range$.items[*]}{.id}{end}", "1212"),
+        ("{.ranges}{.items[0].range}", ""),
+        ("{1} {-1} {1.50} {+01} {true}{ false }", "1 -1 1.5 1 truefalse"),
+        ("{range .items[1].list[*]}{},{end}", "1,x<y,"),
+        ('{.items[?(@.metadata.name=="=~ match(")].id}', ""),
+        ("{.items[?(@.search)].id}", ""),
         # values of every kind
         ("{.items[1].ready} {.items[1].none}", "true null"),
         ("{.items[1].list}", '[1,"x\\u003cy"]'),
@@ -89,7 +95,7 @@ def test_templates(template: str, text: str | None) -> None:
 
 
 def test_the_whole_document() -> None:
-    assert rendered("{$}") == rendered("{@}") == rendered("{.}")
+    assert rendered("{$}") == rendered("{@}") == rendered("{.}") == rendered("{}")
     assert rendered("{.}").startswith('{"containers":[{"createdAt":"1795208999000000000",')
 
 
@@ -104,7 +110,9 @@ def test_the_whole_document() -> None:
         ("{.a[?(@.b==]}", "is not a JSONPath"),
         ("{.a[99999999999999999999999]}", "is not a JSONPath"),
         ("{.a b}", '" b" is not expected'),
-        ("{}", "it is empty"),
+        (" ", "it is empty"),
+        ("{.a[b]}", '".a[b]" is not a JSONPath: "b" in brackets wants quotes'),
+        ("{.a[0, b]}", '"b" in brackets wants quotes'),
         ("{range .a}", "{range} without {end}"),
         ("{range}{end}", "it is empty"),
         ("{end}", "{end} without {range}"),
@@ -122,6 +130,24 @@ def test_what_is_no_template(template: str, reason: str) -> None:
     assert reason in raised.value.message
     assert raised.value.message.isprintable()
     assert len(raised.value.message) < 400
+
+
+@pytest.mark.parametrize(
+    ("selector", "name"),
+    [
+        ('?(@.name=~"a")', "=~"),
+        ("?(@.name =~ /(a+)+$/)", "=~"),
+        ("0, ?(@.name =~ /a/)", "=~"),
+        ("?(@.b[?(@.name =~ /a/)])", "=~"),
+        ('?match(@.name, "(a+)+$")', "match()"),
+        ('?(!search(@.name, "(a+)+$"))', "search()"),
+    ],
+)
+def test_regular_expressions_are_refused(selector: str, name: str) -> None:
+    with pytest.raises(JsonPathError) as raised:
+        Template(f"{{.containers[{selector}].id}}")
+    assert raised.value.message.endswith(f" is not supported: {name} takes a regular expression")
+    assert raised.value.hint
 
 
 def test_values_cannot_break_lines_or_steer_the_terminal() -> None:

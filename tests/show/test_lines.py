@@ -233,6 +233,14 @@ def objects(*views: View, aggregate: bool = False) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stdout.getvalue().splitlines()]
 
 
+def test_the_aggregate_has_the_first_error() -> None:
+    fine = layer(1, Phase.DOWNLOADING, 5, 10)
+    failed = [layer(number, Phase.FAILED, 5, 10, error=f"E{number}") for number in (2, 3)]
+    found = objects(view([fine, *failed]), aggregate=True)
+    assert [each["error"] for each in found] == ["E2"]
+    assert "error" not in objects(view([fine]), aggregate=True)[0]
+
+
 def test_an_object_for_each_changed_item() -> None:
     first = layer(1, Phase.DOWNLOADING, 5, 10)
     second = layer(2, Phase.EXTRACTING, 7, 7, extracted=3, extracted_total=20)

@@ -3,11 +3,12 @@
 What administrators write works as in Go's ``text/template``: fields, ``if``, ``else if``,
 ``range``, ``with``, ``break``, ``continue``, variables, pipelines, parentheses, trimming of white
 space, comments, Go's functions and crictl's own ``json title lower upper``. A key that the data
-lacks is an error. ``define``, ``template``, ``block`` and ``call`` are refused by name. Numbers are
-numbers here: crictl keeps them as text, so that ``{{if .status.exitCode}}`` is always true there.
+lacks is an error. ``define``, ``template``, ``block`` and ``call`` are refused by name, and so are
+``%[2]s`` and ``%*d`` in ``printf``. Numbers are numbers here: crictl keeps them as text, so that
+``{{if .status.exitCode}}`` is always true there.
 
 The stages are the usual ones: ``lexer`` (text to tokens), ``parser`` (tokens to ``nodes``), and
-``evaluator`` (nodes and data to text), with ``functions`` and ``formatting`` below it.
+``evaluator`` (nodes and data to text), with ``functions``, ``printf`` and ``formatting`` below it.
 """
 
 from __future__ import annotations

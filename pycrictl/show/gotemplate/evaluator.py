@@ -82,9 +82,10 @@ class _Evaluator:
         del self.variables[known:]
 
     def loop(self, node: Branch, dot: Any) -> None:
-        known = len(self.variables)
         pipeline = node.pipeline
-        value = self.commands(pipeline, dot)
+        # As in Go, all variables hold what is ranged over until the first turn, and in {{else}}.
+        value = self.pipeline(pipeline, dot)
+        known = len(self.variables)
         items: list[tuple[Any, Any]]
         if isinstance(value, dict):
             items = [(key, value[key]) for key in sorted(value)]

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote_plus
 
-from pycrictl.show.gotemplate.formatting import formatted, inner, joined, plain
+from pycrictl.show.gotemplate.formatting import NO_VALUE, inner, joined
+from pycrictl.show.gotemplate.printf import formatted
 from pycrictl.show.jsontext import compact_json
 from pycrictl.units import quote
 
@@ -21,8 +22,7 @@ _HTML: Final = str.maketrans(
     {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;", "\0": "\ufffd"}
 )
 _JS: Final = str.maketrans(
-    {"\\": "\\\\", "'": "\\'", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-    | {char: f"\\u{ord(char):04X}" for char in "<>&="}
+    {"\\": "\\\\", "'": "\\'", '"': '\\"'} | {char: f"\\u{ord(char):04X}" for char in "<>&="}
 )
 
 
@@ -40,12 +40,15 @@ def order(first: Value, second: Value) -> int:
 
 
 def is_equal(first: Value, second: Value) -> bool:
-    """Whether two simple values are the same; numbers are compared by value."""
+    """Whether two simple values are the same; numbers are compared by value.
+
+    Maps and lists can be compared with nil alone, which they never are.
+    """
+    if first is None or second is None:
+        return first is second
     for value in (first, second):
         if isinstance(value, dict | list):
             raise ValueError(f"{_named(value)} cannot be compared")
-    if first is None or second is None:
-        return first is second
     if type(first) is not type(second) and not (_is_number(first) and _is_number(second)):
         raise ValueError(f"{_named(first)} cannot be compared with {_named(second)}")
     return bool(first == second)
@@ -68,8 +71,8 @@ def _index(value: Value, *keys: Value) -> Value:
                 raise ValueError(f"{_named(key)} is no key of a map")
             value = value.get(key)
         elif isinstance(value, list | str):
-            place = _place(key, len(value) - 1)
-            value = value[place] if isinstance(value, list) else ord(value[place])
+            parts = value.encode() if isinstance(value, str) else value  # Go counts bytes
+            value = parts[_place(key, len(parts) - 1)]
         else:
             raise ValueError(f"{_named(value)} has no index")
     return value
@@ -78,14 +81,16 @@ def _index(value: Value, *keys: Value) -> Value:
 def _slice(value: Value, *places: Value) -> Value:
     if not isinstance(value, list | str) or len(places) > 2:
         raise ValueError("give a list or string and at most two places")
-    start, end = 0, len(value)
+    parts = value.encode() if isinstance(value, str) else value
+    start, end = 0, len(parts)
     if places:
         start = _place(places[0], end)
     if len(places) == 2:
         end = _place(places[1], end)
     if start > end:
         raise ValueError(f"place {start} is behind {end}")
-    return value[start:end]
+    part = parts[start:end]
+    return part.decode(errors="replace") if isinstance(part, bytes) else part
 
 
 def _place(value: Value, last: int) -> int:
@@ -98,7 +103,7 @@ def _place(value: Value, last: int) -> int:
 
 def _len(value: Value) -> int:
     if isinstance(value, str):
-        return len(value.encode())  # Go counts bytes
+        return len(value.encode())
     if isinstance(value, dict | list):
         return len(value)
     raise ValueError(f"{_named(value)} has no length")
@@ -117,7 +122,10 @@ def _html(*values: Value) -> str:
 
 
 def _js(*values: Value) -> str:
-    return _printed(values).translate(_JS)
+    text = _printed(values).translate(_JS)
+    return "".join(
+        char if char.isprintable() or char == "\x7f" else f"\\u{ord(char):04X}" for char in text
+    )
 
 
 def _urlquery(*values: Value) -> str:
@@ -125,7 +133,7 @@ def _urlquery(*values: Value) -> str:
 
 
 def _printed(values: tuple[Value, ...]) -> str:
-    return plain(values[0]) if len(values) == 1 else joined(values)
+    return joined([NO_VALUE if value is None else value for value in values])
 
 
 def _text(value: Value) -> str:
