@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cli.raw_streams import check_input, input_of, output_of, write_all
 from pycrictl.cli.stuck import ended_if_stuck
 from pycrictl.copy import spec
 from pycrictl.copy.method import NAMES, Method, Watch, first_to_serve
@@ -180,11 +181,13 @@ def _check_streams(
             )
         if settings.rules.no_clobber or settings.rules.in_place:
             raise UsageError("--no-clobber and --in-place are not for an archive that is written")
+        output_of(env)
     elif request.source.is_stream:
         if env.stdin_is_terminal:
             raise UsageError("standard input is a terminal, where no archive comes from")
         if settings.follow:
             raise UsageError("--follow-link is not for an archive that is read")
+        check_input(env)
 
 
 def _find(client: CriClient, path: spec.ContainerPath) -> str:
@@ -260,10 +263,10 @@ def _copy_to(
 ) -> Summary:
     local, path = request.source, request.destination.path
     if local.is_stream:
-        return first_to_serve(
-            methods,
-            lambda method: method.unpack_to(env.stdin.fileno(), path, settings.rules, watch),
-        )
+        with input_of(env) as stream:
+            return first_to_serve(
+                methods, lambda method: method.unpack_to(stream, path, settings.rules, watch)
+            )
     return first_to_serve(
         methods,
         lambda method: method.copy_to(
@@ -292,15 +295,4 @@ def _write(
         for piece in pieces:
             if limit is not None and meter.done_bytes > limit:
                 raise CopyError(f"more than {limit} bytes would be copied")
-            _write_all(env.stdout.fileno(), piece)
-
-
-def _write_all(fd: int, piece: memoryview) -> None:
-    try:
-        while piece:
-            piece = piece[os.write(fd, piece) :]
-    except OSError as exc:
-        reason = os.strerror(exc.errno or 0).lower()
-        raise CopyError(
-            f"cannot write to standard output: {reason}", hint="the archive is not complete"
-        ) from exc
+            write_all(output_of(env), piece)

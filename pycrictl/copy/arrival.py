@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Final
 
 from pycrictl.copy.commit import Merge, existing_kind, move_new
 from pycrictl.copy.janitor import COMMIT, COMMIT_NEW, TOP, sweep
@@ -21,6 +22,8 @@ from pycrictl.copy.walk import OnSkip
 from pycrictl.errors import CopyError
 from pycrictl.units import quote
 from pycrictl.wire.tar_header import Entry
+
+_LINK_OVER_MOUNTED: Final = "-L copies what the link points to"
 
 
 @dataclass(slots=True)
@@ -251,6 +254,8 @@ class Arrival:
         late = stage.finish()
         if self._spread is None:
             if self._meeting is Meeting.REPLACE:
+                # Only a link comes alone in a stage.
+                self._directory.refuse_mounted(self._name, hint=_LINK_OVER_MOUNTED)
                 stage.directory.move(TOP, self._directory, self._name)
             else:
                 move_new(stage.directory, TOP, self._directory, self._name)
@@ -268,7 +273,12 @@ class Arrival:
             # From now on a janitor would finish the work.
             marker = COMMIT_NEW if self._rules.no_clobber else COMMIT
             stage.directory.move(TOP, stage.directory, marker)
-            merge.run()
+            try:
+                merge.run()
+            except BaseException as exc:
+                if merge.is_halfway:
+                    raise self._left_behind(stage) from exc
+                raise
         self.summary.kept = merge.kept
         self.summary.files -= merge.kept - merge.kept_links
         self.summary.links -= merge.kept_links
@@ -279,6 +289,15 @@ class Arrival:
         _set_modes(self._spread, stage, [path for path in late if path not in {(), *merge.merged}])
         if self._rules.archive:
             self._finish_merged(stage, [*reversed(merge.merged), ()])
+
+    def _left_behind(self, stage: Stage) -> CopyError:
+        """Keep what a merge has replaced that could not be taken back; what to tell of it."""
+        self._stage = None
+        shown = quote(os.fsdecode(stage.leave()))
+        return CopyError(
+            "the copy has failed halfway, and what it changed could not be taken back",
+            hint=f"{shown} keeps what was replaced until the copy can be finished",
+        )
 
     def _finish_merged(self, stage: Stage, paths: list[Path]) -> None:
         """Give directories that were there already what ``-a`` keeps, now that all is in them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pycrictl.copy.arrival import Summary
-from pycrictl.wire.tar import EntryStarted, TarReader
+from pycrictl.wire.tar import DataReceived, EntryStarted, TarReader
 from pycrictl.wire.tar_header import Kind
 
 
@@ -12,10 +12,12 @@ class Census:
 
     Attributes:
         summary: what there is so far, devices and pipes left out.
+        content_bytes: how much content has come; ``summary`` counts a file when it begins.
     """
 
     def __init__(self) -> None:
         self.summary = Summary()
+        self.content_bytes = 0
         self._reader = TarReader()
 
     def receive_data(self, data: bytes | memoryview) -> None:
@@ -38,7 +40,9 @@ class Census:
 
     def _deal(self) -> None:
         for event in self._reader.events_received():
-            if isinstance(event, EntryStarted):
+            if isinstance(event, DataReceived):
+                self.content_bytes += len(event.data)
+            elif isinstance(event, EntryStarted):
                 kind = event.entry.kind
                 if kind is Kind.DIRECTORY:
                     self.summary.directories += 1

@@ -2,16 +2,19 @@
 
 Each stage has a process of its own that waits for the end of this program and then removes it; a
 merge that had begun is finished first, so that nothing half done is left. If that process is killed
-too, as with a whole cgroup, the stage stays until the next copy into the same directory: its owner
-held a lock, which the kernel has released.
+too, as with a whole cgroup, the stage stays until the next copy into the same directory does what
+is left to do: the owner of the stage held a lock, which the kernel has released. A merge that
+cannot be finished stays as it is: what it has replaced is in its stage.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
 import stat
+import time
 from contextlib import suppress
 from itertools import islice
 from typing import Final
@@ -37,6 +40,9 @@ COMMIT_NEW: Final = b"commit-new"
 
 OWNER: Final = b"owner"
 """The file in a stage that its owner has locked. It holds the stage's name."""
+
+_LOCK_LIMIT_S: Final = 60.0
+_LOCK_PAUSE_S: Final = 0.05
 
 _MAX_SWEPT: Final = 10_000
 """How many names of a directory are looked at in search of stages."""
@@ -65,17 +71,64 @@ class Janitor:
         """There is nothing left to remove."""
         self._survivor.dismiss()
 
+    def release(self) -> None:
+        """This program has not removed it: let the other one do so at once."""
+        self._survivor.release()
+
 
 def clear(fd: int, name: bytes) -> None:
     """Remove a stage, or a file, from the directory ``fd``; a merge that has begun is finished."""
-    with Directory(fd, b"") as place:
-        with suppress(OSError, CopyError), place.enter(name) as stage:
-            for marker in (COMMIT, COMMIT_NEW):
-                if stage.lstat(marker) is not None:
-                    with stage.enter(marker) as staged:
-                        Merge(staged, place, stage, no_clobber=marker == COMMIT_NEW).run()
-        with suppress(OSError, CopyError):
-            remove_stage(place, name)
+    with Directory(fd, b"") as place, suppress(OSError, CopyError):
+        locked = _wait_for_lock(place, name)
+        try:
+            _settle(place, name)
+        finally:
+            if locked >= 0:
+                os.close(locked)
+
+
+def _wait_for_lock(place: Directory, name: bytes) -> int:
+    """Keep others from settling a stage at the same time.
+
+    Returns:
+        A descriptor that holds its lock; -1 if it has none, or the file system knows no locks.
+
+    Raises:
+        BlockingIOError: somebody else deals with it.
+    """
+    try:
+        with place.enter(name) as stage:
+            fd = _open_regular(stage, OWNER)
+    except (FileNotFoundError, NotADirectoryError):
+        return -1
+    give_up_at = time.monotonic() + _LOCK_LIMIT_S
+    while fd >= 0:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            if exc.errno == errno.EWOULDBLOCK and time.monotonic() < give_up_at:
+                time.sleep(_LOCK_PAUSE_S)
+                continue
+            os.close(fd)
+            if exc.errno == errno.EWOULDBLOCK:
+                raise
+            return -1
+        return fd
+    return -1
+
+
+def _settle(place: Directory, name: bytes) -> None:
+    """Finish the merge of a stage if it has begun, and remove the stage.
+
+    Raises:
+        OSError, CopyError: it cannot be finished; the stage is still there.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError), place.enter(name) as stage:
+        for marker in (COMMIT, COMMIT_NEW):
+            if stage.lstat(marker) is not None:
+                with stage.enter(marker) as staged:
+                    Merge(staged, place, stage, no_clobber=marker == COMMIT_NEW).run()
+    remove_stage(place, name)
 
 
 def claim(stage: Directory, name: bytes) -> int:
@@ -101,8 +154,14 @@ def lock(fd: int) -> bool:
 
 
 def remove_stage(place: Directory, name: bytes) -> None:
-    """Remove a stage, its lock last: if this is interrupted, the rest can still be recognised."""
+    """Remove a stage, its lock last: if this is interrupted, the rest can still be recognised.
+
+    There must be nothing in it that a merge needs.
+    """
     with suppress(FileNotFoundError, NotADirectoryError), place.enter(name) as stage:
+        for marker in (COMMIT, COMMIT_NEW):
+            with suppress(OSError):  # nobody shall finish what is being removed
+                stage.move(marker, stage, TOP)
         for inner in [os.fsencode(entry.name) for entry in stage.scan()]:
             if inner != OWNER:
                 stage.remove(inner)
@@ -110,7 +169,7 @@ def remove_stage(place: Directory, name: bytes) -> None:
 
 
 def sweep(place: Directory) -> None:
-    """Remove the stages in a directory whose owners have died.
+    """Remove the stages in a directory whose owners have died; finish the merges among them.
 
     A stage belongs to this user, is closed to all others, and has a file in it with its own name
     that nobody holds locked. A file that was about to be moved into place needs no more than the
@@ -139,20 +198,25 @@ def _sweep(place: Directory, name: bytes) -> None:
         if fd >= 0:
             with open(fd, "rb") as owner:  # noqa: PTH123
                 if owner.read(100) == name:
-                    remove_stage(place, name)
+                    _settle(place, name)
 
 
 def _lock_named(folder: Directory, name: bytes) -> int:
     """A descriptor that holds the lock of a regular file; -1 if somebody else holds it."""
+    fd = _open_regular(folder, name)
+    if fd < 0 or lock(fd):
+        return fd
+    os.close(fd)
+    return -1
+
+
+def _open_regular(folder: Directory, name: bytes) -> int:
+    """A descriptor of a regular file, for reading and writing; -1 if it is anything else."""
     pinned = folder.pin(name)
     try:
         if not stat.S_ISREG(os.fstat(pinned).st_mode):
             return -1
         flags = os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-        fd = os.open(b"%d" % pinned, flags, dir_fd=own_descriptors())
+        return os.open(b"%d" % pinned, flags, dir_fd=own_descriptors())
     finally:
         os.close(pinned)
-    if lock(fd):
-        return fd
-    os.close(fd)
-    return -1

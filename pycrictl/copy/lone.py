@@ -8,24 +8,23 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import suppress
 from typing import Final
 
 from pycrictl.copy.commit import move_new
-from pycrictl.copy.content import copy_content
+from pycrictl.copy.in_place import SPOOL_FOLDER, overwrite
 from pycrictl.copy.janitor import Janitor, lock, random_name
 from pycrictl.copy.policy import Item
-from pycrictl.copy.resolve import mount_number, own_descriptors, refuse_kernel_file_system
+from pycrictl.copy.resolve import own_descriptors, refuse_kernel_file_system
 from pycrictl.copy.rootfs import Directory
 from pycrictl.copy.stage import Owner, finish
+from pycrictl.copy.undisturbed import undisturbed
 from pycrictl.errors import CopyError
 from pycrictl.units import quote
 
-SPOOL_FOLDER: Final = "/var/tmp"
-"""Where a file waits that is written in place: on a disk, as /tmp often is not."""
-
 # File systems without unnamed files answer one of these.
 _NO_UNNAMED: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL})
+
+_WRITE_INTO: Final = "--in-place writes into it, which others may see half done"
 
 
 class LoneFile:
@@ -84,6 +83,10 @@ class LoneFile:
         if self._mounted >= 0:
             self._write_in_place(keep_metadata=keep_metadata)
             return
+        with undisturbed():
+            self._move()
+
+    def _move(self) -> None:
         if not self._replaces and self._temporary is None:
             self._directory.give_name(self._fd, self._name)
             return
@@ -93,6 +96,8 @@ class LoneFile:
             lock(self._fd)
             self._directory.give_name(self._fd, self._temporary)
         if self._replaces:
+            # It may have been mounted since the copy began.
+            self._directory.refuse_mounted(self._name, hint=_WRITE_INTO)
             self._directory.move(self._temporary, self._directory, self._name)
         else:
             move_new(self._directory, self._temporary, self._directory, self._name)
@@ -100,43 +105,50 @@ class LoneFile:
 
     def close(self) -> None:
         """Let go of it. If it was not committed, nothing of it remains."""
-        if self._temporary is not None:
-            with suppress(OSError):
-                self._directory.unlink(self._temporary)
-            self._temporary = None
-        for fd in (self._fd, self._mounted):
-            if fd >= 0:
-                os.close(fd)
-        self._fd = self._mounted = -1
-        if self._janitor is not None:
-            self._janitor.dismiss()
-            self._janitor = None
+        with undisturbed():
+            is_removed = self._remove_temporary()
+            for fd in (self._fd, self._mounted):
+                if fd >= 0:
+                    os.close(fd)
+            self._fd = self._mounted = -1
+            janitor, self._janitor = self._janitor, None
+            if janitor is not None and is_removed:
+                janitor.dismiss()
+            elif janitor is not None:
+                janitor.release()
+
+    def _remove_temporary(self) -> bool:
+        """Remove the file if it still has a name of its own; whether it has none now."""
+        temporary, self._temporary = self._temporary, None
+        if temporary is None:
+            return True
+        try:
+            self._directory.unlink(temporary)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
 
     def _open_mounted(self, *, in_place: bool) -> int:
-        """The file that is there, writable, if it is a mount of its own; else -1."""
+        """The file that is there, open for reading and writing, if it is mounted there; else -1."""
+        if not in_place:
+            self._directory.refuse_mounted(self._name, hint=_WRITE_INTO)
+            return -1
+        if not self._directory.is_mount_point(self._name):
+            return -1
         shown = self._directory.shown_path(self._name)
         pinned = self._directory.pin(self._name)
         try:
-            if mount_number(pinned) == mount_number(self._directory.fd):
-                return -1
-            if not in_place:
-                raise CopyError(
-                    f"{quote(os.fsdecode(shown))} is mounted there and cannot be replaced",
-                    hint="--in-place writes into it, which others may see half done",
-                )
             if not stat.S_ISREG(os.fstat(pinned).st_mode):
                 raise CopyError(f"{quote(os.fsdecode(shown))} is not a regular file")
             refuse_kernel_file_system(pinned, shown)
-            flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+            flags = os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
             return os.open(b"%d" % pinned, flags, dir_fd=own_descriptors())
         finally:
             os.close(pinned)
 
     def _write_in_place(self, *, keep_metadata: bool) -> None:
-        size_bytes = os.fstat(self._fd).st_size
-        shown = self._directory.shown_path(self._name)
-        # Emptied first: the holes of the new content must not let the old one through.
-        os.ftruncate(self._mounted, 0)
-        copy_content(self._fd, self._mounted, size_bytes, shown=shown, on_bytes=lambda _: None)
+        overwrite(self._fd, self._mounted, shown=self._directory.shown_path(self._name))
         if keep_metadata and self._item is not None:
             finish(self._mounted, self._item, self._owner)

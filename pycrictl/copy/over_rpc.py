@@ -138,13 +138,16 @@ class OverRpc:
         self, path: bytes, watch: Watch, *, follow: bool = False
     ) -> Generator[memoryview, None, None]:
         answer = self._ask_from(path, follow=follow)
-        if watch.on_total is not None:
-            watch.on_total(answer.size)
-        verdict = Verdict()
+        verdict, census = Verdict(), Census()
         with self._opened(answer.url) as messages:
             for piece in receive(messages, verdict, size_bytes=answer.size, crc32=answer.checksum):
+                # As with the other methods it is content that counts, and how much of it there is
+                # in all, nobody has told.
+                known_bytes = census.content_bytes
+                census.receive_data(piece)
+                watch.on_bytes(census.content_bytes - known_bytes)
                 yield piece
-                watch.on_bytes(len(piece))
+            census.finish()
         _tell(verdict, watch.on_skip)
 
     def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
@@ -231,12 +234,17 @@ def _text(path: bytes) -> str:
         return path.decode()
     except UnicodeDecodeError:
         shown = quote(os.fsdecode(path))
-        raise _unable(f"the CRI can only name files in UTF-8, which {shown} is not") from None
+        raise Unimplemented(
+            f"the CRI can only name files in UTF-8, which {shown} is not",
+            code="Unimplemented",
+            hint="--method node can do it",
+        ) from None
 
 
 def _not_as_archive(path: bytes) -> bytes:
     """``DIR/.`` asks the server to unpack an archive there; to us it is the same as ``DIR/``."""
-    return path[:-1] if path.endswith(b"/.") else path
+    text = take_apart(path)
+    return text.path.rstrip(b"/") + b"/" if path.rstrip(b"/").endswith(b"/.") else path
 
 
 def _as_archive(path: bytes) -> bytes:

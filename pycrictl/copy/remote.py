@@ -1,17 +1,19 @@
 """Programs in a container: short ones at once, and one whose streams carry an archive.
 
-Commands are lists of words, never the text of a shell. What the programs write is outside data.
+Commands are lists of words; no shell is ever given a text with a name in it. What the programs
+write is outside data.
 """
 
 from __future__ import annotations
 
 import asyncio  # noqa: TID253 (this module is loaded when a copy goes this way)
 import errno
+import json
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -46,6 +48,9 @@ LONG_S: Final = 3600
 
 MAX_STDERR_BYTES: Final = 64 * 1024
 
+_MAX_STDOUT_BYTES: Final = 1024 * 1024
+"""How much is kept of what a program says that is being fed."""
+
 _ERRNOS: Final = {
     os.strerror(number).lower(): number
     for number in (
@@ -72,7 +77,7 @@ class Ended:
 
     Attributes:
         status: its exit status.
-        stdout: what it wrote; empty where that went elsewhere.
+        stdout: what it wrote, up to a limit; empty where that went elsewhere.
         stderr: the beginning of its complaints.
     """
 
@@ -133,7 +138,9 @@ class Remote:
 
     def survivor(self, stage: str) -> Survivor:
         """What removes a stage in the container when this program is killed."""
-        return Survivor("remote-stage", [self._client.path, self._container_id, stage])
+        tls = [] if self._tls is None else [json.dumps(asdict(self._tls))]
+        arguments = [self._client.path, self._container_id, stage, self._choice, *tls]
+        return Survivor("remote-stage", arguments)
 
     def run(self, *command: str, limit_s: int = SHORT_S) -> Ended:
         """Run a program to its end.
@@ -143,6 +150,29 @@ class Remote:
             PycrictlError: the runtime cannot run it, or kills it after ``limit_s``.
         """
         _check_words(command)
+        return self._run_now(command, limit_s)
+
+    def look(self, *command: str) -> Ended:
+        """Run a program that only looks; its words may be names that are not UTF-8.
+
+        They go through ``xargs`` then, and what is cut off on the way must do no harm.
+
+        Raises:
+            CopyError: the container has no ``xargs``, but needs one.
+            PycrictlError: as ``run``.
+        """
+        if is_utf8(*command):
+            return self.run(*command)
+        words = b"".join(os.fsencode(word) + b"\0" for word in command[1:])
+        try:
+            with self.stream("xargs", "-0", command[0], stdin=True) as session:
+                session.send(words)
+                return session.ended()
+        except ProgramMissing:
+            _check_words(command)
+            raise
+
+    def _run_now(self, command: Sequence[str], limit_s: int) -> Ended:
         try:
             answer = sessions.exec_sync(self._client, self._container_id, command, limit_s=limit_s)
         except RuntimeFault as exc:
@@ -222,6 +252,7 @@ class Session:
     ) -> None:
         self.on_stall: Callable[[float], None] = _be_patient
         self._program = program
+        self._stdout = bytearray()
         self._stderr = bytearray()
         self._unsendable = ""
         self._input: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE_PIECES)
@@ -230,8 +261,7 @@ class Session:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         ends = Ends(
-            # What a program says that is being fed is of no interest.
-            stdout=_Taker(self._drop if stdin else self._output.put),
+            stdout=_Taker(self._keep_output if stdin else self._output.put),
             stderr=_Taker(self._keep),
             stdin=_Feeder(self._input) if stdin else None,
             note=self._refuse,
@@ -288,7 +318,7 @@ class Session:
             raise CopyError(f"cannot run {self._program} in the container: {outcome.message}")
         if outcome.exit_code in _MISSING_STATUS and not self._stderr:
             raise ProgramMissing(self._program)
-        return Ended(outcome.exit_code, b"", bytes(self._stderr))
+        return Ended(outcome.exit_code, bytes(self._stdout), bytes(self._stderr))
 
     @property
     def so_far(self) -> Ended:
@@ -339,8 +369,8 @@ class Session:
     async def _keep(self, data: bytes) -> None:
         self._stderr += data[: MAX_STDERR_BYTES - len(self._stderr)]
 
-    async def _drop(self, data: bytes) -> None:
-        pass
+    async def _keep_output(self, data: bytes) -> None:
+        self._stdout += data[: _MAX_STDOUT_BYTES - len(self._stdout)]
 
 
 class _Taker(Output):
@@ -398,10 +428,15 @@ def _is_missing(details: str) -> bool:
     return any(words in details for words in _MISSING)
 
 
-def _check_words(command: tuple[str, ...]) -> None:
-    """Require that the CRI can carry a command: its texts are UTF-8."""
+def is_utf8(*words: str) -> bool:
+    """Whether the CRI can carry them all: its texts are UTF-8."""
+    return all(word.isascii() or word == word.encode(errors="replace").decode() for word in words)
+
+
+def _check_words(command: Sequence[str]) -> None:
+    """Require that the CRI can carry a command."""
     for word in command:
-        if not word.isascii() and word != word.encode(errors="replace").decode():
+        if not is_utf8(word):
             raise CopyError(
                 f"{quote(word)} is not UTF-8, and cannot be named to a program in the container",
                 hint="--method node can copy it",

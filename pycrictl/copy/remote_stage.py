@@ -1,50 +1,46 @@
 """A stage in a container that is filled, and emptied into its place, by programs there.
 
 The programs are ``tar``, ``test``, ``mkdir``, ``mv`` and ``rm``; where directories are merged also
-``find``, and for files that are written in place ``cp``. Each is called with a list of words.
+``find``, ``ln``, ``cp`` and ``xargs``, and for files that are written in place ``cp``. Each is
+called with a list of words.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from pycrictl.copy.arrival import Summary
 from pycrictl.copy.content import OnBytes
 from pycrictl.copy.janitor import random_name
 from pycrictl.copy.policy import Make, Path, Rules
-from pycrictl.copy.remote import LONG_S, ProgramMissing, Remote, Session, in_large_pieces
+from pycrictl.copy.remote import LONG_S, Ended, ProgramMissing, Remote
+from pycrictl.copy.remote_commit import NEW, Commit, Move, find, is_moved, move, take_back
+from pycrictl.copy.remote_tar import unpack
 from pycrictl.copy.repack import Repacker
 from pycrictl.copy.spec import Existing, Into, Meeting, SourceKind, meet, place, take_apart
+from pycrictl.copy.survivor import Survivor
 from pycrictl.copy.walk import OnSkip
 from pycrictl.cri.client import CriClient
 from pycrictl.errors import ConnectError, CopyError, PycrictlError, Unavailable
+from pycrictl.streaming.session import Choice
+from pycrictl.streaming.target import TlsFiles
 from pycrictl.units import quote
 from pycrictl.wire.tar_header import Kind
 from pycrictl.wire.tar_writer import END_OF_ARCHIVE
 
 log = logging.getLogger("pycrictl.copy")
 
-NEW: Final = b"new"
-"""What is copied, in the stage."""
-
 END: Final = b"end"
 """A file that is in the stage when everything else is."""
 
-_MAX_WORDS: Final = 200
-_MAX_WORDS_BYTES: Final = 64 * 1024
 _CLEAR_TIMEOUT_S: Final = 10.0
 _CLEAR_LIMIT_S: Final = 120.0
-_DEAD_AFTER_S: Final = 6.0
-"""How long a session may stand still before ``tar`` is looked for."""
-
-_IDLE_S: Final = 300.0
-"""How long ``tar`` may stand still."""
-
 _REMOVALS: Final = 5
 _REMOVAL_PAUSE_S: Final = 0.3
 
@@ -90,6 +86,8 @@ class RemoteStage:
         self.keeps = self._meeting is Meeting.KEEP
         remote.refuse_kernel_file_system(self._place)
         self._stage = _join(self._place, random_name())
+        self._undo: Callable[[], bool] | None = None
+        self._is_one_rename = False
 
     def _meet(self, kind: SourceKind) -> Meeting:
         assert self._name is not None
@@ -134,24 +132,49 @@ class RemoteStage:
         """
         survivor = self._remote.survivor(os.fsdecode(self._stage))
         try:
-            self._make()
-            self._unpack(repacker, pieces)
-            self._commit(repacker)
-        except ProgramMissing as exc:
-            # Too late for another method: the input may have been read.
-            raise CopyError(exc.message, hint=exc.hint) from exc
-        finally:
+            try:
+                self._make()
+                self._unpack(repacker, pieces)
+                self._commit(repacker)
+            except ProgramMissing as exc:
+                # Too late for another method: the input may have been read.
+                raise CopyError(exc.message, hint=exc.hint) from exc
+        except BaseException as exc:
             # If this is interrupted, the survivor does it; also if the runtime is not there now.
-            if remove(self._remote, os.fsdecode(self._stage)):
-                survivor.dismiss()
-            else:
-                survivor.release()
+            if self._take_back(survivor, exc):
+                self._clear(survivor)
+                raise
+        # It is all there: who interrupts this is too late, and need not wait.
+        try:
+            self._clear(survivor)
+        except BaseException:
+            survivor.release()
         return repacker.summary
 
+    def _take_back(self, survivor: Survivor, exc: BaseException) -> bool:
+        """Undo what has been moved; False if everything is in its place."""
+        try:
+            return self._undo is None or self._undo()
+        except PycrictlError as failed:
+            survivor.release()
+            doubt = "the copy is incomplete"
+            hint = f"what it has replaced is in {quote(os.fsdecode(self._stage))}"
+            if self._is_one_rename:
+                doubt, hint = "it is not known whether it was copied", ""
+            reason = f"{doubt}: {failed.message}"
+            if isinstance(exc, PycrictlError):
+                raise CopyError(f"{exc.message}; {reason}", hint=hint or None) from exc
+            log.warning("%s%s", reason, f"; {hint}" if hint else "")
+            raise exc from failed
+
+    def _clear(self, survivor: Survivor) -> None:
+        if remove(self._remote, os.fsdecode(self._stage)):
+            survivor.dismiss()
+        else:
+            survivor.release()
+
     def _make(self) -> None:
-        ended = self._remote.run("mkdir", "-m", "700", "--", os.fsdecode(self._stage))
-        if ended.status:
-            raise ended.failure("copy to", self._path)
+        self._require(self._remote.run("mkdir", "-m", "700", "--", os.fsdecode(self._stage)))
 
     def _unpack(self, repacker: Repacker, pieces: Iterable[bytes | memoryview]) -> None:
         self._tar(_archive(repacker, pieces))
@@ -163,134 +186,100 @@ class RemoteStage:
             self._tar([*repacker.directories(), END_OF_ARCHIVE])
 
     def _tar(self, archive: Iterable[bytes | memoryview]) -> None:
-        words = ["tar", "-x", "-p", "-f", "-", "-C", os.fsdecode(self._stage)]
-        if not self._rules.archive:
-            words.append("-o")  # everything belongs to the user that tar runs as
-        with self._remote.stream(*words, stdin=True) as session:
-            session.on_stall = partial(self._require_tar, session)
-            for piece in in_large_pieces(archive):
-                if not session.send(piece):
-                    break  # what is left of the source need not be read
-            ended = session.ended()
-        if ended.status:
-            raise ended.failure("copy to", self._path)
-
-    def _require_tar(self, session: Session, stalled_s: float) -> None:
-        """Require that the container and ``tar`` are still there.
-
-        A runtime may never tell the end of a program that has left much of its input unread, as
-        ``tar`` does on a disk that is full.
-        """
-        self._remote.check_running()
-        if stalled_s < _DEAD_AFTER_S or (stalled_s < _IDLE_S and self._is_tar_there()):
-            return
-        if session.so_far.stderr:
-            raise session.so_far.failure("copy to", self._path)
-        raise CopyError("tar in the container has ended before it had read everything")
-
-    def _is_tar_there(self) -> bool:
-        """Whether a process is at work in the stage; True if that cannot be seen."""
-        pids = [word for word in self._remote.run("ls", "/proc").stdout.split() if word.isdigit()]
-        links = b"".join(
-            self._remote.run("ls", "-ld", "--", *words).stdout
-            for words in _batches(b"/proc/%s/cwd" % pid for pid in pids)
-        )
-        return b" -> " not in links or b" -> " + self._stage in links
+        # Without -a everything belongs to the user that tar runs as.
+        options = ["-p"] if self._rules.archive else ["-p", "-o"]
+        self._require(unpack(self._remote, self._stage, archive, *options, path=self._path))
 
     def _commit(self, repacker: Repacker) -> None:
         if self._name is None:
-            self._merge(repacker)
+            self._move(self._merged(repacker))
             return
-        new, target = _join(self._stage, NEW, self._name), _join(self._place, self._name)
+        target = _join(self._place, self._name)
         if self._meeting is Meeting.REPLACE and target in self._mounted():
-            keep = ["-p"] if self._rules.archive else []
-            self._do("cp", *keep, "--", os.fsdecode(new), os.fsdecode(target))
+            self._move([Move(self._name, replaces=True, in_place=True)])
         else:
-            self._move([new], self._place)
+            name = self._name
+            self._is_one_rename = True
+            self._undo = lambda: not is_moved(self._remote, self._stage, name)
+            self._require(move(self._remote, self._stage, name))
 
-    def _merge(self, repacker: Repacker) -> None:
-        """Move what is new into a directory that is there; all is compared before."""
-        inside: dict[Path, list[bytes]] = {}
+    def _move(self, moves: Sequence[Move]) -> None:
+        if not moves:
+            return
+        commit = Commit(self._remote, self._stage, moves, keeps=self._rules.archive)
+        self._require(commit.prepare())
+        self._undo = partial(take_back, self._remote, self._stage)
+        self._require(commit.run())
+
+    def _merged(self, repacker: Repacker) -> list[Move]:
+        """What is to be moved into a directory that is there; all is compared before."""
+        inside: dict[Path, dict[bytes, None]] = {}
         for path in repacker.made:
-            inside.setdefault(path[:-1], []).append(path[-1])
-        # Directories that an archive has not, but needs for what is in them.
-        for path in list(inside):
-            while path:
-                *folders, name = path
-                path = tuple(folders)
-                names = inside.setdefault(path, [])
-                if name in names:
+            # Also directories that an archive has not, but needs for what is in them.
+            for length in range(len(path), 0, -1):
+                names = inside.setdefault(path[: length - 1], {})
+                if path[length - 1] in names:
                     break
-                names.append(name)
-        moves: list[tuple[Path, list[bytes]]] = []
-        todo: list[Path] = [()]
-        while todo:
-            folder = todo.pop()
-            moving = []
-            meetings = self._meetings(folder, inside.get(folder, []), repacker, inside)
-            for name, meeting in meetings.items():
+                names[path[length - 1]] = None
+        moves: list[Move] = []
+        level: list[Path] = [()]
+        while level:
+            paths = [(*folder, name) for folder in level for name in inside.get(folder, {})]
+            level = []
+            for path, meeting in self._meetings(paths, repacker, inside).items():
                 if meeting is Meeting.MERGE:
-                    todo.append((*folder, name))
+                    level.append(path)
                 elif meeting is Meeting.KEEP:
-                    repacker.keep((*folder, name))
+                    repacker.keep(path)
                 else:
-                    moving.append(name)
-            if moving:
-                moves.append((folder, moving))
-        for folder, names in moves:
-            self._move(
-                [_join(self._stage, NEW, *folder, name) for name in names],
-                _join(self._place, *folder),
-            )
+                    self._refuse_mounted(path)
+                    moves.append(Move(b"/".join(path), meeting is Meeting.REPLACE))
+        return moves
+
+    def _refuse_mounted(self, path: Path) -> None:
+        """Refuse what goes to another file system: nothing can be renamed to there."""
+        for length in range(len(path) - 1, 0, -1):
+            folder = _join(self._place, *path[:length])
+            if folder in self._mounted():
+                shown = quote(os.fsdecode(folder))
+                raise CopyError(
+                    f"another file system is mounted at {shown}, which the copy reaches into",
+                    hint=f"copy what belongs there to {shown} separately",
+                )
 
     def _meetings(
         self,
-        folder: Path,
-        names: Sequence[bytes],
+        paths: Sequence[Path],
         repacker: Repacker,
-        inside: dict[Path, list[bytes]],
-    ) -> dict[bytes, Meeting]:
-        """What is to become of each name in a directory that is there."""
-        paths = {_join(self._place, *folder, name): name for name in names}
-        there = self._find(paths)
-        directories = self._find(there, "-type", "d")
-        devices = self._find(there - directories, "(", "-type", "b", "-o", "-type", "c", ")")
-        found: dict[bytes, Meeting] = {}
-        for path, name in paths.items():
+        inside: Container[Path],
+    ) -> dict[Path, Meeting]:
+        """What is to become of each path whose directory is there."""
+        targets = {_join(self._place, *path): path for path in paths}
+        there = find(self._remote, targets)
+        directories = find(self._remote, there, "-type", "d")
+        others = ("!", "-type", "f", "!", "-type", "l")
+        specials = find(self._remote, there - directories, *others)
+        found: dict[Path, Meeting] = {}
+        for target, path in targets.items():
             old = Existing.NOTHING
-            if path in there:
-                old = Existing.SPECIAL if path in devices else Existing.FILE
-            if path in directories:
+            if target in there:
+                old = Existing.SPECIAL if target in specials else Existing.FILE
+            if target in directories:
                 old = Existing.DIRECTORY
-            is_directory = (*folder, name) in inside or (
-                repacker.made.get((*folder, name)) is Make.DIRECTORY
-            )
+            is_directory = path in inside or repacker.made.get(path) is Make.DIRECTORY
             new = Existing.DIRECTORY if is_directory else Existing.FILE
-            shown = quote(os.fsdecode(path))
-            found[name] = meet(new, old, no_clobber=self._rules.no_clobber, shown=shown)
-            if found[name] is Meeting.REPLACE and path in self._mounted():
-                raise _mounted_there(path)
+            shown = quote(os.fsdecode(target))
+            found[path] = meet(new, old, no_clobber=self._rules.no_clobber, shown=shown)
+            if found[path] is Meeting.REPLACE and target in self._mounted():
+                raise _mounted_there(target)
         return found
 
-    def _find(self, paths: Iterable[bytes], *tests: str) -> set[bytes]:
-        """Those of ``paths`` that are there."""
-        found: set[bytes] = set()
-        for words in _batches(paths):
-            ended = self._remote.run("find", *words, "-prune", *tests, "-print0")
-            found.update(filter(None, ended.stdout.split(b"\0")))
-        return found
-
-    def _move(self, paths: Iterable[bytes], folder: bytes) -> None:
-        for words in _batches(paths):
-            self._do("mv", "-f", "--", *words, os.fsdecode(folder.rstrip(b"/") + b"/"))
-
-    def _do(self, *command: str) -> None:
-        ended = self._remote.run(*command, limit_s=LONG_S)
+    def _require(self, ended: Ended) -> None:
         if ended.status:
             raise ended.failure("copy to", self._path)
 
     def _is(self, test: str, path: bytes) -> bool:
-        return self._remote.run("test", test, os.fsdecode(path)).status == 0
+        return self._remote.look("test", test, os.fsdecode(path)).status == 0
 
     def _existing(self, path: bytes, *, follow: bool) -> Existing:
         if not follow and self._is("-L", path):
@@ -300,9 +289,7 @@ class RemoteStage:
         if self._is("-f", path):
             return Existing.FILE
         if self._is("-e", path):
-            # As in open_destination and existing_kind.
-            is_device = not follow and (self._is("-c", path) or self._is("-b", path))
-            return Existing.SPECIAL if follow or is_device else Existing.FILE
+            return Existing.SPECIAL
         return Existing.FILE if follow and self._is("-L", path) else Existing.NOTHING
 
     def _mounted(self) -> frozenset[bytes]:
@@ -314,15 +301,23 @@ class RemoteStage:
         return self._mounts
 
 
-def remove(remote: Remote, stage: str) -> bool:
+def remove(remote: Remote, stage: str, *, undo: bool = False) -> bool:
     """Remove a stage; return whether there is nothing left to do about it.
 
     What has just been hung up on may still be writing into it.
+
+    Args:
+        remote: the container.
+        stage: where the stage is.
+        undo: take back a commit that has begun. If that fails the stage stays, for what is in it
+            is wanted.
     """
     reason = ""
     for _ in range(_REMOVALS):
         try:
             remote.check_running()
+            if undo:
+                take_back(remote, os.fsencode(stage))
             ended = remote.run("rm", "-rf", "--", stage, limit_s=LONG_S)
             if not ended.status and remote.run("test", "-e", stage).status:
                 return True
@@ -337,12 +332,21 @@ def remove(remote: Remote, stage: str) -> bool:
     return True
 
 
-def clear(socket_path: str, container_id: str, stage: str) -> None:
+def clear(
+    socket_path: str, container_id: str, stage: str, choice: str = "auto", tls: str = "null"
+) -> None:
     """Remove a stage whose maker could not, if it is there, as soon as the runtime answers."""
+    files = json.loads(tls)
     give_up_at = time.monotonic() + _CLEAR_LIMIT_S
     while time.monotonic() < give_up_at:
         with CriClient(socket_path, timeout_s=_CLEAR_TIMEOUT_S) as client:
-            if remove(Remote(client, container_id), stage):
+            remote = Remote(
+                client,
+                container_id,
+                choice=cast("Choice", choice),
+                tls=files and TlsFiles(**files),
+            )
+            if remove(remote, stage, undo=True):
                 return
         time.sleep(1.0)
 
@@ -356,20 +360,6 @@ def _archive(
     yield from repacker.finish()
     yield repacker.extra((END,), Kind.FILE)
     yield END_OF_ARCHIVE
-
-
-def _batches(paths: Iterable[bytes]) -> Iterator[list[str]]:
-    """Paths in portions that a command line can hold."""
-    words: list[str] = []
-    size_bytes = 0
-    for path in paths:
-        if words and (len(words) >= _MAX_WORDS or size_bytes + len(path) > _MAX_WORDS_BYTES):
-            yield words
-            words, size_bytes = [], 0
-        words.append(os.fsdecode(path))
-        size_bytes += len(path)
-    if words:
-        yield words
 
 
 def _join(folder: bytes, *names: bytes) -> bytes:

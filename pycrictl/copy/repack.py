@@ -42,7 +42,7 @@ class Repacker:
     Args:
         rules: what the user allows; what is not kept is not in the new archive.
         on_skip: told what is left out.
-        on_bytes: told how much content has passed.
+        on_bytes: told how much content passes, before it does.
         single: the archive holds one file or directory, else any number of them.
         name: what that must be called; None accepts any name.
         prefix: what all names are put below, in the new archive.
@@ -140,8 +140,8 @@ class Repacker:
                     yield self._encoded(self._current)
             elif isinstance(event, DataReceived):
                 if self._current is not None:
-                    yield event.data
                     self._on_bytes(len(event.data))
+                    yield event.data
             elif isinstance(event, EntryFinished) and self._current is not None:
                 yield padding_after(self._current.size_bytes)
         if self._reader.error is not None:

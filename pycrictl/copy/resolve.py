@@ -33,6 +33,10 @@ _RESOLVE_NO_MAGICLINKS: Final = 0x02
 _RESOLVE_IN_ROOT: Final = 0x10
 _AT_FDCWD: Final = -100
 
+# <linux/stat.h>, <linux/fcntl.h>
+_ATTR_MOUNT_ROOT: Final = 0x2000
+_NOT_FOLLOWED: Final = 0x100 | 0x800  # AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT
+
 PROC_MAGIC: Final = 0x9FA0
 KERNEL_FILE_SYSTEMS: Final = {
     PROC_MAGIC: "procfs",
@@ -83,6 +87,17 @@ class _StatFs(ctypes.Structure):
     )
 
 
+class _StatX(ctypes.Structure):
+    # Only the attributes are read, and which of them the kernel tells; struct statx of statx(2).
+    _fields_ = (
+        ("before", ctypes.c_char * 8),
+        ("attributes", ctypes.c_uint64),
+        ("between", ctypes.c_char * 40),
+        ("attributes_mask", ctypes.c_uint64),
+        ("after", ctypes.c_char * 192),
+    )
+
+
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -104,6 +119,26 @@ def mount_number(fd: int) -> int:
     finally:
         os.close(info)
     raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+
+def is_mount_point(directory_fd: int, name: bytes) -> bool:
+    """Whether something is mounted at ``name`` in a directory.
+
+    To rename something over it, or to remove it, is refused only to those who share the mount
+    namespace: done by others, it takes the mount away from the container without a word.
+    """
+    found = _StatX()
+    try:
+        is_told = not libc.statx(directory_fd, name, _NOT_FOLLOWED, 0, ctypes.byref(found))
+    except AttributeError:  # a C library that does not know it
+        is_told = False
+    if is_told and found.attributes_mask & _ATTR_MOUNT_ROOT:  # Linux 5.8
+        return bool(found.attributes & _ATTR_MOUNT_ROOT)
+    pinned = os.open(name, _CLOEXEC_PATH | os.O_NOFOLLOW, dir_fd=directory_fd)
+    try:
+        return mount_number(pinned) != mount_number(directory_fd)
+    finally:
+        os.close(pinned)
 
 
 def refuse_kernel_file_system(fd: int, shown: bytes) -> None:

@@ -24,7 +24,13 @@ from collections.abc import Generator, Sequence
 from itertools import islice
 from typing import Final
 
-from pycrictl.copy.resolve import last_error, libc, own_descriptors, refuse_kernel_file_system
+from pycrictl.copy.resolve import (
+    is_mount_point,
+    last_error,
+    libc,
+    own_descriptors,
+    refuse_kernel_file_system,
+)
 from pycrictl.errors import CopyError
 from pycrictl.units import quote
 
@@ -180,6 +186,23 @@ class Directory:
     def pin(self, name: bytes) -> int:
         """An O_PATH descriptor of whatever is called ``name``."""
         return os.open(_single(name), _CLOEXEC_PATH | os.O_NOFOLLOW, dir_fd=self.fd)
+
+    def is_mount_point(self, name: bytes) -> bool:
+        """Whether something is mounted at ``name``; see the function of that name."""
+        try:
+            return is_mount_point(self.fd, _single(name))
+        except FileNotFoundError:  # it is gone by now
+            return False
+
+    def refuse_mounted(self, name: bytes, *, hint: str) -> None:
+        """Refuse to replace something that is mounted there.
+
+        Raises:
+            CopyError: it is.
+        """
+        if self.is_mount_point(name):
+            shown = quote(os.fsdecode(self.shown_path(name)))
+            raise CopyError(f"{shown} is mounted there and cannot be replaced", hint=hint)
 
     def open_regular(self, name: bytes) -> tuple[int, os.stat_result]:
         """Open a regular file for reading; see ``reopen_regular``."""

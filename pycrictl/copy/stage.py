@@ -56,20 +56,19 @@ class Stage:
         self._place = place
         self._host_owner = host_owner
         self._name = random_name()
+        self._lock = -1
         self._janitor = Janitor(place, self._name)
         try:
             self.directory = place.make(self._name)
         except BaseException:
             with suppress(OSError):  # a signal may have come when it was just made
-                place.remove(self._name)
-            self._janitor.dismiss()
+                self._remove()
             raise
         # The directories from the stage down to where the last item was made.
         self._chain: list[tuple[bytes, Directory]] = []
         self._directories: dict[Path, _Made] = {}
         self._symlinks: list[Item] = []
         self._is_root = os.geteuid() == 0
-        self._lock = -1
         try:
             self._lock = claim(self.directory, self._name)
         except BaseException:
@@ -125,12 +124,36 @@ class Stage:
         """Remove the stage and all that is still in it."""
         self._leave(0)
         self.directory.close()
+        self._remove()
+
+    def leave(self) -> bytes:
+        """Let go of the stage, in which is what a merge has replaced that is not finished.
+
+        Returns:
+            Its path, for messages.
+        """
+        self._leave(0)
+        self.directory.close()
+        self._let_go(is_removed=False)
+        return self._place.shown_path(self._name)
+
+    def _remove(self) -> None:
+        is_removed = False
         try:
-            remove_stage(self._place, self._name)
+            with suppress(FileNotFoundError):
+                remove_stage(self._place, self._name)
+            is_removed = True
         finally:
-            if self._lock >= 0:
-                os.close(self._lock)
+            self._let_go(is_removed=is_removed)
+
+    def _let_go(self, *, is_removed: bool) -> None:
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            os.close(lock)
+        if is_removed:
             self._janitor.dismiss()
+        else:
+            self._janitor.release()
 
     def item_at(self, path: Path) -> Item | None:
         """The item that a directory of the stage was made from; None if it was only needed."""

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, Literal
 
+from pycrictl.copy.undisturbed import ENDING
+
 Kind = Literal["stage", "remote-stage"]
 
 FROZEN_ENTRY: Final = "--survivor"
@@ -26,8 +28,6 @@ if not os.read(0, 1):
     from pycrictl.copy.survivor import act
     act(*sys.argv[2:])
 """
-
-_IGNORED: Final = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM})
 
 
 class Survivor:
@@ -43,7 +43,7 @@ class Survivor:
         self._process: subprocess.Popen[bytes] | None = None
         # Blocked signals stay blocked in a new program: those that end this one, when they are
         # sent to every process of a service, must not end the survivor before.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         try:
             with suppress(OSError):  # it is only a precaution
                 self._process = subprocess.Popen(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from typing import Final
@@ -20,10 +21,13 @@ from pycrictl.copy.messages import (
 from pycrictl.copy.outcome import Outcome
 from pycrictl.errors import CopyError, RemoteProtocolError, StreamError
 
+log = logging.getLogger("pycrictl.copy")
+
 TRY_AGAIN: Final = "nothing was changed; try again"
 
 _MAX_TRIES: Final = 64
 _LAST_WORD_S: Final = 2.0
+_HASTE_S: Final = 3.0
 _EMPTY: Final = memoryview(b"")
 
 
@@ -124,6 +128,8 @@ def send(
     Raises:
         CopyError: the server reports a failure, or the archive has another size by now.
         StreamError: the connection broke, or there is no outcome.
+        KeyboardInterrupt: nothing was changed, or a warning says that this is not known. It is
+            dropped if the server has been as quick.
     """
     verdict = Verdict()
 
@@ -140,10 +146,17 @@ def send(
     except StreamError as exc:
         _last_word(messages, verdict, exc)
     messages.set_idle(outcome_s)
-    while verdict.outcome is None:
-        verdict.receive(messages.receive())
-    check(verdict.outcome)
-    return verdict.outcome
+    try:
+        found = _await(messages, verdict)
+    except Exception:
+        raise
+    except BaseException:
+        # Interrupted, but the server has everything, and may be putting it into its place.
+        found = _await_in_haste(messages, verdict)
+        if found.failure:
+            raise
+    check(found)
+    return found
 
 
 def send_content(
@@ -193,6 +206,24 @@ def check(found: Outcome) -> None:
     """Raise a CopyError if the outcome is a failure."""
     if found.failure:
         raise CopyError(found.failure)
+
+
+def _await(messages: Messages, verdict: Verdict) -> Outcome:
+    while verdict.outcome is None:
+        verdict.receive(messages.receive())
+    return verdict.outcome
+
+
+def _await_in_haste(messages: Messages, verdict: Verdict) -> Outcome:
+    """Wait a moment longer; if that is not enough, warn that nobody knows."""
+    try:
+        messages.set_idle(_HASTE_S)
+        return _await(messages, verdict)
+    except BaseException as exc:
+        log.warning("the server has not told whether the copy was made; it may still be")
+        if not isinstance(exc, Exception):
+            raise
+        return Outcome(failure="unknown")
 
 
 def _last_word(messages: Messages, verdict: Verdict, broken: StreamError) -> None:

@@ -342,6 +342,9 @@ HOSTILE: Final[dict[str, Case]] = {
     "pre-file-in-the-way": Case(
         archive(evil(b"a"), evil(b"x/y")), "directory over the file", before=_file_in_dest
     ),
+    "pre-fifo": Case(
+        archive(evil(b"a"), evil(b"file")), "device, pipe or socket", before=_pipe_in_dest
+    ),
     "pre-keep-on-trunc": Case(archive(evil(b"x"))[:-512], "too early", before=_file_in_dest),
 }
 
@@ -487,9 +490,6 @@ HONEST: Final[dict[str, Case]] = {
     ),
     "pre-hardlink": Case(
         archive(member(b"file", FILE, b"1")), made={"file": b"1"}, before=_hardlink_in_dest
-    ),
-    "pre-fifo": Case(
-        archive(member(b"file", FILE, b"1")), made={"file": b"1"}, before=_pipe_in_dest
     ),
     "pre-merge": Case(
         archive(member(b"x", FOLDER), member(b"x/new", FILE, b"1")),

@@ -44,8 +44,8 @@ class ThisMachine(Remote):
         self.tar: tuple[bytes, bytes, int] | None = None
         self.stops_reading = False
 
-    def run(self, *command: str, limit_s: int = 0) -> Ended:
-        self.commands.append(command)
+    def _run_now(self, command: Sequence[str], limit_s: int) -> Ended:
+        self.commands.append(tuple(command))
         if command[0] in self.missing:
             raise ProgramMissing(command[0])
         done = subprocess.run(
@@ -60,6 +60,8 @@ class ThisMachine(Remote):
         self.commands.append(command)
 
         async def begin(ends: Ends) -> ExitReported:
+            if command[0] in self.missing:
+                return ExitReported(127)
             if self.tar is not None:
                 stdout, stderr, status = self.tar
                 await ends.stdout.write(stdout)

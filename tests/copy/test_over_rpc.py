@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import tarfile
 import threading
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy import outcome
+from pycrictl.copy import outcome, transfer
 from pycrictl.copy.arrival import Summary
 from pycrictl.copy.messages import OUTCOME, Messages
 from pycrictl.copy.policy import Rules, Skipped
@@ -119,6 +121,80 @@ def test_what_the_server_did_and_left_out(
         files=1, directories=1, size_bytes=7, skipped=1
     )
     assert copier.skipped == left_out * 2
+
+
+def test_content_is_counted_before_it_is_written(
+    fake: FakeServer, server: CopyServer, copier: Copier
+) -> None:
+    archive = member(b"f", FILE, b"x" * (3 * MIB)) + END_OF_ARCHIVE
+    offer(fake, server, archive)
+    server.script = sending(archive)
+    written = 0
+    for piece in copier.pack_from(b"/f", copier.watch):
+        written += len(piece)
+        # No header and no padding, but nothing that has been handed out is missing.
+        assert written - 10_000 <= copier.bytes <= 3 * MIB
+    assert (written, copier.bytes) == (len(archive), 3 * MIB)
+    assert copier.totals == []  # of the archive, which is not what is counted
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/to/.", "/to/"),
+        ("/to/./", "/to/"),
+        ("/to/./.", "/to/"),
+        ("/to//.//", "/to/"),
+        ("/.", "/"),
+        ("/to/", "/to/"),
+        ("/to", "/to"),
+        ("/", "/"),
+        ("/to/a.", "/to/a."),
+    ],
+)
+def test_a_directory_is_not_asked_for_as_if_for_an_archive(
+    fake: FakeServer, server: CopyServer, copier: Copier, tree: Path, path: str, asked: str
+) -> None:
+    offer(fake, server)
+    copier.into(tree, path)
+    assert fake.calls[-1].request.path == asked
+
+
+# Interruptions
+
+
+@pytest.mark.parametrize("said", [SUCCESS, FAILURE, b""])
+def test_an_interruption_while_the_server_is_at_it(
+    fake: FakeServer,
+    server: CopyServer,
+    copier: Copier,
+    tree: Path,
+    said: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(transfer, "_HASTE_S", 1.0)
+    offer(fake, server)
+    given_up = threading.Event()
+
+    def take(messages: Messages) -> None:
+        server.take_all(messages)
+        time.sleep(0.2)  # the client waits by now
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        time.sleep(0.2)
+        if said:
+            messages.send(OUTCOME, said)
+        else:
+            given_up.wait(60)
+
+    server.script = take
+    if said == SUCCESS:
+        assert copier.into(tree, "/to").files == 2
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            copier.into(tree, "/to")
+    given_up.set()
+    assert ("has not told whether" in caplog.text) is (not said)
 
 
 @pytest.mark.parametrize("is_verified", [True, False])
@@ -239,8 +315,9 @@ def test_other_things_that_the_call_cannot_carry(
 ) -> None:
     with pytest.raises(Unimplemented, match="-L"):
         copier.copy_from(b"/x", bytes(tmp_path / "n"), Rules(), copier.watch, follow=True)
-    with pytest.raises(Unimplemented, match="UTF-8"):
+    with pytest.raises(Unimplemented, match="UTF-8") as info:
         copier.copy_from(b"/\xff", bytes(tmp_path / "n"), Rules(), copier.watch)
+    assert info.value.hint == "--method node can do it"
     assert fake.calls == []
 
 

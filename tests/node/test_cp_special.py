@@ -68,9 +68,9 @@ def test_special_files_stay(
                 cp.refused("C:/root/null", folder / "d"),
             ):
                 assert 'd/null" is a device, pipe or socket' in told
-            # A pipe is only in the way.
-            cp.ok(f"{pipes}/.", "C:/root/d/masked")
-            assert (by_node.root / "root/d/masked/pipe").is_file()
+            told = cp.refused(f"{pipes}/.", "C:/root/d/masked")
+            assert 'd/masked/pipe" is a device, pipe or socket' in told
+            assert (by_node.root / "root/d/masked/pipe").is_fifo()
             # What a link in a tree leads to is not touched: only the link is replaced.
             cp.ok(f"{tree}/.", "C:/root/d/masked")
             assert not (by_node.root / "root/d/masked/null").is_symlink()

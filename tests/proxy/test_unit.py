@@ -41,3 +41,8 @@ def test_it_is_ready_before_kubelet_and_has_time_to_drain() -> None:
     assert "kubelet.service" in unit["Before"]
     drain_s = settings.load({"upstream": "/u.sock", "config": "/dev/null"}).drain_timeout_s
     assert int(unit["TimeoutStopSec"]) > drain_s
+
+
+def test_what_clears_up_after_a_killed_proxy_is_spared() -> None:
+    """It would be killed with the rest of the service's processes otherwise; see ``Survivor``."""
+    assert entries()["KillMode"] == "process"

@@ -1,0 +1,104 @@
+"""``cp`` where its standard streams are closed, or others have made them non-blocking."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.copy.test_on_node import ID, needs_root
+from tests.fakecri.server import FakeServer
+from tests.proxy.copier import ARCHIVE, pretended
+
+pytestmark = needs_root
+
+
+@pytest.fixture
+def root(fake: FakeServer, tmp_path: Path) -> Iterator[Path]:
+    """The root directory of a container."""
+    with pretended(fake, tmp_path / "root"):
+        yield tmp_path / "root"
+
+
+def command(fake: FakeServer, *words: str) -> list[str]:
+    program = [sys.executable, "-m", "pycrictl", "-t", "30s", "-r", fake.endpoint]
+    return [*program, "cp", "--quiet", "--method", "node", *words]
+
+
+def run(fake: FakeServer, redirection: str, *words: str) -> list[str]:
+    """Copy with a stream as the shell makes it; what is told on stderr."""
+    ended = subprocess.run(
+        ["sh", "-c", f'"$@" {redirection}', "sh", *command(fake, *words)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    return ended.stderr.splitlines()
+
+
+def test_streams_that_are_closed(fake: FakeServer, root: Path) -> None:
+    hint = "hint: an archive needs it open"
+    assert run(fake, "<&-", "-", f"{ID}:/to") == ["pycrictl: standard input is closed", hint]
+    assert run(fake, ">&-", f"{ID}:/to", "-") == ["pycrictl: standard output is closed", hint]
+    assert list((root / "to").iterdir()) == []
+
+
+def test_streams_that_are_something_else(fake: FakeServer, root: Path) -> None:
+    told = run(fake, "0>/dev/null", "-", f"{ID}:/to")
+    assert told == ["pycrictl: standard input is open for writing only"]
+    told = run(fake, "1</dev/null", f"{ID}:/to", "-")
+    assert told[0] == "pycrictl: cannot write to standard output: bad file descriptor"
+    assert list((root / "to").iterdir()) == []
+
+
+def test_input_that_does_not_block(fake: FakeServer, root: Path) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    with start(command(fake, "-", f"{ID}:/to"), stdin=reader) as process:
+        for piece in (ARCHIVE[:700], ARCHIVE[700:]):
+            time.sleep(0.3)
+            os.write(writer, piece)
+        os.close(writer)
+        _, told = process.communicate(timeout=60)
+    assert (process.returncode, told) == (0, b"")
+    assert not os.get_blocking(reader)
+    os.close(reader)
+    assert (root / "to/f").read_text() == "content"
+
+
+def test_output_that_does_not_block(fake: FakeServer, root: Path) -> None:
+    data = os.urandom(3_000_000)
+    (root / "to/f").write_bytes(data)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    received = bytearray()
+
+    def read() -> None:
+        time.sleep(0.5)
+        while piece := os.read(reader, 65536):
+            received.extend(piece)
+
+    thread = threading.Thread(target=read)
+    with start(command(fake, f"{ID}:/to/f", "-"), stdout=writer) as process:
+        os.close(writer)
+        thread.start()
+        _, told = process.communicate(timeout=60)
+    thread.join()
+    os.close(reader)
+    assert (process.returncode, told) == (0, b"")
+    assert data in received
+
+
+def start(words: list[str], **streams: Any) -> subprocess.Popen[bytes]:
+    others: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL} | streams
+    return subprocess.Popen(words, stderr=subprocess.PIPE, **others)

@@ -1,0 +1,331 @@
+"""Merges and removals that signals fall into: all of it, or nothing, and nothing that was there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from pycrictl.copy.commit import Merge
+from pycrictl.copy.janitor import clear, sweep
+from pycrictl.copy.places import LocalRoot, open_destination
+from pycrictl.copy.rootfs import RENAME_EXCHANGE, Directory
+from pycrictl.copy.survivor import Survivor
+from pycrictl.copy.undisturbed import undisturbed
+from pycrictl.errors import CopyError
+from tests.copy.hostile import snapshot
+from tests.copy.trees import directly, nothing_is_left
+
+__all__ = ["nothing_is_left"]
+
+NEW: Final = {"a": "1", "b": "2", "d/a": "3", "d/b": "4", "e/f": "5"}
+OLD: Final = {"a": "old", "d/b": "old", "d/kept": "old"}
+BOTH: Final = OLD | NEW
+OLD_MODE: Final = 0o606
+
+
+def killed(source: Path, into: Path, how: str, *, fails_at: int, killed_at: int) -> bool:
+    """Copy in another process that has no survivor.
+
+    Args:
+        how: what files are replaced by, as far as the file system is able to: ``links`` to the old
+            ones, an ``exchange`` or ``moves``.
+        fails_at: the move that fails.
+        killed_at: the move before which the process is killed.
+
+    Returns:
+        Whether it was.
+    """
+    pid = os.fork()
+    if pid:
+        return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+    moves, move, link = 0, Directory.move, Directory.link
+
+    def counted(
+        self: Directory, name: bytes, to: Directory, to_name: bytes, *, flags: int = 0
+    ) -> None:
+        nonlocal moves
+        if flags == RENAME_EXCHANGE and how == "moves":
+            raise OSError(errno.EINVAL, "flags")
+        moves += 1
+        if moves == killed_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if moves == fails_at:
+            raise OSError(errno.EIO, "disk")
+        move(self, name, to, to_name, flags=flags)
+
+    def linked(self: Directory, other: Directory, other_name: bytes, name: bytes) -> None:
+        status = other.lstat(other_name)
+        is_old = status is not None and status.st_mode & 0o777 == OLD_MODE
+        if how == "moves" or (how == "exchange" and is_old):
+            raise OSError(errno.EPERM, "links")
+        link(self, other, other_name, name)
+
+    def alone(self: Survivor, *_: object, **__: object) -> None:
+        self._process = None
+
+    for owner, name, function in (
+        (Directory, "move", counted),
+        (Directory, "link", linked),
+        (Survivor, "__init__", alone),
+    ):
+        setattr(owner, name, function)
+    try:
+        directly(f"{source}/.", into)
+    finally:
+        os._exit(0)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    fill(tmp_path / "source", NEW)
+    return tmp_path / "source"
+
+
+@pytest.fixture
+def into(tmp_path: Path) -> Path:
+    fill(tmp_path / "into", OLD)
+    return tmp_path / "into"
+
+
+def fill(top: Path, files: dict[str, str]) -> None:
+    for path, data in files.items():
+        (top / path).parent.mkdir(parents=True, exist_ok=True)
+        (top / path).write_text(data)
+        (top / path).chmod(OLD_MODE if files is OLD else 0o644)
+
+
+def found(top: Path) -> dict[str, str]:
+    files = [path for path in top.rglob("*") if path.is_file()]
+    return {str(path.relative_to(top)): path.read_text() for path in files}
+
+
+def until_no_stage(into: Path) -> None:
+    give_up_at = time.monotonic() + 60
+    while list(into.glob(".pycrictl-*")):
+        assert time.monotonic() < give_up_at, "the stage is still there"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Signals as the program has them, an exception each, whatever the tests' own are."""
+
+    def terminate(*_: object) -> None:
+        raise SystemExit
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, terminate)
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("how", ["links", "exchange", "moves"])
+def test_killed_in_a_merge_that_fails(source: Path, into: Path, how: str) -> None:
+    """Whatever step fails, and wherever the program is killed in taking back the others."""
+    seen = []
+    for fails_at in (3, 6, 1000):
+        for killed_at in range(1, 40):
+            was_killed = killed(source, into, how, fails_at=fails_at, killed_at=killed_at)
+            assert len(list(into.glob(".pycrictl-*"))) == was_killed
+            for stage in into.glob(".pycrictl-*"):
+                clear(os.open(into, os.O_PATH), os.fsencode(stage.name))
+            seen.append(found(into))
+            assert seen[-1] in (OLD, BOTH), (fails_at, killed_at)
+            shutil.rmtree(into)
+            fill(into, OLD)
+            if not was_killed:
+                break
+        else:
+            pytest.fail("it was killed every time")
+    assert OLD in seen
+    assert BOTH in seen
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_while_a_merge_is_taken_back(
+    source: Path, into: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    before = snapshot(into)
+    put_back = Merge._put_back
+
+    def interrupted(self: Merge, *arguments: object) -> None:
+        signal.raise_signal(number)
+        put_back(self, *arguments)  # type: ignore[arg-type]
+
+    def failing(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Merge, "_put_back", interrupted)
+    monkeypatch.setattr(Merge, "_keep", failing)
+    monkeypatch.setattr(Merge, "_replace", last_fails(Merge._replace, 2))
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        directly(f"{source}/.", into)
+    assert snapshot(into) == before
+
+
+def last_fails(replace: object, last: int) -> object:
+    done = 0
+
+    def replacing(*arguments: object) -> None:
+        nonlocal done
+        replace(*arguments)  # type: ignore[operator]
+        done += 1
+        if done == last:
+            raise KeyboardInterrupt
+
+    return replacing
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_signal_in_a_step_takes_effect_after_it(
+    source: Path, into: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = snapshot(into)
+    link, steps = Directory.link, 0
+
+    def interrupted(self: Directory, *arguments: object) -> None:
+        nonlocal steps
+        steps += 1
+        signal.raise_signal(signal.SIGINT)
+        link(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Directory, "link", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        directly(f"{source}/.", into)
+    assert snapshot(into) == before
+    assert steps == 2  # one there, and one back
+
+
+def test_what_cannot_be_taken_back_stays(
+    source: Path, into: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The survivor finishes the merge then, as far as it can."""
+    monkeypatch.setattr(Merge, "_replace", last_fails(Merge._replace, 2))
+
+    def broken(*_: object) -> None:
+        raise OSError(5, "disk")
+
+    monkeypatch.setattr(Merge, "_put_back", broken)
+    with pytest.raises(CopyError, match="failed halfway") as info:
+        directly(f"{source}/.", into)
+    assert "/into/.pycrictl-" in str(info.value.hint)
+    until_no_stage(into)
+    assert found(into) == BOTH
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("is_over", [False, True], ids=["given up", "finished"])
+def test_a_signal_while_the_stage_is_removed(
+    source: Path, into: Path, monkeypatch: pytest.MonkeyPatch, is_over: bool
+) -> None:
+    remove = Directory.remove
+    removed = 0
+
+    def interrupted(self: Directory, name: bytes, *, depth: int = 0) -> None:
+        nonlocal removed
+        removed += 1
+        if removed == 2:
+            signal.raise_signal(signal.SIGINT)
+        remove(self, name, depth=depth)
+
+    monkeypatch.setattr(Directory, "remove", interrupted)
+    if not is_over:
+        monkeypatch.setattr(Merge, "_replace", last_fails(Merge._replace, 2))
+    with pytest.raises(KeyboardInterrupt):
+        directly(f"{source}/.", into)
+    until_no_stage(into)
+    assert found(into) == (BOTH if is_over else OLD)
+
+
+# A merge whose program and survivor were killed
+
+
+def kill_both(source: Path, into: Path, *, fails_at: int = 1000, killed_at: int) -> None:
+    assert killed(source, into, "links", fails_at=fails_at, killed_at=killed_at)
+    assert len(list(into.glob(".pycrictl-*"))) == 1
+
+
+def swept(into: Path) -> None:
+    with open_destination(LocalRoot(), os.fsencode(into)) as place:
+        sweep(place.directory)
+
+
+@pytest.mark.parametrize("killed_at", [1, 2, 4, 6])
+def test_the_next_copy_finishes_a_merge(source: Path, into: Path, killed_at: int) -> None:
+    kill_both(source, into, killed_at=killed_at)
+    swept(into)
+    assert found(into) == (OLD if killed_at == 1 else BOTH)
+
+
+def test_the_next_copy_finishes_a_merge_that_was_being_taken_back(source: Path, into: Path) -> None:
+    kill_both(source, into, fails_at=5, killed_at=7)
+    (into / "fresh").write_text("fresh")
+    directly(into / "fresh", into / "fresher")
+    assert found(into) == BOTH | {"fresh": "fresh", "fresher": "fresh"}
+
+
+def test_what_is_being_removed_is_not_finished(source: Path, into: Path) -> None:
+    """A copy that was taken back, and whose stage somebody has begun to remove."""
+    kill_both(source, into, killed_at=2)
+    [stage] = into.glob(".pycrictl-*")
+    (stage / "commit").rename(stage / "top")
+    (stage / "top/a").unlink()
+    swept(into)
+    assert found(into) == OLD
+
+
+@pytest.mark.usefixtures("handlers")
+def test_undisturbed() -> None:
+    steps = []
+
+    def interrupted() -> None:
+        with undisturbed() as let_through:
+            signal.raise_signal(signal.SIGINT)
+            steps.append("held back")
+            let_through()
+            steps.append("never")
+
+    def terminated() -> None:
+        with undisturbed():
+            signal.raise_signal(signal.SIGTERM)
+            steps.append("to the end")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    with pytest.raises(SystemExit):
+        terminated()
+    assert steps == ["held back", "to the end"]
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_undisturbed_leaves_alone_what_does_nothing() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with undisturbed():
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    seen: list[object] = []
+
+    def work() -> None:
+        with undisturbed() as let_through:
+            let_through()
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [before]
