@@ -14,6 +14,7 @@ from benchmarks.programs import pycrictl, run
 from pycrictl._proto import cri_pb2
 from pycrictl.logs.reader import LogReader
 from pycrictl.logs.selection import Selection
+from tests.fakecri.answers import container_status
 from tests.fakecri.server import serve
 
 LARGE_BYTES = 180_000_000
@@ -92,10 +93,8 @@ def _tailing(path: Path) -> Iterator[list[str]]:
     """The command line that shows the last lines of a log, and a runtime for it."""
     with serve() as server:
         container_id = "0123456789abcdef" * 4
-        answer = cri_pb2.ContainerStatusResponse()
-        answer.status.id = container_id
-        answer.status.log_path = str(path)
-        server.offer("ContainerStatus", answer)
+        status = container_status(container_id, log_path=str(path))
+        server.offer("ContainerStatus", cri_pb2.ContainerStatusResponse(status=status))
         yield pycrictl("-r", server.endpoint, "logs", "--tail", "10", container_id)
 
 

@@ -298,8 +298,8 @@ function __pycrictl_describe --no-scope-shadowing
             set endless 1
         case 'exec'
             set switches \
-                '-e'\t'Exit with 0 whatever happens' \
-                '--ignore-errors'\t'Exit with 0 whatever happens' \
+                '-e'\t'Exit with 0 also when the command fails or nothing is selected' \
+                '--ignore-errors'\t'Exit with 0 also when the command fails or nothing is selected' \
                 '-i'\t'Pass on the standard input' \
                 '--interactive'\t'Pass on the standard input' \
                 '-l'\t'Only the newest, in any state' \
@@ -362,8 +362,8 @@ function __pycrictl_describe --no-scope-shadowing
                 '--tls-key'\t'@file'\t'Its private key' \
                 '--tls-sni'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
                 '--tls-server-name'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
-                '-r'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest' \
-                '--transport'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest'
+                '-r'\t'auto|spdy|websocket'\t'How to stream; auto is spdy, which can end one direction alone' \
+                '--transport'\t'auto|spdy|websocket'\t'How to stream; auto is spdy, which can end one direction alone'
             set positionals '@pod-id' ''
             set endless 1
         case 'cp'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from contextlib import suppress
 from typing import NoReturn
@@ -15,6 +16,7 @@ def run() -> NoReturn:
     the time of a short command. Nothing of this program waits for that: streams are flushed here,
     and everything else is closed where it was opened.
     """
+    _let_ctrl_c_kill()
     if getattr(sys, "frozen", False) and sys.argv[1:2] == ["--survivor"]:
         from pycrictl.copy.survivor import wait_and_act
 
@@ -28,11 +30,20 @@ def run() -> NoReturn:
 
     from pycrictl.cli.main import main
 
-    code = main()
+    try:
+        code = main()
+    except BaseException as exc:  # a signal, while an earlier one was dealt with
+        code = getattr(exc, "exit_code", 130)
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, OSError, ValueError):  # closed by whoever started this
             stream.flush()
     os._exit(code)
+
+
+def _let_ctrl_c_kill() -> None:
+    """While modules are loaded there is nothing to clear up; ``main`` changes this."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 if __name__ == "__main__":

@@ -72,8 +72,9 @@ class Config(NamedTuple):
     """All settings in force.
 
     ``runtime_endpoint`` is empty with the origin ``default`` when nobody named one: the client
-    then looks for a runtime. ``image_endpoint`` equals it unless it is set on its own. ``path`` is
-    the file that was read, None without one; ``warnings`` are lines for the user.
+    then looks for a runtime. ``image_endpoint`` equals it unless it is set on its own; an empty
+    one, whoever gives it, stands for the runtime's. ``path`` is the file that was read, None
+    without one; ``warnings`` are lines for the user.
     """
 
     runtime_endpoint: Setting[str]
@@ -132,7 +133,7 @@ def load(
     timeout_s = _first(DEFAULT_TIMEOUT_S, flags.timeout_s, None, values.timeout_s)
     return Config(
         runtime_endpoint=runtime_endpoint,
-        image_endpoint=runtime_endpoint if image_endpoint.origin == "default" else image_endpoint,
+        image_endpoint=image_endpoint if image_endpoint.value else runtime_endpoint,
         timeout_s=timeout_s if timeout_s.value > 0 else Setting(DEFAULT_TIMEOUT_S, "default"),
         debug=_first(False, flags.debug, None, values.debug),
         max_retries=_first(DEFAULT_MAX_RETRIES, flags.max_retries, None, values.max_retries),

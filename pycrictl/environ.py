@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import io
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
     from logging import LogRecord
 
 FALLBACK_SIZE = (80, 24)
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""The signals that end the program after it has cleared up."""
+
+DEAF_S = 0.5
+"""How long after one of them another counts as the same. They may come in pairs, from a terminal
+and a supervisor or from an impatient user, and the second would tear the clearing up apart."""
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -36,12 +44,31 @@ def is_dumb(environ: Mapping[str, str]) -> bool:
     return environ.get("TERM", "") in ("", "dumb")
 
 
-def is_utf8(stream: TextIO) -> bool:
-    """Whether every character can be written to ``stream``."""
+def is_utf8(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Whether every character can be written to ``stream``, and is shown as it is meant.
+
+    The locale is asked as well: where it is C or POSIX, Python writes UTF-8 all the same. Without
+    a variable that names a locale or a charset, the stream alone tells.
+    """
     encoding = getattr(stream, "encoding", None)
+    charset = _charset(environ)
+    return _names_utf8(encoding or "") and (charset is None or _names_utf8(charset))
+
+
+def _charset(environ: Mapping[str, str]) -> str | None:
+    """The charset of the locale in force, as far as its name tells."""
+    # At its start Python sets LC_CTYPE to C.UTF-8 where LC_CTYPE or LANG, but not LC_ALL, is C.
+    named = (environ.get(variable) for variable in ("LC_ALL", "LC_CTYPE", "LANG"))
+    locale = next(filter(None, named), "")
+    if locale in ("C", "POSIX"):
+        return "ascii"
+    return locale.partition("@")[0].partition(".")[2] or None
+
+
+def _names_utf8(charset: str) -> bool:
     try:
-        return encoding is not None and codecs.lookup(encoding).name == "utf-8"
-    except LookupError:
+        return codecs.lookup(charset).name == "utf-8"
+    except (LookupError, ValueError):  # a variable may hold anything
         return False
 
 
@@ -124,7 +151,7 @@ class Environment:
     @property
     def stderr_is_utf8(self) -> bool:
         """Whether messages may hold any character."""
-        return is_utf8(self.stderr)
+        return is_utf8(self.stderr, self.environ)
 
     def terminal_size(self) -> tuple[int, int]:
         """Columns and rows of the terminal that shows messages and progress."""

@@ -99,6 +99,13 @@ class TestPrecedence:
         settings = read(tmp_path, flags=Flags(runtime_endpoint="/flag"))
         assert settings.image_endpoint == Setting("/flag", "flag")
 
+    def test_images_follow_the_runtime_for_an_empty_endpoint(self, tmp_path: Path) -> None:
+        by_flag = read(tmp_path, FULL, flags=Flags(image_endpoint=""))
+        by_variable = read(tmp_path, FULL, environ={"IMAGE_SERVICE_ENDPOINT": ""})
+        for settings in (by_flag, by_variable):
+            assert settings.image_endpoint == settings.runtime_endpoint
+            assert settings.image_endpoint.origin == "file"
+
     def test_an_empty_endpoint_in_the_file_is_none(self, tmp_path: Path) -> None:
         text = 'runtime-endpoint: ""\nimage-endpoint: ""\ntimeout: 0\nmax-retries: 0\n'
         settings = read(tmp_path, text)

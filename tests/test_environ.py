@@ -80,8 +80,32 @@ def test_dumb_terminals(variables: dict[str, str], is_dumb: bool) -> None:
 )
 def test_utf8(encoding: str, expected: bool) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    assert Environment(stderr=stream).stderr_is_utf8 is expected
-    assert not environ.is_utf8(io.StringIO())  # it has no encoding
+    assert Environment(stderr=stream, environ={}).stderr_is_utf8 is expected
+    assert not environ.is_utf8(io.StringIO(), {})  # it has no encoding
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"LC_ALL": "C"}, False),
+        ({"LC_ALL": "POSIX", "LANG": "en_US.UTF-8"}, False),
+        ({"LC_ALL": "", "LC_CTYPE": "C", "LANG": "en_US.UTF-8"}, False),
+        ({"LANG": "de_DE.ISO-8859-1"}, False),
+        ({"LANG": "de_DE.ISO-8859-15@euro"}, False),
+        ({"LANG": "x.nosuch"}, False),
+        ({"LANG": "x.\udcff"}, False),
+        ({"LC_ALL": "C.UTF-8", "LANG": "C"}, True),
+        ({"LC_CTYPE": "C.utf8", "LANG": "C"}, True),
+        ({"LANG": "ca_ES.UTF-8@valencia"}, True),
+        ({"LANG": "de_DE"}, True),  # the stream knows its charset
+        ({"LC_MESSAGES": "C"}, True),
+        ({}, True),
+    ],
+    ids=str,
+)
+def test_utf8_takes_a_locale_as_well(variables: dict[str, str], expected: bool) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    assert environ.is_utf8(stream, variables) is expected
 
 
 def test_the_terminal_tells_its_size_each_time() -> None:

@@ -107,10 +107,13 @@ def _told(
     outcome: ExitReported | PycrictlError | None,
     several: bool,
 ) -> int:
+    what = f"running a command in container {quote(container_id)}"
     if isinstance(outcome, ExitReported) and outcome.exit_code is None:
-        outcome = not_started(f"running a command in container {quote(container_id)}", outcome)
+        outcome = not_started(what, outcome)
     if isinstance(outcome, PycrictlError):
-        env.error(outcome.message, hint=outcome.hint)
+        # The runtime's errors say it; those of a stream know no container.
+        is_told = not several or outcome.message.startswith(what)
+        env.error(outcome.message if is_told else f"{what}: {outcome.message}", hint=outcome.hint)
         return outcome.exit_code
     code = outcome.exit_code if outcome is not None else 0
     if code and several:  # of one alone, the exit status tells

@@ -6,9 +6,10 @@ import errno
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from types import FrameType
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Final
 
 import typer
 from typer.exceptions import TyperException
@@ -18,7 +19,7 @@ from pycrictl.cli import tree
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.options import DURATION, INTEGER
 from pycrictl.config import Flags
-from pycrictl.environ import Environment
+from pycrictl.environ import DEAF_S, ENDING, Environment
 from pycrictl.errors import ExitCode, PycrictlError, UsageError
 
 SIGNAL_BASE: Final = 128
@@ -35,7 +36,11 @@ app = tree.new_app(
 
 
 class Terminated(BaseException):
-    """SIGTERM, raised where the program is, so that ``finally`` blocks run."""
+    """A signal that ends programs, raised where this one is, so that ``finally`` blocks run."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = SIGNAL_BASE + number
 
 
 def _print_version(value: bool) -> None:
@@ -170,8 +175,9 @@ def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -
     """
     env = env or Environment()
     context = AppContext(env=env, flags=Flags())
-    signal.signal(signal.SIGTERM, _terminate)
+    signals = _Signals()
     try:
+        signals.take()
         code = _dispatch(sys.argv[1:] if argv is None else list(argv), context)
         env.stdout.flush()
     except PycrictlError as exc:
@@ -180,8 +186,8 @@ def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -
         code = _report_usage(context, exc)
     except (KeyboardInterrupt, typer.Abort):
         code = _report(context, "interrupted", code=ExitCode.INTERRUPTED)
-    except Terminated:
-        code = SIGNAL_BASE + signal.SIGTERM
+    except Terminated as exc:
+        code = exc.exit_code
     except BrokenPipeError:
         code = _close_stdout()
     except OSError as exc:
@@ -213,8 +219,24 @@ def _program_name() -> str:
     return name if name in ("pycrictl", "crictl") else "pycrictl"
 
 
-def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
-    raise Terminated
+class _Signals:
+    """Ends the program by an exception at a signal, as Ctrl-C ends Python's programs."""
+
+    def __init__(self) -> None:
+        self._deaf_until_s = 0.0
+
+    def take(self) -> None:
+        """From now on. What is ignored, as SIGINT in a script's background jobs, stays so."""
+        for number in ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._end)
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        now_s = time.monotonic()
+        if now_s < self._deaf_until_s:
+            return
+        self._deaf_until_s = now_s + DEAF_S
+        raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
 
 
 def _report_usage(context: AppContext, exc: TyperException) -> int:

@@ -209,7 +209,10 @@ class CriClient:
     def close(self) -> None:
         """Cancel what still runs and close the connection. Closing twice does nothing."""
         if self._channel is not None:
-            self._channel.close()
+            from pycrictl.cri.pending import undisturbed
+
+            with undisturbed():
+                self._channel.close()
 
     def __enter__(self) -> CriClient:
         return self

@@ -12,9 +12,9 @@ from pycrictl.cri import lists
 from pycrictl.cri.batch import call_each
 from pycrictl.cri.lookup import NAMESPACE_LABEL
 from pycrictl.cri.patterns import Pattern
+from pycrictl.cri.redact import quote_reference
 from pycrictl.cri.selection import newest_count, newest_first, parse_state
 from pycrictl.errors import PycrictlError
-from pycrictl.units import quote
 
 if TYPE_CHECKING:
     from pycrictl.cri.client import CriClient
@@ -148,7 +148,7 @@ def find_images(client: CriClient, references: Iterable[str]) -> list[tuple[str,
     asked = [reference for reference in references if reference]
     requests = (
         (
-            f"looking for image {quote(reference)}",
+            f"looking for image {quote_reference(reference)}",
             cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=reference)),
         )
         for reference in asked

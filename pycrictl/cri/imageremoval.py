@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from pycrictl._proto import cri_pb2
 from pycrictl.cri import lists
 from pycrictl.cri.lookup import IMAGES_HINT
+from pycrictl.cri.redact import quote_reference
 from pycrictl.cri.removal import in_parallel
-from pycrictl.errors import NotFound, PycrictlError, RuntimeFault
-from pycrictl.units import quote
+from pycrictl.errors import NotFound, PycrictlError, RemoteProtocolError, RuntimeFault
 
 if TYPE_CHECKING:
     from pycrictl.cri.client import CriClient
@@ -81,9 +81,13 @@ def _find(client: CriClient, target: str) -> FoundImage:
     request = cri_pb2.ImageStatusRequest()
     request.image.image = target
     try:
-        answer = client.call("ImageStatus", request, what=f"removing image {quote(target)}")
+        answer = client.call(
+            "ImageStatus", request, what=f"removing image {quote_reference(target)}"
+        )
         if not answer.HasField("image"):
-            raise NotFound(f"no such image {quote(target)}", hint=IMAGES_HINT)
+            raise NotFound(f"no such image {quote_reference(target)}", hint=IMAGES_HINT)
+        if not answer.image.id:  # by which two names of one image are told
+            raise RemoteProtocolError(f"the runtime gave no ID of image {quote_reference(target)}")
     except PycrictlError as error:
         return FoundImage(target, error=error)
     return FoundImage(target, answer.image)
@@ -95,7 +99,7 @@ def _remove(client: CriClient, found: FoundImage) -> ImageRemoval:
     request = cri_pb2.RemoveImageRequest()
     request.image.image = found.target
     try:
-        client.call("RemoveImage", request, what=f"removing image {quote(found.target)}")
+        client.call("RemoveImage", request, what=f"removing image {quote_reference(found.target)}")
     except PycrictlError as error:
         return ImageRemoval(found.target, error=error)
     return ImageRemoval(found.target, tuple(found.image.repo_tags or found.image.repo_digests))
@@ -147,7 +151,7 @@ def _image_id(client: CriClient, name: str) -> str:
     """The ID of an image that goes by another name in the list; empty if it is gone."""
     request = cri_pb2.ImageStatusRequest()
     request.image.image = name
-    what = f"finding the image {quote(name)}, which is in use"
+    what = f"finding the image {quote_reference(name)}, which is in use"
     image_id: str = client.call("ImageStatus", request, what=what).image.id
     return image_id
 

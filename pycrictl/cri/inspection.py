@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri import lookup
+from pycrictl.cri import answers, lookup
 from pycrictl.cri.batch import call_each
+from pycrictl.cri.redact import quote_reference
 from pycrictl.errors import NotFound, PycrictlError, RemoteProtocolError, UsageError
 from pycrictl.units import quote
 
@@ -41,7 +42,7 @@ def container_statuses(
         is_listed: whether the runtime itself listed the IDs: one that is gone since is left out.
 
     Raises:
-        PycrictlError: the first that failed.
+        PycrictlError: the first that failed, or that lacks what it must hold.
     """
     requests = [
         (
@@ -77,7 +78,7 @@ def image_statuses(
     """
     requests = [
         (
-            f"image {quote(reference)}",
+            f"image {quote_reference(reference)}",
             cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=reference), verbose=verbose),
         )
         for reference in references
@@ -91,9 +92,9 @@ def pod_addresses(client: CriClient, pods: Iterable[cri_pb2.PodSandbox]) -> dict
     Raises:
         PycrictlError: a status cannot be had.
     """
-    answers = pod_statuses(client, [pod.id for pod in pods], verbose=False, is_listed=True)
+    statuses = pod_statuses(client, [pod.id for pod in pods], verbose=False, is_listed=True)
     addresses = {}
-    for answer in answers:
+    for answer in statuses:
         network = answer.status.network
         known = [network.ip, *(other.ip for other in network.additional_ips)]
         addresses[answer.status.id] = ",".join(filter(None, known))
@@ -108,8 +109,8 @@ def _statuses(
     *,
     skip_missing: bool,
 ) -> Iterator[Any]:
-    answers = call_each(client, name, requests)
-    for (what, request), answer in zip(requests, answers, strict=True):
+    outcomes = call_each(client, name, requests)
+    for (what, request), answer in zip(requests, outcomes, strict=True):
         if not isinstance(answer, PycrictlError) and not answer.HasField(field):
             answer = _empty(what, field)
         if isinstance(answer, NotFound):
@@ -118,6 +119,7 @@ def _statuses(
             answer.hint = answer.hint or lookup.hint(client, request)
         if isinstance(answer, PycrictlError):
             raise answer
+        answers.check(getattr(answer, field), what)
         yield answer
 
 

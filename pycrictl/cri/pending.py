@@ -19,7 +19,7 @@ from pycrictl.cri.call import Attempt
 from pycrictl.cri.errmap import status_of
 
 # In this order they get their handlers back: Ctrl-C, the more frequent one, when all is done.
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS: Final = (signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
 
 
 def open_channel(path: str, *, handshake_s: float, limit_bytes: int) -> grpc.Channel:
@@ -56,7 +56,7 @@ class PendingCall:
         remote: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
             attempt.method.path
         )
-        with _undisturbed():
+        with undisturbed():
             self._future = remote.future(
                 request, timeout=attempt.deadline_s, metadata=attempt.metadata
             )
@@ -68,7 +68,8 @@ class PendingCall:
 
     def cancel(self) -> None:
         """Cancel it at the runtime; nothing happens when it has ended."""
-        self._future.cancel()
+        with undisturbed():
+            self._future.cancel()
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait for the answer, for ``timeout`` seconds or until it comes; Ctrl-C cancels the call.
@@ -85,7 +86,7 @@ class PendingCall:
         except grpc.RpcError as exc:
             raise self._attempt.failure(status_of(exc)) from None
         except KeyboardInterrupt:
-            future.cancel()
+            self.cancel()
             self._attempt.end("interrupted")
             raise
         self._attempt.end()
@@ -93,11 +94,11 @@ class PendingCall:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Lets Ctrl-C and SIGTERM wait until the block is left.
+def undisturbed() -> Iterator[None]:
+    """Lets Ctrl-C and other signals wait until the block is left.
 
-    gRPC that is interrupted while it begins a call would never see that call's end, and a channel
-    waits for the ends of all calls when it is closed.
+    gRPC that is interrupted while it begins or cancels a call would never see that call's end, and
+    a channel waits for the ends of all calls when it is closed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

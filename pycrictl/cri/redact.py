@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from google.protobuf import text_format
 
-from pycrictl.units import escape
+from pycrictl.units import escape, quote
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import FieldDescriptor
@@ -44,7 +44,8 @@ def redacted(message: M) -> M:
 
 def describe(message: Message) -> str:
     """``message`` as one line for the log, without secrets, in protobuf's text form."""
-    text = escape(text_format.MessageToString(redacted(message), as_one_line=True))
+    text = text_format.MessageToString(redacted(message), as_one_line=True)
+    text = escape(redact_text(text))
     if len(text) > LOG_LIMIT_CHARS:
         text = f"{text[:LOG_LIMIT_CHARS]}… ({len(text) - LOG_LIMIT_CHARS} more characters)"
     return "{" + text + "}"
@@ -54,6 +55,11 @@ def redact_text(text: str) -> str:
     """``text`` without the credentials of URLs in it: user info and signed parameters."""
     text = re.sub(_USERINFO, rf"\1{MASK}@", text)
     return re.sub(_SECRET_PARAMETER, rf"\1{MASK}", text)
+
+
+def quote_reference(reference: str) -> str:
+    """An image reference to be named in a message; one that is a URL may hold a password."""
+    return quote(redact_text(reference))
 
 
 def _mask(message: Any) -> None:

@@ -104,8 +104,7 @@ def _remove_container(
             cri_pb2.ContainerStatusRequest(container_id=container_id),
             what=f"removing {named}",
         )
-        if not answer.HasField("status"):
-            raise RemoteProtocolError(f"the runtime gave no status of {named}")
+        _check_status(answer.status.id, named)
         if answer.status.state == cri_pb2.CONTAINER_RUNNING:
             if not force:
                 raise _still_running(named)
@@ -129,8 +128,7 @@ def _remove_pod(client: CriClient, pod_sandbox_id: str, *, force: bool) -> Remov
             cri_pb2.PodSandboxStatusRequest(pod_sandbox_id=pod_sandbox_id),
             what=f"removing {named}",
         )
-        if not answer.HasField("status"):
-            raise RemoteProtocolError(f"the runtime gave no status of {named}")
+        _check_status(answer.status.id, named)
         if answer.status.state == cri_pb2.SANDBOX_READY:
             if not force:
                 raise _still_running(named)
@@ -148,6 +146,13 @@ def remove_pod(client: CriClient, pod_sandbox_id: str) -> None:
     lookup.call(
         client, "RemovePodSandbox", request, what=f"removing pod sandbox {quote(pod_sandbox_id)}"
     )
+
+
+def _check_status(told_id: str, named: str) -> None:
+    # Not all that is wanted of a status that is shown: what is broken can still be removed. But in
+    # an empty one the state is no answer: its zero means that a pod runs.
+    if not told_id:
+        raise RemoteProtocolError(f"the runtime gave no status of {named}")
 
 
 def _still_running(named: str) -> FailedPrecondition:

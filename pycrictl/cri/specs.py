@@ -113,6 +113,8 @@ def parse(text: str, message: M, required: tuple[tuple[str, ...], ...] = ()) -> 
 
 
 def _load(path: str, what: str, message: M, required: tuple[tuple[str, ...], ...]) -> M:
+    if not path:  # which would be the working directory
+        raise UsageError(f"the name of the {what} is empty", hint="is a script's variable not set?")
     file = f"{what} {quote(path, _PATH_LIMIT_CHARS)}"
     try:
         return parse(_read_text(path), message, required)

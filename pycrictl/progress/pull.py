@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import grpc
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri.redact import quote_reference, redact_text
 from pycrictl.errors import (
     Interrupted,
     NotFound,
@@ -21,7 +22,6 @@ from pycrictl.errors import (
 from pycrictl.progress.slots import Retry, pull_slot
 from pycrictl.progress.sources import ImageTracker, Sink, awaited, open_watcher
 from pycrictl.progress.tracker import Awaited
-from pycrictl.units import quote
 
 if TYPE_CHECKING:
     from pycrictl.cri.client import CriClient
@@ -81,7 +81,7 @@ def pull_in_turn(
     try:
         with pull_slot(
             turns.limit,
-            image=reference,
+            image=redact_text(reference),
             directory=turns.directory,
             timeout_s=timeout_s,
             retry=turns.retry,
@@ -93,7 +93,7 @@ def pull_in_turn(
                 client, request, timeout_s=timeout_s, open_sink=open_sink, interval_s=interval_s
             )
     except KeyboardInterrupt:
-        raise Interrupted(f'stopped waiting to pull "{reference}"') from None
+        raise Interrupted(f"stopped waiting to pull {quote_reference(reference)}") from None
 
 
 def _present(client: CriClient, image: cri_pb2.ImageSpec) -> str:
@@ -132,7 +132,7 @@ def pull(
         "PullImage",
         request,
         timeout_s=timeout_s,
-        what=f"pulling {quote(reference)}",
+        what=f"pulling {quote_reference(reference)}",
         timeout_flag="--pull-timeout",
     )
     try:
@@ -144,11 +144,13 @@ def pull(
                 sink.close()
         image_ref: str = call.result().image_ref
     except KeyboardInterrupt:
-        raise Interrupted(f"cancelled the pull of {quote(reference)}") from None
+        raise Interrupted(f"cancelled the pull of {quote_reference(reference)}") from None
     finally:
         call.cancel()  # does nothing to a call that has ended
     if not image_ref:
-        raise RemoteProtocolError(f"the runtime pulled {quote(reference)} but named no image")
+        raise RemoteProtocolError(
+            f"the runtime pulled {quote_reference(reference)} but named no image"
+        )
     return image_ref
 
 
@@ -202,7 +204,9 @@ class _Looks:
             # For good: a lease that holds nothing for long is not taken for a pull any more.
             self._is_begun = self._is_begun or bool(awaited(result, self._tracker))
             waited_s = max(time.time() - self._since_s, 0.0)
-            view = replace(view, awaited=(Awaited(self._reference, self._is_begun, waited_s),))
+            view = replace(
+                view, awaited=(Awaited(redact_text(self._reference), self._is_begun, waited_s),)
+            )
         self._sink.show(view)
 
 

@@ -24,6 +24,7 @@ from pycrictl.errors import (
     NotFound,
     PycrictlError,
     RemoteProtocolError,
+    RuntimeFault,
     StreamError,
     Unavailable,
     Unimplemented,
@@ -34,6 +35,7 @@ from pycrictl.progress.content import ContentWatcher, Ending, PollResult
 from pycrictl.progress.endings import SETTLE_S, Endings
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.tracker import Awaited, Phase, Tracker, View
+from pycrictl.streaming.loop import in_thread, run_in_loop
 from pycrictl.units import format_duration
 
 if TYPE_CHECKING:
@@ -293,7 +295,7 @@ class _StreamWatch:
         self._timeout_s = timeout_s
         self._pace = pace
         self._endings = Endings(tracker, sink)
-        self._has_news = False
+        self._has_news = self._has_begun = False
         self._ended = asyncio.Event()
 
     async def run(self) -> Outcome:
@@ -304,6 +306,10 @@ class _StreamWatch:
             finally:
                 self._ended.set()
         view = self._show()
+        ended = (Phase.DONE, Phase.PRESENT, Phase.FAILED)
+        if unfinished := [item for item in view.items if item.phase not in ended]:
+            count = f"{len(unfinished)} layer{'s' * (len(unfinished) > 1)}"
+            self._sink.note(f"the runtime says that nothing is pulled any more; {count} unfinished")
         return Outcome(seen=bool(view.items), failures=tuple(_failed_items(view).items()))
 
     async def _tick(self) -> None:
@@ -326,12 +332,13 @@ class _StreamWatch:
             self._has_news = False
             try:
                 await self._follow_once()
-            except (UpgradeRefused, RemoteProtocolError):
-                raise
-            except (StreamError, ConnectError, Unavailable) as exc:
+            except PycrictlError as exc:
+                if not self._may_pass(exc):
+                    raise
                 tries = 0 if self._has_news else tries
                 if tries == len(REOPEN_PAUSES_S):
-                    raise
+                    # Whatever it is now, the stream was offered.
+                    raise StreamError(exc.message, hint=exc.hint) from exc
                 if not tries:
                     self._sink.note(f"{exc.message}; taking it up again")
                 await asyncio.sleep(REOPEN_PAUSES_S[tries])
@@ -343,13 +350,20 @@ class _StreamWatch:
             self._endings.show(time.monotonic(), is_final=True)
             await asyncio.sleep(REOPEN_PAUSES_S[0])
 
+    def _may_pass(self, exc: PycrictlError) -> bool:
+        """Whether another try may go well: more may once the runtime has shown that it can."""
+        if isinstance(exc, UpgradeRefused | RuntimeFault) and not isinstance(exc, Unavailable):
+            return self._has_begun and not isinstance(exc, NotFound)
+        is_broken = isinstance(exc, StreamError | ConnectError | Unavailable)
+        return is_broken and not isinstance(exc, RemoteProtocolError)
+
     async def _follow_once(self) -> None:
         def receive(report: tuple[str, str, int, int, str, str, int, int, int]) -> None:
-            self._has_news = True
+            self._has_news = self._has_begun = True
             self._tracker.apply(*report, now=time.monotonic())
 
         try:
-            url = await asyncio.to_thread(self._open_url)
+            url = await in_thread(self._open_url)
         except NotFound:
             if not self._tracker.view(time.monotonic()).items:
                 raise
@@ -375,8 +389,8 @@ def watch_stream(
         StreamError: the stream broke and could not be taken up again.
     """
     try:
-        return asyncio.run(
+        return run_in_loop(
             _StreamWatch(open_url, tracker, sink, timeout_s=timeout_s, pace=pace).run()
         )
-    except* PycrictlError as group:
+    except* (PycrictlError, OSError) as group:  # OSError: of the sink
         raise group.exceptions[0] from None

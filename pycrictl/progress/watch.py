@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.lookup import find_container, find_pod
+from pycrictl.cri.redact import quote_reference
 from pycrictl.errors import (
     Interrupted,
     NotFound,
@@ -121,9 +122,9 @@ def _watch(client: CriClient, request: Request, sink: Sink, pace: Pace) -> Outco
     target = Target(client, request)
     if target.pod is None and target.container is None:
         return _watch_containerd(client, request, target, sink, pace)
-    if request.container and target.container is None and request.source != "containerd":
+    if request.container and target.container is None:
         sink.note(
-            f'container "{request.container}" does not exist yet: showing all pulls of its pod'
+            f'container "{request.container}" does not exist yet: showing the pulls of others, too'
         )
     if request.source != "containerd":
         tracker = ImageTracker(request.image)
@@ -148,7 +149,8 @@ def _watch_containerd(
     image = request.image
     if not image and target.container is not None:
         image = target.container.image.user_specified_image or target.container.image.image
-        sink.note(f'containerd does not tell whom a pull is for: showing pulls of "{image}"')
+        name = quote_reference(image)
+        sink.note(f"containerd does not tell whom a pull is for: showing pulls of {name}")
     elif not image and target.pod is not None:
         sink.note(
             "containerd does not tell which pod a pull is for: showing every pull on the node"
@@ -170,5 +172,5 @@ def _conclude(outcome: Outcome, request: Request, sink: Sink) -> None:
     if outcome.failures:
         image, reason = outcome.failures[0]
         more = f" (and {len(outcome.failures) - 1} more)" if len(outcome.failures) > 1 else ""
-        name = f' of "{image}"' if image else ""
+        name = f" of {quote_reference(image)}" if image else ""
         raise PullFailed(f"the pull{name} failed: {reason}{more}")

@@ -120,7 +120,7 @@ class App:
         self._upstream = upstream
 
     async def run(self) -> None:
-        """Serves until SIGTERM or SIGINT.
+        """Serves until a signal ends it.
 
         Raises:
             UsageError: a socket is in use or cannot be made.
@@ -139,7 +139,7 @@ class App:
             stack.push_async_callback(self._streams.stop)
             await self._admin.start(admin.socket)
             stack.push_async_callback(self._admin.stop)
-            for signal_ in (signal.SIGTERM, signal.SIGINT):
+            for signal_ in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
                 self._loop.add_signal_handler(signal_, self._stop.set)
             await self._count_earlier()
             await self._forwarder.start(listener.socket)
@@ -251,7 +251,7 @@ class App:
 
 
 def run(settings: Settings, environ: Mapping[str, str]) -> None:
-    """Serves until SIGTERM or SIGINT; errors as ``App.run``."""
+    """Serves until a signal ends it; errors as ``App.run``."""
 
     async def serve() -> None:
         await App(settings, environ).run()

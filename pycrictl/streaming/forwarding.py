@@ -1,7 +1,9 @@
 """Forwards local ports to ports of a pod.
 
-Over SPDY all local connections share one connection to the runtime, over WebSocket each has its
-own. A local connection that cannot be forwarded does not concern the others.
+Each local connection has a connection to the runtime for itself, over SPDY as well: containerd
+reads no frame behind the data of a stream that it has given up, and a client that does not read
+would hold up the others. Over SPDY one more connection carries nothing: its loss tells that the
+runtime is gone. A local connection that cannot be forwarded does not concern the others.
 """
 
 from __future__ import annotations
@@ -10,18 +12,21 @@ import asyncio
 import errno
 import os
 import re
+import resource
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NoReturn
 
-from pycrictl.errors import ConnectError, StreamError, UsageError
+from pycrictl.errors import ConnectError, PycrictlError, StreamError, UsageError
+from pycrictl.streaming.loop import in_thread
 from pycrictl.streaming.target import TlsFiles
 from pycrictl.streaming.transport import Transport, Wire, open_transport
 from pycrictl.wire.portforward import (
     SPDY_PROTOCOL,
     WEBSOCKET_PROTOCOL,
+    Event,
     ForwardClosed,
     ForwardEnded,
     ForwardOpened,
@@ -37,10 +42,19 @@ READ_BYTES: Final = 65536
 HELD_BYTES: Final = 4 << 20
 """Most data that waits for a local client before no more is read from the runtime."""
 
+LINGER_S: Final = 1.0
+"""How long a client may go on sending what nobody reads, so that it gets the answer first."""
+
+PING_S: Final = 300.0
+"""Pause between pings on a connection that must not be taken for idle."""
+
 _PAIR: Final = re.compile(r"(?:([0-9]{0,5}):)?([0-9]{1,5})")
 _MAX_PORT: Final = 65535
 _LOCALHOST: Final = ("127.0.0.1", "::1")
+_EVERYWHERE: Final = ("0.0.0.0", "::")
 _TRIES: Final = 20
+_OPENING: Final = 16
+"""Most connections to the runtime that are made at once: it has 1,000 URLs to give, for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +80,7 @@ class Listener:
     @property
     def label(self) -> str:
         """Address and port, as they are written in URLs."""
-        host = self.socket.getsockname()[0]
-        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        return _label(self.socket.getsockname()[0], self.port)
 
 
 def parse_pair(text: str) -> PortPair:
@@ -91,7 +104,8 @@ def listen(
 ) -> list[Listener]:
     """Listen on all addresses for each pair, in its order.
 
-    An address where the port is taken is left out; ``note`` is told of a pair without any left.
+    An address where the port is taken is left out. ``note`` is told of it in a line, but for one
+    of the two that ``localhost`` stands for; and of a pair without any left.
 
     Args:
         addresses: IP addresses, or ``localhost`` for both loopback addresses.
@@ -100,17 +114,38 @@ def listen(
         UsageError: an address is none.
         ConnectError: nothing is left at all.
     """
-    hosts = [host for name in addresses for host in (_LOCALHOST if name == "localhost" else [name])]
-    families = [_family(host) for host in hosts]
+    hosts = _hosts(addresses)
+    optional = _LOCALHOST if "localhost" in addresses else ()
     listeners: list[Listener] = []
     for pair in pairs:
-        sockets, reason = _listen(list(zip(hosts, families, strict=True)), pair.local)
-        if not sockets:
-            note(f"cannot listen on port {pair.local}: {reason}")
-        listeners += [Listener(each, pair.remote) for each in sockets]
+        sockets, failures = _listen(hosts, pair.local)
+        added = [Listener(each, pair.remote) for each in sockets]
+        if added:
+            for host, reason in failures.items():
+                if host not in optional:
+                    note(f"cannot listen on {_label(host, added[0].port)}: {reason}")
+        else:
+            note(f"cannot listen on port {pair.local}: {next(iter(failures.values()))}")
+        listeners += added
     if not listeners:
         raise ConnectError("none of the local ports can be listened on")
     return listeners
+
+
+def _label(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _hosts(addresses: Sequence[str]) -> dict[str, socket.AddressFamily]:
+    """The addresses to listen on, each once, and none that another one includes."""
+    hosts: dict[str, socket.AddressFamily] = {}
+    for name in addresses:
+        for host in _LOCALHOST if name == "localhost" else [name]:
+            family = _family(host)
+            hosts[socket.inet_ntop(family, socket.inet_pton(family, host))] = family
+    whole = {hosts[host] for host in _EVERYWHERE if host in hosts}
+    alone = (host for host, family in hosts.items() if family not in whole or host in _EVERYWHERE)
+    return {host: hosts[host] for host in alone}
 
 
 def _family(host: str) -> socket.AddressFamily:
@@ -122,27 +157,33 @@ def _family(host: str) -> socket.AddressFamily:
 
 
 def _listen(
-    hosts: Sequence[tuple[str, socket.AddressFamily]], port: int
-) -> tuple[list[socket.socket], str]:
-    """Listen on one port everywhere; return the sockets, and why there is one less."""
-    for _ in range(_TRIES):
-        sockets: list[socket.socket] = []
-        chosen, reason, is_taken = port, "", False
-        for host, family in hosts:
-            try:
-                created = socket.create_server((host, chosen), family=family, backlog=128)
-            except OSError as exc:
-                reason = os.strerror(exc.errno or 0).lower()
-                is_taken = is_taken or exc.errno == errno.EADDRINUSE
-                continue
-            sockets.append(created)
-            chosen = chosen or created.getsockname()[1]
+    hosts: Mapping[str, socket.AddressFamily], port: int
+) -> tuple[list[socket.socket], dict[str, str]]:
+    """Listen on one port everywhere; return the sockets, and by host why there is one less."""
+    for left in reversed(range(_TRIES)):
+        sockets, failures = _try_to_listen(hosts, port)
         # A number that was free at the first address only: ask for another one.
-        if port or not sockets or not is_taken:
+        if port or not sockets or errno.EADDRINUSE not in failures.values() or not left:
             break
         for each in sockets:
             each.close()
-    return sockets, reason
+    return sockets, {host: os.strerror(number).lower() for host, number in failures.items()}
+
+
+def _try_to_listen(
+    hosts: Mapping[str, socket.AddressFamily], port: int
+) -> tuple[list[socket.socket], dict[str, int]]:
+    sockets: list[socket.socket] = []
+    failures: dict[str, int] = {}
+    for host, family in hosts.items():
+        try:
+            created = socket.create_server((host, port), family=family, backlog=128)
+        except OSError as exc:
+            failures[host] = exc.errno or 0
+            continue
+        sockets.append(created)
+        port = port or created.getsockname()[1]
+    return sockets, failures
 
 
 class Forwarder:
@@ -150,6 +191,7 @@ class Forwarder:
 
     Args:
         ask_url: asks the runtime for a stream URL to these ports. Called in threads.
+        timeout_s: limit for connecting to the runtime, and again for its taking the connection.
         handled: is told the local port of each connection.
         note: is told in a line what goes wrong with one.
     """
@@ -171,31 +213,38 @@ class Forwarder:
         self._handled = handled
         self._note = note
         self._tasks: set[asyncio.Task[None]] = set()
-        self._failed: asyncio.Future[None] | None = None
-        self._shared: _Tunnel | None = None
+        self._opening = asyncio.Semaphore(_OPENING)
 
     async def run(self, listeners: Sequence[Listener], *, ready: Callable[[], None]) -> None:
-        """Connect to the runtime, call ``ready``, and forward. The listeners are closed in the end.
+        """Ask the runtime, call ``ready``, and forward. The listeners are closed in the end.
 
         Raises:
-            StreamError: the stream was refused, or the connection that all share was lost.
-            ConnectError: the server of the stream cannot be reached.
+            PycrictlError: the runtime does not forward to the pod, or went away; over WebSocket
+                only what it says to the first question.
         """
-        self._failed = asyncio.get_running_loop().create_future()
+        _raise_file_limit()
+        idle: Wire | None = None
         servers: list[asyncio.Server] = []
         try:
             if self._transport == "spdy":
-                self._shared = await self._open_spdy()
-                self._watch(self._shared)
+                idle = await self._open([])
+            else:
+                # Nothing more: the server in the pod would see each connection that is opened.
+                await self._ask([listeners[0].remote])
             for listener in listeners:
                 servers.append(await self._serve(listener))
             ready()
-            await self._failed
+            if idle is None:
+                await asyncio.Event().wait()
+            else:
+                await _watch(idle)
         finally:
             for server in servers:
                 server.close()
             for listener in listeners:
                 listener.socket.close()
+            if idle is not None:
+                idle.abort()
             tasks = list(self._tasks)
             for task in tasks:
                 task.cancel()
@@ -221,158 +270,192 @@ class Forwarder:
     ) -> None:
         self._handled(listener.port)
         writer.transport.set_write_buffer_limits(HELD_BYTES)
+        local = _Local(reader, writer)
         try:
-            if self._shared is not None:
-                error = await self._shared.forward(reader, writer, listener.remote)
-            else:
-                error = await self._forward_alone(reader, writer, listener.remote)
-        except (StreamError, ConnectError) as exc:
+            error = await self._forward_to(listener.remote, local)
+        except PycrictlError as exc:
             error = exc.message
-        except OSError:
-            error = ""  # the local client went away
         if error:
             self._note(f"forwarding {listener.port} -> {listener.remote}: {error}")
+        with suppress(OSError):
+            await local.finish()
 
-    async def _forward_alone(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int
-    ) -> str:
-        url = await asyncio.to_thread(self._ask_url, [port])
-        opened = await open_transport(
-            "websocket", url, [WEBSOCKET_PROTOCOL], timeout_s=self._timeout_s, tls=self._tls
-        )
-        tunnel = _Tunnel(opened.wire, WebSocketForward([port]))
-        moving = asyncio.create_task(tunnel.run())
+    async def _forward_to(self, port: int, local: _Local) -> str:
+        async with self._opening:
+            wire = await self._open([port])
         try:
-            return await tunnel.forward(reader, writer, port)
+            return await _Passage(wire, self._core(port), local).run(self._timeout_s)
         finally:
-            moving.cancel()
-            await asyncio.gather(moving, return_exceptions=True)
-            opened.wire.abort()
+            wire.abort()
 
-    async def _open_spdy(self) -> _Tunnel:
-        url = await asyncio.to_thread(self._ask_url, [])
+    def _core(self, port: int) -> PortForward:
+        """What forwards one connection, whose number is 0."""
+        if self._transport == "websocket":
+            return WebSocketForward([port])
+        core = SpdyForward()
+        core.open(port)
+        return core
+
+    async def _open(self, ports: Sequence[int]) -> Wire:
+        is_spdy = self._transport == "spdy"
         opened = await open_transport(
-            "spdy", url, [SPDY_PROTOCOL], timeout_s=self._timeout_s, tls=self._tls
+            self._transport,
+            await self._ask([] if is_spdy else ports),
+            [SPDY_PROTOCOL if is_spdy else WEBSOCKET_PROTOCOL],
+            timeout_s=self._timeout_s,
+            tls=self._tls,
         )
-        return _Tunnel(opened.wire, SpdyForward())
+        return opened.wire
 
-    def _watch(self, tunnel: _Tunnel) -> None:
-        async def watch() -> None:
-            assert self._failed is not None
-            try:
-                await tunnel.run()
-                raise StreamError("the connection to the pod was lost")
-            except StreamError as exc:
-                if not self._failed.done():
-                    self._failed.set_exception(exc)
-            finally:
-                tunnel.abort()
+    async def _ask(self, ports: Sequence[int]) -> str:
+        return await in_thread(lambda: self._ask_url(ports))
 
-        self._tasks.add(asyncio.create_task(watch()))
+
+def _raise_file_limit() -> None:
+    """Every connection that is forwarded is two: take as many as the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+async def _watch(wire: Wire) -> NoReturn:
+    """Wait until a connection that carries nothing is lost.
+
+    Raises:
+        StreamError: it is, or the peer broke the protocol.
+    """
+    core = SpdyForward()
+    while not core.is_over:
+        wire.send(core.data_to_send())
+        try:
+            async with asyncio.timeout(PING_S):
+                pieces = await wire.read()
+        except TimeoutError:
+            core.ping()
+            continue
+        except StreamError:
+            pieces = []
+        _feed(core, pieces)
+    raise core.error or StreamError("the connection to the pod was lost")
+
+
+def _feed(core: PortForward, pieces: Sequence[bytes | memoryview]) -> list[Event]:
+    for piece in pieces:
+        core.receive_data(bytes(piece))
+    if not pieces:
+        core.receive_eof()
+    return core.events_received()
 
 
 class _Local:
-    """A local connection that is forwarded."""
+    """A local connection that is forwarded.
+
+    Attributes:
+        is_gone: the client broke it off.
+    """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
-        self.opened = asyncio.Event()
-        self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.is_gone = False
 
-
-class _Tunnel:
-    """A connection to the runtime, with the local connections that go through it."""
-
-    def __init__(self, wire: Wire, core: PortForward) -> None:
-        self._wire = wire
-        self._core = core
-        self._locals: dict[int, _Local] = {}
-        self.abort = wire.abort
-
-    async def run(self) -> None:
-        """Move what comes from the pod until there is an end.
+    async def finish(self) -> None:
+        """Close it when the client has all.
 
         Raises:
-            StreamError: the connection broke, or ended with something to forward.
+            OSError: the client went away.
         """
-        core, broken = self._core, None
-        while not core.is_over:
+        if self.is_gone:
+            return
+        # Closing with input unread is a reset, which may overtake what the client has still to get.
+        self.writer.write_eof()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_S):
+                while await self.reader.read(READ_BYTES):
+                    pass
+        self.writer.close()
+        await self.writer.wait_closed()
+
+
+class _Passage:
+    """A local connection and the one to the runtime that it has for itself."""
+
+    def __init__(self, wire: Wire, core: PortForward, local: _Local) -> None:
+        self._wire = wire
+        self._core = core
+        self._local = local
+        self._opened = asyncio.Event()
+        self._closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def run(self, timeout_s: float) -> str:
+        """Forward to the end; return what went wrong, or nothing.
+
+        Args:
+            timeout_s: limit for the runtime's taking the connection.
+        """
+        tasks = [asyncio.create_task(each) for each in (self._receive(), self._send())]
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._opened.wait()
+            return await self._closed
+        except TimeoutError:
+            return f"the runtime did not take the connection within {timeout_s:g} s"
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _receive(self) -> None:
+        while not self._closed.done():
             self._flush()
             try:
                 pieces = await self._wire.read()
-            except StreamError as exc:
-                broken, pieces = exc, []
-            for piece in pieces:
-                core.receive_data(bytes(piece))
-            if not pieces:
-                core.receive_eof()
-            await self._handle_events()
-        self._flush()
-        if core.error is not None:
-            raise broken or core.error
+            except StreamError:
+                pieces = []
+            for event in _feed(self._core, pieces):
+                await self._handle(event)
 
-    async def forward(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int
-    ) -> str:
-        """Forward a local connection to its end; return what went wrong, or nothing."""
-        local = _Local(reader, writer)
-        number = self._core.open(port) if isinstance(self._core, SpdyForward) else 0
-        self._locals[number] = local
-        self._flush()
-        sending = asyncio.create_task(self._send(number, local))
+    async def _handle(self, event: Event) -> None:
+        writer = self._local.writer
         try:
-            error = await local.closed
-            with suppress(OSError):
-                writer.close()
-                await writer.wait_closed()
-            return error
-        finally:
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
-            del self._locals[number]
-            self._core.abort(number)
-            self._flush()
+            match event:
+                case ForwardOpened():
+                    self._opened.set()
+                case ForwardReceived():
+                    writer.write(event.data)
+                    await writer.drain()
+                case ForwardEnded():
+                    writer.write_eof()
+                case ForwardClosed():
+                    self._close(event.error)
+        except OSError:
+            self._break_off()
 
-    async def _send(self, number: int, local: _Local) -> None:
-        await local.opened.wait()
+    async def _send(self) -> None:
+        await self._opened.wait()
         try:
-            while data := await local.reader.read(READ_BYTES):
-                self._core.send(number, data)
+            while data := await self._local.reader.read(READ_BYTES):
+                self._core.send(0, data)
                 self._flush()
                 await self._wire.drain()
         except StreamError:
             return  # the reading side tells of it
-        except OSError:  # the local client broke it off
-            self._close(local)
+        except OSError:
+            self._break_off()
             return
         if self._core.can_end:
-            self._core.end(number)
+            self._core.end(0)
             self._flush()
 
-    async def _handle_events(self) -> None:
-        for event in self._core.events_received():
-            local = self._locals.get(event.number)
-            if local is None or local.closed.done():
-                continue
-            match event:
-                case ForwardOpened():
-                    local.opened.set()
-                case ForwardReceived():
-                    local.writer.write(event.data)
-                    try:
-                        await local.writer.drain()
-                    except OSError:
-                        self._close(local)
-                case ForwardEnded():
-                    with suppress(OSError):
-                        local.writer.write_eof()
-                case ForwardClosed():
-                    self._close(local, event.error)
+    def _break_off(self) -> None:
+        self._local.is_gone = True
+        self._close("")
 
-    def _close(self, local: _Local, error: str = "") -> None:
-        if not local.closed.done():
-            local.closed.set_result(error)
+    def _close(self, error: str) -> None:
+        self._opened.set()
+        if not self._closed.done():
+            self._closed.set_result(error)
 
     def _flush(self) -> None:
         self._wire.send(self._core.data_to_send())

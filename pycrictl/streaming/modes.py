@@ -52,17 +52,27 @@ class Modes:
 
     def undoing(self) -> bytes:
         """What makes the terminal ordinary; empty if it is."""
-        pieces = [
-            b"\x1b[?%d%s" % (mode, b"h" if mode in _ON_BY_NATURE else b"l")
-            for mode in sorted(self._switched)
-        ]
+        pieces = [_switching(mode, is_on=mode in _ON_BY_NATURE) for mode in sorted(self._switched)]
         if self._has_keypad:
             pieces.append(b"\x1b>")
         if self._has_style:
             pieces.append(b"\x1b[m")
         return b"".join(pieces)
 
+    def redoing(self) -> bytes:
+        """What takes back ``undoing``, but for a style, which programs set with each text."""
+        pieces = [
+            _switching(mode, is_on=mode not in _ON_BY_NATURE) for mode in sorted(self._switched)
+        ]
+        if self._has_keypad:
+            pieces.append(b"\x1b=")
+        return b"".join(pieces)
+
     def _switch(self, modes: set[int], is_on: bool) -> None:
         known = _OFF_BY_NATURE if is_on else _ON_BY_NATURE
         self._switched -= modes
         self._switched |= modes & known
+
+
+def _switching(mode: int, *, is_on: bool) -> bytes:
+    return b"\x1b[?%d%s" % (mode, b"h" if is_on else b"l")

@@ -317,8 +317,8 @@ class _Pump:
 
     def _begin(self) -> None:
         if self._ends.terminal is not None:
+            self._stack.enter_context(self._ends.terminal.following(self._resize))
             self._ends.terminal.make_raw()
-            self._stack.enter_context(self._ends.terminal.watching_size(self._resize))
             self._resize()
         if self._ends.stdin is not None:
             self._typing = asyncio.create_task(self._send_stdin(self._ends.stdin))

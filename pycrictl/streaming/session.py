@@ -3,41 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import threading
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
-from typing import Any, Final, Literal, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
 
 from pycrictl.errors import StreamError, UpgradeRefused
+from pycrictl.streaming.loop import in_thread
 from pycrictl.streaming.pump import Ends, pump
 from pycrictl.streaming.target import TlsFiles
 from pycrictl.streaming.transport import Opened, Transport, Wire, open_transport
 from pycrictl.wire.channels import SPDY_PROTOCOLS, WEBSOCKET_PROTOCOLS, remote_command
 from pycrictl.wire.command import ExitReported, OutcomeUnknown, RemoteCommand, Streams
 
-__all__ = ["Choice", "run_command", "run_session"]
+__all__ = ["Choice", "run_command"]
 
 SILENCE_S: Final = 30.0
 """How long a server may be silent where it is known to be its turn."""
 
 Choice = Literal["auto", "spdy", "websocket"]
+Attempt = tuple[Transport, tuple[str, ...]]
 
-T = TypeVar("T")
+_SPDY: Final[Attempt] = ("spdy", SPDY_PROTOCOLS)
+_WEBSOCKET: Final[Attempt] = ("websocket", WEBSOCKET_PROTOCOLS)
+_NEWEST_WEBSOCKET: Final[Attempt] = ("websocket", WEBSOCKET_PROTOCOLS[:1])
+
+_FORBIDDEN: Final = 403
+"""What the runtimes' server answers where it knows none of the protocols that are offered."""
 
 
-def attempts(choice: Choice, streams: Streams) -> list[tuple[Transport, tuple[str, ...]]]:
+def attempts(choice: Choice, streams: Streams, *, is_attach: bool = False) -> list[Attempt]:
     """What to try one after the other: a transport, and the protocols to offer on it.
 
     Only the newest WebSocket protocol can end a standard input, so with one the others are left
     to those who ask for WebSocket by name.
+
+    Before that one, the server takes a standard input that nobody asked for as there, and ended.
+    A command of our own cannot tell this from none. A container may have been kept alive by the
+    input that ends there, so where we only attach, nobody is given those protocols.
     """
-    spdy: tuple[Transport, tuple[str, ...]] = ("spdy", SPDY_PROTOCOLS)
+    ends_input = is_attach and not streams.stdin
     if choice == "spdy":
-        return [spdy]
+        return [_SPDY]
     if choice == "websocket":
-        return [("websocket", WEBSOCKET_PROTOCOLS)]
-    return [("websocket", WEBSOCKET_PROTOCOLS[:1] if streams.stdin else WEBSOCKET_PROTOCOLS), spdy]
+        return [_NEWEST_WEBSOCKET if ends_input else _WEBSOCKET]
+    return [_NEWEST_WEBSOCKET if ends_input or streams.stdin else _WEBSOCKET, _SPDY]
 
 
 async def run_command(
@@ -46,6 +54,7 @@ async def run_command(
     ends: Ends,
     *,
     choice: Choice = "auto",
+    is_attach: bool = False,
     timeout_s: float,
     tls: TlsFiles | None = None,
     silence_s: float = SILENCE_S,
@@ -56,6 +65,7 @@ async def run_command(
         ask_url: asks the runtime for a stream URL. Called in a thread, once for each transport
             that is tried, because a URL is good for one request.
         streams: exactly those that the URL was asked for with.
+        is_attach: the command is there already, and not ours to end.
         timeout_s: limit for connecting. A command may take as long as it wants.
         silence_s: time for the server to open the streams; and how long it may be silent when it
             has told the ends of both outputs of a command with input, before and after a question
@@ -67,8 +77,18 @@ async def run_command(
         ConnectError: the server cannot be reached.
         OSError: our own output cannot be written.
     """
-    opened = await _open(ask_url, streams, choice, timeout_s, tls)
-    transport, connection = opened
+    tried = attempts(choice, streams, is_attach=is_attach)
+    try:
+        transport, connection = await _open(ask_url, tried, timeout_s, tls)
+    except UpgradeRefused as exc:
+        if tried[-1] != _NEWEST_WEBSOCKET or exc.status != _FORBIDDEN:
+            raise
+        raise UpgradeRefused(
+            "the runtime's WebSocket could end the standard input of the container, and the"
+            " container with it",
+            status=exc.status,
+            hint="use --transport spdy",
+        ) from exc
     core: RemoteCommand | None = None
     try:
         core = remote_command(transport, connection.protocol, streams)
@@ -150,54 +170,16 @@ class _ImpatientWire:
 
 
 async def _open(
-    ask_url: Callable[[], str],
-    streams: Streams,
-    choice: Choice,
-    timeout_s: float,
-    tls: TlsFiles | None,
+    ask_url: Callable[[], str], tried: Sequence[Attempt], timeout_s: float, tls: TlsFiles | None
 ) -> tuple[Transport, Opened]:
-    *others, (transport, protocols) = attempts(choice, streams)
+    *others, (transport, protocols) = tried
     for first, offered in others:
-        url = await asyncio.to_thread(ask_url)
+        url = await in_thread(ask_url)
         try:
             opened = await open_transport(first, url, offered, timeout_s=timeout_s, tls=tls)
         except UpgradeRefused:
             continue
         return first, opened
-    url = await asyncio.to_thread(ask_url)
+    url = await in_thread(ask_url)
     opened = await open_transport(transport, url, protocols, timeout_s=timeout_s, tls=tls)
     return transport, opened
-
-
-def run_session(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in a loop of its own. SIGINT and SIGTERM cancel it, and go on after that.
-
-    Raises:
-        KeyboardInterrupt: SIGINT came.
-    """
-    with asyncio.Runner() as runner, _terminable(runner.get_loop()):
-        return runner.run(main)
-
-
-@contextmanager
-def _terminable(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    is_terminated = False
-
-    def terminate() -> None:
-        nonlocal is_terminated
-        is_terminated = True
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-
-    handler = signal.getsignal(signal.SIGTERM)
-    loop.add_signal_handler(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGTERM)
-        signal.signal(signal.SIGTERM, handler)
-        if is_terminated:
-            signal.raise_signal(signal.SIGTERM)

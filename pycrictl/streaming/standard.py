@@ -8,8 +8,9 @@ from contextlib import nullcontext
 
 from pycrictl.environ import Environment
 from pycrictl.errors import PycrictlError
+from pycrictl.streaming.loop import run_in_loop
 from pycrictl.streaming.pump import Ends, Input, Output
-from pycrictl.streaming.session import Choice, run_command, run_session
+from pycrictl.streaming.session import Choice, run_command
 from pycrictl.streaming.target import TlsFiles
 from pycrictl.streaming.terminal import Terminal
 from pycrictl.wire.command import ExitReported, Streams
@@ -26,6 +27,7 @@ def stream_all(
     streams: Streams,
     *,
     choice: Choice = "auto",
+    is_attach: bool = False,
     timeout_s: float,
     tls: TlsFiles | None = None,
 ) -> list[Outcome]:
@@ -34,6 +36,7 @@ def stream_all(
     Args:
         ask_urls: one for each command; called in threads.
         streams: with a terminal or standard input, there must be one command only.
+        is_attach: the commands are there already, and not ours to end.
         timeout_s: limit for connecting.
 
     Raises:
@@ -44,7 +47,13 @@ def stream_all(
     async def one(ask_url: Callable[[], str], ends: Ends) -> Outcome:
         try:
             return await run_command(
-                ask_url, streams, ends, choice=choice, timeout_s=timeout_s, tls=tls
+                ask_url,
+                streams,
+                ends,
+                choice=choice,
+                is_attach=is_attach,
+                timeout_s=timeout_s,
+                tls=tls,
             )
         except PycrictlError as error:
             return error
@@ -60,7 +69,7 @@ def stream_all(
 
     screen = env.stdout.fileno() if streams.tty and env.stdout.isatty() else None
     with Terminal(env.stdin.fileno(), screen=screen) if streams.tty else nullcontext() as terminal:
-        return run_session(every(terminal))
+        return run_in_loop(every(terminal))
 
 
 def write_all(env: Environment, *, stdout: bytes, stderr: bytes) -> None:
@@ -76,4 +85,4 @@ def write_all(env: Environment, *, stdout: bytes, stderr: bytes) -> None:
             await output.write(data)
             await output.finish()
 
-    run_session(write())
+    run_in_loop(write())

@@ -68,9 +68,7 @@ class Terminal:
         try:
             # Not after the output is through, which never is on a terminal stopped by Ctrl-S.
             termios.tcsetattr(self._descriptor, termios.TCSANOW, self._settings)
-            undoing = self._modes.undoing()
-            if undoing and self._screen is not None and select.select([], [self._screen], [], 0)[1]:
-                os.write(self._screen, undoing)
+            self._steer(self._modes.undoing())
         except (termios.error, OSError):
             pass
 
@@ -83,14 +81,56 @@ class Terminal:
         return columns, rows
 
     @contextmanager
-    def watching_size(self, changed: Callable[[], None]) -> Iterator[None]:
-        """Call ``changed`` in the running loop whenever the window has another size."""
+    def following(self, changed: Callable[[], None]) -> Iterator[None]:
+        """Call ``changed`` in the running loop whenever the window may have another size.
+
+        While SIGTSTP has the process stopped the terminal is what it was, and whatever stopped it,
+        the terminal is raw when it goes on.
+        """
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGWINCH, changed)
+
+        def resume() -> None:
+            self._make_raw_again()
+            changed()
+
+        def stop() -> None:
+            self.restore()
+            ignore()
+            # Waits here to be continued. Where nobody could do that, the system does not stop it.
+            signal.raise_signal(signal.SIGTSTP)
+            heed()  # first, so that nothing can stop it with the terminal raw
+            resume()
+
+        handlers = {signal.SIGWINCH: changed, signal.SIGCONT: resume, signal.SIGTSTP: stop}
+        if signal.getsignal(signal.SIGTSTP) is signal.SIG_IGN:  # as the shell wants it
+            del handlers[signal.SIGTSTP]
+
+        def heed() -> None:
+            for number, handler in handlers.items():
+                loop.add_signal_handler(number, handler)
+
+        def ignore() -> None:
+            for number in handlers:
+                loop.remove_signal_handler(number)
+
+        heed()
         try:
             yield
         finally:
-            loop.remove_signal_handler(signal.SIGWINCH)
+            ignore()
+
+    def _make_raw_again(self) -> None:
+        """Take the terminal back from the shell; in the background, wait for the foreground."""
+        try:
+            self.make_raw()
+            self._steer(self._modes.redoing())
+        except (termios.error, OSError):
+            pass  # it is gone, which the reading finds out
+
+    def _steer(self, sequences: bytes) -> None:
+        """Write to the screen, unless it takes nothing or there is nothing to write."""
+        if sequences and self._screen is not None and select.select([], [self._screen], [], 0)[1]:
+            os.write(self._screen, sequences)
 
     def __enter__(self) -> Terminal:
         return self

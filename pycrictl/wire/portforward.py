@@ -88,8 +88,8 @@ class PortForward(ABC):
 
     Feed it with ``receive_data`` and ``receive_eof``, then take ``events_received``, and send the
     pieces of ``data_to_send`` after each call of any method. The two feeding methods never raise
-    for what the peer does: ``error`` says why it is over. Every connection that was opened and not
-    aborted ends with one ForwardClosed.
+    for what the peer does: ``error`` says why it is over. Every connection that was opened ends
+    with one ForwardClosed.
 
     Attributes:
         error: RemoteProtocolError if the peer broke the protocol, StreamError if it ended the
@@ -126,10 +126,6 @@ class PortForward(ABC):
             StreamError: this transport cannot tell it.
             LocalProtocolError: before ForwardOpened, or a second time.
         """
-
-    @abstractmethod
-    def abort(self, number: int) -> None:
-        """Give up one connection; no event follows. Has no effect if it is gone."""
 
     @abstractmethod
     def receive_data(self, data: bytes) -> None:
@@ -170,11 +166,6 @@ class SpdyForward(PortForward):
         self._pair_of_stream: dict[int, _Pair] = {}
         self._opened = 0
 
-    @property
-    def can_open(self) -> bool:
-        """False once the peer takes no new connections."""
-        return self._connection.can_open_stream
-
     def open(self, port: int) -> int:
         """Open a connection to a port; return its number. Send nothing before ForwardOpened.
 
@@ -202,9 +193,9 @@ class SpdyForward(PortForward):
         if pair is not None:
             self._connection.end_stream(pair.data_id)
 
-    def abort(self, number: int) -> None:
-        if number in self._pairs:
-            self._drop(self._pairs[number])
+    def ping(self) -> None:
+        """Send what keeps the peer from taking the connection for idle; no event follows."""
+        self._connection.ping()
 
     def receive_data(self, data: bytes) -> None:
         self._connection.receive_data(data)
@@ -215,7 +206,7 @@ class SpdyForward(PortForward):
 
     def receive_eof(self) -> None:
         self._connection.receive_eof()
-        error = StreamError("the connection ended while a port was forwarded")
+        error = StreamError("the connection to the runtime ended")
         self._end(error if self._pairs else None)
 
     def data_to_send(self) -> list[bytes]:
@@ -260,10 +251,7 @@ class SpdyForward(PortForward):
             self._close(pair, pair.error)
 
     def _close(self, pair: _Pair, error: str) -> None:
-        self._drop(pair)
         self._events.append(ForwardClosed(pair.number, error))
-
-    def _drop(self, pair: _Pair) -> None:
         del self._pairs[pair.number]
         for stream_id in (pair.error_id, pair.data_id):
             del self._pair_of_stream[stream_id]
@@ -274,9 +262,9 @@ class SpdyForward(PortForward):
             return
         self.is_over = True
         self.error = error
+        reason = "" if error is None else error.message
         for pair in self._pairs.values():
-            text = pair.error or "the connection to the runtime ended"
-            self._events.append(ForwardClosed(pair.number, text))
+            self._events.append(ForwardClosed(pair.number, pair.error or reason))
         self._pairs.clear()
         self._pair_of_stream.clear()
 
@@ -325,9 +313,6 @@ class WebSocketForward(PortForward):
                 hint="use the transport spdy",
             )
 
-    def abort(self, number: int) -> None:
-        self._live.discard(number)
-
     def receive_data(self, data: bytes) -> None:
         if self.is_over or not data:
             return
@@ -374,9 +359,9 @@ class WebSocketForward(PortForward):
             return
         self.is_over = True
         self.error = error
-        text = "" if error is None else "the connection to the runtime ended"
+        reason = "" if error is None else error.message
         for number in sorted(self._live):
-            self._events.append(ForwardClosed(number, text))
+            self._events.append(ForwardClosed(number, reason))
         self._live.clear()
 
 

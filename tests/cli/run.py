@@ -6,10 +6,22 @@ import io
 import logging
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from pycrictl.cli.main import main
-from pycrictl.environ import Environment
+from pycrictl.environ import ENDING, Environment
+
+
+@contextmanager
+def kept_handlers() -> Iterator[None]:
+    """Gives back the handlers of the signals that the program takes for the rest of its life."""
+    handlers = [(number, signal.getsignal(number)) for number in ENDING]
+    try:
+        yield
+    finally:
+        for number, handler in handlers:
+            signal.signal(number, handler)
 
 
 class Run:
@@ -35,13 +47,12 @@ class Run:
             environ=environ or {},
             wall_clock=wall_clock,
         )
-        handler = signal.getsignal(signal.SIGTERM)
         logger = logging.getLogger("pycrictl")
         handlers, level, propagate = logger.handlers, logger.level, logger.propagate
         try:
-            self.code = main(words, env=env)
+            with kept_handlers():
+                self.code = main(words, env=env)
         finally:
-            signal.signal(signal.SIGTERM, handler)
             logger.handlers, logger.propagate = handlers, propagate
             logger.setLevel(level)
         self.stdout = stdout.getvalue()

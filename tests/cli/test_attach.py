@@ -7,6 +7,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from tests.cli.run import Run
+from tests.cli.streaming_server import Played, playing
 from tests.fakecri import FakeServer, Status
 
 
@@ -41,3 +42,18 @@ def test_a_failure_is_one_line(fake: FakeServer, answer: Status | cri_pb2.Attach
     assert (result.code, result.stdout) == (1, "")
     assert result.stderr.count("pycrictl: ") == 1
     assert "secret" not in result.stderr
+
+
+def test_without_input_no_input_is_ended(fake: FakeServer) -> None:
+    """The server speaks the WebSocket version that would."""
+    with playing(fake, Played(b"out\n")) as upgrades:
+        result = Run("-r", fake.endpoint, "attach", "c")
+        assert (result.code, result.stdout, result.stderr) == (0, "out\n", "")
+        assert upgrades == ["websocket", "SPDY/3.1"]
+        refused = Run("-r", fake.endpoint, "attach", "-r", "websocket", "c")
+        given = Run("-r", fake.endpoint, "attach", "-i", "-r", "websocket", "c")
+    assert (refused.code, refused.stdout) == (1, "")
+    first, hint = refused.stderr.splitlines()
+    assert first.startswith("pycrictl: the runtime's WebSocket could end the standard input")
+    assert hint == "hint: use --transport spdy"
+    assert (given.code, given.stdout) == (0, "out\n")

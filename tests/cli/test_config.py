@@ -10,7 +10,7 @@ import pytest
 from pycrictl.cli.main import main
 from pycrictl.environ import Environment
 from tests.captures import capture
-from tests.cli.run import Run
+from tests.cli.run import Run, kept_handlers
 
 REAL = """\
 runtime-endpoint: unix:///scene/node/containerd.sock
@@ -45,7 +45,8 @@ def test_the_screen_is_cleared_on_a_terminal_only(file: Path) -> None:
 
     out = Terminal()
     env = Environment(stdout=out, stderr=io.StringIO(), environ={})
-    assert main(["-c", str(file), "config", "--list"], env=env) == 0
+    with kept_handlers():
+        assert main(["-c", str(file), "config", "--list"], env=env) == 0
     assert out.getvalue().startswith("\x1b[2J\x1b[HKEY ")
 
 

@@ -19,7 +19,8 @@ def run(fake: FakeServer, *words: str) -> Run:
     [
         ([], "a command is needed, after a container's ID"),
         (["c"], "a command is needed, after a container's ID"),
-        (["", "ls"], "a command is needed, after a container's ID"),
+        (["", "ls"], "the ID of a container must not be empty"),
+        ([""], "the ID of a container must not be empty"),
         (["--name", "x"], "a command is needed"),
         (["-t", "c", "sh"], "--tty needs --interactive"),
         (["-t", "-i", "c", "sh"], "--tty needs a terminal as standard input"),
@@ -60,10 +61,14 @@ def test_a_negative_status_is_a_failure(fake: FakeServer) -> None:
     assert run(fake, "-s", "c", "x").code != 0
 
 
-def test_selected_containers(fake: FakeServer) -> None:
+def containers(*ids: str) -> cri_pb2.ListContainersResponse:
     metadata = cri_pb2.ContainerMetadata(name="web")
-    found = [cri_pb2.Container(id=name, metadata=metadata) for name in ("a", "b")]
-    fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=found))
+    found = [cri_pb2.Container(id=name, metadata=metadata) for name in ids]
+    return cri_pb2.ListContainersResponse(containers=found)
+
+
+def test_selected_containers(fake: FakeServer) -> None:
+    fake.offer("ListContainers", containers("a", "b"))
     fake.offer("ExecSync", cri_pb2.ExecSyncResponse(stdout=b"x\n", exit_code=4))
     result = run(fake, "-s", "--name", "web", "id")
     assert (result.code, result.stdout) == (4, "a:\nb:\nx\nx\n")
@@ -73,3 +78,35 @@ def test_selected_containers(fake: FakeServer) -> None:
     nothing = run(fake, "--name", "other", "id")
     assert (nothing.code, nothing.stdout) == (1, "")
     assert nothing.stderr.startswith("pycrictl: no container is selected\n")
+    ignored = run(fake, "-e", "--name", "other", "id")
+    assert (ignored.code, ignored.stdout) == (0, "")
+    assert ignored.stderr.endswith("warning: no container is selected\n")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        cri_pb2.ExecResponse(url="http://127.0.0.1:1/exec/secret"),
+        cri_pb2.ExecResponse(),
+        Status(grpc.StatusCode.UNKNOWN, "no such luck"),
+    ],
+    ids=["stream", "empty", "status"],
+)
+def test_each_error_names_its_container(
+    fake: FakeServer, answer: cri_pb2.ExecResponse | Status
+) -> None:
+    fake.offer("ListContainers", containers("a", "b"))
+    fake.offer("Exec", answer)
+    result = run(fake, "-q", "--name", "web", "id")
+    assert (result.code, result.stdout) == (1, "")
+    lines = [line for line in result.stderr.splitlines() if line.startswith("pycrictl: ")]
+    assert len(lines) == 2
+    for container_id, line in zip("ab", lines, strict=True):
+        what = f'running a command in container "{container_id}": '
+        assert line.startswith(f"pycrictl: {what}")
+        assert line.count(what) == 1
+
+
+def test_an_endpoint_that_cannot_be_reached_is_no_error_of_the_command() -> None:
+    result = Run("-r", "unix:///nowhere/socket", "exec", "-e", "c", "id")
+    assert (result.code, result.stdout) == (1, "")

@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.progress import sources
 from tests.cli.progress_server import http_streams, websocket_stream
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status
@@ -84,6 +85,47 @@ def test_a_broken_stream_is_taken_up_again_and_the_map_survives(fake: FakeServer
     assert [entry["progress"] for entry in objects(run)][:2] == [0, 10]
 
 
+@pytest.mark.parametrize(
+    "code", ["DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "INTERNAL", "UNIMPLEMENTED"]
+)
+def test_a_call_that_fails_meanwhile_is_made_again(
+    fake: FakeServer, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "REOPEN_PAUSES_S", (0.01, 0.01))
+    with http_streams(STORY[:2], [record(0, 100), record(1, 100)], cut=[0]) as server:
+        fake.prepare("ListPodSandbox", PODS)
+        failure = Status(grpc.StatusCode[code], "not now")
+        fake.prepare("ImagePullProgress", url(server.url), failure, url(server.url))
+        run = watch(fake, "web", "--progress", "json")
+    assert run.code == 0
+    assert {e["layer"]: e["progress"] for e in objects(run)} == dict.fromkeys(LAYERS, 100)
+
+
+def test_a_url_that_is_refused_meanwhile_is_asked_for_again(
+    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "REOPEN_PAUSES_S", (0.01, 0.01))
+    with http_streams(STORY[:2], 404, STORY, cut=[0]) as server:
+        fake.prepare("ListPodSandbox", PODS)
+        fake.prepare("ImagePullProgress", url(server.url), repeat=True)
+        run = watch(fake, "web", "--progress", "json")
+    assert run.code == 0
+
+
+def test_what_was_offered_once_is_not_called_unknown(
+    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "REOPEN_PAUSES_S", (0.01, 0.01))
+    with http_streams(STORY[:2], 404, 404, 404, cut=[0]) as server:
+        fake.prepare("ListPodSandbox", PODS)
+        fake.prepare("ImagePullProgress", url(server.url), repeat=True)
+        run = watch(fake, "web", "--progress", "json")
+    assert run.code == 1
+    last = run.stderr.splitlines()[-1]
+    assert "404" in last
+    assert "does not offer" not in run.stderr
+
+
 def test_a_failed_pull_ends_with_its_reason(fake: FakeServer) -> None:
     story = [record(0, 100), record(1, 40, error="401 \x1b[31mUnauthorized")]
     with http_streams(story) as server:
@@ -104,6 +146,15 @@ def test_only_one_image(fake: FakeServer) -> None:
         run = watch(fake, "web", "--progress", "json", "--image", "registry.example/other:1")
     assert run.code == 0
     assert {entry["image"] for entry in objects(run)} == {"registry.example/other:1"}
+
+
+def test_a_stream_that_ends_too_soon_is_told(fake: FakeServer) -> None:
+    with http_streams(STORY[:2]) as server:
+        fake.prepare("ListPodSandbox", PODS)
+        fake.prepare("ImagePullProgress", url(server.url))
+        run = watch(fake, "web")
+    assert run.code == 0
+    assert "nothing is pulled any more; 2 layers unfinished\n" in run.stderr
 
 
 def test_nothing_is_being_pulled(fake: FakeServer) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pycrictl._proto import cri_pb2
 from tests.captures import scene
 from tests.cli.run import Run
-from tests.fakecri import FakeServer, Status, hang
+from tests.fakecri import FakeServer, Status, answers, hang
 
 NOW = 1_700_000_000.0
 
@@ -236,7 +236,7 @@ def test_names_cannot_steer_the_terminal(fake: FakeServer, command: str, words: 
         pod.metadata.name = pod.metadata.namespace = pod.runtime_handler = HOSTILE
         fake.prepare("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=[pod]))
         if words == ["-o", "wide"]:
-            status = cri_pb2.PodSandboxStatus(id=HOSTILE)
+            status = answers.pod_status(HOSTILE)
             status.network.ip = HOSTILE
             fake.prepare("PodSandboxStatus", cri_pb2.PodSandboxStatusResponse(status=status))
     shown = run(fake, command, *words)
@@ -272,31 +272,56 @@ def test_a_list_that_breaks_off_is_not_shown(fake: FakeServer) -> None:
 @pytest.mark.parametrize(
     ("command", "call", "answer"),
     [
-        ("info", "Status", cri_pb2.StatusResponse()),
         ("imagefsinfo", "ImageFsInfo", cri_pb2.ImageFsInfoResponse()),
         ("runtime-config", "RuntimeConfig", cri_pb2.RuntimeConfigResponse()),
         (
             "inspect",
             "ContainerStatus",
-            cri_pb2.ContainerStatusResponse(status=cri_pb2.ContainerStatus()),
+            cri_pb2.ContainerStatusResponse(status=answers.container_status()),
         ),
         (
             "inspectp",
             "PodSandboxStatus",
-            cri_pb2.PodSandboxStatusResponse(status=cri_pb2.PodSandboxStatus()),
+            cri_pb2.PodSandboxStatusResponse(status=answers.pod_status()),
         ),
-        ("inspecti", "ImageStatus", cri_pb2.ImageStatusResponse(image=cri_pb2.Image())),
+        ("inspecti", "ImageStatus", cri_pb2.ImageStatusResponse(image={"id": "i", "size": 1})),
     ],
 )
-def test_statuses_without_anything_in_them(
+def test_statuses_with_nothing_but_what_they_must_hold(
     fake: FakeServer, command: str, call: str, answer: Any
 ) -> None:
     fake.prepare(call, answer, repeat=True)
     target = ["x"] if command.startswith("inspect") else []
     formats = [[], ["-o", "yaml"], ["-o", "table"]]
-    for words in formats[: {"info": 2, "runtime-config": 1}.get(command, 3)]:
+    for words in formats[: {"runtime-config": 1}.get(command, 3)]:
         shown = run(fake, command, *words, *target)
         assert (shown.code, shown.stderr) == (0, ""), words
+
+
+@pytest.mark.parametrize(
+    ("words", "call", "answer"),
+    [
+        (["version"], "Version", cri_pb2.VersionResponse(runtime_name="fake")),
+        (["info"], "Status", cri_pb2.StatusResponse(status={"conditions": [{}]})),
+        (["inspect", "x"], "ContainerStatus", cri_pb2.ContainerStatusResponse(status={})),
+        (["inspectp", "x"], "PodSandboxStatus", cri_pb2.PodSandboxStatusResponse(status={})),
+        (["rmp", "-f", "x"], "PodSandboxStatus", cri_pb2.PodSandboxStatusResponse(status={})),
+        (["rm", "-f", "x"], "ContainerStatus", cri_pb2.ContainerStatusResponse(status={})),
+        (["inspecti", "x"], "ImageStatus", cri_pb2.ImageStatusResponse(image={"size": 1})),
+        (["rmi", "x"], "ImageStatus", cri_pb2.ImageStatusResponse(image={"size": 1})),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_an_answer_with_gaps_is_not_shown(
+    fake: FakeServer, words: list[str], call: str, answer: Any
+) -> None:
+    """Nor acted on: zero means that a pod is ready, and that it was made in 1970."""
+    fake.prepare(call, answer)
+    shown = run(fake, *words)
+    assert (shown.code, shown.stdout) == (1, "")
+    (line,) = shown.stderr.splitlines()
+    assert "the runtime answers with" in line or "the runtime gave no " in line
+    assert fake.methods() == [call]
 
 
 def test_status_fields_that_hold_nonsense(fake: FakeServer) -> None:
@@ -304,6 +329,7 @@ def test_status_fields_that_hold_nonsense(fake: FakeServer) -> None:
     answer = cri_pb2.ContainerStatusResponse(
         info={"info": "{no json\x1b[2J", "deep": "[" * 500, "nan": '{"a": NaN}', "": "{}"}
     )
+    answer.status.CopyFrom(answers.container_status())
     answer.status.created_at, answer.status.started_at = 2**63 - 1, -(2**63)
     answer.status.state = 77  # type: ignore[assignment]
     fake.prepare("ContainerStatus", answer, repeat=True)

@@ -22,7 +22,8 @@ from pycrictl.cli.main import main
 from pycrictl.environ import Environment
 from tests.captures import DATA, Capture, load
 from tests.captures.runtimes import IDS
-from tests.fakecri import FakeServer, Status
+from tests.cli.run import kept_handlers
+from tests.fakecri import FakeServer, Status, answers
 
 LOGS = DATA / "logs"
 WAIT_S = 60
@@ -60,11 +61,8 @@ def run(*words: str) -> Outcome:
     """Run the program in this process."""
     stdout, stderr = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
     env = Environment(stdin=io.StringIO(), stdout=stdout, stderr=stderr, environ={})
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
+    with kept_handlers():
         code = main(words, env=env)
-    finally:
-        signal.signal(signal.SIGTERM, handler)
     return Outcome(code, _content(stdout), _content(stderr))
 
 
@@ -78,7 +76,7 @@ def _content(stream: io.TextIOWrapper) -> bytes:
 def container_status(
     path: str, *, name: str = "web", attempt: int = 0, lives: bool = False
 ) -> cri_pb2.ContainerStatusResponse:
-    answer = cri_pb2.ContainerStatusResponse()
+    answer = cri_pb2.ContainerStatusResponse(status=answers.container_status())
     answer.status.metadata.name = name
     answer.status.metadata.attempt = attempt
     answer.status.log_path = path

@@ -11,13 +11,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pycrictl._proto import cri_pb2, otlp_pb2
+from pycrictl._proto import otlp_pb2
 from pycrictl.cri.tracing import MILLION, Tracer, is_sampled
 from pycrictl.errors import StreamError
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status
-
-VERSION = cri_pb2.VersionResponse(version="0.1.0", runtime_name="fake")
+from tests.fakecri.answers import VERSION
 
 
 class Collector(grpc.GenericRpcHandler):

@@ -27,8 +27,9 @@ def test_nothing_is_sent_for_a_wrong_line(fake: FakeServer, words: list[str], li
     assert fake.calls == []
 
 
-def test_the_runtimes_refusal_comes_before_any_line(fake: FakeServer) -> None:
+@pytest.mark.parametrize("transport", ["auto", "spdy", "websocket"])
+def test_the_runtimes_refusal_comes_before_any_line(fake: FakeServer, transport: str) -> None:
     fake.prepare("PortForward", Status(grpc.StatusCode.UNKNOWN, "it does not run"))
-    result = Run("-r", fake.endpoint, "port-forward", "p", ":80")
+    result = Run("-r", fake.endpoint, "port-forward", "-r", transport, "p", ":80")
     assert (result.code, result.stdout) == (1, "")
     assert result.stderr == 'pycrictl: forwarding ports of pod sandbox "p": it does not run\n'

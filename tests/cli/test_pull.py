@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri.redact import MASK
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status
 
@@ -181,3 +182,38 @@ def test_secrets_stay_out_of_the_debug_log(fake: FakeServer) -> None:
     assert run.code == 0
     assert "PullImage" in run.stderr
     assert "hunter2" not in run.stderr
+
+
+SECRET_REFERENCE = "https://u:topsecret@reg.example/x:1"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["pull"],
+        ["pull", "--progress", "plain"],
+        ["pull", "--max-parallel-image-pulls", "1"],
+        ["inspecti"],
+        ["rmi"],
+        ["ps", "--image"],
+    ],
+    ids=" ".join,
+)
+def test_a_password_in_a_reference_is_not_shown(
+    fake: FakeServer, tmp_path: Path, words: list[str]
+) -> None:
+    refused = Status(grpc.StatusCode.UNKNOWN, f"no {SECRET_REFERENCE}")
+    for call in ("ImageStatus", "PullImage", "ListImages"):
+        fake.offer(call, refused)
+    if words[0] == "pull":
+        fake.offer("ImageStatus", None)
+    fake.offer("ListContainers", None)
+    environ = {"PYCRICTL_SLOTS_DIR": str(tmp_path / "slots")}
+    run = Run("-D", "-r", fake.endpoint, *words, SECRET_REFERENCE, environ=environ)
+    assert run.code == 1
+    told = [line for line in run.stderr.splitlines() if line.startswith("pycrictl: ")]
+    assert f'"https://{MASK}@reg.example/x:1"' in told[-1]
+    assert run.stderr.count(MASK) > 2  # the log tells the request, and how it failed
+    assert "topsecret" not in run.stderr
+    sent = [call.request.image.image for call in fake.calls if call.method.endswith("Image")]
+    assert set(sent) <= {SECRET_REFERENCE}

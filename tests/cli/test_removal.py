@@ -16,7 +16,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from tests.cli.run import Run
-from tests.fakecri import FakeServer, Status, hang
+from tests.fakecri import FakeServer, Status, answers, hang
 
 MISSING = Status(grpc.StatusCode.NOT_FOUND, "gone")
 
@@ -42,6 +42,7 @@ def pod_status(request: Any, context: object) -> Any:
         return MISSING
     response = cri_pb2.PodSandboxStatusResponse()
     running = request.pod_sandbox_id.startswith("run")
+    response.status.id = request.pod_sandbox_id
     response.status.state = cri_pb2.SANDBOX_READY if running else cri_pb2.SANDBOX_NOTREADY
     return response
 
@@ -81,7 +82,7 @@ def test_rm_does_not_remove_what_it_could_not_stop(fake: FakeServer) -> None:
 def test_rm_deletes_logs(fake: FakeServer, tmp_path: Path, keep: bool) -> None:
     for name in ("0.log", "0.log.1", "other"):
         (tmp_path / name).write_text("x")
-    status = cri_pb2.ContainerStatus(log_path=str(tmp_path / "0.log"), state="CONTAINER_EXITED")
+    status = answers.container_status(log_path=str(tmp_path / "0.log"), state="CONTAINER_EXITED")
     fake.prepare("ContainerStatus", cri_pb2.ContainerStatusResponse(status=status))
     fake.prepare("RemoveContainer", None)
     assert run(fake, "rm", *(["-k"] if keep else []), "a").code == 0
@@ -91,7 +92,7 @@ def test_rm_deletes_logs(fake: FakeServer, tmp_path: Path, keep: bool) -> None:
 def test_rm_keeps_logs_of_what_stays(fake: FakeServer, tmp_path: Path) -> None:
     log = tmp_path / "0.log"
     log.write_text("x")
-    status = cri_pb2.ContainerStatus(log_path=str(log), state="CONTAINER_EXITED")
+    status = answers.container_status(log_path=str(log), state="CONTAINER_EXITED")
     fake.prepare("ContainerStatus", cri_pb2.ContainerStatusResponse(status=status))
     fake.prepare("RemoveContainer", MISSING)
     assert run(fake, "rm", "a").code == 1
@@ -99,7 +100,7 @@ def test_rm_keeps_logs_of_what_stays(fake: FakeServer, tmp_path: Path) -> None:
 
 
 def test_rm_warns_of_logs_and_succeeds(fake: FakeServer) -> None:
-    status = cri_pb2.ContainerStatus(log_path="relative/0.log", state="CONTAINER_EXITED")
+    status = answers.container_status(log_path="relative/0.log", state="CONTAINER_EXITED")
     fake.prepare("ContainerStatus", cri_pb2.ContainerStatusResponse(status=status))
     fake.prepare("RemoveContainer", None)
     result = run(fake, "rm", "a")

@@ -25,6 +25,7 @@ DIFFERENT = {
     "runp-noargs": USAGE,
     "stopp-noargs": USAGE,
     "update-runtime-config-noflags": USAGE,
+    "f-update-runtime-config-empty": "an empty range comes from an unset variable",
     "f-update-noflags": "an update of nothing is a usage error",
     "f-update-oom-notint": "a text is not taken for the number 0",
 }

@@ -107,8 +107,11 @@ class TestConfiguredEndpoint:
     def test_other_schemes_and_none(self) -> None:
         assert isinstance(refused(settings("tcp://127.0.0.1:1")), errors.UsageError)
         assert refused(settings("")).message == "--runtime-endpoint is not set"
-        only_images = settings("/run/x.sock", images="")
-        assert refused(only_images, "image").message == "--image-endpoint is not set"
+        assert refused(settings("", images=""), "image").message == "--image-endpoint is not set"
+
+    def test_an_empty_image_endpoint_is_that_of_the_runtime(self, fake: FakeServer) -> None:
+        with open_client(settings(fake.path, images=""), "image") as client:
+            assert client.endpoint == fake.endpoint
 
     def test_no_proxy(self, fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("http_proxy", "https_proxy", "grpc_proxy"):

@@ -16,7 +16,7 @@ from pycrictl.cri.containerlog import (
     resolve,
 )
 from pycrictl.errors import NotFound, PycrictlError, Unavailable, UsageError
-from tests.fakecri import FakeServer, Status
+from tests.fakecri import FakeServer, Status, answers
 
 ID = "0123456789abcdef" * 4
 RUNNING = cri_pb2.CONTAINER_RUNNING
@@ -32,7 +32,7 @@ def client(fake: FakeServer) -> CriClient:
 def answer(
     *, path: str = "/pods/web/2.log", attempt: int = 0, state: cri_pb2.ContainerState = EXITED
 ) -> cri_pb2.ContainerStatusResponse:
-    response = cri_pb2.ContainerStatusResponse()
+    response = cri_pb2.ContainerStatusResponse(status=answers.container_status())
     response.status.metadata.name = "web"
     response.status.metadata.attempt = attempt
     response.status.log_path = path

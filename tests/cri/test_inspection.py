@@ -9,7 +9,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cri import inspection
 from pycrictl.cri.client import CriClient
 from pycrictl.errors import NotFound, RemoteProtocolError, RuntimeFault, UsageError
-from tests.fakecri import FakeServer, Status
+from tests.fakecri import FakeServer, Status, answers
 
 GONE = Status(grpc.StatusCode.NOT_FOUND, "gone")
 
@@ -17,7 +17,8 @@ GONE = Status(grpc.StatusCode.NOT_FOUND, "gone")
 def status(request: Any, context: Any) -> Any:
     if request.container_id == "gone":
         return GONE
-    return cri_pb2.ContainerStatusResponse(status=cri_pb2.ContainerStatus(id=request.container_id))
+    complete = answers.container_status(request.container_id)
+    return cri_pb2.ContainerStatusResponse(status=complete)
 
 
 @pytest.fixture
@@ -75,6 +76,16 @@ def test_an_answer_without_a_status(fake: FakeServer, client: CriClient) -> None
         list(inspection.pod_statuses(client, ["p"], verbose=False))
 
 
+def test_a_status_without_an_id(fake: FakeServer, client: CriClient) -> None:
+    gap = answers.pod_status("")
+    fake.prepare("PodSandboxStatus", cri_pb2.PodSandboxStatusResponse(status=gap))
+    with (
+        client,
+        pytest.raises(RemoteProtocolError, match='pod "p": the runtime answers without id'),
+    ):
+        list(inspection.pod_statuses(client, ["p"], verbose=False))
+
+
 def test_an_image_that_is_not_there(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ImageStatus", cri_pb2.ImageStatusResponse())
     with client, pytest.raises(NotFound, match='no image "nosuch:1"'):
@@ -98,8 +109,8 @@ def test_addresses(fake: FakeServer, client: CriClient) -> None:
     def pod(request: Any, context: Any) -> Any:
         if request.pod_sandbox_id == "gone":
             return GONE
-        answer = cri_pb2.PodSandboxStatusResponse()
-        answer.status.id = request.pod_sandbox_id
+        complete = answers.pod_status(request.pod_sandbox_id)
+        answer = cri_pb2.PodSandboxStatusResponse(status=complete)
         if request.pod_sandbox_id == "two":
             answer.status.network.ip = "10.0.0.5"
             answer.status.network.additional_ips.add(ip="fd00::5")

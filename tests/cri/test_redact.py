@@ -7,7 +7,14 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.methods import method, method_names
-from pycrictl.cri.redact import LOG_LIMIT_CHARS, MASK, describe, redact_text, redacted
+from pycrictl.cri.redact import (
+    LOG_LIMIT_CHARS,
+    MASK,
+    describe,
+    quote_reference,
+    redact_text,
+    redacted,
+)
 
 SECRET = "s3cr3t"
 MANIFEST = "kubectl.kubernetes.io/last-applied-configuration"
@@ -138,3 +145,12 @@ def test_long_messages_are_cut() -> None:
 )
 def test_texts(text: str, expected: str) -> None:
     assert redact_text(text) == expected
+
+
+def test_references_that_hold_a_password() -> None:
+    reference = f"https://u:{SECRET}@reg.example/x:1"
+    assert quote_reference(reference) == f'"https://{MASK}@reg.example/x:1"'
+    assert quote_reference("reg.example/x@sha256:11") == '"reg.example/x@sha256:11"'
+    request = cri_pb2.PullImageRequest(image={"image": reference, "annotations": {"a": reference}})
+    assert describe(request).count(f"https://{MASK}@reg.example/x:1") == 2
+    assert SECRET not in describe(request)

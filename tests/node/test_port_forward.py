@@ -13,7 +13,7 @@ import pytest
 
 from .kubelet import Pod
 from .lab import MIB, Lab
-from .programs import closed_port, forwarded, web_server
+from .programs import Crictl, closed_port, forwarded, web_server
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,94 @@ def test_port_forward(
     assert stdout.count(f"Handling connection for {refused}\n") == 1
     assert stderr.count("\n") == 1, stderr
     assert "connection refused" in stderr
+
+
+def get(port: int) -> bytes:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as answer:
+        data: bytes = answer.read()
+        return data
+
+
+def local_ports(lines: list[str]) -> list[int]:
+    return [int(line.split()[2].rpartition(":")[2]) for line in lines]
+
+
+def test_data_for_a_refused_port_stalls_no_other(command: list[str], pod: Pod) -> None:
+    """containerd reads no frame behind the data of a stream that it has given up."""
+    words = [*command, "port-forward", "--address", "127.0.0.1", pod.id]
+    with web_server(b"here") as port, closed_port() as refused_port:
+        with forwarded([*words, f":{port}", f":{refused_port}"]) as (process, lines):
+            local, refused = local_ports(lines)
+            for _ in range(5):
+                with socket.create_connection(("127.0.0.1", refused), timeout=60) as connection:
+                    connection.sendall(b"x" * 1000)
+                    assert connection.recv(1) == b""
+            assert [get(local) for _ in range(20)] == [b"here"] * 20
+            process.send_signal(signal.SIGINT)
+            _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert stderr.count("connection refused") == stderr.count("\n") == 5
+
+
+def test_an_upload_that_the_server_cuts_off_stalls_no_other(command: list[str], pod: Pod) -> None:
+    words = [*command, "port-forward", "--address", "127.0.0.1", pod.id]
+    with web_server(b"here") as port, socket.create_server(("127.0.0.1", 0)) as curt:
+        curt_port = curt.getsockname()[1]
+        with forwarded([*words, f":{port}", f":{curt_port}"]) as (process, lines):
+            local, uploading = local_ports(lines)
+            for _ in range(3):
+                with socket.create_connection(("127.0.0.1", uploading), timeout=60) as client:
+                    client.settimeout(60)
+                    client.sendall(b"x" * 200_000)
+                    server, _ = curt.accept()
+                    with server:
+                        server.recv(1)
+                        server.sendall(b"enough")
+                        server.shutdown(socket.SHUT_WR)
+                        client.sendall(b"x" * 200_000)
+                        assert client.recv(6, socket.MSG_WAITALL) == b"enough"
+            assert [get(local) for _ in range(20)] == [b"here"] * 20
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("transport", ["spdy", "websocket"])
+def test_a_client_that_does_not_read_concerns_no_other(
+    command: list[str], pod: Pod, transport: str
+) -> None:
+    words = [*command, "port-forward", "-r", transport, "--address", "127.0.0.1", pod.id]
+    data = random.Random(7).randbytes(30 * MIB)
+    with web_server(data) as port, web_server(b"here") as other_port:
+        with forwarded([*words, f":{port}", f":{other_port}"]) as (process, lines):
+            local, other = local_ports(lines)
+            with socket.create_connection(("127.0.0.1", local), timeout=60) as slow:
+                slow.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                assert slow.recv(4) == b"HTTP"
+                assert [get(other) for _ in range(10)] == [b"here"] * 10
+                assert get(local) == data
+                rest = b"".join(iter(lambda: slow.recv(MIB), b""))
+                assert rest.endswith(data)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+
+
+def test_forwarding_goes_on_when_nobody_reads_its_lines(command: list[str], pod: Pod) -> None:
+    words = [*command, "port-forward", "--address", "127.0.0.1", pod.id]
+    with web_server(b"here") as port, forwarded([*words, f":{port}"]) as (process, lines):
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert [get(*local_ports(lines)) for _ in range(3)] == [b"here"] * 3
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+        assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("transport", ["auto", "websocket"])
+def test_a_pod_that_is_not_there(crictl: Crictl, transport: str) -> None:
+    done = crictl("port-forward", "-r", transport, "nosuch", ":80")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.startswith(b"pycrictl: forwarding ports of pod sandbox")
 
 
 def test_half_close_reaches_the_pod(command: list[str], pod: Pod) -> None:

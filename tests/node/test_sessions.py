@@ -14,6 +14,7 @@ from functools import partial
 
 import pytest
 
+from pycrictl._proto import cri_pb2
 from pycrictl.cri import sessions
 from pycrictl.cri.client import CriClient
 from pycrictl.streaming.pump import Ends, Output
@@ -21,7 +22,7 @@ from pycrictl.streaming.session import run_command
 from pycrictl.wire.command import Streams
 
 from .forked import Program
-from .kubelet import Pod
+from .kubelet import RUNTIME, Pod
 from .lab import MIB, Lab
 from .programs import Crictl, start_container
 
@@ -256,3 +257,50 @@ def test_attach(lab: Lab, pod: Pod, crictl: Crictl) -> None:
     again = crictl("attach", container_id)
     assert again.returncode == 1
     assert len(again.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("tty", [False, True], ids=["pipes", "tty"])
+@pytest.mark.parametrize("once", [False, True], ids=["always", "once"])
+def test_attaching_ends_nobodys_input(
+    lab: Lab, pod: Pod, command: list[str], crictl: Crictl, once: bool, tty: bool
+) -> None:
+    script = "while :; do echo on; sleep 0.2; done & cat; exit 3"
+    container_id = container_with_input(lab, pod, script, once=once, tty=tty)
+    refused = crictl("attach", "-r", "websocket", container_id)
+    assert (refused.returncode, refused.stdout) == (1, b"")
+    assert refused.stderr.endswith(b"\nhint: use --transport spdy\n")
+    for how in ("auto", "spdy"):
+        words = [*command, "attach", "-r", how, container_id]
+        with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert [process.stdout.readline().rstrip() for _ in range(5)] == [b"on"] * 5
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 130
+    alive = crictl("exec", container_id, "sh", "-c", "kill -0 1")
+    assert alive.returncode == 0
+
+
+def container_with_input(lab: Lab, pod: Pod, script: str, *, once: bool, tty: bool) -> str:
+    """A container that runs a script and whose standard input is open; ended by the first, once."""
+    reference = lab.reference(lab.busybox)
+    kubelet = lab.node.kubelet
+    kubelet.pull(reference)
+    config = cri_pb2.ContainerConfig(
+        metadata=cri_pb2.ContainerMetadata(name="with-input"),
+        image=cri_pb2.ImageSpec(image=reference),
+        command=["sh", "-c", script],
+        stdin=True,
+        stdin_once=once,
+        tty=tty,
+        linux=cri_pb2.LinuxContainerConfig(
+            security_context=cri_pb2.LinuxContainerSecurityContext(
+                namespace_options=pod.config.linux.security_context.namespace_options
+            )
+        ),
+    )
+    request = cri_pb2.CreateContainerRequest(
+        pod_sandbox_id=pod.id, config=config, sandbox_config=pod.config
+    )
+    answer = kubelet.call(RUNTIME + "CreateContainer", request, cri_pb2.CreateContainerResponse)
+    kubelet.start_container(answer.container_id)
+    return answer.container_id

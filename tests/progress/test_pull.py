@@ -16,7 +16,7 @@ from pycrictl.progress.pull import pull
 from pycrictl.progress.tracker import View
 from tests.containerd.fakectd import FakeContainerd, Lease
 
-REFERENCE = "registry.example/app:1"
+REFERENCE = "https://u:topsecret@registry.example/app:1"
 WAIT_S = 20.0
 
 
@@ -85,7 +85,7 @@ def test_a_pull_without_layers_is_named_and_waits(fake: FakeContainerd, answered
     assert image_ref == f"ref of {REFERENCE}"
     assert sink.is_closed
     awaited = [one for view in sink.views for one in view.awaited]
-    assert {one.image for one in awaited} == {REFERENCE}
+    assert {one.image for one in awaited} == {"https://[redacted]@registry.example/app:1"}
     assert [one.is_begun for one in awaited[:6]] == [False, False, True, True, True, True]
     ages_s = [one.waited_s for one in awaited]
     assert ages_s == sorted(ages_s)

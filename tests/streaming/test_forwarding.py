@@ -1,18 +1,17 @@
-"""Local ports, and forwarding them to servers that behave exactly as badly as wanted."""
+"""Forwarding local ports to servers that behave exactly as badly as wanted."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
 
-from pycrictl.errors import ConnectError, StreamError, UpgradeRefused, UsageError
-from pycrictl.streaming.forwarding import Forwarder, PortPair, listen, parse_pair
+from pycrictl.errors import NotFound, PycrictlError, StreamError, UpgradeRefused
+from pycrictl.streaming.forwarding import Forwarder, PortPair, listen
 from pycrictl.streaming.transport import Transport
-from pycrictl.wire.spdy_frames import Data, GoAway, ResetStatus, RstStream, SynReply, SynStream
+from pycrictl.wire.spdy_frames import Data, Ping, ResetStatus, RstStream, SynReply, SynStream
 
 from .servers import (
     BINARY,
@@ -31,86 +30,35 @@ Talk = Callable[[SpdyPeer], Awaitable[None]]
 LIMIT_S = 30
 
 
-@pytest.mark.parametrize(
-    ("text", "pair"),
-    [
-        ("5000", PortPair(5000, 5000)),
-        ("8888:5000", PortPair(8888, 5000)),
-        (":5000", PortPair(0, 5000)),
-        ("0:5000", PortPair(0, 5000)),
-        ("65535:1", PortPair(65535, 1)),
-    ],
-)
-def test_ports(text: str, pair: PortPair) -> None:
-    assert parse_pair(text) == pair
-
-
-@pytest.mark.parametrize(
-    "text", ["", ":", "abc", "1:2:3", "8080:0", "0", "65536", "65536:1", "-1", "1:", "+1", "١"]
-)
-def test_no_ports(text: str) -> None:
-    with pytest.raises(UsageError):
-        parse_pair(text)
-
-
-def test_both_loopback_addresses_get_the_same_free_port() -> None:
-    notes: list[str] = []
-    listeners = listen(["localhost"], [PortPair(0, 80), PortPair(0, 81)], note=notes.append)
-    try:
-        assert [listener.remote for listener in listeners] == [80, 80, 81, 81]
-        first, second = listeners[0], listeners[1]
-        assert first.port == second.port > 0
-        assert first.label == f"127.0.0.1:{first.port}"
-        assert second.label == f"[::1]:{first.port}"
-        assert notes == []
-    finally:
-        for listener in listeners:
-            listener.socket.close()
-
-
-def test_a_port_that_is_taken() -> None:
-    notes: list[str] = []
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        (only,) = listen(["localhost"], [PortPair(port, 80)], note=notes.append)
-        with only.socket:
-            assert only.label == f"[::1]:{port}"
-        assert notes == []
-        with pytest.raises(ConnectError):
-            listen(["127.0.0.1"], [PortPair(port, 80)], note=notes.append)
-    assert notes == [f"cannot listen on port {port}: address already in use"]
-
-
-def test_an_address_that_is_none() -> None:
-    with pytest.raises(UsageError, match="no IP address"):
-        listen(["node.test"], [PortPair(0, 80)], note=print)
-
-
 class Scene:
     """A forwarder on a free port.
 
     Attributes:
         port: the local port.
         asked: the ports that each URL was asked for with.
+        refusal: what the runtime says instead of a URL.
         running: ends when forwarding does.
     """
 
-    def __init__(self, address: str, transport: Transport) -> None:
+    def __init__(self, address: str, transport: Transport, timeout_s: float = LIMIT_S) -> None:
         self.notes: list[str] = []
         self.handled: list[int] = []
         self.asked: list[Sequence[int]] = []
+        self.refusal: PycrictlError | None = None
         self.is_ready = asyncio.Event()
         (listener,) = listen(["127.0.0.1"], [PortPair(0, 80)], note=self.notes.append)
         self.port = listener.port
 
         def ask_url(ports: Sequence[int]) -> str:
             self.asked.append(ports)
+            if self.refusal is not None:
+                raise self.refusal
             return f"http://{address}/portforward/secret"
 
         forwarder = Forwarder(
             ask_url,
             transport=transport,
-            timeout_s=LIMIT_S,
+            timeout_s=timeout_s,
             handled=self.handled.append,
             note=self.notes.append,
         )
@@ -133,9 +81,11 @@ class Scene:
 
 
 @asynccontextmanager
-async def forwarding(handler: Handler, transport: Transport = "spdy") -> AsyncIterator[Scene]:
+async def forwarding(
+    handler: Handler, transport: Transport = "spdy", timeout_s: float = LIMIT_S
+) -> AsyncIterator[Scene]:
     async with serve(handler) as address:
-        scene = Scene(address, transport)
+        scene = Scene(address, transport, timeout_s)
         await asyncio.wait_for(scene.is_ready.wait(), LIMIT_S)
         try:
             yield scene
@@ -189,8 +139,8 @@ class Pairs:
             self._peer.send(Data(stream_id, b"", is_last=True), error)
         elif data == b"reset":
             self._peer.send(RstStream(stream_id, ResetStatus.INTERNAL_ERROR))
-        elif data == b"leave":
-            self._peer.send(GoAway(stream_id))
+        elif data == b"garble":
+            self._peer.writer.write(b"\x80\x02garbage")
         elif data == b"break":
             self._peer.writer.transport.abort()
         else:
@@ -202,13 +152,15 @@ async def answering(peer: SpdyPeer) -> None:
     await Pairs(peer).serve()
 
 
-def test_many_connections_share_one_over_spdy() -> None:
+def test_many_connections_over_spdy() -> None:
+    """Each asks for a URL, after the one that carries nothing."""
+
     async def scenario() -> None:
         async with forwarding(spdy(answering)) as scene:
             words = [b"%d" % number for number in range(30)]
             answers = await asyncio.gather(*(scene.get(word) for word in words))
             assert answers == [b"got " + word for word in words]
-            assert scene.asked == [[]]
+            assert scene.asked == [[]] * 31
             assert scene.handled == [scene.port] * 30
             assert scene.notes == []
 
@@ -216,7 +168,13 @@ def test_many_connections_share_one_over_spdy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "reason"), [(b"refuse", "nobody"), (b"reset", "reset the connection")]
+    ("word", "reason"),
+    [
+        (b"refuse", "nobody"),
+        (b"reset", "reset the connection"),
+        (b"break", "the connection to the runtime ended"),
+        (b"garble", "does not speak SPDY/3"),
+    ],
 )
 def test_a_connection_that_fails_is_told_and_concerns_no_other(word: bytes, reason: str) -> None:
     async def scenario() -> None:
@@ -291,31 +249,6 @@ def test_much_for_a_client_that_broke_off_is_dropped(caplog: pytest.LogCaptureFi
     assert [record for record in caplog.records if record.name == "asyncio"] == []
 
 
-def test_no_new_connections_after_a_farewell() -> None:
-    async def scenario() -> None:
-        async with forwarding(spdy(answering)) as scene:
-            leaving = asyncio.create_task(scene.get(b"leave"))
-            while not scene.notes:
-                assert await scene.get(b"x") in (b"got x", b"", b"reset")
-            assert "forwarding" in scene.notes[0]
-            leaving.cancel()
-
-    run(scenario())
-
-
-def test_the_loss_of_the_shared_connection_ends_it() -> None:
-    async def scenario() -> None:
-        async with forwarding(spdy(answering)) as scene:
-            assert await scene.get(b"break") in (b"", b"reset")
-            with pytest.raises(StreamError, match=r"broke|lost|ended") as caught:
-                await asyncio.wait_for(scene.running, LIMIT_S)
-            assert caught.value.exit_code == 1
-            with pytest.raises(ConnectionError):
-                await scene.connect()
-
-    run(scenario())
-
-
 def test_an_idle_connection_that_the_server_closes_ends_it() -> None:
     async def talk(peer: SpdyPeer) -> None:
         pass
@@ -328,17 +261,160 @@ def test_an_idle_connection_that_the_server_closes_ends_it() -> None:
     run(scenario())
 
 
-def test_garbage_in_place_of_frames() -> None:
+def test_garbage_on_the_idle_connection_ends_it() -> None:
     async def talk(peer: SpdyPeer) -> None:
-        await peer.next_frame()
         peer.writer.write(b"\x80\x02garbage")
         await peer.next_frame()
 
     async def scenario() -> None:
         async with forwarding(spdy(talk)) as scene:
-            assert await scene.get(b"x") in (b"", b"reset")
-            with pytest.raises(StreamError, match="does not speak SPDY/3"):
+            with pytest.raises(StreamError, match="does not speak SPDY/3") as caught:
                 await asyncio.wait_for(scene.running, LIMIT_S)
+            assert caught.value.exit_code == 1
+            with pytest.raises(ConnectionError):
+                await scene.connect()
+
+    run(scenario())
+
+
+def test_the_idle_connection_is_not_taken_for_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pycrictl.streaming.forwarding.PING_S", 0.01)
+    pings: list[int] = []
+    enough = asyncio.Event()
+
+    async def talk(peer: SpdyPeer) -> None:
+        while frame := await peer.next_frame():
+            if isinstance(frame, Ping):
+                pings.append(frame.ping_id)
+                peer.send(frame)
+                if len(pings) == 3:
+                    enough.set()
+
+    async def scenario() -> None:
+        async with forwarding(spdy(talk)) as scene:
+            await asyncio.wait_for(enough.wait(), LIMIT_S)
+            assert not scene.running.done()
+        assert pings[:3] == [1, 3, 5]
+
+    run(scenario())
+
+
+def test_a_runtime_that_reads_no_more_of_one_connection() -> None:
+    """containerd reads nothing behind the data of a stream that it has given up."""
+
+    async def stuck(peer: SpdyPeer) -> None:
+        ids: list[int] = []
+        while len(ids) < 2:
+            frame = await peer.next_frame()
+            assert frame is not None
+            if isinstance(frame, SynStream):
+                peer.send(SynReply(frame.stream_id))
+                ids.append(frame.stream_id)
+        refusals.append(1)
+        peer.send(Data(ids[1], b"", is_last=True), Data(ids[0], b"nobody", is_last=True))
+        await asyncio.Event().wait()
+
+    async def talk(peer: SpdyPeer) -> None:
+        served.append(1)
+        await (stuck(peer) if len(served) == 2 else answering(peer))
+
+    served: list[int] = []
+    refusals: list[int] = []
+
+    async def scenario() -> None:
+        async with forwarding(spdy(talk)) as scene:
+            assert await scene.get(b"x" * 1000) == b""
+            for _ in range(5):
+                assert await scene.get(b"y") == b"got y"
+            assert scene.notes == [f"forwarding {scene.port} -> 80: nobody"]
+            assert refusals == [1]
+
+    run(scenario())
+
+
+def test_a_client_that_does_not_read_concerns_no_other() -> None:
+    async def flooding(peer: SpdyPeer) -> None:
+        stream_id = 0
+        while frame := await peer.next_frame():
+            if isinstance(frame, SynStream):
+                peer.send(SynReply(frame.stream_id))
+                stream_id = frame.stream_id
+            elif isinstance(frame, Data) and frame.data == b"much":
+                for _ in range(300):
+                    peer.send(Data(stream_id, b"x" * 100_000))
+            elif isinstance(frame, Data) and frame.data:
+                peer.send(Data(stream_id, b"got " + frame.data))
+
+    async def scenario() -> None:
+        async with forwarding(spdy(flooding)) as scene:
+            slow_reader, slow_writer = await scene.connect()
+            slow_writer.transport.pause_reading()  # type: ignore[attr-defined]
+            slow_writer.write(b"much")
+            await asyncio.sleep(0.2)
+            for _ in range(5):
+                reader, writer = await scene.connect()
+                writer.write(b"y")
+                assert await asyncio.wait_for(reader.readexactly(5), LIMIT_S) == b"got y"
+                writer.close()
+            slow_writer.transport.resume_reading()  # type: ignore[attr-defined]
+            assert len(await slow_reader.readexactly(30_000_000)) == 30_000_000
+            slow_writer.close()
+
+    run(scenario())
+
+
+def test_an_answer_that_comes_before_all_is_sent() -> None:
+    """The client has it whole, although nobody reads the rest of what it sends."""
+    answer = b"x" * 8_000_000
+
+    async def talk(peer: SpdyPeer) -> None:
+        ids: list[int] = []
+        while frame := await peer.next_frame():
+            if isinstance(frame, SynStream):
+                peer.send(SynReply(frame.stream_id))
+                ids.append(frame.stream_id)
+            elif isinstance(frame, Data) and frame.stream_id == ids[-1] and frame.data:
+                peer.send(Data(ids[1], answer, is_last=True), Data(ids[0], b"", is_last=True))
+                await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        async with forwarding(spdy(talk)) as scene:
+            reader, writer = await scene.connect()
+            writer.write(b"y" * 20_000_000)
+            assert await asyncio.wait_for(reader.read(-1), LIMIT_S) == answer
+            writer.transport.abort()
+            assert scene.notes == []
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("transport", ["spdy", "websocket"])
+def test_a_connection_that_is_never_taken(transport: Transport) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        fields = await read_head(reader)
+        if transport == "spdy":
+            writer.write(UPGRADE.format("portforward.k8s.io").encode())
+        else:
+            writer.write(accept_upgrade(fields, "Sec-WebSocket-Protocol: v4.channel.k8s.io"))
+        await reader.read()
+
+    async def scenario() -> None:
+        async with forwarding(handle, transport, timeout_s=0.2) as scene:
+            assert await scene.get(b"x") == b""
+            (note,) = scene.notes
+            assert note.endswith(": the runtime did not take the connection within 0.2 s")
+
+    run(scenario())
+
+
+def test_a_pod_that_is_gone() -> None:
+    async def scenario() -> None:
+        async with forwarding(spdy(answering)) as scene:
+            scene.refusal = NotFound('no pod "p"')
+            assert await scene.get(b"x") == b""
+            assert scene.notes == [f'forwarding {scene.port} -> 80: no pod "p"']
+            scene.refusal = None
+            assert await scene.get(b"y") == b"got y"
 
     run(scenario())
 
@@ -385,7 +461,7 @@ def test_each_connection_has_its_own_websocket() -> None:
             assert answers == [b"got " + word for word in words]
             assert await scene.get(b"wrong") == b""
             assert await scene.get(b"after") == b"got after"
-            assert scene.asked == [[80]] * 12
+            assert scene.asked == [[80]] * 13
             (note,) = scene.notes
             assert note == f"forwarding {scene.port} -> 80: nobody listens"
 

@@ -54,3 +54,17 @@ def test_torn_sequences_are_followed_as_whole_ones(words: list[bytes], cut: int)
     shown = b"".join(words)
     assert undoing(shown[:cut], shown[cut:]) == undoing(shown)
     assert undoing(shown, undoing(shown)) == b""
+
+
+@pytest.mark.parametrize(
+    ("written", "redone"),
+    [
+        (b"", b""),
+        (b"\x1b[?1049;25h\x1b[?25l\x1b=\x1b[7m", b"\x1b[?25l\x1b[?1049h\x1b="),
+        (b"\x1b[?1049h\x1b=\x1b[?1049l\x1b>", b""),
+    ],
+)
+def test_what_was_undone_is_done_again(written: bytes, redone: bytes) -> None:
+    modes = Modes()
+    modes.feed(written)
+    assert modes.redoing() == redone

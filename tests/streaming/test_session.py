@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import signal
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from pycrictl.environ import Environment
 from pycrictl.errors import StreamError, UpgradeRefused
 from pycrictl.streaming.pump import Ends, Input, Output
-from pycrictl.streaming.session import Choice, attempts, run_command, run_session
+from pycrictl.streaming.session import Choice, attempts, run_command
 from pycrictl.wire.command import ExitReported, Streams
 
 from .servers import BINARY, accept_upgrade, close_frame, frame, read_frame, read_head, run, serve
@@ -50,7 +49,12 @@ class Scene:
         self.is_noted.set()
 
     def run(
-        self, streams: Streams = OUTPUT_ONLY, *, choice: Choice = "websocket", stdin: str = ""
+        self,
+        streams: Streams = OUTPUT_ONLY,
+        *,
+        choice: Choice = "websocket",
+        is_attach: bool = False,
+        stdin: str = "",
     ) -> ExitReported | None:
         async def scenario() -> ExitReported | None:
             async with serve(self._handle) as address:
@@ -61,7 +65,9 @@ class Scene:
                     note=self._note,
                 )
                 ask = lambda: f"http://{address}/exec/secret"  # noqa: E731
-                return await run_command(ask, streams, ends, choice=choice, timeout_s=30)
+                return await run_command(
+                    ask, streams, ends, choice=choice, is_attach=is_attach, timeout_s=30
+                )
 
         return run(scenario())
 
@@ -139,6 +145,25 @@ def test_what_is_tried() -> None:
     assert "v4.channel.k8s.io" in attempts("websocket", with_input)[0][1]
 
 
+@pytest.mark.parametrize("choice", ["auto", "websocket"])
+def test_nobody_ends_the_input_of_what_was_there_before(choice: Choice) -> None:
+    """A server takes the input to have ended with every protocol but the newest."""
+    (_, offered), *others = attempts(choice, OUTPUT_ONLY, is_attach=True)
+    assert offered == ("v5.channel.k8s.io",)
+    assert [transport for transport, _ in others] == ["spdy"] * (choice == "auto")
+    assert attempts(choice, Streams(stdin=True), is_attach=True) == attempts(
+        choice, Streams(stdin=True)
+    )
+
+
+def test_attaching_tells_why_websocket_is_refused() -> None:
+    scene = Scene(say(), refuses=1)
+    with pytest.raises(UpgradeRefused, match="could end the standard input") as caught:
+        scene.run(is_attach=True)
+    assert caught.value.hint == "use --transport spdy"
+    assert [head["sec-websocket-protocol"] for head in scene.heads] == ["v5.channel.k8s.io"]
+
+
 def test_auto_goes_on_to_spdy() -> None:
     scene = Scene(say(), refuses=2)
     with pytest.raises(UpgradeRefused):
@@ -151,29 +176,6 @@ def test_a_refused_websocket_is_told_when_asked_for() -> None:
     with pytest.raises(UpgradeRefused, match="403"):
         scene.run()
     assert len(scene.heads) == 1
-
-
-def test_sigterm_cancels_and_goes_on() -> None:
-    seen: list[str] = []
-
-    async def session() -> None:
-        try:
-            signal.raise_signal(signal.SIGTERM)
-            await asyncio.sleep(20)
-        finally:
-            seen.append("cleaned")
-
-    def terminated(number: int, frame: object) -> None:
-        seen.append("terminated")
-
-    handler = signal.signal(signal.SIGTERM, terminated)
-    try:
-        with pytest.raises(asyncio.CancelledError):
-            run_session(session())
-        assert signal.getsignal(signal.SIGTERM) is terminated
-    finally:
-        signal.signal(signal.SIGTERM, handler)
-    assert seen == ["cleaned", "terminated"]
 
 
 def test_the_environment_has_streams_without_descriptors() -> None:

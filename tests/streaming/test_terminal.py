@@ -87,7 +87,7 @@ def test_the_size_is_told_when_it_changes(pty: tuple[int, int]) -> None:
 
     async def scenario() -> None:
         changed = asyncio.Event()
-        with terminal.watching_size(changed.set):
+        with terminal.following(changed.set):
             termios.tcsetwinsize(pty[0], (34, 101))
             signal.raise_signal(signal.SIGWINCH)
             await changed.wait()

@@ -50,7 +50,13 @@ def attach(
         ask_url = partial(sessions.attach_url, client, container, stdin=stdin, tty=tty)
         wanted = Streams(stdin=stdin, stderr=not tty, tty=tty)
         (outcome,) = stream_all(
-            app.env, [ask_url], wanted, choice=choice, timeout_s=client.timeout_s, tls=tls
+            app.env,
+            [ask_url],
+            wanted,
+            choice=choice,
+            is_attach=True,
+            timeout_s=client.timeout_s,
+            tls=tls,
         )
     if isinstance(outcome, ExitReported):
         if outcome.exit_code is None:

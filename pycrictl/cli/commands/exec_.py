@@ -25,7 +25,12 @@ def exec_(
         ),
     ] = None,
     ignore_errors: Annotated[
-        bool, typer.Option("--ignore-errors", "-e", help="Exit with 0 whatever happens.")
+        bool,
+        typer.Option(
+            "--ignore-errors",
+            "-e",
+            help="Exit with 0 also when the command fails or nothing is selected.",
+        ),
     ] = False,
     image: listing.OfImage = "",
     interactive: Annotated[
@@ -78,8 +83,10 @@ def exec_(
     app = app_context(ctx)
     is_selected = bool(image or labels or last or latest or name or pod or state)
     command = list(words or ())
-    target = "" if is_selected or not command else command.pop(0)
-    if not command or not (is_selected or target):
+    target = command.pop(0) if command and not is_selected else None
+    if target == "":
+        raise UsageError("the ID of a container must not be empty")
+    if not command:
         raise UsageError(
             "a command is needed" + ("" if is_selected else ", after a container's ID")
         )
@@ -115,16 +122,20 @@ def exec_(
         execute = executing.run_at_once if sync else executing.run_streams
         return execute(app.env, client, ids, settings)
 
+    code = 0
     if ignore_errors and not quiet:
         app.env.warn("errors of the command are ignored")
-    if is_selected:
+    if target is None:
         with listing.both_clients(app, needs_images=bool(image)) as (client, images):
             found = containers.list_containers(client, images, query)
-            if not found:
+            if found:
+                code = run(client, [container.id for container in found])
+            elif ignore_errors:
+                app.env.warn("no container is selected")
+            else:
                 raise NotFound(
                     "no container is selected", hint="without a state, those that run are"
                 )
-            code = run(client, [container.id for container in found])
     else:
         with app.open_client("runtime") as client:
             code = run(client, [target])

@@ -8,25 +8,26 @@ import typer
 
 from pycrictl.cli import options
 from pycrictl.cli.context import app_context
+from pycrictl.errors import UsageError
 
 
 def image_pull_progress(
     ctx: typer.Context,
     pod: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="[POD]",
             help="ID or its beginning, name, or NAMESPACE/NAME; without one: all on the node.",
             show_default=False,
         ),
-    ] = "",
+    ] = None,
     container: Annotated[
-        str,
+        str | None,
         typer.Option("--container", "-c", metavar="CONTAINER", help="Only of this container."),
-    ] = "",
+    ] = None,
     image: Annotated[
-        str, typer.Option("--image", metavar="IMAGE", help="Only pulls of this image.")
-    ] = "",
+        str | None, typer.Option("--image", metavar="IMAGE", help="Only pulls of this image.")
+    ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on when nothing is pulled, until Ctrl-C.")
     ] = False,
@@ -62,7 +63,12 @@ def image_pull_progress(
     from pycrictl.show.progress import open_display
 
     app = app_context(ctx)
-    request = watch.Request(pod=pod, container=container, image=image, source=source)
+    request = watch.Request(
+        pod=_named(pod, "pod"),
+        container=_named(container, "container"),
+        image=_named(image, "image"),
+        source=source,
+    )
     display = open_display(
         app.progress_mode(progress),
         stderr=app.env.stderr,
@@ -78,3 +84,14 @@ def image_pull_progress(
             watch.watch(client, request, display, pace)
         finally:
             display.close()
+
+
+def _named(name: str | None, kind: str) -> str:
+    """What was named, empty if nothing was.
+
+    Raises:
+        UsageError: the name is empty, which would stand for every pull of the node.
+    """
+    if name == "":
+        raise UsageError(f"the name of the {kind} is empty", hint="is a script's variable not set?")
+    return name or ""

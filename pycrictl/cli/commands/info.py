@@ -24,6 +24,7 @@ def info(
     Example: pycrictl info --quiet
     """
     from pycrictl._proto import cri_pb2
+    from pycrictl.cri import answers
     from pycrictl.show import inspections
     from pycrictl.show.details import DOCUMENT_FORMATS, DetailFormat
 
@@ -31,4 +32,5 @@ def info(
     app = app_context(ctx)
     with app.open_client("runtime") as client:
         answer = client.call("Status", cri_pb2.StatusRequest(verbose=not quiet))
+    answers.check_conditions(answer.status, "Status")
     chosen.write_document(inspections.runtime_document(answer), app.env.stdout)

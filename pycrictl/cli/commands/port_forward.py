@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from functools import partial
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -35,7 +37,15 @@ def port_forward(
     tls_cert: streams.TlsCert = "",
     tls_key: streams.TlsKey = "",
     tls_name: streams.TlsName = streams.TLS_NAME,
-    transport: streams.StreamTransport = "auto",
+    transport: Annotated[
+        str,
+        typer.Option(
+            "--transport",
+            "-r",
+            metavar="auto|spdy|websocket",
+            help="How to stream; auto is spdy, which can end one direction alone.",
+        ),
+    ] = "auto",
 ) -> None:
     """Forward local ports to a pod sandbox.
 
@@ -45,7 +55,7 @@ def port_forward(
     """
     from pycrictl.cri import sessions
     from pycrictl.streaming.forwarding import Forwarder, listen, parse_pair
-    from pycrictl.streaming.session import run_session
+    from pycrictl.streaming.loop import run_in_loop
 
     app = app_context(ctx)
     if not pod:
@@ -53,11 +63,11 @@ def port_forward(
     pairs = [parse_pair(text) for text in ports]
     choice = streams.check_transport(transport)
     tls = streams.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
-    say = app.env.stdout.write
+    say = partial(_say, app.env.stdout)
 
     def handled(port: int) -> None:
-        say(f"Handling connection for {port}\n")
-        app.env.stdout.flush()
+        with suppress(OSError):  # a disk that is full; the end of the program tells it
+            say(f"Handling connection for {port}\n")
 
     with app.open_client("runtime") as client:
         forwarder = Forwarder(
@@ -73,9 +83,19 @@ def port_forward(
         def ready() -> None:
             for listener in listeners:
                 say(f"Forwarding from {listener.label} -> {listener.remote}\n")
-            app.env.stdout.flush()
 
         try:
-            run_session(forwarder.run(listeners, ready=ready))
+            run_in_loop(forwarder.run(listeners, ready=ready))
         except KeyboardInterrupt:
             pass  # how to end it, so it is no failure
+
+
+def _say(stdout: TextIO, line: str) -> None:
+    """Write a line at once; if nobody reads the lines any more, all goes nowhere from now on."""
+    try:
+        stdout.write(line)
+        stdout.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stdout.fileno())
+        os.close(nowhere)

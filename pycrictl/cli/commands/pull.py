@@ -33,11 +33,11 @@ def pull(
     auth: options.Auth = "",
     creds: options.Creds = "",
     pod_config: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--pod-config", metavar="FILE", help="Pull for the pod of this JSON or YAML file."
         ),
-    ] = "",
+    ] = None,
     pull_timeout: options.PullTimeout = 0.0,
     username: options.Username = "",
     progress: options.Progress = "auto",
@@ -91,7 +91,7 @@ def pull(
     if when_full not in ("wait", "retry"):
         raise UsageError(f'--when-full is wait or retry, not "{when_full}"')
     app = app_context(ctx)
-    sandbox_config = launching.load_pod(app, pod_config) if pod_config else None
+    sandbox_config = None if pod_config is None else launching.load_pod(app, pod_config)
     annotations = options.split_pairs(annotation, "--annotation")
     password = launching.ask_password(app) if username else ""
     requests = [

@@ -38,6 +38,7 @@ def rmi(
     from pycrictl.cri import lists
     from pycrictl.cri.imageremoval import find_images, remove_images, unused_images
     from pycrictl.cri.lifecycle import check_ids
+    from pycrictl.cri.redact import redact_text
 
     if all_ and prune:
         raise UsageError("--all and --prune exclude each other")
@@ -55,7 +56,7 @@ def rmi(
             targets += unused_images(runtime, client, lists.images(client))
         found = find_images(client, targets)
         results.warn(
-            f"{entry.target} goes with all its tags: {', '.join(entry.other_tags)}"
+            f"{redact_text(entry.target)} goes with all its tags: {', '.join(entry.other_tags)}"
             for entry in found
             if entry.other_tags
         )

@@ -60,12 +60,14 @@ def update(
         cpu_shares=cpu_share,
         memory_limit_in_bytes=memory,
         oom_score_adj=oom_score_adj,
-        cpuset_cpus=cpuset_cpus,
-        cpuset_mems=cpuset_mems,
+        cpuset_cpus=cpuset_cpus or None,
+        cpuset_mems=cpuset_mems or None,
     )
     if oom_score_adj is not None and not -1000 <= oom_score_adj <= 1000:
         raise UsageError("--oom-score-adj must be from -1000 to 1000")
     if resources.is_empty:
+        if "" in (cpuset_cpus, cpuset_mems):
+            raise UsageError("every limit is empty", hint="is a script's variable not set?")
         raise UsageError("nothing to update", hint="give a limit, such as --memory")
     app = app_context(ctx)
     if cpu_count is not None or cpu_maximum is not None:

@@ -25,5 +25,7 @@ def update_runtime_config(
 
     if pod_cidr is None:
         raise UsageError("nothing to update", hint="give --pod-cidr")
+    if not pod_cidr:
+        raise UsageError("--pod-cidr is empty", hint="is a script's variable not set?")
     with app_context(ctx).open_client("runtime") as client:
         lifecycle.update_runtime_config(client, pod_cidr=pod_cidr)

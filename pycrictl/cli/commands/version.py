@@ -13,9 +13,11 @@ def version(ctx: typer.Context) -> None:
     Example: pycrictl version
     """
     from pycrictl._proto import cri_pb2
+    from pycrictl.cri import answers
     from pycrictl.show import render, rows
 
     app = app_context(ctx)
     with app.open_client("runtime") as client:
         answer = client.call("Version", cri_pb2.VersionRequest(version="v1"))
+    answers.check(answer, "Version")
     render.write_lines(rows.version_lines(answer), app.env.stdout)

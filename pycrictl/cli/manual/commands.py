@@ -78,6 +78,16 @@ _TRANSPORTS: Final = Part(
     ),
 )
 
+_FORWARD_TRANSPORTS: Final = Part(
+    "TRANSPORTS",
+    (
+        "The runtime answers with a URL, which is dialled from here, anew for each connection."
+        " `auto` is SPDY: over WebSocket neither end can tell the other that it sends no more and"
+        " still get an answer. Over SPDY the program also ends when the runtime does. Without"
+        " `--tls-ca` certificates are not verified.",
+    ),
+)
+
 PARTS: Final[dict[str, tuple[Part, ...]]] = {
     "ps": (Part("SELECTION", (_SELECTING,)), _LIST_FORMATS),
     "pods": (Part("SELECTION", (_SELECTING,)), _LIST_FORMATS),
@@ -104,9 +114,31 @@ PARTS: Final[dict[str, tuple[Part, ...]]] = {
     "create": (_SPEC_FILES,),
     "run": (_SPEC_FILES,),
     "runp": (_SPEC_FILES,),
-    "exec": (Part("SELECTION", (_SELECTING,)), _TRANSPORTS),
-    "attach": (_TRANSPORTS,),
-    "port-forward": (_TRANSPORTS,),
+    "exec": (
+        Part("SELECTION", (_SELECTING,)),
+        _TRANSPORTS,
+        Part(
+            "INPUT",
+            (
+                "containerd 1.6 ends the input of a command that has closed one of its outputs;"
+                " what it has not read by then is lost, with status 0. In `sh -c 'cat >FILE'` the"
+                " shell is replaced by cat, whose standard output is the file: write"
+                " `sh -c 'cat >FILE; true'`, or copy with `pycrictl cp`.",
+            ),
+        ),
+    ),
+    "attach": (
+        _TRANSPORTS,
+        Part(
+            "INPUT",
+            (
+                "Without `--stdin` the older WebSocket protocols are not used: with them, the"
+                " runtime takes the standard input of the container to have ended, which can end"
+                " the container.",
+            ),
+        ),
+    ),
+    "port-forward": (_FORWARD_TRANSPORTS,),
     "cp": (
         Part(
             "WHERE A COPY GOES",
@@ -132,9 +164,9 @@ PARTS: Final[dict[str, tuple[Part, ...]]] = {
                     )
                 ),
                 "A link at the destination is replaced and never written through, but for one to a"
-                " directory. A device, a pipe or a socket is never replaced, nor is a link to one."
-                " Devices, sockets and links that lead out of the tree are left out of the copy,"
-                " with a warning and the status 1.",
+                " directory. A device, a pipe or a socket is never replaced, nor is a link to one"
+                " that is the destination itself. Devices, sockets and links that lead out of the"
+                " tree are left out of the copy, with a warning and the status 1.",
             ),
         ),
         Part(
@@ -252,7 +284,12 @@ EXIT_STATUS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "cp": (
         ("0", "All is copied."),
         ("1", "Something was left out, or nothing was copied."),
-        ("130", "Ctrl-C; the destination is as it was."),
+        (
+            "130",
+            "Ctrl-C; the destination is as it was, unless a warning says that this is not known or"
+            " that the copy is incomplete. Once everything is in its place, Ctrl-C comes too late,"
+            " and the status is 0.",
+        ),
     ),
     "image-pull-progress": (
         ("0", "All pulls are done, or there was none."),

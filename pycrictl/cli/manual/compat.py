@@ -31,9 +31,23 @@ GENERAL: Final[dict[str, tuple[Difference, ...]]] = {
             "`images`, `stats` and `statsp` of crictl then print a table, others their help.",
         ),
         Difference(
-            "An empty ID or name as an argument is an error. Options that select, such as `--id`, take"
-            " an empty one for none, as crictl does.",
+            "An empty ID or name as an argument is an error. Options that select, such as `--id`,"
+            " take an empty one for none, as crictl does.",
             "It comes from a variable that a script has not set.",
+        ),
+        Difference(
+            "An empty name of a file, such as that of a pod's configuration, is an error.",
+            "It comes from a variable that a script has not set.",
+        ),
+        Difference(
+            "All commands and the global options take short switches in one word, as in"
+            " `inspect -qo json` and `-Dr unix:///run/containerd/containerd.sock`.",
+            "crictl takes that in some commands only.",
+        ),
+        Difference(
+            "A negative `--cancel-timeout` is an error, and so is a `--seconds` of `stats` and"
+            " `statsp` that is negative or more than a day.",
+            "No call and no measurement has such a length.",
         ),
         Difference(
             "Where nothing is found, or no container is selected, the status is 1.",
@@ -115,7 +129,8 @@ GENERAL: Final[dict[str, tuple[Difference, ...]]] = {
             "For crictl they are texts, of which only the empty one is false.",
         ),
         Difference(
-            "`define`, `template`, `block` and `call` are refused by name in Go templates.",
+            "`define`, `template`, `block` and `call` are refused by name in Go templates, and so"
+            " are `%[2]s` and `%*d` of `printf`.",
             "A template of one line has no use for them.",
         ),
         Difference(

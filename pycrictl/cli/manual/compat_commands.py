@@ -46,7 +46,8 @@ _NO_PASSWORD = Difference(
 )
 _TRANSPORT = Difference(
     "`--transport` is `auto`: WebSocket first, with an input only if it is the version that can"
-    " end one, and then SPDY. `websocket` works on stock runtimes as well, which have version 4.",
+    " end one, and then SPDY. `websocket` works on stock runtimes as well, which have version 4;"
+    " but not `attach` without `--stdin`, which could end the container.",
     "crictl asks for version 5 only, which they answer with 403.",
 )
 _TERMINAL = Difference(
@@ -170,7 +171,11 @@ COMMANDS: Final[dict[str, tuple[Difference, ...]]] = {
         ),
     ),
     "update": (
-        Difference("An update of nothing is an error.", "crictl sends an empty one."),
+        Difference(
+            "An update without a limit is an error, and so is one whose limits are empty texts. A"
+            " limit of 0 is sent as crictl sends it: the API does not carry it.",
+            "crictl sends an empty update, and prints the ID.",
+        ),
         Difference(
             "`--oom-score-adj` is a number from -1000 to 1000.", "crictl takes any text for 0."
         ),
@@ -354,7 +359,10 @@ COMMANDS: Final[dict[str, tuple[Difference, ...]]] = {
         ),
     ),
     "update-runtime-config": (
-        Difference("An update of nothing is an error.", "crictl sends an empty one."),
+        Difference(
+            "Without `--pod-cidr`, and with an empty one, it is an error.",
+            "crictl sends an empty update.",
+        ),
     ),
 }
 """Differences by command, without those of ``compat.GENERAL``."""

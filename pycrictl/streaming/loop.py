@@ -1,0 +1,91 @@
+"""The event loop of a command: how signals end it, and how blocking calls are made in it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar, cast
+
+from pycrictl.environ import DEAF_S, ENDING
+
+__all__ = ["in_thread", "run_in_loop"]
+
+T = TypeVar("T")
+
+
+def run_in_loop(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in a loop of its own. Signals of ``ENDING`` cancel it, and go on after that.
+
+    Another one that comes at once changes nothing: what clears up is not torn from that.
+
+    Raises:
+        KeyboardInterrupt: SIGINT came.
+    """
+    with asyncio.Runner() as runner, _cancelled_by_signals(runner.get_loop()):
+        return runner.run(main)
+
+
+@contextmanager
+def _cancelled_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    deaf_until_s = 0.0
+
+    def cancel(number: int) -> None:
+        nonlocal deaf_until_s
+        received.append(number)
+        if loop.time() >= deaf_until_s:
+            deaf_until_s = loop.time() + DEAF_S
+            for task in asyncio.all_tasks(loop):
+                task.cancel()
+
+    handlers = {
+        number: signal.getsignal(number)
+        for number in ENDING
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    for number in handlers:
+        loop.add_signal_handler(number, cancel, number)
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+        if received:
+            signal.raise_signal(received[0])
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Call a function that blocks in a thread of its own, and return what it returns.
+
+    Who is cancelled meanwhile goes on at once: nothing waits for the thread's end, as a loop does
+    for those of ``asyncio.to_thread``.
+    """
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if outcome.done():  # cancelled
+            return
+        if error is not None:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(cast("T", result))
+
+    def call() -> None:
+        result, error = None, None
+        try:
+            result = function()
+        except BaseException as exc:  # handed over, whatever it is
+            error = exc
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=call, daemon=True).start()
+    return await outcome

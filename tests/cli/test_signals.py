@@ -1,0 +1,136 @@
+"""Signals at bad moments: in pairs, at the start, and while a stream or a call is waited for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.progress_server import http_streams
+from tests.cli.test_image_pull_progress import PODS, STORY, url
+from tests.fakecri import FakeServer, hang
+
+WAIT_S = 60
+
+AT_IMPORT = """
+import os, signal, sys
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "typer":
+            os.kill(os.getpid(), signal.{name})
+
+sys.meta_path.insert(0, Finder)
+from pycrictl.__main__ import run
+run()
+"""
+
+
+def start(*words: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "pycrictl", *words]
+    return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(fake: FakeServer, method: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while method not in fake.methods():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("pause_s", [0, 0.001, 0.002, 0.05, 0.2])
+def test_two_interrupts_are_one_for_a_pull(fake: FakeServer, pause_s: float) -> None:
+    fake.prepare("PullImage", hang(WAIT_S))
+    process = start("-r", fake.endpoint, "pull", "--progress", "none", "x")
+    wait_for(fake, "PullImage")
+    process.send_signal(signal.SIGINT)
+    time.sleep(pause_s)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=WAIT_S) == ("", 'pycrictl: cancelled the pull of "x"\n')
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_two_signals_are_one_for_a_busy_stream(
+    fake: FakeServer, number: signal.Signals, code: int
+) -> None:
+    with http_streams(*[STORY[:2]] * 1000) as server:
+        fake.prepare("ListPodSandbox", PODS)
+        fake.prepare("ImagePullProgress", url(server.url), repeat=True)
+        words = ("image-pull-progress", "web", "--follow", "--progress", "json")
+        process = start("-r", fake.endpoint, *words)
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.send_signal(number)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=WAIT_S)
+    assert process.returncode == code
+    lines = [line for line in stderr.splitlines() if line.startswith("pycrictl: ")]
+    told = "pycrictl: stopped watching; what is being pulled goes on"
+    assert lines == ([told] if number == signal.SIGINT else [])
+    assert "Traceback" not in stderr
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_at_the_start_kills_in_silence(name: str) -> None:
+    command = [sys.executable, "-c", AT_IMPORT.replace("{name}", name), "version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == -signal.Signals[name]
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_an_ignored_interrupt_stays_ignored() -> None:
+    script = AT_IMPORT.replace("{name}", "SIGINT")
+    command = [sys.executable, "-c", script, "--version"]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        timeout=WAIT_S,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_an_interrupt_is_obeyed_while_the_call_is_unanswered(fake: FakeServer) -> None:
+    fake.prepare("ListPodSandbox", PODS)
+    fake.prepare("ImagePullProgress", hang(WAIT_S))
+    process = start("-t", "100s", "-r", fake.endpoint, "image-pull-progress", "web")
+    wait_for(fake, "ImagePullProgress")
+    began_s = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=WAIT_S)
+    assert time.monotonic() - began_s < 30
+    assert process.returncode == 130
+    assert stderr == "pycrictl: stopped watching; what is being pulled goes on\n"
+
+
+def test_a_stream_into_a_closed_pipe_ends_quietly(fake: FakeServer) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    code, stderr = watch_into(fake, write_end)
+    assert (code, stderr) == (128 + signal.SIGPIPE, "")
+
+
+def test_a_stream_into_a_full_disk_is_one_line(fake: FakeServer) -> None:
+    with Path("/dev/full").open("w") as full:
+        code, stderr = watch_into(fake, os.dup(full.fileno()))
+    assert code == 1
+    assert stderr == "pycrictl: cannot write to standard output: no space left on device\n"
+
+
+def watch_into(fake: FakeServer, stdout: int) -> tuple[int, str]:
+    with http_streams(STORY) as server:
+        fake.prepare("ListPodSandbox", PODS)
+        fake.prepare("ImagePullProgress", url(server.url))
+        words = ("image-pull-progress", "web", "--source", "cri", "--progress", "json")
+        process = start("-r", fake.endpoint, *words, stdout=stdout)
+        os.close(stdout)
+        _, stderr = process.communicate(timeout=WAIT_S)
+    return process.returncode, stderr

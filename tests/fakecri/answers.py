@@ -1,0 +1,35 @@
+"""Statuses that hold all that an answer must hold, to be changed as a test wants them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pycrictl._proto import cri_pb2
+
+VERSION = cri_pb2.VersionResponse(
+    version="0.1.0", runtime_name="fake", runtime_version="1", runtime_api_version="v1"
+)
+
+
+def container_status(container_id: str = "c", **fields: Any) -> cri_pb2.ContainerStatus:
+    """A container's; ``fields`` are set besides."""
+    complete = cri_pb2.ContainerStatus(
+        id=container_id,
+        metadata=cri_pb2.ContainerMetadata(name="main"),
+        created_at=1,
+        image=cri_pb2.ImageSpec(image="x/app:1"),
+        image_ref="sha256:1",
+    )
+    complete.MergeFrom(cri_pb2.ContainerStatus(**fields))
+    return complete
+
+
+def pod_status(pod_sandbox_id: str = "p", **fields: Any) -> cri_pb2.PodSandboxStatus:
+    """A pod sandbox's; ``fields`` are set besides."""
+    complete = cri_pb2.PodSandboxStatus(
+        id=pod_sandbox_id,
+        metadata=cri_pb2.PodSandboxMetadata(name="web", namespace="default", uid="u"),
+        created_at=1,
+    )
+    complete.MergeFrom(cri_pb2.PodSandboxStatus(**fields))
+    return complete
