@@ -41,6 +41,7 @@ async def serve(
         try:
             await handler(reader, writer)
             writer.close()
+            await writer.wait_closed()  # with all that was written
         except (OSError, asyncio.IncompleteReadError):
             pass  # the client went away
         except asyncio.CancelledError:
