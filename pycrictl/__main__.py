@@ -28,12 +28,14 @@ def run() -> NoReturn:
         if complete.is_asked(sys.argv[1:]):
             complete.run(sys.argv[1:])
 
-    from pycrictl.cli.main import main
+    from pycrictl.cli.main import Terminated, main
 
     try:
         code = main()
-    except BaseException as exc:  # a signal, while an earlier one was dealt with
-        code = getattr(exc, "exit_code", 130)
+    except KeyboardInterrupt:  # while what came before was told
+        code = 130
+    except Terminated as exc:
+        code = exc.exit_code
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, OSError, ValueError):  # closed by whoever started this
             stream.flush()
