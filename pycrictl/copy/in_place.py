@@ -16,10 +16,8 @@ from typing import Final
 from pycrictl.copy.content import segments, shrunk, write_all
 from pycrictl.copy.resolve import last_error, libc
 from pycrictl.copy.rootfs import to_error
+from pycrictl.copy.spool import DEFAULT_FOLDER
 from pycrictl.copy.undisturbed import undisturbed
-
-SPOOL_FOLDER: Final = "/var/tmp"
-"""Where contents wait: on a disk, as /tmp often is not."""
 
 # <linux/falloc.h>
 _KEEP_SIZE: Final = 0x01
@@ -63,7 +61,7 @@ def overwrite(source: int, target: int, *, shown: bytes) -> None:
 
 def _set_aside(target: int) -> int:
     """A file without a name that holds the content of another."""
-    folder = SPOOL_FOLDER.encode()
+    folder = DEFAULT_FOLDER.encode()
     try:
         kept = os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
         try:

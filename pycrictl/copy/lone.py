@@ -11,11 +11,12 @@ import stat
 from typing import Final
 
 from pycrictl.copy.commit import move_new
-from pycrictl.copy.in_place import SPOOL_FOLDER, overwrite
+from pycrictl.copy.in_place import overwrite
 from pycrictl.copy.janitor import Janitor, lock, random_name
 from pycrictl.copy.policy import Item
 from pycrictl.copy.resolve import own_descriptors, refuse_kernel_file_system
 from pycrictl.copy.rootfs import Directory
+from pycrictl.copy.spool import DEFAULT_FOLDER
 from pycrictl.copy.stage import Owner, finish
 from pycrictl.copy.undisturbed import undisturbed
 from pycrictl.errors import CopyError
@@ -54,7 +55,7 @@ class LoneFile:
         """Make the file; the descriptor is closed by ``close``."""
         if self._mounted >= 0:
             flags = os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC
-            self._fd = os.open(SPOOL_FOLDER, flags, 0o600)
+            self._fd = os.open(DEFAULT_FOLDER, flags, 0o600)
             return self._fd
         try:
             self._fd = self._directory.create_unnamed()

@@ -138,7 +138,7 @@ def _fail_at(monkeypatch: pytest.MonkeyPatch, last: int, problem: BaseException)
 def test_no_room_for_the_old_content(
     tmp_path: Path, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(in_place, "SPOOL_FOLDER", str(small))
+    monkeypatch.setattr(in_place, "DEFAULT_FOLDER", str(small))
     old = sparse(tmp_path / "old", 3 * MIB, (0, os.urandom(3 * MIB)))
     (tmp_path / "new").write_text("new")
     with pytest.raises(CopyError, match="cannot set the old content aside in") as info:
