@@ -10,7 +10,6 @@ from __future__ import annotations
 import codecs
 import io
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -22,13 +21,6 @@ if TYPE_CHECKING:
     from logging import LogRecord
 
 FALLBACK_SIZE = (80, 24)
-
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""The signals that end the program after it has cleared up."""
-
-DEAF_S = 0.5
-"""How long after one of them another counts as the same. They may come in pairs, from a terminal
-and a supervisor or from an impatient user, and the second would tear the clearing up apart."""
 
 
 def is_terminal(stream: TextIO) -> bool:

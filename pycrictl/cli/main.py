@@ -19,8 +19,9 @@ from pycrictl.cli import tree
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.options import DURATION, INTEGER
 from pycrictl.config import Flags
-from pycrictl.environ import DEAF_S, ENDING, Environment
+from pycrictl.environ import Environment
 from pycrictl.errors import ExitCode, PycrictlError, UsageError
+from pycrictl.signals import DEAF_S, ENDING
 
 SIGNAL_BASE: Final = 128
 """Exit status of a program ended by signal N is this plus N, as shells count."""

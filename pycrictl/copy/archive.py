@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from pycrictl.copy.arrival import Arrival, Summary
-from pycrictl.copy.beside import Beside
 from pycrictl.copy.content import CHUNK_BYTES, OnBytes, SparseWriter, segments, shrunk
 from pycrictl.copy.places import Destination, Source
 from pycrictl.copy.policy import Rules
@@ -23,12 +22,16 @@ from pycrictl.wire.tar import (
     EntryStarted,
     TarReader,
 )
+from pycrictl.wire.tar_header import Entry
 from pycrictl.wire.tar_writer import END_OF_ARCHIVE, encode_entry, padding_after
 
 _BUFFER_BYTES: Final = 16 * CHUNK_BYTES
 
 _PART_BYTES: Final = 256 * 1024
 """Less content than that is not worth a message of its own."""
+
+
+OnEntry = Callable[[Entry], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,40 +53,57 @@ class FilePart:
 
 
 def pack(
-    source: Source, *, on_skip: OnSkip, on_bytes: OnBytes | None = None, busybox: bool = False
+    source: Source,
+    *,
+    on_skip: OnSkip,
+    on_entry: OnEntry | None = None,
+    on_bytes: OnBytes | None = None,
+    busybox: bool = False,
 ) -> Generator[memoryview, None, None]:
-    """Yield a tree as an archive, in large pieces.
-
-    A piece is valid until the one after the next is asked for: there are two buffers for all.
+    """Yield a tree as an archive, in large pieces, each valid until the next is asked for.
 
     Args:
         source: what to pack; closed by the caller.
         on_skip: told what is left out.
+        on_entry: told of each entry, before any of its content is read.
         on_bytes: told how much content has been packed.
         busybox: write long names in the way that BusyBox understands.
 
     Raises:
         CopyError: something cannot be read, or a file became shorter meanwhile.
     """
-    packer = _Packer(on_bytes or _ignore, leaves_parts=False)
-    with closing(_pack(packer, source, on_skip, busybox=busybox)) as pieces:
+    packer = _Packer(on_bytes or _ignore)
+    with closing(_pack(packer, source, on_skip, on_entry, busybox=busybox)) as pieces:
         for piece in pieces:
             assert isinstance(piece, memoryview)
             yield piece
 
 
-def pack_unread(source: Source, *, on_skip: OnSkip) -> Generator[memoryview | FilePart, None, None]:
-    """Yield the same bytes as ``pack``, but leave most content of large files in them."""
-    return _pack(_Packer(_ignore, leaves_parts=True), source, on_skip, busybox=False)
+def pack_unread(
+    source: Source,
+    *,
+    on_skip: OnSkip,
+    on_entry: OnEntry | None = None,
+    part_bytes: int = _BUFFER_BYTES,
+) -> Generator[memoryview | FilePart, None, None]:
+    """Yield the same bytes as ``pack``, but leave most content of large files in them.
+
+    Args:
+        part_bytes: the most that is left in a file at once.
+    """
+    packer = _Packer(_ignore, part_bytes=part_bytes)
+    return _pack(packer, source, on_skip, on_entry, busybox=False)
 
 
 def _pack(
-    packer: _Packer, source: Source, on_skip: OnSkip, *, busybox: bool
+    packer: _Packer, source: Source, on_skip: OnSkip, on_entry: OnEntry | None, *, busybox: bool
 ) -> Generator[memoryview | FilePart, None, None]:
     shown = source.text.path
     try:
         for entry, fd in walk(source, on_skip=on_skip):
             shown = entry.name
+            if on_entry is not None:
+                on_entry(entry)
             yield from packer.text(encode_entry(entry, busybox=busybox))
             if fd >= 0:
                 yield from packer.content(fd, entry.size_bytes, shown)
@@ -95,14 +115,17 @@ def _pack(
 
 
 class _Packer:
-    """Fills two buffers in turn; file content is read right into them."""
+    """Fills a buffer; file content is read right into it.
 
-    def __init__(self, on_bytes: OnBytes, *, leaves_parts: bool) -> None:
+    Args:
+        part_bytes: the most content that is left in its file at once; None leaves nothing there.
+    """
+
+    def __init__(self, on_bytes: OnBytes, *, part_bytes: int | None = None) -> None:
         self._view = memoryview(bytearray(_BUFFER_BYTES))
-        self._other = memoryview(bytearray(_BUFFER_BYTES))
         self._used = 0
         self._on_bytes = on_bytes
-        self._leaves_parts = leaves_parts
+        self._part_bytes = part_bytes
 
     def text(self, data: bytes) -> Iterator[memoryview]:
         if self._used + len(data) > _BUFFER_BYTES:
@@ -115,10 +138,10 @@ class _Packer:
         position = 0
         for start, end in [*segments(fd, size_bytes), (size_bytes, size_bytes)]:
             while position < end:
-                if self._leaves_parts and position >= start and end - position >= _PART_BYTES:
+                if self._part_bytes and position >= start and end - position >= _PART_BYTES:
                     if self._used:
                         yield self.rest()
-                    part = FilePart(fd, position, min(end - position, _BUFFER_BYTES))
+                    part = FilePart(fd, position, min(end - position, self._part_bytes))
                     yield part
                     position += len(part)
                     continue
@@ -140,9 +163,9 @@ class _Packer:
             raise shrunk(shown)
 
     def rest(self) -> memoryview:
-        """What is in the buffer; the other begins anew."""
+        """What is in the buffer, which begins anew."""
         full = self._view[: self._used]
-        self._view, self._other, self._used = self._other, self._view, 0
+        self._used = 0
         return full
 
 
@@ -162,8 +185,6 @@ class Unpacker:
         on_bytes: told how much content has been written.
         single: the archive holds one file or directory; else any number of them.
         name: what it must be called; None accepts any name.
-        is_beside: write in a thread of its own; the bytes must then stay as they are until the next
-            call of a method.
     """
 
     def __init__(
@@ -175,13 +196,11 @@ class Unpacker:
         on_bytes: OnBytes | None = None,
         single: bool = True,
         name: bytes | None = None,
-        is_beside: bool = False,
     ) -> None:
         self._arrival = Arrival(destination, rules, on_skip=on_skip, single=single, name=name)
         self._on_bytes = on_bytes or _ignore
         self._reader = TarReader()
         self._writer: SparseWriter | None = None
-        self._beside = Beside[None]() if is_beside else None
         self.size_bytes = 0
 
     def __enter__(self) -> Unpacker:
@@ -199,9 +218,6 @@ class Unpacker:
             CopyError: the destination cannot take it.
         """
         self.size_bytes += len(data)
-        if self._beside is not None:
-            with self._failures():
-                self._beside.wait()
         self._reader.receive_data(data)
         self._deal()
 
@@ -226,8 +242,6 @@ class Unpacker:
 
     def close(self) -> None:
         """Remove what was not finished."""
-        if self._beside is not None:
-            self._beside.close()
         self._arrival.close()
 
     def _deal(self) -> None:
@@ -237,8 +251,7 @@ class Unpacker:
             elif isinstance(event, EntryStarted):
                 fd = self._arrival.begin(event.entry)
                 if fd is not None:
-                    size_bytes = event.entry.size_bytes
-                    self._writer = SparseWriter(fd, size_bytes, beside=self._beside)
+                    self._writer = SparseWriter(fd, event.entry.size_bytes)
             elif isinstance(event, EntryFinished):
                 if self._writer is not None:
                     with self._failures():

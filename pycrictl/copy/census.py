@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pycrictl.copy.arrival import Summary
 from pycrictl.wire.tar import DataReceived, EntryStarted, TarReader
-from pycrictl.wire.tar_header import Kind
+from pycrictl.wire.tar_header import Entry, Kind
 
 
 class Census:
@@ -29,6 +29,17 @@ class Census:
         self._reader.receive_data(data)
         self._deal()
 
+    def count(self, entry: Entry) -> None:
+        """Take in an entry as such, from whoever writes the archive."""
+        kind = entry.kind
+        if kind is Kind.DIRECTORY:
+            self.summary.directories += 1
+        elif kind is Kind.SYMLINK:
+            self.summary.links += 1
+        elif kind in (Kind.FILE, Kind.HARDLINK):
+            self.summary.files += 1
+            self.summary.size_bytes += entry.size_bytes
+
     def finish(self) -> None:
         """The archive has ended.
 
@@ -43,13 +54,6 @@ class Census:
             if isinstance(event, DataReceived):
                 self.content_bytes += len(event.data)
             elif isinstance(event, EntryStarted):
-                kind = event.entry.kind
-                if kind is Kind.DIRECTORY:
-                    self.summary.directories += 1
-                elif kind is Kind.SYMLINK:
-                    self.summary.links += 1
-                elif kind in (Kind.FILE, Kind.HARDLINK):
-                    self.summary.files += 1
-                    self.summary.size_bytes += event.entry.size_bytes
+                self.count(event.entry)
         if self._reader.error is not None:
             raise self._reader.error

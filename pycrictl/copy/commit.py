@@ -19,9 +19,8 @@ from typing import Final
 
 from pycrictl.copy.policy import Path
 from pycrictl.copy.rootfs import RENAME_EXCHANGE, RENAME_NOREPLACE, Directory, descend
-from pycrictl.copy.spec import Existing, Meeting, meet
-from pycrictl.copy.undisturbed import undisturbed
-from pycrictl.errors import CopyError
+from pycrictl.copy.spec import Existing, Meeting, meet, reaches_into
+from pycrictl.signals import undisturbed
 from pycrictl.units import quote
 
 _UNKNOWN_FLAGS: Final = frozenset({errno.EINVAL, errno.ENOSYS})
@@ -117,11 +116,7 @@ class Merge:
                     self._check(inner, inner_target, mounted=inner_mounted)
             elif meeting is not Meeting.KEEP and mounted:
                 # Nothing can be moved there from the stage.
-                shown = quote(os.fsdecode(mounted))
-                raise CopyError(
-                    f"another file system is mounted at {shown}, which the copy reaches into",
-                    hint=f"copy what belongs there to {shown} separately",
-                )
+                raise reaches_into(mounted)
 
     def _merge(
         self, staged: Directory, target: Directory, path: Path, let_through: Callable[[], None]

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from ctypes import c_long
 from typing import Final
 
-from pycrictl.copy.beside import WORTH_BYTES, Beside
 from pycrictl.copy.resolve import libc
 from pycrictl.errors import CopyError
 from pycrictl.units import quote
@@ -168,27 +167,16 @@ class SparseWriter:
     Args:
         target: writable, empty.
         size_bytes: how much will come.
-        beside: does the writing of much; what is written must then stay as it is until the next
-            call of a method, which raises what went wrong.
     """
 
-    def __init__(self, target: int, size_bytes: int, *, beside: Beside[None] | None = None) -> None:
+    def __init__(self, target: int, size_bytes: int) -> None:
         self._target = target
-        self._beside = beside
         self._position = 0
         self._is_sparse = size_bytes >= HOLE_BYTES
         self._can_reserve = True
 
     def write(self, data: memoryview) -> None:
         """Write the next bytes."""
-        if self._beside is not None:
-            self._beside.wait()
-            if len(data) >= WORTH_BYTES:
-                self._beside.start(lambda: self._write(data))
-                return
-        self._write(data)
-
-    def _write(self, data: memoryview) -> None:
         if not self._is_sparse:
             write_all(self._target, data, self._position)
             self._position += len(data)
@@ -205,8 +193,6 @@ class SparseWriter:
 
     def finish(self) -> None:
         """Give the file its length: it may end in a hole."""
-        if self._beside is not None:
-            self._beside.wait()
         if self._is_sparse:
             os.ftruncate(self._target, self._position)
 
@@ -217,6 +203,7 @@ class SparseWriter:
             write_all(self._target, data[start : start + _WRITE_BYTES], position + start)
 
 
-def shrunk(shown: bytes) -> CopyError:
+def shrunk(shown: bytes | None = None) -> CopyError:
     """The source changed in a way that leaves no content to copy."""
-    return CopyError(f"{quote(os.fsdecode(shown))} became shorter while it was copied")
+    what = "a file" if shown is None else quote(os.fsdecode(shown))
+    return CopyError(f"{what} became shorter while it was copied")

@@ -17,7 +17,7 @@ from pycrictl.copy.content import segments, shrunk, write_all
 from pycrictl.copy.resolve import last_error, libc
 from pycrictl.copy.rootfs import to_error
 from pycrictl.copy.spool import DEFAULT_FOLDER
-from pycrictl.copy.undisturbed import undisturbed
+from pycrictl.signals import undisturbed
 
 # <linux/falloc.h>
 _KEEP_SIZE: Final = 0x01

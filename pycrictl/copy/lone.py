@@ -18,8 +18,8 @@ from pycrictl.copy.resolve import own_descriptors, refuse_kernel_file_system
 from pycrictl.copy.rootfs import Directory
 from pycrictl.copy.spool import DEFAULT_FOLDER
 from pycrictl.copy.stage import Owner, finish
-from pycrictl.copy.undisturbed import undisturbed
 from pycrictl.errors import CopyError
+from pycrictl.signals import undisturbed
 from pycrictl.units import quote
 
 # File systems without unnamed files answer one of these.

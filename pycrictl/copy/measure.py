@@ -1,17 +1,71 @@
-"""How much there is to copy, found out before."""
+"""How much there is to copy, and which bytes, found out before."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Final
 
+from pycrictl.copy.archive import FilePart, pack_unread
+from pycrictl.copy.arrival import Summary
+from pycrictl.copy.census import Census
+from pycrictl.copy.checksum import Checksum
 from pycrictl.copy.method import Watch
 from pycrictl.copy.places import Source
-from pycrictl.copy.walk import walk
+from pycrictl.copy.walk import OnSkip, walk
 from pycrictl.errors import CopyError
 
 MAX_ENTRIES: Final = 50_000
 """A larger tree is not looked through twice, only to know how far a copy is."""
+
+_PART_BYTES: Final = 32 * 1024 * 1024
+"""What is read at once, a few milliseconds' work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """An archive that has not been made yet.
+
+    Attributes:
+        size_bytes: of the archive.
+        crc32: its checksum.
+        summary: what will be in it.
+    """
+
+    size_bytes: int
+    crc32: int
+    summary: Summary
+
+
+def measure(source: Source, *, on_skip: OnSkip, check: Callable[[int, Summary], None]) -> Measured:
+    """Go through what ``pack`` would yield.
+
+    Args:
+        source: what would be packed; closed by the caller.
+        on_skip: told what is left out.
+        check: told the size of the archive and what is in it as both grow; raises if it is too
+            much.
+
+    Raises:
+        CopyError: something cannot be read, or a file became shorter meanwhile.
+    """
+    census = Census()
+    size_bytes = 0
+    with (
+        Checksum() as checksum,
+        closing(
+            pack_unread(source, on_skip=on_skip, on_entry=census.count, part_bytes=_PART_BYTES)
+        ) as pieces,
+    ):
+        for piece in pieces:
+            size_bytes += len(piece)
+            check(size_bytes, census.summary)
+            if isinstance(piece, FilePart):
+                checksum.add_file(piece.fd, piece.offset, piece.size_bytes)
+            else:
+                checksum.add(piece)
+        return Measured(size_bytes, checksum.value, census.summary)
 
 
 def tell_total(source: Source, watch: Watch) -> None:

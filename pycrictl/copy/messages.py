@@ -1,8 +1,8 @@
 """One end of a copy stream: a WebSocket whose messages begin with the number of a channel.
 
-It is blocking, for a thread of its own: content goes between the socket and one of two buffers
-without being copied again on its way, the peer is slowed down by the socket itself, and a message
-of any length takes no more memory than those buffers. The opening handshake is over when it begins
+It is blocking, for a thread of its own: content goes between the socket and one buffer without
+being copied again on its way, the peer is slowed down by the socket itself, and a message of any
+length takes no more memory than that buffer. The opening handshake is over when it begins
 (``copy.upgrade`` at a client, ``proxy.endpoints`` at a server).
 
 Frames are RFC 6455's. A client must mask what it sends, lest a web page makes a browser send what
@@ -20,7 +20,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from pycrictl.errors import CopyError, RemoteProtocolError, StreamError
+from pycrictl.copy.content import shrunk
+from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.streaming.target import reason_of
 from pycrictl.streaming.upgrade import mask
 from pycrictl.wire.websocket_frames import (
@@ -67,7 +68,7 @@ _GOODBYE_S: Final = 1.0
 
 
 class Piece(NamedTuple):
-    """Some content of a message, valid until the one after the next is asked for."""
+    """Some content of a message, valid until the next is asked for."""
 
     channel: int
     data: memoryview
@@ -111,7 +112,6 @@ class Messages:
         self._is_plain = type(sock) is socket.socket  # else one of ssl, which takes time to import
         self._is_clear = is_server or (self._is_plain and _is_same_machine(sock))
         self._buffer = memoryview(bytearray(PIECE_BYTES))
-        self._other_buffer = memoryview(bytearray(PIECE_BYTES))
         self._left = 0  # of the frame that is being received
         self._key = _NO_KEY  # turned to where the next byte of that frame is
         self._channel: int | None = None
@@ -166,7 +166,6 @@ class Messages:
             return None
         assert self._channel is not None
         self._idle_frames = 0
-        self._buffer, self._other_buffer = self._other_buffer, self._buffer
         view = self._buffer[: min(self._left, PIECE_BYTES)]
         self._fill(view)
         self._left -= len(view)
@@ -251,7 +250,7 @@ class Messages:
             # Regular files are read whole, up to their end.
             data = os.pread(fd, size_bytes, offset)
             if len(data) < size_bytes:
-                raise _shrunk()
+                raise shrunk()
             self.send(channel, data)
             return
         self._send(self._head(BINARY, size_bytes + 1, _NO_KEY) + bytes((channel,)), more=True)
@@ -266,7 +265,7 @@ class Messages:
                 raise self._failure(exc) from exc
             else:
                 if not count:
-                    raise _shrunk()
+                    raise shrunk()
 
     def end_channel(self, channel: int) -> None:
         """Tell the peer that nothing more comes on a channel."""
@@ -352,10 +351,6 @@ class Messages:
 
     def _broke(self, how: str) -> RemoteProtocolError:
         return RemoteProtocolError(f"{self._label} broke the WebSocket protocol: {how}")
-
-
-def _shrunk() -> CopyError:
-    return CopyError("a file became shorter while it was copied")
 
 
 def _is_same_machine(sock: socket.socket) -> bool:

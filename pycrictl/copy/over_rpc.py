@@ -16,10 +16,10 @@ from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.archive import Unpacker, pack, pack_unread
+from pycrictl.copy.archive import Unpacker, pack_unread
 from pycrictl.copy.arrival import Summary
 from pycrictl.copy.census import Census
-from pycrictl.copy.checksum import Checksum
+from pycrictl.copy.measure import measure
 from pycrictl.copy.messages import PIECE_BYTES, Messages
 from pycrictl.copy.method import Watch
 from pycrictl.copy.outcome import Outcome
@@ -92,9 +92,7 @@ class OverRpc:
             if watch.on_total is not None:
                 watch.on_total(answer.size)
             with (
-                Unpacker(
-                    destination, rules, on_skip=watch.on_skip, name=name, is_beside=True
-                ) as unpacker,
+                Unpacker(destination, rules, on_skip=watch.on_skip, name=name) as unpacker,
                 self._opened(answer.url) as messages,
             ):
                 for piece in receive(
@@ -114,25 +112,24 @@ class OverRpc:
         with open_source(LocalRoot(), local, follow=follow) as source:
             if self._has_others:
                 self._probe()
-            census, checksum = Census(), Checksum()
-            size_bytes = 0
-            with closing(checksum), closing(pack(source, on_skip=watch.on_skip)) as pieces:
-                for piece in pieces:
-                    checksum.add(piece)
-                    census.receive_data(piece)
-                    size_bytes += len(piece)
-            _check_size(census.summary, rules)
-            url = self._ask_to(_not_as_archive(path), size_bytes, checksum.wait())
+            measured = measure(
+                source, on_skip=watch.on_skip, check=lambda _, found: _check_size(found, rules)
+            )
+            url = self._ask_to(_not_as_archive(path), measured.size_bytes, measured.crc32)
             if watch.on_total is not None:
-                watch.on_total(size_bytes)
+                watch.on_total(measured.size_bytes)
             with (
                 self._opened(url) as messages,
                 closing(pack_unread(source, on_skip=_ignore)) as parts,
             ):
                 found = send(
-                    messages, parts, size_bytes, outcome_s=self._outcome_s, on_bytes=watch.on_bytes
+                    messages,
+                    parts,
+                    measured.size_bytes,
+                    outcome_s=self._outcome_s,
+                    on_bytes=watch.on_bytes,
                 )
-        return _summary(found, census.summary, watch.on_skip)
+        return _summary(found, measured.summary, watch.on_skip)
 
     def pack_from(
         self, path: bytes, watch: Watch, *, follow: bool = False
@@ -155,14 +152,12 @@ class OverRpc:
         self._probe()
         census = Census()
         with Spool() as spool:
-            buffer, other = (memoryview(bytearray(PIECE_BYTES)) for _ in range(2))
+            buffer = memoryview(bytearray(PIECE_BYTES))
             while count := os.readv(stream, [buffer]):
                 piece = buffer[:count]
                 spool.write(piece)
                 census.receive_data(piece)
                 _check_size(census.summary, rules)
-                # The spool may still be busy with the piece.
-                buffer, other = other, buffer
             census.finish()
             spool.finish()
             url = self._ask_to(_as_archive(path), spool.size_bytes, spool.crc32)

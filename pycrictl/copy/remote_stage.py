@@ -23,7 +23,16 @@ from pycrictl.copy.remote import LONG_S, Ended, ProgramMissing, Remote
 from pycrictl.copy.remote_commit import NEW, Commit, Move, find, is_moved, move, take_back
 from pycrictl.copy.remote_tar import unpack
 from pycrictl.copy.repack import Repacker
-from pycrictl.copy.spec import Existing, Into, Meeting, SourceKind, meet, place, take_apart
+from pycrictl.copy.spec import (
+    Existing,
+    Into,
+    Meeting,
+    SourceKind,
+    meet,
+    place,
+    reaches_into,
+    take_apart,
+)
 from pycrictl.copy.survivor import Survivor
 from pycrictl.copy.walk import OnSkip
 from pycrictl.cri.client import CriClient
@@ -241,11 +250,7 @@ class RemoteStage:
         for length in range(len(path) - 1, 0, -1):
             folder = _join(self._place, *path[:length])
             if folder in self._mounted():
-                shown = quote(os.fsdecode(folder))
-                raise CopyError(
-                    f"another file system is mounted at {shown}, which the copy reaches into",
-                    hint=f"copy what belongs there to {shown} separately",
-                )
+                raise reaches_into(folder)
 
     def _meetings(
         self,

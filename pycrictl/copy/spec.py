@@ -271,3 +271,12 @@ def _special(shown: str) -> CopyError:
         f"{shown} is a device, pipe or socket, which is never replaced",
         hint="remove it first, or copy to another place",
     )
+
+
+def reaches_into(mounted: bytes) -> CopyError:
+    """Something would go to another file system inside the destination: no rename leads there."""
+    shown = quote(os.fsdecode(mounted))
+    return CopyError(
+        f"another file system is mounted at {shown}, which the copy reaches into",
+        hint=f"copy what belongs there to {shown} separately",
+    )

@@ -75,10 +75,10 @@ class Spool:
     @property
     def crc32(self) -> int:
         """The checksum of what it holds."""
-        return self._checksum.wait()
+        return self._checksum.value
 
     def write(self, data: bytes | memoryview) -> None:
-        """Take the next bytes. They must stay as they are until the next call of a method.
+        """Take the next bytes.
 
         Raises:
             NoSpace: there is no room for them.
@@ -99,7 +99,6 @@ class Spool:
     def finish(self) -> None:
         """Nothing more will be written."""
         self._writer.finish()
-        self._checksum.close()
 
     def pieces(self, buffer: memoryview) -> Iterator[memoryview]:
         """Yield what it holds, each piece in ``buffer`` and valid until the next is asked for."""
@@ -111,7 +110,6 @@ class Spool:
     def close(self) -> None:
         """Let go of the file, and with it of its room."""
         if self.fd >= 0:
-            self._checksum.close()
             os.close(self.fd)
             self.fd = -1
 

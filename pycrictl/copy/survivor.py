@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, Literal
 
-from pycrictl.copy.undisturbed import ENDING
+from pycrictl.signals import ENDING
 
 Kind = Literal["stage", "remote-stage"]
 

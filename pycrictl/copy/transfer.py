@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import Final
 
 from pycrictl.copy import outcome
 from pycrictl.copy.archive import FilePart
-from pycrictl.copy.checksum import IS_FAST, Checksum
+from pycrictl.copy.checksum import Checksum
 from pycrictl.copy.messages import (
     CHANNEL_END,
     FROM_CONTAINER,
@@ -28,7 +28,6 @@ TRY_AGAIN: Final = "nothing was changed; try again"
 _MAX_TRIES: Final = 64
 _LAST_WORD_S: Final = 2.0
 _HASTE_S: Final = 3.0
-_EMPTY: Final = memoryview(b"")
 
 
 class Verdict:
@@ -72,7 +71,7 @@ def receive(
 ) -> Iterator[memoryview]:
     """Yield the pieces of an archive, exactly what was announced, until its success.
 
-    A piece is valid until the one after the next, which may be empty, is asked for.
+    A piece is valid until the next is asked for.
 
     Args:
         verdict: gets the outcome.
@@ -84,29 +83,24 @@ def receive(
         StreamError: the connection broke, or more arrived, or no outcome.
     """
     left = size_bytes
-    with closing(Checksum(is_beside=not IS_FAST)) as checksum:
-        while verdict.outcome is None:
-            piece = messages.receive()
-            if piece is None or piece.channel != FROM_CONTAINER:
-                checksum.wait()
-                yield _EMPTY  # the last piece of content is not valid for longer
-                verdict.receive(piece)
-                continue
-            left -= len(piece.data)
-            if left < 0:
-                raise RemoteProtocolError(
-                    f"the server sent more than the {size_bytes} announced bytes"
-                )
-            checksum.add(piece.data)
-            yield piece.data
-        check(verdict.outcome)
-        if left:
-            raise CopyError(
-                f"{size_bytes - left} bytes arrived, and {size_bytes} were announced",
-                hint=TRY_AGAIN,
-            )
-        if checksum.wait() != crc32:
-            raise wrong_checksum()
+    checksum = Checksum()
+    while verdict.outcome is None:
+        piece = messages.receive()
+        if piece is None or piece.channel != FROM_CONTAINER:
+            verdict.receive(piece)
+            continue
+        left -= len(piece.data)
+        if left < 0:
+            raise RemoteProtocolError(f"the server sent more than the {size_bytes} announced bytes")
+        checksum.add(piece.data)
+        yield piece.data
+    check(verdict.outcome)
+    if left:
+        raise CopyError(
+            f"{size_bytes - left} bytes arrived, and {size_bytes} were announced", hint=TRY_AGAIN
+        )
+    if checksum.value != crc32:
+        raise wrong_checksum()
 
 
 def send(

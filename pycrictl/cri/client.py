@@ -27,6 +27,7 @@ from pycrictl.cri.diagnose import MISSING, SOCKET_HINT, Obstacle, try_connect
 from pycrictl.cri.exchange import exchange
 from pycrictl.cri.methods import method
 from pycrictl.errors import ConnectError, PycrictlError
+from pycrictl.signals import undisturbed
 from pycrictl.wire import codes
 from pycrictl.wire.client_call import ClientCall
 
@@ -209,8 +210,6 @@ class CriClient:
     def close(self) -> None:
         """Cancel what still runs and close the connection. Closing twice does nothing."""
         if self._channel is not None:
-            from pycrictl.cri.pending import undisturbed
-
             with undisturbed():
                 self._channel.close()
 

@@ -7,19 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import grpc
 
 from pycrictl.cri.call import Attempt
 from pycrictl.cri.errmap import status_of
-
-# In this order they get their handlers back: Ctrl-C, the more frequent one, when all is done.
-_SIGNALS: Final = (signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
+from pycrictl.signals import undisturbed
 
 
 def open_channel(path: str, *, handshake_s: float, limit_bytes: int) -> grpc.Channel:
@@ -56,6 +50,8 @@ class PendingCall:
         remote: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
             attempt.method.path
         )
+        # gRPC that is interrupted while it begins or cancels a call would not see the end of that,
+        # and a channel waits for the ends of all its calls when it is closed.
         with undisturbed():
             self._future = remote.future(
                 request, timeout=attempt.deadline_s, metadata=attempt.metadata
@@ -91,30 +87,6 @@ class PendingCall:
             raise
         self._attempt.end()
         return self._attempt.decoded(answer)
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Lets Ctrl-C and other signals wait until the block is left.
-
-    gRPC that is interrupted while it begins or cancels a call would never see that call's end, and
-    a channel waits for the ends of all calls when it is closed.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[int] = []
-    handlers = [
-        (number, signal.signal(number, lambda number, frame: received.append(number)))
-        for number in _SIGNALS
-    ]
-    try:
-        yield
-    finally:
-        for number, handler in handlers:
-            signal.signal(number, handler)
-        for waiting in received:
-            signal.raise_signal(waiting)
 
 
 def _target(path: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
-import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,6 +36,7 @@ from pycrictl.proxy.quotas import Quotas
 from pycrictl.proxy.settings import MAX_LIMIT, Settings
 from pycrictl.proxy.tokens import Tokens
 from pycrictl.proxy.upstream import Upstream
+from pycrictl.signals import ENDING
 from pycrictl.wire.codes import UNIMPLEMENTED
 
 LOGGER: Final = "pycrictl.proxy"
@@ -139,8 +139,8 @@ class App:
             stack.push_async_callback(self._streams.stop)
             await self._admin.start(admin.socket)
             stack.push_async_callback(self._admin.stop)
-            for signal_ in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-                self._loop.add_signal_handler(signal_, self._stop.set)
+            for number in ENDING:
+                self._loop.add_signal_handler(number, self._stop.set)
             await self._count_earlier()
             await self._forwarder.start(listener.socket)
             stack.push_async_callback(self._pulls.stop)

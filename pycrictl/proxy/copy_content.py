@@ -19,12 +19,13 @@ from pycrictl.copy import outcome
 from pycrictl.copy.archive import FilePart, pack, pack_unread
 from pycrictl.copy.arrival import Summary
 from pycrictl.copy.census import Census
-from pycrictl.copy.checksum import Checksum
 from pycrictl.copy.identity import ContainerRoot, Locate
+from pycrictl.copy.measure import Measured, measure
 from pycrictl.copy.messages import PIECE_BYTES
 from pycrictl.copy.places import Source, open_source
 from pycrictl.copy.policy import Skipped
 from pycrictl.copy.spool import Spool
+from pycrictl.copy.walk import OnSkip
 
 LARGE_BYTES: Final = 16 * 1024 * 1024
 """Smaller files are not worth keeping something of a container open."""
@@ -95,35 +96,37 @@ def collect(
         FailedPrecondition: the container does not run, or stopped meanwhile.
     """
     skips = Skips()
-    census = Census()
-    size_bytes = 0
-    with ExitStack() as kept, ContainerRoot(locate) as root, ExitStack() as passing:
+
+    def check(size_bytes: int, _: Summary) -> None:
+        check_wanted()
+        check_size(size_bytes)
+
+    with ExitStack() as kept, ContainerRoot(locate) as root:
         source = open_source(root, path)
         keeper: Spool | Source
         if _is_at_rest(source):
             keeper = kept.enter_context(source)
-            checksum = passing.enter_context(closing(Checksum()))
-            take: Callable[[memoryview], None] = checksum.add
+            found = measure(source, on_skip=skips.add, check=check)
         else:
-            passing.enter_context(source)
-            keeper = kept.enter_context(Spool(folder))
-            take = keeper.write
-        with closing(pack(source, on_skip=skips.add)) as pieces:
-            for piece in pieces:
-                check_wanted()
-                size_bytes += len(piece)
-                check_size(size_bytes)
-                take(piece)
-                census.receive_data(piece)
+            with source:
+                keeper = kept.enter_context(Spool(folder))
+                found = _spool(source, keeper, on_skip=skips.add, check=check)
         root.check_running()
-        if isinstance(keeper, Spool):
-            keeper.finish()
-            crc32 = keeper.crc32
-        else:
-            crc32 = checksum.wait()
         kept.pop_all()
-    census.summary.skipped = skips.count
-    return Content(keeper, size_bytes, crc32, census.summary, skips.named)
+    found.summary.skipped = skips.count
+    return Content(keeper, found.size_bytes, found.crc32, found.summary, skips.named)
+
+
+def _spool(
+    source: Source, spool: Spool, *, on_skip: OnSkip, check: Callable[[int, Summary], None]
+) -> Measured:
+    census = Census()
+    with closing(pack(source, on_skip=on_skip, on_entry=census.count)) as pieces:
+        for piece in pieces:
+            check(spool.size_bytes + len(piece), census.summary)
+            spool.write(piece)
+    spool.finish()
+    return Measured(spool.size_bytes, spool.crc32, census.summary)
 
 
 def _is_at_rest(source: Source) -> bool:

@@ -15,7 +15,7 @@ from typing import Final
 from pycrictl.copy import outcome
 from pycrictl.copy.archive import Unpacker
 from pycrictl.copy.arrival import Summary
-from pycrictl.copy.checksum import IS_FAST, Checksum
+from pycrictl.copy.checksum import Checksum
 from pycrictl.copy.identity import ContainerRoot, Locate
 from pycrictl.copy.messages import (
     CHANNEL_END,
@@ -125,7 +125,6 @@ def _unpack(
             Rules(),
             on_skip=skips.add,
             single=not (is_directory or destination.text.wants_contents),
-            is_beside=True,
         ) as unpacker:
             arrived = _receive(messages, unpacker, size_bytes, check_wanted)
             if unpacker.size_bytes == size_bytes and arrived != checksum:
@@ -141,18 +140,18 @@ def _receive(
     messages: Messages, unpacker: Unpacker, size_bytes: int, check_wanted: Callable[[], None]
 ) -> int:
     """Unpack what comes; return its checksum."""
-    with closing(Checksum(is_beside=not IS_FAST)) as checksum:
-        while (piece := messages.receive()) is not None:
-            check_wanted()
-            if piece.channel == TO_CONTAINER:
-                if unpacker.size_bytes + len(piece.data) > size_bytes:
-                    raise CopyError(f"more than the {size_bytes} announced bytes arrived")
-                checksum.add(piece.data)
-                unpacker.receive_data(piece.data)
-            elif piece.channel == CHANNEL_END and bytes(piece.data) == bytes((TO_CONTAINER,)):
-                return checksum.wait()
-            else:
-                raise RemoteProtocolError("the client sent data on a channel that is not its own")
+    checksum = Checksum()
+    while (piece := messages.receive()) is not None:
+        check_wanted()
+        if piece.channel == TO_CONTAINER:
+            if unpacker.size_bytes + len(piece.data) > size_bytes:
+                raise CopyError(f"more than the {size_bytes} announced bytes arrived")
+            checksum.add(piece.data)
+            unpacker.receive_data(piece.data)
+        elif piece.channel == CHANNEL_END and bytes(piece.data) == bytes((TO_CONTAINER,)):
+            return checksum.value
+        else:
+            raise RemoteProtocolError("the client sent data on a channel that is not its own")
     raise Cancelled("the client left", code="Canceled")
 
 

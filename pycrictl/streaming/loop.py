@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar, cast
 
-from pycrictl.environ import DEAF_S, ENDING
+from pycrictl.signals import DEAF_S, ENDING
 
 __all__ = ["in_thread", "run_in_loop"]
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from pycrictl.cli.main import main
-from pycrictl.environ import ENDING, Environment
+from pycrictl.environ import Environment
+from pycrictl.signals import ENDING
 
 
 @contextmanager

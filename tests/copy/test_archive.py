@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import subprocess
+import zlib
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from pycrictl.copy.archive import FilePart, Unpacker, pack, pack_unread
 from pycrictl.copy.arrival import Summary
 from pycrictl.copy.janitor import STAGE_NAME
+from pycrictl.copy.measure import measure
 from pycrictl.copy.places import open_destination, open_source
 from pycrictl.copy.policy import Rules
 from pycrictl.copy.rootfs import Directory
@@ -157,11 +159,34 @@ def test_content_that_is_left_in_its_files(tmp_path: Path) -> None:
     with open_source(LOCAL, os.fsencode(top)) as found:
         whole = b"".join(map(bytes, pack(found, on_skip=ignore)))
         parts, unread = [], 0
+        sizes: list[int] = []
         for piece in pack_unread(found, on_skip=ignore):
             if isinstance(piece, FilePart):
                 parts.append(os.pread(piece.fd, len(piece), piece.offset))
                 unread += len(piece)
             else:
                 parts.append(bytes(piece))
+        measured = measure(found, on_skip=ignore, check=lambda size, _: sizes.append(size))
     assert b"".join(parts) == whole
     assert unread >= 262_144 + 3 * MIB + MIB
+    assert (measured.size_bytes, measured.crc32) == (len(whole), zlib.crc32(whole))
+    assert sizes == sorted(sizes)
+    assert sizes[-1] == len(whole)
+    summary = measured.summary
+    assert (summary.files, summary.directories) == (6, 1)
+    assert summary.size_bytes == sum(path.stat().st_size for path in top.iterdir())
+
+
+def test_measuring_ends_where_it_is_too_much(tmp_path: Path) -> None:
+    with (tmp_path / "f").open("wb") as file:
+        file.truncate(1 << 40)  # an hour's work
+
+    def check(_: int, found: Summary) -> None:
+        if found.size_bytes > MIB:
+            raise CopyError("too much")
+
+    with (
+        open_source(LOCAL, os.fsencode(tmp_path / "f")) as found,
+        pytest.raises(CopyError, match="too much"),
+    ):
+        measure(found, on_skip=ignore, check=check)

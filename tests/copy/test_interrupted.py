@@ -19,8 +19,8 @@ from pycrictl.copy.janitor import clear, sweep
 from pycrictl.copy.places import LocalRoot, open_destination
 from pycrictl.copy.rootfs import RENAME_EXCHANGE, Directory
 from pycrictl.copy.survivor import Survivor
-from pycrictl.copy.undisturbed import undisturbed
 from pycrictl.errors import CopyError
+from pycrictl.signals import undisturbed
 from tests.copy.hostile import snapshot
 from tests.copy.trees import directly, nothing_is_left
 

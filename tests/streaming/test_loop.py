@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from pycrictl.environ import ENDING
+from pycrictl.signals import ENDING
 from pycrictl.streaming.loop import in_thread, run_in_loop
 
 

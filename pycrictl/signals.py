@@ -1,7 +1,7 @@
-"""Work that no signal may tear apart: each of its steps is done, or not begun.
+"""The signals that end this program, and work that they may not tear apart.
 
-A signal that ends the program does so by an exception wherever the program is. Blocking it would
-not help: another thread takes it then, and the exception comes all the same.
+They end it by an exception wherever it is, so that it clears up. Blocking them for a while would
+not help: another thread takes the signal then, and the exception comes all the same.
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ from typing import Final
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
+DEAF_S: Final = 0.5
+"""How long after one of them another counts as the same. They may come in pairs, from a terminal
+and a supervisor or from an impatient user, and the second would tear the clearing up apart."""
+
 _Handler = Callable[[int, FrameType | None], object]
 
 
 @contextmanager
 def undisturbed() -> Iterator[Callable[[], None]]:
-    """Hold back what signals do to this program until the end of the block.
+    """Hold back what these signals do to this program until the end of the block.
 
     Python runs their handlers in the main thread only; in others nothing is to be held back.
 
