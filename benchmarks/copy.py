@@ -2,13 +2,13 @@
 
 Small files stay until the end of a benchmark: some file systems are slow to give a file the number
 of one that has just been removed, which would be measured instead. There is no room for many large
-ones. Memory that a virtual machine has not used for two seconds may have gone back to its host, and
-takes longer to come again than the copy: so it is fetched before each large one, whoever makes it.
+ones. Memory that a virtual machine has not used for two seconds may go back to its host, and takes
+longer to come again than the copy: so each large one, whoever makes it, begins on a machine that
+has been at rest for longer than that, as most that somebody types do.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
 import select
@@ -33,7 +33,7 @@ SIZE_BYTES = 1024 * MIB
 SMALL_FILES = 10_000
 SMALL_BYTES = 4096
 ROUNDS = 7
-SETTLE_S = 2.5
+REST_S = 3.0
 TIMEOUT_S = 120
 
 
@@ -116,13 +116,6 @@ def _timed(command: list[str]) -> tuple[float, int]:
     return seconds, peak
 
 
-def _fetch_memory() -> None:
-    """Have as much memory at hand as a large file and its copier need."""
-    time.sleep(SETTLE_S)
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
-    mmap.mmap(-1, 2 * SIZE_BYTES, flags=flags).close()
-
-
 def _peak_bytes(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
@@ -161,12 +154,12 @@ def _large(method: str, *, into: bool) -> Measured:
             target = scene.new(there)
             source = here / "large"
             ends = (source, scene.inside(target)) if into else (scene.inside(source), target)
-            _fetch_memory()
+            time.sleep(REST_S)
             return _removed(target, scene.copy(method, *ends)[0])
 
         def bare() -> float:
             target = scene.new(there)
-            _fetch_memory()
+            time.sleep(REST_S)
             return _removed(target, scene.cp("--reflink=never", here / "large", target))
 
         return _speeds(interleave(ours, bare, rounds=ROUNDS), SIZE_BYTES / MIB)
