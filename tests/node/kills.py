@@ -324,9 +324,11 @@ class Scene:
             faults.append("an unexpected status")
         if ended.status == 1 and "pycrictl: " not in ended.stderr:
             faults.append("no reason")
-        # Nothing can be run in a container that is dead.
-        is_told = victim == "container" and "was left in the container" in ended.stderr
-        if not is_told and not soon(lambda: not stages_in(into)):
+        # Nothing can be run in a container that is dead; what stays in it must be told by name.
+        is_dead = victim == "container"
+        if not soon(
+            lambda: all(is_dead and stage.name in ended.stderr for stage in stages_in(into))
+        ):
             faults.append("a stage is left")
         # What nobody came for is kept for a while.
         if not soon(lambda: all(copy["state"] == "waiting" for copy in self.copies())):
