@@ -27,8 +27,11 @@ from pycrictl.wire.tar_writer import END_OF_ARCHIVE, encode_entry, padding_after
 
 _BUFFER_BYTES: Final = 16 * CHUNK_BYTES
 
-_PART_BYTES: Final = 256 * 1024
-"""Less content than that is not worth a message of its own."""
+_MIN_PART_BYTES: Final = 256 * 1024
+"""Less content than that is not worth the trouble of leaving it in its file."""
+
+_MAX_PART_BYTES: Final = 32 * 1024 * 1024
+"""Some milliseconds' work for whoever reads it."""
 
 
 OnEntry = Callable[[Entry], None]
@@ -80,18 +83,10 @@ def pack(
 
 
 def pack_unread(
-    source: Source,
-    *,
-    on_skip: OnSkip,
-    on_entry: OnEntry | None = None,
-    part_bytes: int = _BUFFER_BYTES,
+    source: Source, *, on_skip: OnSkip, on_entry: OnEntry
 ) -> Generator[memoryview | FilePart, None, None]:
-    """Yield the same bytes as ``pack``, but leave most content of large files in them.
-
-    Args:
-        part_bytes: the most that is left in a file at once.
-    """
-    packer = _Packer(_ignore, part_bytes=part_bytes)
+    """Yield the same bytes as ``pack``, but leave most content of large files in them."""
+    packer = _Packer(_ignore, leaves_parts=True)
     return _pack(packer, source, on_skip, on_entry, busybox=False)
 
 
@@ -118,14 +113,14 @@ class _Packer:
     """Fills a buffer; file content is read right into it.
 
     Args:
-        part_bytes: the most content that is left in its file at once; None leaves nothing there.
+        leaves_parts: leave the content of large files in them.
     """
 
-    def __init__(self, on_bytes: OnBytes, *, part_bytes: int | None = None) -> None:
+    def __init__(self, on_bytes: OnBytes, *, leaves_parts: bool = False) -> None:
         self._view = memoryview(bytearray(_BUFFER_BYTES))
         self._used = 0
         self._on_bytes = on_bytes
-        self._part_bytes = part_bytes
+        self._leaves_parts = leaves_parts
 
     def text(self, data: bytes) -> Iterator[memoryview]:
         if self._used + len(data) > _BUFFER_BYTES:
@@ -138,10 +133,10 @@ class _Packer:
         position = 0
         for start, end in [*segments(fd, size_bytes), (size_bytes, size_bytes)]:
             while position < end:
-                if self._part_bytes and position >= start and end - position >= _PART_BYTES:
+                if self._leaves_parts and position >= start and end - position >= _MIN_PART_BYTES:
                     if self._used:
                         yield self.rest()
-                    part = FilePart(fd, position, min(end - position, self._part_bytes))
+                    part = FilePart(fd, position, min(end - position, _MAX_PART_BYTES))
                     yield part
                     position += len(part)
                     continue

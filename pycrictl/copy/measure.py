@@ -19,9 +19,6 @@ from pycrictl.errors import CopyError
 MAX_ENTRIES: Final = 50_000
 """A larger tree is not looked through twice, only to know how far a copy is."""
 
-_PART_BYTES: Final = 32 * 1024 * 1024
-"""What is read at once, a few milliseconds' work."""
-
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -54,9 +51,7 @@ def measure(source: Source, *, on_skip: OnSkip, check: Callable[[int, Summary], 
     size_bytes = 0
     with (
         Checksum() as checksum,
-        closing(
-            pack_unread(source, on_skip=on_skip, on_entry=census.count, part_bytes=_PART_BYTES)
-        ) as pieces,
+        closing(pack_unread(source, on_skip=on_skip, on_entry=census.count)) as pieces,
     ):
         for piece in pieces:
             size_bytes += len(piece)

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from pycrictl.copy.content import shrunk
 from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.streaming.target import reason_of
 from pycrictl.streaming.upgrade import mask
@@ -237,36 +236,6 @@ class Messages:
             if not view:
                 return
 
-    def send_file(self, channel: int, fd: int, offset: int, size_bytes: int) -> None:
-        """Send a part of a file as one message; the kernel copies where nothing is masked.
-
-        Args:
-            size_bytes: at most ``PIECE_BYTES``.
-
-        Raises:
-            CopyError: the file ends before that part does. The connection is of no use then.
-        """
-        if not (self._is_plain and self._is_clear):
-            # Regular files are read whole, up to their end.
-            data = os.pread(fd, size_bytes, offset)
-            if len(data) < size_bytes:
-                raise shrunk()
-            self.send(channel, data)
-            return
-        self._send(self._head(BINARY, size_bytes + 1, _NO_KEY) + bytes((channel,)), more=True)
-        end = offset + size_bytes
-        out = self._sock.fileno()
-        while offset < end:
-            try:
-                offset += (count := os.sendfile(out, fd, offset, end - offset))
-            except BlockingIOError:
-                self._io(self._wait_writable)
-            except OSError as exc:
-                raise self._failure(exc) from exc
-            else:
-                if not count:
-                    raise shrunk()
-
     def end_channel(self, channel: int) -> None:
         """Tell the peer that nothing more comes on a channel."""
         self.send(CHANNEL_END, bytes((channel,)))
@@ -323,18 +292,10 @@ class Messages:
         head = frame_head(opcode, size, is_masked=not self._is_server)
         return head if self._is_server else head + key
 
-    def _send(self, data: bytes | memoryview, *, more: bool = False) -> None:
+    def _send(self, data: bytes | memoryview) -> None:
         view = memoryview(data)
-        flags = socket.MSG_MORE if more else 0
         while view:
-            view = view[self._io(self._sock.send, view, flags) :]
-
-    def _wait_writable(self) -> int:
-        poll = select.poll()
-        poll.register(self._sock, select.POLLOUT)
-        if not poll.poll(self.idle_s * 1000):
-            raise TimeoutError
-        return 0
+            view = view[self._io(self._sock.send, view) :]
 
     def _io(self, call: Callable[..., int], *args: object) -> int:
         if self.deadline is not None and time.monotonic() > self.deadline:

@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.archive import Unpacker, pack_unread
+from pycrictl.copy.archive import Unpacker, pack
 from pycrictl.copy.arrival import Summary
 from pycrictl.copy.census import Census
 from pycrictl.copy.measure import measure
@@ -120,11 +120,11 @@ class OverRpc:
                 watch.on_total(measured.size_bytes)
             with (
                 self._opened(url) as messages,
-                closing(pack_unread(source, on_skip=_ignore)) as parts,
+                closing(pack(source, on_skip=_ignore)) as pieces,
             ):
                 found = send(
                     messages,
-                    parts,
+                    pieces,
                     measured.size_bytes,
                     outcome_s=self._outcome_s,
                     on_bytes=watch.on_bytes,

@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Final
 
 from pycrictl.copy import outcome
-from pycrictl.copy.archive import FilePart
 from pycrictl.copy.checksum import Checksum
 from pycrictl.copy.messages import (
     CHANNEL_END,
@@ -105,7 +104,7 @@ def receive(
 
 def send(
     messages: Messages,
-    pieces: Iterable[memoryview | FilePart],
+    pieces: Iterable[memoryview],
     size_bytes: int,
     *,
     outcome_s: float,
@@ -156,7 +155,7 @@ def send(
 def send_content(
     messages: Messages,
     channel: int,
-    pieces: Iterable[memoryview | FilePart],
+    pieces: Iterable[memoryview],
     size_bytes: int,
     *,
     after: Callable[[int], None],
@@ -178,10 +177,7 @@ def send_content(
         left -= len(piece)
         if left < 0:
             break
-        if isinstance(piece, FilePart):
-            messages.send_file(channel, piece.fd, piece.offset, piece.size_bytes)
-        else:
-            messages.send(channel, piece)
+        messages.send(channel, piece)
         after(len(piece))
     if left:
         raise CopyError("the source changed while it was copied", hint=TRY_AGAIN)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pycrictl.copy import outcome
-from pycrictl.copy.archive import FilePart, pack, pack_unread
+from pycrictl.copy.archive import pack
 from pycrictl.copy.arrival import Summary
 from pycrictl.copy.census import Census
 from pycrictl.copy.identity import ContainerRoot, Locate
@@ -52,18 +52,16 @@ class Content:
     summary: Summary
     skipped: list[Skipped]
 
-    def pieces(self) -> Generator[memoryview | FilePart, None, None]:
+    def pieces(self) -> Generator[memoryview, None, None]:
         """The archive, as long as nobody has changed the source.
 
         Raises:
             CopyError: it cannot be read any more.
         """
         if isinstance(self.keeper, Source):
-            yield from pack_unread(self.keeper, on_skip=_ignore)
-            return
-        for offset in range(0, self.size_bytes, PIECE_BYTES):
-            size = min(PIECE_BYTES, self.size_bytes - offset)
-            yield FilePart(self.keeper.fd, offset, size)
+            yield from pack(self.keeper, on_skip=_ignore)
+        else:
+            yield from self.keeper.pieces(memoryview(bytearray(PIECE_BYTES)))
 
     def close(self) -> None:
         """Let go of what holds it."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side, State
 
 from pycrictl.copy.messages import PIECE_BYTES, Messages
-from pycrictl.errors import CopyError, RemoteProtocolError, StreamError
+from pycrictl.errors import RemoteProtocolError, StreamError
 
 
 @pytest.fixture
@@ -162,51 +161,18 @@ def test_a_client_masks_between_machines(address: str, is_masked: bool) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2"], ids=["clear", "masked"])
-def test_a_client_sends_a_file(tmp_path: Path, address: str) -> None:
+def test_both_ends(address: str) -> None:
     data = bytes(range(256)) * 4096
-    (tmp_path / "f").write_bytes(data)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname(), 10, (address, 0))
         accepted, _ = listener.accept()
     messages = Messages(client, label="the server", is_server=False, idle_s=60)
     server = Messages(accepted, label="the client", is_server=True, idle_s=60)
-    with (tmp_path / "f").open("r+b") as file:
-        sending = threading.Thread(
-            target=messages.send_file, args=(0, file.fileno(), 1000, len(data) - 1000)
-        )
-        sending.start()
-        assert received(server, 1) == [(0, data[1000:])]
-        sending.join()
-        file.truncate(5000)
-        with pytest.raises(CopyError, match="became shorter"):
-            messages.send_file(0, file.fileno(), 4000, 2000)
+    sending = threading.Thread(target=messages.send, args=(0, memoryview(data)))
+    sending.start()
+    assert received(server, 1) == [(0, data)]
+    sending.join()
     messages.abort()
     with pytest.raises(StreamError, match="dropped the connection"):
         received(server, 1)
     server.abort()
-
-
-def test_a_piece_outlasts_the_next(pair: tuple[Messages, socket.socket]) -> None:
-    messages, client = pair
-    client.sendall(frame(BINARY, b"\x00abc") + frame(BINARY, b"\x01defgh"))
-    first, second = messages.receive(), messages.receive()
-    assert first is not None
-    assert second is not None
-    assert (bytes(first.data), bytes(second.data)) == (b"abc", b"defgh")
-
-
-def test_a_file_is_sent_as_a_message(
-    pair: tuple[Messages, socket.socket], tmp_path: object
-) -> None:
-    messages, client = pair
-    with open(f"{tmp_path}/f", "w+b") as file:  # noqa: PTH123
-        file.write(bytes(range(256)) * 1000)
-        file.flush()
-        messages.send_file(1, file.fileno(), 1000, 200_000)
-        with pytest.raises(CopyError, match="became shorter"):
-            messages.send_file(1, file.fileno(), 200_000, 100_000)
-    peer = Protocol(Side.CLIENT, state=State.OPEN)
-    while not (events := peer.events_received()):
-        peer.receive_data(client.recv(1 << 20))
-    assert isinstance(events[0], Frame)
-    assert bytes(events[0].data) == b"\x01" + (bytes(range(256)) * 1000)[1000:201_000]
