@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -128,25 +129,26 @@ def pull(
     """
     reference = request.image.image
     since_s = time.time()
-    call = client.start(
-        "PullImage",
-        request,
-        timeout_s=timeout_s,
-        what=f"pulling {quote_reference(reference)}",
-        timeout_flag="--pull-timeout",
-    )
     try:
-        if open_sink is not None and not _is_done(call, FIRST_LOOK_S):
-            sink = open_sink()
-            try:
-                _look_until_done(client, call, reference, since_s, sink=sink, interval_s=interval_s)
-            finally:
-                sink.close()
-        image_ref: str = call.result().image_ref
+        call = client.start(
+            "PullImage",
+            request,
+            timeout_s=timeout_s,
+            what=f"pulling {quote_reference(reference)}",
+            timeout_flag="--pull-timeout",
+        )
+        try:
+            if open_sink is not None and not _is_done(call, FIRST_LOOK_S):
+                with closing(open_sink()) as sink:
+                    _look_until_done(
+                        client, call, reference, since_s, sink=sink, interval_s=interval_s
+                    )
+            image_ref: str = call.result().image_ref
+        finally:
+            call.cancel()  # does nothing to a call that has ended
+    # It may come while the call begins, too: the client cancels that when it is closed.
     except KeyboardInterrupt:
         raise Interrupted(f"cancelled the pull of {quote_reference(reference)}") from None
-    finally:
-        call.cancel()  # does nothing to a call that has ended
     if not image_ref:
         raise RemoteProtocolError(
             f"the runtime pulled {quote_reference(reference)} but named no image"

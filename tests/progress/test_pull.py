@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from threading import Event
+from typing import Any, NoReturn
 
 import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.client import CriClient
+from pycrictl.errors import Interrupted
 from pycrictl.progress.pull import pull
 from pycrictl.progress.tracker import View
 from tests.containerd.fakectd import FakeContainerd, Lease
@@ -49,8 +51,16 @@ def answered() -> Event:
 
 
 @pytest.fixture
-def fake(tmp_path: Path, answered: Event) -> Iterator[FakeContainerd]:
-    def pull_image(request: cri_pb2.PullImageRequest, _: grpc.ServicerContext) -> object:
+def begun() -> Event:
+    """Set when ``PullImage`` has come."""
+    return Event()
+
+
+@pytest.fixture
+def fake(tmp_path: Path, begun: Event, answered: Event) -> Iterator[FakeContainerd]:
+    def pull_image(request: cri_pb2.PullImageRequest, context: grpc.ServicerContext) -> object:
+        context.add_callback(answered.set)  # a call that was cancelled has no use for an answer
+        begun.set()
         assert answered.wait(WAIT_S)
         return cri_pb2.PullImageResponse(image_ref=f"ref of {request.image.image}")
 
@@ -90,3 +100,26 @@ def test_a_pull_without_layers_is_named_and_waits(fake: FakeContainerd, answered
     ages_s = [one.waited_s for one in awaited]
     assert ages_s == sorted(ages_s)
     assert 0.3 <= ages_s[0] < WAIT_S
+
+
+def test_an_interrupt_while_the_call_begins_cancels_the_pull(
+    fake: FakeContainerd, begun: Event, answered: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal is held back until the call has begun, and takes effect before anybody has it."""
+    begin = CriClient.start
+    kept: list[object] = []  # gRPC cancels what nobody has any more
+
+    def interrupted(*arguments: Any, **options: Any) -> NoReturn:
+        kept.append(begin(*arguments, **options))
+        assert begun.wait(WAIT_S)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(CriClient, "start", interrupted)
+    request = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image=REFERENCE))
+    path = fake.endpoint.removeprefix("unix://")
+    with (
+        CriClient(path, timeout_s=WAIT_S) as client,
+        pytest.raises(Interrupted, match="cancelled the pull of"),
+    ):
+        pull(client, request, timeout_s=WAIT_S, open_sink=None, interval_s=0.01)
+    assert answered.wait(WAIT_S)
