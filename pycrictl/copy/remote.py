@@ -1,7 +1,6 @@
 """Programs in a container: short ones at once, and one whose streams carry an archive.
 
-Commands are lists of words; no shell is ever given a text with a name in it. What the programs
-write is outside data.
+Commands are lists of words, and none of them is a shell. What the programs write is outside data.
 """
 
 from __future__ import annotations

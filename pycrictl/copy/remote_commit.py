@@ -6,7 +6,7 @@ in the stage says that this has begun, and its next name whether it came to its 
 a rename decides that, whoever asks for it, this program or the one that survives it.
 
 Names go into the stage as a file for ``xargs``: the CRI can only name files in UTF-8, and what
-comes through a pipe may be cut off in the middle of a name.
+comes over a connection may be cut off in the middle of a name.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _WORDS: Final = b"words"
 # Files for xargs.
 
 _MAX_LISTED_BYTES: Final = 256 << 20
-_FROM_FILE: Final = 'cat "$1" | xargs -0 -n 2 "$2" "$3" --'
-"""All that a shell is ever told: its words are a file of names, a program and its option.
+_FROM_FILE: Final = ("xargs", "-0", "-n", "2", "-a")
+_AFRESH: Final = "env"
+"""Starts each program anew. BusyBox would fork itself, and what it forks rewinds the file of names
+when it ends, again and again."""
 
-``xargs -a`` would do, but BusyBox reads what can be rewound again and again.
-"""
-
-_MISSING_STATUS: Final = (126, 127)
+_CANNOT_STATUS: Final = (1, 126, 127)
+"""Of an ``xargs`` that cannot read a file or start the program; 123 if the program fails."""
 
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.3
@@ -278,11 +278,11 @@ def _listed(
     """What ``each`` does, with names that are in a file of the stage."""
     try:
         ended = remote.run(
-            *("sh", "-c", _FROM_FILE, "sh", *_texts(stage, name), *command), limit_s=LONG_S
+            *(*_FROM_FILE, *_texts(stage, name), _AFRESH, *command, "--"), limit_s=LONG_S
         )
     except ProgramMissing:
         return _one_by_one(remote, command, pairs)
-    if ended.status in _MISSING_STATUS:  # of xargs, or the program
+    if ended.status in _CANNOT_STATUS:
         return _one_by_one(remote, command, pairs)
     return ended
 

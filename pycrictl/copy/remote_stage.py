@@ -1,8 +1,8 @@
 """A stage in a container that is filled, and emptied into its place, by programs there.
 
 The programs are ``tar``, ``test``, ``mkdir``, ``mv`` and ``rm``; where directories are merged also
-``find``, ``ln``, ``cp`` and ``xargs``, and for files that are written in place ``cp``. Each is
-called with a list of words.
+``find``, ``ln``, ``cp``, ``xargs`` and ``env``, and for files that are written in place ``cp``.
+Each is called with a list of words.
 """
 
 from __future__ import annotations
