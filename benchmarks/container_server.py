@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
 
+from benchmarks.serving import serve
 from pycrictl._proto import cri_pb2
 
 NOW_NS = 1_795_209_010_000_000_000
@@ -85,15 +85,7 @@ def main() -> None:
             request_deserializer=cri_pb2.ContainerStatusRequest.FromString,
         ),
     }
-    server = grpc.server(ThreadPoolExecutor(max_workers=4))
-    server.add_generic_rpc_handlers(
-        [grpc.method_handlers_generic_handler("runtime.v1.RuntimeService", methods)]
-    )
-    server.add_insecure_port(f"unix://{sys.argv[1]}")
-    server.start()
-    print("ready", flush=True)
-    sys.stdin.read()
-    server.stop(0).wait()
+    serve("RuntimeService", methods)
 
 
 if __name__ == "__main__":

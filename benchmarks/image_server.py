@@ -7,11 +7,9 @@ Writes a line when it is ready and ends when its standard input does.
 
 from __future__ import annotations
 
-import sys
-from concurrent.futures import ThreadPoolExecutor
-
 import grpc
 
+from benchmarks.serving import serve
 from pycrictl._proto import cri_pb2
 
 IMAGES = 30
@@ -34,7 +32,6 @@ def _list_images(
 
 
 def main() -> None:
-    server = grpc.server(ThreadPoolExecutor(max_workers=4))
     methods = {
         "ListImages": grpc.unary_unary_rpc_method_handler(
             _list_images,
@@ -42,14 +39,7 @@ def main() -> None:
             response_serializer=cri_pb2.ListImagesResponse.SerializeToString,
         )
     }
-    server.add_generic_rpc_handlers(
-        [grpc.method_handlers_generic_handler("runtime.v1.ImageService", methods)]
-    )
-    server.add_insecure_port(f"unix://{sys.argv[1]}")
-    server.start()
-    print("ready", flush=True)
-    sys.stdin.read()
-    server.stop(0).wait()
+    serve("ImageService", methods)
 
 
 if __name__ == "__main__":

@@ -2,45 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
-from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured, interleave
-from benchmarks.programs import ROOT, pycrictl, run, yardstick
+from benchmarks.harness import Benchmark, Goal, Measured, interleave
+from benchmarks.programs import pycrictl, run, server, yardstick
 
 ROUNDS = 15
 INSPECTED = 100
 
 
-@contextmanager
-def _server(count: int) -> Iterator[Path]:
-    """A server of containers in a process of its own; its socket."""
-    with tempfile.TemporaryDirectory() as folder:
-        socket = Path(folder, "cri.sock")
-        command = [sys.executable, "-m", "benchmarks.container_server", str(socket), str(count)]
-        with subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        ) as server:
-            assert server.stdout is not None
-            if server.stdout.readline() != b"ready\n":
-                raise CannotRunError("the server of containers did not start")
-            yield socket
-            # Leaving the block closes its standard input, which ends it.
-
-
 def _list(count: int, ours: list[str], bare: list[str]) -> Measured:
-    with _server(count) as socket:
+    with server("container_server", str(count)) as socket:
         program = pycrictl("--runtime-endpoint", f"unix://{socket}", "ps", *ours)
         least = yardstick("bare_containers", str(socket), *bare)
         return interleave(lambda: run(program), lambda: run(least), rounds=ROUNDS, warm_up_rounds=2)
 
 
 def _inspect() -> Measured:
-    with _server(INSPECTED) as socket:
+    with server("container_server", str(INSPECTED)) as socket:
         program = pycrictl("--runtime-endpoint", f"unix://{socket}", "inspect")
         ids = [f"{number:064x}" for number in range(INSPECTED)]
         return interleave(

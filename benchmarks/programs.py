@@ -1,4 +1,4 @@
-"""Starting the programs that are measured, plainly or in a terminal of their own."""
+"""Starting the programs that are measured, plainly or in a terminal, and servers for them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pty
 import select
 import subprocess
 import sys
+import tempfile
 import termios
 import time
 from collections.abc import Iterator
@@ -63,6 +64,22 @@ def run(
     if done.returncode or not (stdout or done.stdout):
         raise CannotRunError(_failure(command, done.returncode, done.stderr))
     return wall_s
+
+
+@contextmanager
+def server(name: str, *arguments: str) -> Iterator[Path]:
+    """A server of this folder in a process of its own; its socket. Raises CannotRunError."""
+    with tempfile.TemporaryDirectory() as folder:
+        socket = Path(folder, "cri.sock")
+        command = [sys.executable, "-m", f"benchmarks.{name}", str(socket), *arguments]
+        with subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            if process.stdout.readline() != b"ready\n":
+                raise CannotRunError(f"benchmarks.{name} did not start")
+            yield socket
+            # Leaving the block closes its standard input, which ends it.
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -14,7 +12,7 @@ from statistics import median
 import grpc
 
 from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured, interleave, wall_s
-from benchmarks.programs import ROOT
+from benchmarks.programs import server
 from benchmarks.stream_server import CONTAINERS
 from pycrictl._proto import cri_pb2
 from tests.node.kubelet import RUNTIME
@@ -74,30 +72,15 @@ def _calls_per_s(call: Call) -> float:
 
 
 def _stream() -> Measured:
-    with tempfile.TemporaryDirectory(prefix="px-") as name:
-        folder = Path(name)
-        upstream = folder / "u.sock"
-        server = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.stream_server", str(upstream)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=ROOT,
+    with (
+        server("stream_server") as upstream,
+        tempfile.TemporaryDirectory(prefix="px-") as folder,
+        Program(Path(folder), f"unix://{upstream}") as proxy,
+        grpc.insecure_channel(f"unix://{upstream}", options=OPTIONS) as direct,
+    ):
+        return interleave(
+            lambda: _stream_s(proxy.channel), lambda: _stream_s(direct), rounds=STREAM_ROUNDS
         )
-        try:
-            assert server.stdout is not None
-            if server.stdout.readline() != b"ready\n":
-                raise CannotRunError("the server of the list did not start")
-            with (
-                Program(folder, f"unix://{upstream}") as proxy,
-                grpc.insecure_channel(f"unix://{upstream}", options=OPTIONS) as direct,
-            ):
-                return interleave(
-                    lambda: _stream_s(proxy.channel),
-                    lambda: _stream_s(direct),
-                    rounds=STREAM_ROUNDS,
-                )
-        finally:
-            server.communicate()
 
 
 def _stream_s(channel: grpc.Channel) -> float:

@@ -13,14 +13,13 @@ import base64
 import hashlib
 import socket
 import struct
-import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import grpc
 
+from benchmarks.serving import serve
 from pycrictl._proto import cri_pb2
 from pycrictl.wire.spdy_frames import Data, FrameDecoder, FrameEncoder, SynReply, SynStream
 
@@ -166,21 +165,13 @@ def main() -> None:
         url = f"http://127.0.0.1:{port}/exec/{request.cmd[0]}"
         return cri_pb2.ExecResponse(url=url).SerializeToString()
 
-    server = grpc.server(ThreadPoolExecutor(max_workers=4))
     handler: grpc.RpcMethodHandler[cri_pb2.ExecRequest, bytes] = (
         grpc.unary_unary_rpc_method_handler(
             execute, request_deserializer=cri_pb2.ExecRequest.FromString
         )
     )
-    server.add_generic_rpc_handlers(
-        [grpc.method_handlers_generic_handler("runtime.v1.RuntimeService", {"Exec": handler})]
-    )
-    server.add_insecure_port(f"unix://{sys.argv[1]}")
-    server.start()
     threading.Thread(target=_accept, args=(listener,), daemon=True).start()
-    print(port, flush=True)
-    sys.stdin.read()
-    server.stop(0).wait()
+    serve("RuntimeService", {"Exec": handler}, ready=str(port))
 
 
 if __name__ == "__main__":

@@ -7,12 +7,11 @@ Writes a line when it is ready and ends when its standard input does.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
+from benchmarks.serving import serve
 from pycrictl._proto import cri_pb2
 
 CONTAINERS = 1000
@@ -41,17 +40,8 @@ def main() -> None:
     def stream(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         return iter(messages)
 
-    server = grpc.server(ThreadPoolExecutor(max_workers=4))
     handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_stream_rpc_method_handler(stream)
-    service = "runtime.v1.RuntimeService"
-    server.add_generic_rpc_handlers(
-        [grpc.method_handlers_generic_handler(service, {"StreamContainers": handler})]
-    )
-    server.add_insecure_port(f"unix://{sys.argv[1]}")
-    server.start()
-    print("ready", flush=True)
-    sys.stdin.read()
-    server.stop(0).wait()
+    serve("RuntimeService", {"StreamContainers": handler})
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from pycrictl.errors import ConnectError, PycrictlError, RemoteProtocolError
+from pycrictl.streaming.loop import end_tasks
 from pycrictl.units import quote
 
 MAX_REQUEST_BYTES: Final = 4096
@@ -51,10 +52,7 @@ class AdminServer:
         """Ends all connections."""
         if self._server is not None:
             self._server.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(self._tasks)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -25,6 +25,7 @@ from pycrictl.copy.messages import PROTOCOL
 from pycrictl.errors import ConfigError, RemoteProtocolError
 from pycrictl.proxy.log import Log
 from pycrictl.proxy.records import BUFFER_BYTES, Lines, Messages, accept_upgrade, listen
+from pycrictl.streaming.loop import end_tasks
 from pycrictl.units import quote
 from pycrictl.wire.http1_server import (
     MAX_HEAD_BYTES,
@@ -152,10 +153,7 @@ class StreamServer(Generic[PayloadT]):
         """Ends all streams."""
         if self._server is not None:
             self._server.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(self._tasks)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._tasks) >= MAX_CONNECTIONS:

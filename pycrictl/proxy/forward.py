@@ -18,6 +18,7 @@ from pycrictl.errors import RemoteProtocolError
 from pycrictl.proxy.calls import Answer, CallRecord, Request
 from pycrictl.proxy.relay import Abandoned, Relay, Requested
 from pycrictl.proxy.upstream import HANDSHAKE_TIMEOUT_S, runtime_name
+from pycrictl.streaming.loop import end_tasks
 from pycrictl.wire import codes
 
 # How long a client may take to leave a connection that it was asked to leave and does not use.
@@ -215,9 +216,7 @@ class _ClientSide(asyncio.Protocol):
 
     async def end(self) -> None:
         """Ends all calls with a status, and the connection."""
-        for task in self._answering.values():
-            task.cancel()
-        await asyncio.gather(*self._answering.values(), return_exceptions=True)
+        await end_tasks(self._answering.values())
         if self._upstream is not None:
             self._upstream.abort()
             self.upstream_lost("is no longer served: the proxy is stopping")

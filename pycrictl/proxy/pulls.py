@@ -38,6 +38,7 @@ from pycrictl.proxy.log import Log
 from pycrictl.proxy.lookup import Lookup, pod_key
 from pycrictl.proxy.queue import PullQueue
 from pycrictl.proxy.upstream import Upstream
+from pycrictl.streaming.loop import end_tasks
 from pycrictl.wire.codes import (
     DEADLINE_EXCEEDED,
     INTERNAL,
@@ -200,10 +201,7 @@ class Pulls:
         """Cancels the upstream calls that still run."""
         if self._timer is not None:
             self._timer.cancel()
-        tasks = list(self._running.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(self._running.values())
         for end in self._earlier.values():
             end.close()
 

@@ -194,6 +194,14 @@ def _parts(text: str) -> Iterator[tuple[str, bool]]:
 
 def _end_of(text: str, start: int, closing: str) -> int:
     """The index of ``closing``, not counting what is in quotes."""
+    for position, char in _outside_quotes(text, start):
+        if char == closing:
+            return position
+    raise JsonPathError(f"{quote(closing)} is missing in {quote(text)}")
+
+
+def _outside_quotes(text: str, start: int) -> Iterator[tuple[int, str]]:
+    """The characters from ``start`` on that can mean something: not quoted, and not escaped."""
     opened = ""
     position = start
     while position < len(text):
@@ -204,10 +212,9 @@ def _end_of(text: str, start: int, closing: str) -> int:
             opened = "" if char == opened else opened
         elif char in _QUOTES:
             opened = char
-        elif char == closing:
-            return position
+        else:
+            yield position, char
         position += 1
-    raise JsonPathError(f"{quote(closing)} is missing in {quote(text)}")
 
 
 def _unquoted(action: str) -> str:
@@ -277,21 +284,12 @@ def _key(name: str) -> str:
 
 
 def _bracket_end(text: str, start: int) -> int:
-    depth, opened = 0, ""
-    position = start
-    while position < len(text):
-        char = text[position]
-        if char == "\\":
-            position += 1
-        elif opened:
-            opened = "" if char == opened else opened
-        elif char in _QUOTES:
-            opened = char
-        elif char in "[]":
+    depth = 0
+    for position, char in _outside_quotes(text, start):
+        if char in "[]":
             depth += 1 if char == "[" else -1
             if not depth:
                 return position
-        position += 1
     raise JsonPathError(f'"]" is missing in {quote(text)}')
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from pycrictl.errors import ConnectError, PycrictlError, StreamError, UsageError
-from pycrictl.streaming.loop import in_thread
+from pycrictl.streaming.loop import end_tasks, in_thread
 from pycrictl.streaming.target import TlsFiles
 from pycrictl.streaming.transport import Transport, Wire, open_transport
 from pycrictl.wire.portforward import (
@@ -245,10 +245,7 @@ class Forwarder:
                 listener.socket.close()
             if idle is not None:
                 idle.abort()
-            tasks = list(self._tasks)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_tasks(self._tasks)
 
     async def _serve(self, listener: Listener) -> asyncio.Server:
         async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -402,9 +399,7 @@ class _Passage:
         except TimeoutError:
             return f"the runtime did not take the connection within {timeout_s:g} s"
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_tasks(tasks)
 
     async def _receive(self) -> None:
         while not self._closed.done():

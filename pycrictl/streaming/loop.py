@@ -1,17 +1,17 @@
-"""The event loop of a command: how signals end it, and how blocking calls are made in it."""
+"""The loop of a command: how signals end it, how tasks are ended, how blocking calls are made."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar, cast
 
 from pycrictl.signals import DEAF_S, ENDING
 
-__all__ = ["in_thread", "run_in_loop"]
+__all__ = ["end_tasks", "in_thread", "run_in_loop"]
 
 T = TypeVar("T")
 
@@ -59,6 +59,14 @@ def _cancelled_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
             signal.signal(number, handler)
         if received:
             signal.raise_signal(received[0])
+
+
+async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and return when all have ended: what they raise is of no interest any more."""
+    ending = list(tasks)
+    for task in ending:
+        task.cancel()
+    await asyncio.gather(*ending, return_exceptions=True)
 
 
 async def in_thread(function: Callable[[], T]) -> T:

@@ -19,6 +19,7 @@ from queue import SimpleQueue
 from typing import Final, TextIO
 
 from pycrictl.errors import StreamError
+from pycrictl.streaming.loop import end_tasks
 from pycrictl.streaming.terminal import DetachKeys, Terminal
 from pycrictl.streaming.transport import Wire
 from pycrictl.wire.command import (
@@ -265,10 +266,7 @@ class _Pump:
                 raise
             return None
         finally:
-            tasks = [task for task in (self._receiving, self._typing) if task is not None]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_tasks(task for task in (self._receiving, self._typing) if task is not None)
         return self._outcome
 
     async def _receive(self) -> None:

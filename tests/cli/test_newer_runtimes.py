@@ -7,8 +7,6 @@ rebuilt from them, and have to become the same documents again.
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +14,17 @@ import pytest
 from google.protobuf import json_format
 
 from pycrictl._proto import cri_pb2
+from tests.captures.fixtures import utc
 from tests.captures.runtimes import message_of
 from tests.cli.run import Run
 from tests.fakecri import FakeServer
+
+__all__ = ["utc"]
 
 DATA = Path(__file__).parent / "data"
 
 NEWER_FIELDS = ("mountOptions",)
 """What the API has got since."""
-
-
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 def recorded(name: str) -> list[Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,11 @@ import pytest
 
 from tests.captures import Capture, everything, runtimes
 from tests.captures.calls import OTHER_CALLS, calls_of, expected, made, recorded_calls
+from tests.captures.fixtures import utc
 from tests.cli.run import Run
 from tests.fakecri import FakeServer
+
+__all__ = ["utc"]
 
 COMMANDS = frozenset(
     (
@@ -102,16 +104,6 @@ def command_of(capture: Capture) -> str:
 
 CAPTURES = [capture for capture in everything() if command_of(capture)]
 REPLAYED = [capture for capture in CAPTURES if capture.name not in ELSEWHERE]
-
-
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The time zone of the recordings."""
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 def words_of(capture: Capture, folder: Path) -> list[str]:

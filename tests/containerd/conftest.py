@@ -1,23 +1,5 @@
-"""The fake containerd and a client of it."""
-
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from tests.containerd.fixtures import client, fake
 
-import pytest
-
-from pycrictl.containerd.client import ContainerdClient
-from tests.containerd.fakectd import FakeContainerd
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> Iterator[FakeContainerd]:
-    with FakeContainerd(tmp_path) as fake:
-        yield fake
-
-
-@pytest.fixture
-def client(fake: FakeContainerd) -> Iterator[ContainerdClient]:
-    with fake.channel() as channel:
-        yield ContainerdClient(channel, endpoint=fake.endpoint)
+__all__ = ["client", "fake"]

@@ -75,15 +75,21 @@ def test_ctrl_c_when_a_stage_was_just_made(
     assert list((tmp_path / "into").iterdir()) == []
 
 
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A folder with a small file, and with one for which there will be no room."""
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/a").write_text("a")
+    (tmp_path / "source/big").write_bytes(os.urandom(3 * MIB))
+    return tmp_path / "source"
+
+
 @needs_root
 @both_ways
 @pytest.mark.parametrize("is_file", [True, False])
-def test_no_space_left(copy: Copy, tmp_path: Path, is_file: bool) -> None:
-    source, small = tmp_path / "source", tmp_path / "small"
-    source.mkdir()
+def test_no_space_left(copy: Copy, source: Path, tmp_path: Path, is_file: bool) -> None:
+    small = tmp_path / "small"
     small.mkdir()
-    (source / "a").write_text("a")
-    (source / "big").write_bytes(os.urandom(3 * MIB))
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", small], check=True)
     try:
         (small / "big").write_text("old")
@@ -98,12 +104,9 @@ def test_no_space_left(copy: Copy, tmp_path: Path, is_file: bool) -> None:
 
 @both_ways
 @pytest.mark.parametrize("is_file", [True, False])
-def test_a_quota_that_is_exceeded(copy: Copy, tmp_path: Path, is_file: bool) -> None:
-    source, place = tmp_path / "source", tmp_path / "place"
-    source.mkdir()
+def test_a_quota_that_is_exceeded(copy: Copy, source: Path, tmp_path: Path, is_file: bool) -> None:
+    place = tmp_path / "place"
     place.mkdir()
-    (source / "a").write_text("a")
-    (source / "big").write_bytes(os.urandom(3 * MIB))
     (place / "big").write_text("old")
     before = snapshot(place)
     with pytest.raises(CopyError) as info:

@@ -99,12 +99,27 @@ def tree(tmp_path: Path) -> Path:
     return top
 
 
-def listing(top: Path) -> dict[str, tuple[object, ...]]:
+def listing(top: Path, *, ids: bool = False) -> dict[str, tuple[object, ...]]:
+    """Kinds, modes, times and contents of everything below ``top``, itself included."""
     found: dict[str, tuple[object, ...]] = {}
     for path in (top, *top.rglob("*")):
         status = path.lstat()
-        inner: object = path.readlink() if path.is_symlink() else None
-        if path.is_file() and not path.is_symlink():
-            inner = (status.st_nlink, path.read_bytes())
-        found[str(path.relative_to(top))] = (status.st_mode, status.st_mtime_ns, inner)
+        content: object = None
+        if path.is_symlink():
+            content = path.readlink()
+        elif path.is_file():
+            content = (status.st_nlink, path.read_bytes())
+        owner = (status.st_uid, status.st_gid) if ids else ()
+        found[str(path.relative_to(top))] = (status.st_mode, status.st_mtime_ns, *owner, content)
     return found
+
+
+def stages_in(*folders: Path) -> list[Path]:
+    """The stages there are, also while they are being removed: that ends a walk by ``rglob``."""
+    return [
+        Path(top, name)
+        for folder in folders
+        for top, *names in os.walk(folder)
+        for name in (*names[0], *names[1])
+        if name.startswith(".pycrictl-")
+    ]

@@ -2,14 +2,11 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -25,14 +22,6 @@ from tests.fakecri import FakeServer, Status, hostile, serve
 
 LIST = cri_pb2.ListImagesRequest()
 VERSION = cri_pb2.VersionResponse(runtime_name="fake", runtime_version="1")
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder with a path short enough for sockets."""
-    path = Path(tempfile.mkdtemp(prefix="client-"))
-    yield path
-    shutil.rmtree(path)
 
 
 def settings(
@@ -226,18 +215,8 @@ class TestDiscovery:
 
     def test_one_that_is_forbidden_decides_the_hint(self, folder: Path) -> None:
         folder.chmod(0o755)
-        with hostile.hung() as path:
-            Path(path).chmod(0)
-            Path(path).parent.chmod(0o755)
-            is_root = os.geteuid() == 0
-            if is_root:
-                os.seteuid(65534)
-            try:
-                with pytest.raises(errors.ConnectError) as caught:
-                    self.find(path, f"{folder}/none")
-            finally:
-                if is_root:
-                    os.seteuid(0)
+        with hostile.forbidden() as path, pytest.raises(errors.ConnectError) as caught:
+            self.find(path, f"{folder}/none")
         assert f"{path} (permission denied), {folder}/none (no such file)" in caught.value.message
         assert caught.value.hint == "run it as root, for instance with sudo"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import struct
@@ -26,6 +27,22 @@ def hung() -> Iterator[str]:
     """Accepts connections, reads, and says nothing."""
     with _listening(_drain) as path:
         yield path
+
+
+@contextmanager
+def forbidden() -> Iterator[str]:
+    """Lets nobody connect; root, whom no mode stops, is another user meanwhile."""
+    with hung() as path:
+        Path(path).chmod(0)
+        Path(path).parent.chmod(0o755)
+        is_root = os.geteuid() == 0
+        if is_root:
+            os.seteuid(65534)
+        try:
+            yield path
+        finally:
+            if is_root:
+                os.seteuid(0)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +38,13 @@ def furnished(shared_lab: Lab) -> Iterator[House]:
     """A node of its own, with all the names that man pages and the README have."""
     with House() as house:
         yield house
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder on the disk: /tmp may be in memory."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as name:
+        yield Path(name)
 
 
 @pytest.fixture

@@ -181,13 +181,6 @@ def cp(request: pytest.FixtureRequest, containers: Callable[[str], Cp]) -> Cp:
     return containers(request.param)
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder on the disk: /tmp may be in memory."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as name:
-        yield Path(name)
-
-
 def whole_seconds(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
     """A listing as BusyBox's tar keeps things: whole seconds, and no times of links."""
     return {

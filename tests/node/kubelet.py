@@ -113,6 +113,7 @@ class Kubelet:
         log_path: str = "",
         tty: bool = False,
         stdin: bool = False,
+        stdin_once: bool = False,
     ) -> str:
         """Creates a container and returns its ID. The image must be on the node."""
         config = cri_pb2.ContainerConfig(
@@ -123,6 +124,7 @@ class Kubelet:
             log_path=log_path,
             tty=tty,
             stdin=stdin,
+            stdin_once=stdin_once,
             linux=cri_pb2.LinuxContainerConfig(
                 security_context=cri_pb2.LinuxContainerSecurityContext(
                     namespace_options=pod.config.linux.security_context.namespace_options

@@ -13,6 +13,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import grpc
+
+from pycrictl._proto import cri_pb2
 from tests.node.images import Image
 from tests.node.lab import MIB, Lab
 
@@ -51,6 +54,19 @@ def slow_image(lab: Lab, name: str, *, seed: int, seconds: float) -> tuple[Image
     reference = lab.push(image)
     lab.throttle.limit(image.layers_bytes / seconds)
     return image, reference
+
+
+def slow_pull_and_watch(
+    lab: Lab, name: str, *, seed: int
+) -> tuple[grpc.Future[cri_pb2.PullImageResponse], subprocess.Popen[str]]:
+    """A pull that lasts, and the program that watches it and has shown something of it."""
+    _, reference = slow_image(lab, name, seed=seed, seconds=SLOW_S)
+    pull = lab.node.kubelet.start_pull(reference)
+    wait_until(lab.node.store.ingests)
+    process = start(lab, "image-pull-progress", "--progress", "json")
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    return pull, process
 
 
 def run_slowly(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
@@ -146,12 +162,7 @@ def test_ctrl_c_cancels_a_pull_of_ones_own(lab: Lab) -> None:
 
 
 def test_ctrl_c_ends_a_watch_and_not_the_pull(lab: Lab) -> None:
-    _, reference = slow_image(lab, "going-on:1", seed=26, seconds=SLOW_S)
-    pull = lab.node.kubelet.start_pull(reference)
-    wait_until(lab.node.store.ingests)
-    process = start(lab, "image-pull-progress", "--progress", "json")
-    assert process.stdout is not None
-    assert process.stdout.readline()
+    pull, process = slow_pull_and_watch(lab, "going-on:1", seed=26)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130
@@ -162,12 +173,7 @@ def test_ctrl_c_ends_a_watch_and_not_the_pull(lab: Lab) -> None:
 
 
 def test_terminated_watch_leaves_nothing_behind(lab: Lab) -> None:
-    _, reference = slow_image(lab, "terminated:1", seed=27, seconds=SLOW_S)
-    pull = lab.node.kubelet.start_pull(reference)
-    wait_until(lab.node.store.ingests)
-    process = start(lab, "image-pull-progress", "--progress", "json")
-    assert process.stdout is not None
-    assert process.stdout.readline()
+    pull, process = slow_pull_and_watch(lab, "terminated:1", seed=27)
     process.terminate()
     _, stderr = process.communicate(timeout=WAIT_S)
     assert process.returncode == 128 + signal.SIGTERM

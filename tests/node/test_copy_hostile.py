@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,17 +14,19 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pycrictl.cri.client import CriClient
 from pycrictl.errors import PycrictlError
 from tests.copy.hostile import HONEST, HOSTILE, Case, build_surroundings, snapshot
 from tests.copy.racer import flipping
 from tests.copy.test_hostile import made_in
+from tests.copy.trees import listing, stages_in
 
 from .forked import Ended, Program
-from .test_copy_node import Container, listing, stages_in, start
+from .test_copy_node import Container, client, container
 
 if TYPE_CHECKING:
     from .lab import Lab
+
+__all__ = ["client", "container"]
 
 # Where archives with absolute names lead to, on the node as in the container.
 ABSOLUTE: Final = ("tmp/pwned", "tmp/x", "etc/x")
@@ -43,24 +44,6 @@ _BESIDES: Final = ("pycrictl: warning:", "hint:")
 
 RACE_S: Final = 5
 """How long each of two races lasts at least."""
-
-
-@pytest.fixture
-def client(lab: Lab) -> Iterator[CriClient]:
-    with CriClient(str(lab.node.socket_path), timeout_s=10) as client:
-        yield client
-
-
-@pytest.fixture
-def container(lab: Lab, client: CriClient) -> Container:
-    return start(lab, client)
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder on the disk, where a container's file systems are too."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as name:
-        yield Path(name)
 
 
 @pytest.fixture
@@ -102,7 +85,7 @@ def _fault(
         return "something beside the destination changed"
     if "Traceback" in ended.stderr or "\x1b" in ended.stderr or ended.status not in (0, 1):
         return "it broke"
-    if any(dest.parent.glob("**/.pycrictl-*")):
+    if stages_in(dest.parent):
         return "a stage was left"
     if case.refused is not None:
         if ended.status != 1 or after[1] != before[1]:

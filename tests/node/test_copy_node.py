@@ -6,7 +6,6 @@ import os
 import resource
 import stat
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -26,6 +25,7 @@ from pycrictl.copy.places import LocalRoot, open_destination
 from pycrictl.copy.policy import Rules, Skipped
 from pycrictl.cri.client import CriClient
 from pycrictl.errors import CopyError, FailedPrecondition
+from tests.copy.trees import listing, stages_in
 
 from .images import File
 from .kubelet import RUNTIME, Pod
@@ -122,39 +122,6 @@ def start(
 @pytest.fixture
 def container(lab: Lab, client: CriClient) -> Container:
     return start(lab, client)
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder on the disk: /tmp may be in memory."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as name:
-        yield Path(name)
-
-
-def stages_in(*folders: Path) -> list[Path]:
-    """The stages there are, also while they are being removed: that ends a walk by ``rglob``."""
-    return [
-        Path(top, name)
-        for folder in folders
-        for top, *names in os.walk(folder)
-        for name in (*names[0], *names[1])
-        if name.startswith(".pycrictl-")
-    ]
-
-
-def listing(top: Path, *, ids: bool = False) -> dict[str, tuple[object, ...]]:
-    """Kinds, modes, times and contents of everything below ``top``, itself included."""
-    found: dict[str, tuple[object, ...]] = {}
-    for path in (top, *top.rglob("*")):
-        status = path.lstat()
-        content: object = None
-        if path.is_symlink():
-            content = path.readlink()
-        elif path.is_file():
-            content = (status.st_nlink, path.read_bytes())
-        owner = (status.st_uid, status.st_gid) if ids else ()
-        found[str(path.relative_to(top))] = (status.st_mode, status.st_mtime_ns, *owner, content)
-    return found
 
 
 def make_tree(top: Path) -> None:

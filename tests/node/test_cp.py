@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.wire.tar_writer import END_OF_ARCHIVE
+from tests.copy.trees import listing, stages_in
 
 from .copying import (
     BY_STREAM,
@@ -25,7 +26,6 @@ from .copying import (
     containers,
     contents,
     cp,
-    folder,
     plain,
     program,
     proxy,
@@ -34,9 +34,9 @@ from .copying import (
     whole_seconds,
 )
 from .lab import MIB
-from .test_copy_node import listing, make_tree, stages_in
+from .test_copy_node import make_tree
 
-__all__ = ["containers", "cp", "folder", "program", "proxy", "start_container"]
+__all__ = ["containers", "cp", "program", "proxy", "start_container"]
 
 
 def test_a_tree_there_and_back(cp: Cp, folder: Path) -> None:

@@ -11,12 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.copy.trees import listing, stages_in
+
 from .copying import (
     PYCRICTL,
     WAIT_S,
     Cp,
     Start,
-    folder,
     plain,
     program,
     proxy,
@@ -25,12 +26,12 @@ from .copying import (
 )
 from .images import File, Image, busybox_files
 from .lab import MIB
-from .test_copy_node import listing, make_tree, stages_in
+from .test_copy_node import make_tree
 
 if TYPE_CHECKING:
     from .lab import Lab
 
-__all__ = ["folder", "program", "proxy", "start_container"]
+__all__ = ["program", "proxy", "start_container"]
 
 
 def gnu_tar(lab: Lab) -> Image:

@@ -11,22 +11,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.copy.trees import stages_in
+
 from .copying import (
     WAIT_S,
     Cp,
     Start,
     containers,
     contents,
-    folder,
     program,
     proxy,
     start_container,
     wait_until,
 )
 from .lab import MIB
-from .test_copy_node import stages_in
 
-__all__ = ["containers", "folder", "program", "proxy", "start_container"]
+__all__ = ["containers", "program", "proxy", "start_container"]
 
 Containers = Callable[[str], Cp]
 COUNT = 15

@@ -16,13 +16,13 @@ from pycrictl.errors import PycrictlError
 from pycrictl.proxy import admin
 from tests.copy.racer import flipping
 from tests.copy.test_on_node import UNWATCHED
+from tests.copy.trees import listing, stages_in
 from tests.proxy.program import Program as Proxy
 
-from .copying import Cp, containers, folder, program, proxy, start_container, wait_until
+from .copying import Cp, containers, program, proxy, start_container, wait_until
 from .lab import MIB
-from .test_copy_node import listing, stages_in
 
-__all__ = ["containers", "folder", "program", "proxy", "start_container"]
+__all__ = ["containers", "program", "proxy", "start_container"]
 
 Containers = Callable[[str], Cp]
 RACE_S = 2

@@ -149,17 +149,6 @@ def test_another_client_library_works(lab: Lab, proxy: Proxy) -> None:
     exported.unlink()
 
 
-def test_cancelled_pull_ends_in_the_runtime(lab: Lab, kubelet: Kubelet) -> None:
-    layer = lab.layout.layer([random_file("big", 8 * MIB, seed=3)])
-    reference = lab.push(lab.layout.image("slow:1", [layer]))
-    lab.throttle.limit(MIB)
-    pull = kubelet.start_pull(reference)
-    wait_until(lambda: any(offset for offset, _ in lab.node.store.ingests().values()))
-    assert len(lab.node.store.leases()) == 1
-    pull.cancel()
-    wait_until(lambda: not lab.node.store.leases() and not lab.node.store.ingests())
-
-
 def wait_until(condition: Any) -> None:
     until = time.monotonic() + PATIENCE_S
     while not condition():
@@ -167,12 +156,27 @@ def wait_until(condition: Any) -> None:
         time.sleep(0.02)
 
 
-def test_runtime_that_is_killed_and_comes_back(lab: Lab, kubelet: Kubelet) -> None:
-    layer = lab.layout.layer([random_file("big", 8 * MIB, seed=4)])
-    reference = lab.push(lab.layout.image("killed:1", [layer]))
+def begin_slow_pull(
+    lab: Lab, kubelet: Kubelet, name: str, *, seed: int
+) -> tuple[str, grpc.Future[cri_pb2.PullImageResponse]]:
+    """A pull that goes on for seconds after its first bytes have come, and what it pulls."""
+    layer = lab.layout.layer([random_file("big", 8 * MIB, seed=seed)])
+    reference = lab.push(lab.layout.image(name, [layer]))
     lab.throttle.limit(MIB)
     pull = kubelet.start_pull(reference)
     wait_until(lambda: any(offset for offset, _ in lab.node.store.ingests().values()))
+    return reference, pull
+
+
+def test_cancelled_pull_ends_in_the_runtime(lab: Lab, kubelet: Kubelet) -> None:
+    _, pull = begin_slow_pull(lab, kubelet, "slow:1", seed=3)
+    assert len(lab.node.store.leases()) == 1
+    pull.cancel()
+    wait_until(lambda: not lab.node.store.leases() and not lab.node.store.ingests())
+
+
+def test_runtime_that_is_killed_and_comes_back(lab: Lab, kubelet: Kubelet) -> None:
+    reference, pull = begin_slow_pull(lab, kubelet, "killed:1", seed=4)
     lab.node.kill9()
     error: Any = pull.exception(timeout=PATIENCE_S)
     assert error.code() is grpc.StatusCode.UNAVAILABLE

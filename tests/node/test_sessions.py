@@ -14,7 +14,6 @@ from functools import partial
 
 import pytest
 
-from pycrictl._proto import cri_pb2
 from pycrictl.cri import sessions
 from pycrictl.cri.client import CriClient
 from pycrictl.streaming.pump import Ends, Output
@@ -22,7 +21,7 @@ from pycrictl.streaming.session import run_command
 from pycrictl.wire.command import Streams
 
 from .forked import Program
-from .kubelet import RUNTIME, Pod
+from .kubelet import Pod
 from .lab import MIB, Lab
 from .programs import Crictl, start_container
 
@@ -265,7 +264,13 @@ def test_attaching_ends_nobodys_input(
     lab: Lab, pod: Pod, command: list[str], crictl: Crictl, once: bool, tty: bool
 ) -> None:
     script = "while :; do echo on; sleep 0.2; done & cat; exit 3"
-    container_id = container_with_input(lab, pod, script, once=once, tty=tty)
+    kubelet = lab.node.kubelet
+    image = lab.reference(lab.busybox)
+    kubelet.pull(image)
+    container_id = kubelet.create_container(
+        pod, image, ["sh", "-c", script], tty=tty, stdin=True, stdin_once=once
+    )
+    kubelet.start_container(container_id)
     refused = crictl("attach", "-r", "websocket", container_id)
     assert (refused.returncode, refused.stdout) == (1, b"")
     assert refused.stderr.endswith(b"\nhint: use --transport spdy\n")
@@ -278,29 +283,3 @@ def test_attaching_ends_nobodys_input(
             assert process.wait(60) == 130
     alive = crictl("exec", container_id, "sh", "-c", "kill -0 1")
     assert alive.returncode == 0
-
-
-def container_with_input(lab: Lab, pod: Pod, script: str, *, once: bool, tty: bool) -> str:
-    """A container that runs a script and whose standard input is open; ended by the first, once."""
-    reference = lab.reference(lab.busybox)
-    kubelet = lab.node.kubelet
-    kubelet.pull(reference)
-    config = cri_pb2.ContainerConfig(
-        metadata=cri_pb2.ContainerMetadata(name="with-input"),
-        image=cri_pb2.ImageSpec(image=reference),
-        command=["sh", "-c", script],
-        stdin=True,
-        stdin_once=once,
-        tty=tty,
-        linux=cri_pb2.LinuxContainerConfig(
-            security_context=cri_pb2.LinuxContainerSecurityContext(
-                namespace_options=pod.config.linux.security_context.namespace_options
-            )
-        ),
-    )
-    request = cri_pb2.CreateContainerRequest(
-        pod_sandbox_id=pod.id, config=config, sandbox_config=pod.config
-    )
-    answer = kubelet.call(RUNTIME + "CreateContainer", request, cri_pb2.CreateContainerResponse)
-    kubelet.start_container(answer.container_id)
-    return answer.container_id

@@ -77,6 +77,20 @@ def assert_whole(watch: Watch, image: Image, name: str | None = None) -> None:
     assert not any(item.error for item in found)
 
 
+def assert_a_retry_ends_well(lab: Lab, watch: Watch, image: Image) -> None:
+    """After a pull that failed kubelet tries again, and the same items come to life."""
+    lab.node.store.collect_garbage()  # a pull whose layers it removes meanwhile may fail
+    name = shown_name(image)
+    lab.throttle.limit(MIB)
+    pull = lab.node.kubelet.start_pull(lab.reference(image))
+    watch.until(lambda: is_pulled(watch, name))
+    lab.throttle.limit(None)
+    watch.until(pull.done)
+    watch.until(lambda: len(watch.endings) == 2)
+    assert watch.endings[1] == (name, Ending.DONE, "")
+    assert_whole(watch, image)
+
+
 def test_a_pull_of_six_layers(lab: Lab, watch: Watch) -> None:
     zeros = lab.layout.layer([zero_file("zeros", 150 * MIB)])
     layers = lab.layout.random_layers([3 * MIB, 2 * MIB, 4 * MIB, 1 * MIB], seed=1)
@@ -157,15 +171,7 @@ def test_an_aborted_pull_and_its_retry(lab: Lab, watch: Watch) -> None:
     assert found[2].progress > MIB  # though containerd has thrown it away
     watch.until(lambda: not lab.node.store.ingests())
 
-    lab.node.store.collect_garbage()  # a pull whose layers it removes meanwhile may fail
-    lab.throttle.limit(MIB)
-    pull = lab.node.kubelet.start_pull(reference)
-    watch.until(lambda: is_pulled(watch, name))
-    lab.throttle.limit(None)
-    watch.until(pull.done)
-    watch.until(lambda: len(watch.endings) == 2)
-    assert watch.endings[1] == (name, Ending.DONE, "")
-    assert_whole(watch, image)
+    assert_a_retry_ends_well(lab, watch, image)
 
 
 def test_a_killed_containerd_and_a_resumed_pull(lab: Lab, watch: Watch) -> None:
@@ -231,16 +237,8 @@ def test_a_failing_registry(lab: Lab, watch: Watch, status: int | None) -> None:
     last = watch.items[name, bad]
     assert (last.phase, last.progress, last.error) == (Phase.FAILED, 0, reason)
 
-    lab.node.store.collect_garbage()  # a pull whose layers it removes meanwhile may fail
-    lab.throttle.heal()  # kubelet tries again, and the same items come to life
-    lab.throttle.limit(MIB)
-    pull = lab.node.kubelet.start_pull(reference)
-    watch.until(lambda: is_pulled(watch, name))
-    lab.throttle.limit(None)
-    watch.until(pull.done)
-    watch.until(lambda: len(watch.endings) == 2)
-    assert watch.endings[1] == (name, Ending.DONE, "")
-    assert_whole(watch, image)
+    lab.throttle.heal()
+    assert_a_retry_ends_well(lab, watch, image)
 
 
 def test_a_connection_that_is_cut_in_the_middle(lab: Lab, watch: Watch) -> None:

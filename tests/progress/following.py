@@ -19,7 +19,9 @@ from tests.streaming.servers import (
     frame,
     read_head,
     run,
+    send,
     serve,
+    write,
 )
 
 SECRET = "dont-show-me"
@@ -89,13 +91,6 @@ def watch(
     return watcher
 
 
-async def write(writer: asyncio.StreamWriter, data: bytes) -> None:
-    """Return when the system has all of it: a connection that is closed then does not lose it."""
-    writer.transport.set_write_buffer_limits(0)
-    writer.write(data)
-    await writer.drain()
-
-
 def websocket(
     *pieces: bytes, more: tuple[str, ...] = (), pause_s: float = 0.0, stays: bool = True
 ) -> Handler:
@@ -103,11 +98,7 @@ def websocket(
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await write(writer, accept_upgrade(await read_head(reader), *more))
-        for piece in pieces:
-            await write(writer, piece)
-            await asyncio.sleep(pause_s)
-        if stays:
-            await reader.read()
+        await send(reader, writer, pieces, pause_s=pause_s, stays=stays)
 
     return handler
 
@@ -117,11 +108,7 @@ def plain(*pieces: bytes, pause_s: float = 0.0, stays: bool = False) -> Handler:
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_head(reader)
-        for piece in pieces:
-            await write(writer, piece)
-            await asyncio.sleep(pause_s)
-        if stays:
-            await reader.read()
+        await send(reader, writer, pieces, pause_s=pause_s, stays=stays)
 
     return handler
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -15,22 +14,13 @@ from pycrictl.progress import content
 from pycrictl.progress.content import Ending
 from pycrictl.progress.tracker import Phase
 from tests.containerd.fakectd import Blob, FakeContainerd, Ingest, Lease, Replay, Snapshot
+from tests.containerd.fixtures import client, fake
 from tests.containerd.made import START_S, Made, digest_of
 from tests.containerd.watching import Watch
 
+__all__ = ["client", "fake"]
+
 DATA = Path(__file__).parent / "data"
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> Iterator[FakeContainerd]:
-    with FakeContainerd(tmp_path) as fake:
-        yield fake
-
-
-@pytest.fixture
-def client(fake: FakeContainerd) -> Iterator[ContainerdClient]:
-    with fake.channel() as channel:
-        yield ContainerdClient(channel, endpoint=fake.endpoint)
 
 
 @pytest.fixture

@@ -14,15 +14,12 @@ from pycrictl.containerd.client import ContainerdClient
 from pycrictl.errors import Unavailable
 from pycrictl.progress.leases import RESOLVING_S, SILENCE_S, LeaseBook
 from tests.containerd.fakectd import FakeContainerd, Ingest, Lease, Snapshot
+from tests.containerd.fixtures import fake
+
+__all__ = ["fake"]
 
 NOW_S = time.time()
 EXTRACTION = f"extract-1-abcd sha256:{'a' * 64}"
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> Iterator[FakeContainerd]:
-    with FakeContainerd(tmp_path) as fake:
-        yield fake
 
 
 @pytest.fixture

@@ -93,6 +93,16 @@ def is_free(directory: Path, limit: int = 1) -> bool:
 # Among processes
 
 
+def holder_and_waiters(start: Start, count: int) -> list[Worker]:
+    """A worker that holds the only slot, and those that wait for it, in the order of their line."""
+    workers = [start()]
+    assert workers[0].line()[0] == "start"
+    for place in range(1, count + 1):
+        workers.append(start())
+        assert workers[-1].line() == ["place", str(place)]
+    return workers
+
+
 def test_six_processes_never_hold_more_than_two_slots(start: Start) -> None:
     begun = [(worker, worker.line()) for worker in [start(limit=2) for _ in range(6)]]
     holding = [each for each in begun if each[1][0] == "start"]
@@ -113,14 +123,8 @@ def test_six_processes_never_hold_more_than_two_slots(start: Start) -> None:
 
 
 def test_first_come_first_served_and_everybody_learns_the_place(start: Start) -> None:
-    holder = start()
-    waiters: list[Worker] = []
-    assert holder.line()[0] == "start"
-    for place in ("1", "2", "3"):
-        waiters.append(start())
-        assert waiters[-1].line() == ["place", place]
+    holder, first, second, third = holder_and_waiters(start, 3)
     holder.release()
-    first, second, third = waiters
     assert first.line()[0] == "start"
     assert [second.line(), third.line()] == [["place", "1"], ["place", "2"]]
     first.release()
@@ -131,12 +135,7 @@ def test_first_come_first_served_and_everybody_learns_the_place(start: Start) ->
 
 
 def test_a_killed_process_frees_its_slot_and_its_place(start: Start) -> None:
-    holder = start()
-    assert holder.line()[0] == "start"
-    first = start()
-    assert first.line() == ["place", "1"]
-    second = start()
-    assert second.line() == ["place", "2"]
+    holder, first, second = holder_and_waiters(start, 2)
     first.kill()
     assert second.line() == ["place", "1"]
     holder.kill()
@@ -144,12 +143,7 @@ def test_a_killed_process_frees_its_slot_and_its_place(start: Start) -> None:
 
 
 def test_an_interrupted_waiter_leaves_the_line(start: Start) -> None:
-    holder = start()
-    assert holder.line()[0] == "start"
-    first = start()
-    assert first.line() == ["place", "1"]
-    second = start()
-    assert second.line() == ["place", "2"]
+    _, first, second = holder_and_waiters(start, 2)
     first.process.send_signal(signal.SIGINT)
     assert "KeyboardInterrupt" in first.release()[1]
     assert second.line() == ["place", "1"]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
-from pathlib import Path
+from collections.abc import Callable, Collection
 
 import pytest
 
@@ -21,7 +20,10 @@ from pycrictl.progress.sources import (
 from pycrictl.progress.tracker import Phase, Tracker, View
 from tests.cli.progress_server import http_streams
 from tests.containerd.fakectd import FakeContainerd, Lease
+from tests.containerd.fixtures import fake
 from tests.containerd.made import Made
+
+__all__ = ["fake"]
 
 INTERVAL_S = 0.02
 DEADLINE_S = 20.0
@@ -57,12 +59,6 @@ class Recorder:
 
 def names(view: View) -> set[str]:
     return {item.image for item in view.items}
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> Iterator[FakeContainerd]:
-    with FakeContainerd(tmp_path) as fake:
-        yield fake
 
 
 def watch(

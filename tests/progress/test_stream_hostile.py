@@ -27,9 +27,8 @@ from tests.progress.following import (
     text,
     watch,
     websocket,
-    write,
 )
-from tests.streaming.servers import TEXT, accept_upgrade, frame, read_head, run, serve
+from tests.streaming.servers import TEXT, accept_upgrade, frame, read_head, run, serve, write
 
 MIB = 2**20
 

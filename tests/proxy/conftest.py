@@ -21,7 +21,7 @@ __all__ = ["channel", "container", "copier", "fake", "runtime", "serve", "sides"
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder whose path is short enough for sockets."""
+    """A short one: the path of a socket may have 107 bytes."""
     path = Path(tempfile.mkdtemp(prefix="px-"))
     yield path
     shutil.rmtree(path)

@@ -154,16 +154,6 @@ def spools(pid: int) -> list[str]:
     ]
 
 
-def stages(container: Pretended) -> list[Path]:
-    """The stages there are, also while they are being removed: that ends a walk by ``rglob``."""
-    return [
-        Path(folder, name)
-        for folder, folders, files in os.walk(container.root)
-        for name in (*folders, *files)
-        if name.startswith(".pycrictl-")
-    ]
-
-
 def refusal(call: Callable[..., object], *arguments: object, **named: object) -> tuple[str, str]:
     """Code and message of a call that must fail."""
     with pytest.raises(grpc.RpcError) as caught:

@@ -17,8 +17,9 @@ from pycrictl.proxy.copy_content import LARGE_BYTES, REST_S
 from pycrictl.wire.tar_writer import END_OF_ARCHIVE
 from tests.copy.hostile import FILE, member
 from tests.copy.test_on_node import ID, needs_root
+from tests.copy.trees import stages_in
 from tests.node.soak import descriptors
-from tests.proxy.copier import MIB, Copier, Pretended, spools, stages, stream
+from tests.proxy.copier import MIB, Copier, Pretended, spools, stream
 from tests.proxy.test_pulls import wait_until
 
 pytestmark = needs_root
@@ -55,7 +56,7 @@ def test_a_tree_both_ways(copier: Copier, container: Pretended, tmp_path: Path) 
     assert listing(tmp_path / "back") == listing(tmp_path / "tree")
     assert there == back
     assert (there.files, there.directories, there.links) == (3, 3, 1)
-    assert stages(container) == []
+    assert stages_in(container.root) == []
     wait_until(lambda: copier.proxy.log().count(" copy ") == 2)
     lines = [line for line in copier.proxy.log().splitlines() if " copy " in line]
     assert [line.count("end=done") for line in lines] == [1, 1]

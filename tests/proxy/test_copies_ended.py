@@ -27,6 +27,7 @@ from pycrictl.proxy.tokens import Tokens
 from pycrictl.proxy.upstream import Upstream
 from tests.copy.hostile import FILE, member
 from tests.copy.test_on_node import ID, needs_root
+from tests.copy.trees import stages_in
 from tests.fakecri.server import FakeServer
 from tests.proxy.copier import (
     ARCHIVE,
@@ -38,11 +39,10 @@ from tests.proxy.copier import (
     pretended,
     refusal,
     spools,
-    stages,
     stream,
 )
-from tests.proxy.test_endpoints import until
 from tests.proxy.test_pulls import wait_until
+from tests.proxy.waiting import until
 
 pytestmark = needs_root
 
@@ -101,13 +101,13 @@ def test_a_proxy_that_ends(container: Pretended, start: Start, way: str) -> None
     writing = stream(copier.ask_to("/to", 2**40))
     head = member(b"d/", b"5", mode=0o755) + member(b"d/slow", FILE, size=2**39)
     writing.send(TO_CONTAINER, head + bytes(MIB))
-    wait_until(lambda: len(copier.copies) == 2 and bool(stages(container)))
+    wait_until(lambda: len(copier.copies) == 2 and bool(stages_in(container.root)))
     begin = time.monotonic()
     if way == "terminate":
         copier.proxy.terminate()
         assert copier.proxy.wait() == 0
         assert copier.proxy.log().count("end=stopped") == 2
-        assert stages(container) == []
+        assert stages_in(container.root) == []
     else:
         copier.proxy.kill9()
     assert time.monotonic() - begin < 20  # of the 30 s that calls are given
@@ -118,7 +118,7 @@ def test_a_proxy_that_ends(container: Pretended, start: Start, way: str) -> None
     writing.abort()
     reading.abort()
     copier.client.close()
-    wait_until(lambda: stages(container) == [])
+    wait_until(lambda: stages_in(container.root) == [])
     assert (container.root / "to/d/slow").read_text() == "old"
 
 

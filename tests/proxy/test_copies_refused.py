@@ -17,6 +17,7 @@ from pycrictl.errors import FailedPrecondition, PycrictlError
 from pycrictl.wire.tar_writer import END_OF_ARCHIVE
 from tests.copy.hostile import FILE, member
 from tests.copy.test_on_node import ID, needs_root
+from tests.copy.trees import stages_in
 from tests.node.kubelet import RUNTIME
 from tests.proxy.copier import (
     ARCHIVE,
@@ -27,7 +28,6 @@ from tests.proxy.copier import (
     outcome_of,
     refusal,
     spools,
-    stages,
     stream,
 )
 from tests.proxy.test_pulls import wait_until
@@ -140,7 +140,7 @@ def test_a_bad_stream_changes_nothing(copier: Copier, container: Pretended) -> N
         messages.close()
         copier.wait_until_idle()
         assert (container.root / "to/f").read_text() == "old"
-        assert stages(container) == []
+        assert stages_in(container.root) == []
     wait_until(lambda: copier.proxy.log().count("end=failed") == len(BAD))
 
 

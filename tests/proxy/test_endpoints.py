@@ -14,6 +14,7 @@ from pycrictl.proxy.endpoints import Address, StreamServer, parse_address
 from pycrictl.proxy.log import Log
 from pycrictl.proxy.tokens import LIFETIME_S, Tokens
 from pycrictl.wire.progress import ProgressDecoder, Report
+from tests.proxy.waiting import until
 
 REPORTS = [Report("image", f"sha256:{number}", number, 10) for number in range(5)]
 
@@ -42,14 +43,6 @@ class Source:
                 await asyncio.sleep(0)
         finally:
             self.open -= 1
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(6000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never became true")
 
 
 def serve(test: Callable[[StreamServer[str], Source], Awaitable[None]]) -> None:

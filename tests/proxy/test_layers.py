@@ -14,6 +14,7 @@ from pycrictl.proxy.layers import LayerPoller
 from pycrictl.proxy.log import Log
 from tests.containerd.fakectd import FakeContainerd, Ingest, Lease
 from tests.fakecri import FakeServer
+from tests.proxy.waiting import until
 
 LAYER = "sha256:" + "ab" * 32
 CONFIG = "sha256:" + "cd" * 32
@@ -66,14 +67,6 @@ def begin_pull(containerd: FakeContainerd) -> None:
     containerd.ingests[f"layer-{LAYER}"] = Ingest(400, 1000, now)
     held = [("content", MANIFEST), ("content", CONFIG), ("ingests", f"layer-{LAYER}")]
     containerd.leases["l1"] = Lease(now, held)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(6000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never became true")
 
 
 def test_nobody_watches(containerd: FakeContainerd) -> None:

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pycrictl.errors import UsageError
 from pycrictl.proxy.listen import MAX_PATH_BYTES, Listener, notify
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A short one: the path of a socket may have 107 bytes."""
-    path = Path(tempfile.mkdtemp(prefix="pcl-"))
-    yield path
-    shutil.rmtree(path)
 
 
 def answers(path: Path) -> bool:

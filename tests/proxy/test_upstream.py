@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import socket
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,21 +19,6 @@ from tests.proxy.runtime import Runtime
 
 PATIENCE_S = 60.0
 METHOD = "/test.v1.Test/"
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="pcu-"))
-    yield path
-    shutil.rmtree(path)
-
-
-@pytest.fixture
-def runtime(folder: Path) -> Iterator[Runtime]:
-    runtime = Runtime(folder / "runtime.sock")
-    runtime.start()
-    yield runtime
-    runtime.stop()
 
 
 def call(path: Path, name: str, request: bytes = b"", **options: object) -> Answer:

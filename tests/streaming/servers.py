@@ -9,7 +9,7 @@ import ssl
 import struct
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +60,29 @@ async def serve(
         for task in left:
             task.cancel()
         await asyncio.gather(*left)
+
+
+async def write(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Return when the system has all of it: a connection that is closed then does not lose it."""
+    writer.transport.set_write_buffer_limits(0)
+    writer.write(data)
+    await writer.drain()
+
+
+async def send(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    pieces: Iterable[bytes],
+    *,
+    pause_s: float,
+    stays: bool,
+) -> None:
+    """Send piece by piece; then leave, unless the server ``stays`` until the client leaves."""
+    for piece in pieces:
+        await write(writer, piece)
+        await asyncio.sleep(pause_s)
+    if stays:
+        await reader.read()
 
 
 async def read_head(reader: asyncio.StreamReader) -> dict[str, str]:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -16,11 +17,23 @@ from pycrictl.streaming.dial import dial
 from pycrictl.streaming.exchange import Exchange
 from pycrictl.streaming.target import parse_url
 from pycrictl.wire.http1 import ResponseReceived
-from tests.streaming.servers import read_head, run, serve
+from tests.streaming.servers import Handler, read_head, run, send, serve
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 Use = Callable[[Exchange, ResponseReceived], Awaitable[object]]
+
+
+@asynccontextmanager
+async def connected(handler: Handler) -> AsyncIterator[Exchange]:
+    """A connection to a server, on which nothing was asked yet."""
+    async with serve(handler) as address:
+        target = parse_url(f"http://{address}/secret")
+        connection = await dial(target, timeout_s=10)
+        try:
+            yield Exchange(connection, target)
+        finally:
+            connection.abort()
 
 
 def answered(
@@ -30,23 +43,12 @@ def answered(
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_head(reader)
-        for piece in pieces:
-            writer.write(piece)
-            await writer.drain()
-            await asyncio.sleep(pause_s)
-        if stays:
-            await reader.read()
+        await send(reader, writer, pieces, pause_s=pause_s, stays=stays)
 
     async def scenario() -> object:
-        async with serve(answer) as address:
-            target = parse_url(f"http://{address}/secret")
-            connection = await dial(target, timeout_s=10)
-            try:
-                exchange = Exchange(connection, target)
-                response = await exchange.request("GET", [], timeout_s=timeout_s)
-                return await use(exchange, response)
-            finally:
-                connection.abort()
+        async with connected(answer) as exchange:
+            response = await exchange.request("GET", [], timeout_s=timeout_s)
+            return await use(exchange, response)
 
     return run(scenario())
 
@@ -135,18 +137,12 @@ def test_reading_may_be_cancelled() -> None:
         writer.write(b"abc")
 
     async def scenario() -> bytes:
-        async with serve(answer) as address:
-            target = parse_url(f"http://{address}/secret")
-            connection = await dial(target, timeout_s=10)
-            try:
-                exchange = Exchange(connection, target)
-                response = await exchange.request("GET", [], timeout_s=10)
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(exchange.read(), 0.01)
-                is_cancelled.set()
-                return await read_all(exchange, response)
-            finally:
-                connection.abort()
+        async with connected(answer) as exchange:
+            response = await exchange.request("GET", [], timeout_s=10)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(exchange.read(), 0.01)
+            is_cancelled.set()
+            return await read_all(exchange, response)
 
     assert run(scenario()) == b"abc"
 
@@ -196,13 +192,8 @@ def test_not_http() -> None:
 
 def test_a_request_that_cannot_be_sent() -> None:
     async def scenario() -> None:
-        async with serve(lambda reader, writer: read_head(reader)) as address:  # type: ignore[arg-type, return-value]
-            target = parse_url(f"http://{address}/secret")
-            connection = await dial(target, timeout_s=10)
-            try:
-                await Exchange(connection, target).request("GET", [("A", "\n")], timeout_s=10)
-            finally:
-                connection.abort()
+        async with connected(lambda reader, writer: read_head(reader)) as exchange:  # type: ignore[arg-type, return-value]
+            await exchange.request("GET", [("A", "\n")], timeout_s=10)
 
     with pytest.raises(LocalProtocolError):
         run(scenario())

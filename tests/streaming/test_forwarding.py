@@ -148,6 +148,21 @@ class Pairs:
             self._peer.send(Data(error_id, b"", is_last=True))
 
 
+def accepting(on_data: Callable[[SpdyPeer, list[int], Data], Awaitable[None]]) -> Talk:
+    """Accept every stream; ``on_data`` gets the numbers of all, in their order, and the data."""
+
+    async def talk(peer: SpdyPeer) -> None:
+        ids: list[int] = []
+        while frame := await peer.next_frame():
+            if isinstance(frame, SynStream):
+                peer.send(SynReply(frame.stream_id))
+                ids.append(frame.stream_id)
+            elif isinstance(frame, Data):
+                await on_data(peer, ids, frame)
+
+    return talk
+
+
 async def answering(peer: SpdyPeer) -> None:
     await Pairs(peer).serve()
 
@@ -223,17 +238,12 @@ def test_the_end_of_many_open_connections_is_silent(caplog: pytest.LogCaptureFix
 
 
 def test_much_for_a_client_that_broke_off_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    async def flooding(peer: SpdyPeer) -> None:
-        stream_id = 0
-        while frame := await peer.next_frame():
-            if isinstance(frame, SynStream):
-                peer.send(SynReply(frame.stream_id))
-                stream_id = frame.stream_id
-            elif isinstance(frame, Data) and frame.stream_id == stream_id:
-                peer.send(*[Data(stream_id, b"x" * 100)] * 2000)
+    async def flood(peer: SpdyPeer, ids: list[int], data: Data) -> None:
+        if data.stream_id == ids[-1]:
+            peer.send(*[Data(ids[-1], b"x" * 100)] * 2000)
 
     async def scenario() -> None:
-        async with forwarding(spdy(flooding)) as scene:
+        async with forwarding(spdy(accepting(flood))) as scene:
             for _ in range(3):
                 reader, writer = await scene.connect()
                 writer.write(b"much")
@@ -333,20 +343,15 @@ def test_a_runtime_that_reads_no_more_of_one_connection() -> None:
 
 
 def test_a_client_that_does_not_read_concerns_no_other() -> None:
-    async def flooding(peer: SpdyPeer) -> None:
-        stream_id = 0
-        while frame := await peer.next_frame():
-            if isinstance(frame, SynStream):
-                peer.send(SynReply(frame.stream_id))
-                stream_id = frame.stream_id
-            elif isinstance(frame, Data) and frame.data == b"much":
-                for _ in range(300):
-                    peer.send(Data(stream_id, b"x" * 100_000))
-            elif isinstance(frame, Data) and frame.data:
-                peer.send(Data(stream_id, b"got " + frame.data))
+    async def flood(peer: SpdyPeer, ids: list[int], data: Data) -> None:
+        if data.data == b"much":
+            for _ in range(300):
+                peer.send(Data(ids[-1], b"x" * 100_000))
+        elif data.data:
+            peer.send(Data(ids[-1], b"got " + data.data))
 
     async def scenario() -> None:
-        async with forwarding(spdy(flooding)) as scene:
+        async with forwarding(spdy(accepting(flood))) as scene:
             slow_reader, slow_writer = await scene.connect()
             slow_writer.transport.pause_reading()  # type: ignore[attr-defined]
             slow_writer.write(b"much")
@@ -367,18 +372,13 @@ def test_an_answer_that_comes_before_all_is_sent() -> None:
     """The client has it whole, although nobody reads the rest of what it sends."""
     answer = b"x" * 8_000_000
 
-    async def talk(peer: SpdyPeer) -> None:
-        ids: list[int] = []
-        while frame := await peer.next_frame():
-            if isinstance(frame, SynStream):
-                peer.send(SynReply(frame.stream_id))
-                ids.append(frame.stream_id)
-            elif isinstance(frame, Data) and frame.stream_id == ids[-1] and frame.data:
-                peer.send(Data(ids[1], answer, is_last=True), Data(ids[0], b"", is_last=True))
-                await asyncio.Event().wait()
+    async def reply(peer: SpdyPeer, ids: list[int], data: Data) -> None:
+        if data.stream_id == ids[-1] and data.data:
+            peer.send(Data(ids[1], answer, is_last=True), Data(ids[0], b"", is_last=True))
+            await asyncio.Event().wait()
 
     async def scenario() -> None:
-        async with forwarding(spdy(talk)) as scene:
+        async with forwarding(spdy(accepting(reply))) as scene:
             reader, writer = await scene.connect()
             writer.write(b"y" * 20_000_000)
             assert await asyncio.wait_for(reader.read(-1), LIMIT_S) == answer

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from pycrictl.signals import ENDING
-from pycrictl.streaming.loop import in_thread, run_in_loop
+from pycrictl.streaming.loop import end_tasks, in_thread, run_in_loop
 
 
 @pytest.mark.parametrize("number", ENDING)
@@ -79,6 +79,23 @@ def test_what_is_ignored_stays_so() -> None:
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, handler)
+
+
+def test_tasks_end_whatever_they_raise() -> None:
+    async def stay() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            raise ValueError("no")
+
+    async def session() -> list[bool]:
+        tasks = [asyncio.create_task(stay()) for _ in range(2)]
+        await asyncio.sleep(0)
+        await end_tasks(tasks)
+        return [isinstance(task.exception(), ValueError) for task in tasks]
+
+    assert run_in_loop(session()) == [True, True]
 
 
 def test_a_thread_returns_and_raises() -> None:

@@ -23,6 +23,7 @@ from tests.streaming.servers import (
     frame,
     read_frame,
     run,
+    send,
     serve,
 )
 
@@ -121,12 +122,7 @@ async def reading(
 
 def sending(*pieces: bytes, pause_s: float = 0.0, stays: bool = True) -> Handler:
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for piece in pieces:
-            writer.write(piece)
-            await writer.drain()
-            await asyncio.sleep(pause_s)
-        if stays:
-            await reader.read()
+        await send(reader, writer, pieces, pause_s=pause_s, stays=stays)
 
     return handler
 
