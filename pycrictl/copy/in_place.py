@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator
 from ctypes import c_long
 from typing import Final
 
-from pycrictl.copy.content import segments, shrunk, write_all
+from pycrictl.copy.content import DEFAULT_FOLDER, segments, shrunk, write_all
 from pycrictl.copy.resolve import last_error, libc
 from pycrictl.copy.rootfs import to_error
-from pycrictl.copy.spool import DEFAULT_FOLDER
 from pycrictl.signals import undisturbed
 
 # <linux/falloc.h>

@@ -11,12 +11,12 @@ import stat
 from typing import Final
 
 from pycrictl.copy.commit import move_new
+from pycrictl.copy.content import DEFAULT_FOLDER
 from pycrictl.copy.in_place import overwrite
 from pycrictl.copy.janitor import Janitor, lock, random_name
 from pycrictl.copy.policy import Item
 from pycrictl.copy.resolve import own_descriptors, refuse_kernel_file_system
 from pycrictl.copy.rootfs import Directory
-from pycrictl.copy.spool import DEFAULT_FOLDER
 from pycrictl.copy.stage import Owner, finish
 from pycrictl.errors import CopyError
 from pycrictl.signals import undisturbed

@@ -21,11 +21,11 @@ from pycrictl.copy.archive import Unpacker, pack
 from pycrictl.copy.arrival import Summary
 from pycrictl.copy.content import CHUNK_BYTES
 from pycrictl.copy.identity import ContainerRoot, FirstProcess, Locate
-from pycrictl.copy.measure import tell_total
 from pycrictl.copy.method import Watch
 from pycrictl.copy.places import LocalRoot, Root, Source, open_destination, open_source
 from pycrictl.copy.policy import Rules
 from pycrictl.copy.rootfs import raise_descriptor_limit
+from pycrictl.copy.total import tell_total
 from pycrictl.copy.tree import TreeCopy
 from pycrictl.errors import CopyError, FailedPrecondition, Unimplemented
 from pycrictl.units import quote

@@ -14,12 +14,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from pycrictl.copy.checksum import Checksum
-from pycrictl.copy.content import HOLE_BYTES, SparseWriter
+from pycrictl.copy.content import DEFAULT_FOLDER, HOLE_BYTES, SparseWriter
 from pycrictl.errors import CopyError
 from pycrictl.units import quote
-
-DEFAULT_FOLDER: Final = "/var/tmp"
-"""On a disk, as /tmp often is not."""
 
 _CHECK_BYTES: Final = 8 * 1024 * 1024
 _NO_UNNAMED: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL})

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, cast
 import tomli
 
 from pycrictl.config import Setting, socket_path
-from pycrictl.copy.spool import DEFAULT_FOLDER
+from pycrictl.copy.content import DEFAULT_FOLDER
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
 from pycrictl.proxy import kubelet
 from pycrictl.proxy.decisions import Policy

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from tests.captures import DATA, Capture, load
 from tests.captures.runtimes import IDS
 from tests.cli.run import kept_handlers
 from tests.fakecri import FakeServer, Status, answers
+from tests.waiting import wait_until
 
 LOGS = DATA / "logs"
 WAIT_S = 60
@@ -189,13 +189,6 @@ def start(fake: FakeServer, *words: str) -> subprocess.Popen[bytes]:
 def append(path: Path, text: str) -> None:
     with path.open("a") as file:
         file.write(text)
-
-
-def wait_until(is_true: Callable[[], object]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not is_true():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("text", ["web", "0123456789abc", "0123456789abcdef" * 4])

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from pycrictl._proto import cri_pb2
 from tests.cli.run import Run
 from tests.fakecri import FakeServer
+from tests.waiting import wait_until
 
 ABSENT = cri_pb2.ImageStatusResponse()
 PRESENT = cri_pb2.ImageStatusResponse(image=cri_pb2.Image(id="sha256:11"))
@@ -38,13 +38,6 @@ def start(fake: FakeServer, tmp_path: Path, *words: str) -> subprocess.Popen[str
         text=True,
         env={**os.environ, **environ(tmp_path)},
     )
-
-
-def wait_until(condition: Any) -> None:
-    give_up_at = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < give_up_at
-        time.sleep(0.01)
 
 
 def test_a_present_image_succeeds_at_once(fake: FakeServer, tmp_path: Path) -> None:

@@ -24,15 +24,9 @@ from tests.captures import scene
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status, hang
 from tests.show.screen import Screen
+from tests.waiting import wait_until
 
 WAIT_S = 60
-
-
-def wait_until(is_true: Callable[[], object]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not is_true():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from pycrictl.errors import CopyError
 from tests.copy.hostile import snapshot
 from tests.copy.over_quota import exceeding_quota
 from tests.copy.trees import MIB, Copy, both_ways, directly, needs_root, nothing_is_left, tree
+from tests.waiting import wait_until
 
 __all__ = ["nothing_is_left", "tree"]
 
@@ -52,10 +53,7 @@ content._WAYS = (stop,)
     finally:
         process.kill()
         process.communicate()
-    give_up_at = time.monotonic() + 60
-    while len(list((tmp_path / "into").iterdir())) > 1:
-        assert time.monotonic() < give_up_at, "the stage is still there"
-        time.sleep(0.02)
+    wait_until(lambda: len(list((tmp_path / "into").iterdir())) <= 1)
     assert (tmp_path / "into/f").read_text() == "old"
 
 

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -22,7 +21,8 @@ from pycrictl.copy.survivor import Survivor
 from pycrictl.errors import CopyError
 from pycrictl.signals import undisturbed
 from tests.copy.hostile import snapshot
-from tests.copy.trees import directly, nothing_is_left
+from tests.copy.trees import directly, nothing_is_left, stages_in
+from tests.waiting import wait_until
 
 __all__ = ["nothing_is_left"]
 
@@ -108,13 +108,6 @@ def found(top: Path) -> dict[str, str]:
     return {str(path.relative_to(top)): path.read_text() for path in files}
 
 
-def until_no_stage(into: Path) -> None:
-    give_up_at = time.monotonic() + 60
-    while list(into.glob(".pycrictl-*")):
-        assert time.monotonic() < give_up_at, "the stage is still there"
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def handlers() -> Iterator[None]:
     """Signals as the program has them, an exception each, whatever the tests' own are."""
@@ -138,8 +131,8 @@ def test_killed_in_a_merge_that_fails(source: Path, into: Path, how: str) -> Non
     for fails_at in (3, 6, 1000):
         for killed_at in range(1, 40):
             was_killed = killed(source, into, how, fails_at=fails_at, killed_at=killed_at)
-            assert len(list(into.glob(".pycrictl-*"))) == was_killed
-            for stage in into.glob(".pycrictl-*"):
+            assert len(stages_in(into)) == was_killed
+            for stage in stages_in(into):
                 clear(os.open(into, os.O_PATH), os.fsencode(stage.name))
             seen.append(found(into))
             assert seen[-1] in (OLD, BOTH), (fails_at, killed_at)
@@ -222,7 +215,7 @@ def test_what_cannot_be_taken_back_stays(
     with pytest.raises(CopyError, match="failed halfway") as info:
         directly(f"{source}/.", into)
     assert "/into/.pycrictl-" in str(info.value.hint)
-    until_no_stage(into)
+    wait_until(lambda: not stages_in(into))
     assert found(into) == BOTH
 
 
@@ -246,7 +239,7 @@ def test_a_signal_while_the_stage_is_removed(
         monkeypatch.setattr(Merge, "_replace", last_fails(Merge._replace, 2))
     with pytest.raises(KeyboardInterrupt):
         directly(f"{source}/.", into)
-    until_no_stage(into)
+    wait_until(lambda: not stages_in(into))
     assert found(into) == (BOTH if is_over else OLD)
 
 
@@ -255,7 +248,7 @@ def test_a_signal_while_the_stage_is_removed(
 
 def kill_both(source: Path, into: Path, *, fails_at: int = 1000, killed_at: int) -> None:
     assert killed(source, into, "links", fails_at=fails_at, killed_at=killed_at)
-    assert len(list(into.glob(".pycrictl-*"))) == 1
+    assert len(stages_in(into)) == 1
 
 
 def swept(into: Path) -> None:
@@ -280,7 +273,7 @@ def test_the_next_copy_finishes_a_merge_that_was_being_taken_back(source: Path, 
 def test_what_is_being_removed_is_not_finished(source: Path, into: Path) -> None:
     """A copy that was taken back, and whose stage somebody has begun to remove."""
     kill_both(source, into, killed_at=2)
-    [stage] = into.glob(".pycrictl-*")
+    [stage] = stages_in(into)
     (stage / "commit").rename(stage / "top")
     (stage / "top/a").unlink()
     swept(into)

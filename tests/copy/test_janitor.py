@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +23,8 @@ from pycrictl.copy.janitor import OWNER, Janitor, claim, random_name, sweep
 from pycrictl.copy.places import LocalRoot, open_destination
 from pycrictl.copy.rootfs import Directory
 from pycrictl.copy.stage import Stage
+from tests.copy.trees import stages_in
+from tests.waiting import wait_until
 
 PACKAGE: Final = Path(pycrictl.__file__).parent
 NAME: Final = b".pycrictl-0123456789abcdef"
@@ -61,7 +62,7 @@ class Victim:
         )
         assert self._process.stdout is not None
         self.janitor = int(self._process.stdout.readline())
-        [self.stage] = into.glob(".pycrictl-*")
+        [self.stage] = stages_in(into)
         assert (self.stage / "top/d/f").read_text() == "1"
 
     @property
@@ -80,10 +81,7 @@ def into(tmp_path: Path) -> Path:
 
 
 def until_empty(folder: Path) -> None:
-    give_up_at = time.monotonic() + 60
-    while any(folder.iterdir()):
-        assert time.monotonic() < give_up_at, "the stage is still there"
-        time.sleep(0.01)
+    wait_until(lambda: not any(folder.iterdir()))
 
 
 def is_alive(pid: int) -> bool:
@@ -95,11 +93,8 @@ def is_alive(pid: int) -> bool:
 
 def arguments(pid: int) -> list[bytes]:
     """The words that a process was started with: /proc shows none in its first moment."""
-    give_up_at = time.monotonic() + 60
-    while not (words := Path(f"/proc/{pid}/cmdline").read_bytes()):
-        assert time.monotonic() < give_up_at, "it has no arguments"
-        time.sleep(0.01)
-    return words.split(b"\0")
+    wait_until(Path(f"/proc/{pid}/cmdline").read_bytes)
+    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
 
 
 @contextmanager
@@ -273,10 +268,7 @@ def test_a_merge_is_finished_or_not_begun(into: Path, no_clobber: bool) -> None:
         is_done = process.stdout.readline() == b"done\n"
         process.kill()
         process.communicate()
-        give_up_at = time.monotonic() + 60
-        while list(into.glob(".pycrictl-*")):
-            assert time.monotonic() < give_up_at, "the stage is still there"
-            time.sleep(0.01)
+        wait_until(lambda: not stages_in(into))
         found = {
             str(path.relative_to(into)): path.read_text()
             for path in into.rglob("*")

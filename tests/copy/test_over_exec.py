@@ -22,6 +22,7 @@ from pycrictl.streaming.pump import Ends
 from pycrictl.wire.command import ExitReported
 from pycrictl.wire.tar_header import Entry, Kind
 from pycrictl.wire.tar_writer import END_OF_ARCHIVE, encode_entry, padding_after
+from tests.copy.trees import stages_in
 
 KEEP = Rules(archive=True)
 PLAIN = Rules()
@@ -156,10 +157,6 @@ def seen(top: Path) -> dict[str, tuple[object, ...]]:
     return found
 
 
-def stages(top: Path) -> list[Path]:
-    return list(top.rglob(".pycrictl-*"))
-
-
 def test_there_and_back_with_gnu_programs(copies: Copies, tmp_path: Path) -> None:
     make_tree(tmp_path / "tree")
     there = copies.copy_to(tmp_path / "tree", tmp_path / "new", KEEP)
@@ -168,7 +165,7 @@ def test_there_and_back_with_gnu_programs(copies: Copies, tmp_path: Path) -> Non
     assert seen(tmp_path / "new") == seen(tmp_path / "tree") == seen(tmp_path / "back")
     assert copies.skipped == []
     assert copies.bytes > 0
-    assert stages(tmp_path) == []
+    assert stages_in(tmp_path) == []
     for command in copies.remote.commands:
         assert command[0] in {"tar", "test", "mkdir", "mv", "rm", "find", "stat", "cat"}
 
@@ -213,7 +210,7 @@ def test_directories_that_meet(copies: Copies, tmp_path: Path) -> None:
         copies.copy_to(tmp_path / "src/d", tmp_path / "dst")
     assert seen(tmp_path / "dst/d/sub") == before
     assert (tmp_path / "dst/d/a").read_text() == "new"
-    assert stages(tmp_path) == []
+    assert stages_in(tmp_path) == []
 
 
 def test_the_content_of_files_that_stay_is_not_copied(copies: Copies, tmp_path: Path) -> None:
@@ -356,7 +353,7 @@ def test_programs_that_are_missing(
     with pytest.raises(error, match=f"there is no {missing} in the container"):
         act(copies, tmp_path / "d", tmp_path / "out")
     assert list((tmp_path / "out").rglob("f")) == []
-    assert stages(tmp_path) == []
+    assert stages_in(tmp_path) == []
 
 
 def test_pieces_of_one_size() -> None:

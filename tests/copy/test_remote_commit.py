@@ -19,7 +19,8 @@ from pycrictl.copy.remote_stage import RemoteStage, remove
 from pycrictl.copy.survivor import Survivor
 from pycrictl.errors import ConnectError, CopyError
 from tests.copy.test_on_node import UNWATCHED
-from tests.copy.test_over_exec import ThisMachine, seen, stages
+from tests.copy.test_over_exec import ThisMachine, seen
+from tests.copy.trees import stages_in
 
 BAD = os.fsdecode(b"\xff\xfe")
 
@@ -110,7 +111,7 @@ def test_a_merge_without_a_failure(tree: Path) -> None:
     found = contents(tree / "dst")
     assert found.items() >= contents(tree / "src").items()
     assert found.keys() - contents(tree / "src").keys() == {"d/sub/other"}
-    assert stages(tree) == []
+    assert stages_in(tree) == []
     # Names are in no command unless they are looked at, and programs are few.
     acts = [words for words in remote.commands if words[0] in ("mv", "tar", "cp") or "env" in words]
     assert len(acts) <= 8
@@ -123,7 +124,7 @@ def test_a_failure_in_the_middle_is_undone(tree: Path) -> None:
         merge(remote, tree)
     assert "incomplete" not in info.value.message
     assert contents(tree / "dst") == before
-    assert stages(tree) == []
+    assert stages_in(tree) == []
 
 
 @pytest.mark.parametrize("missing", ["ln", "xargs", "env", "-a"])
@@ -148,7 +149,7 @@ def test_without_a_program_that_helps(tree: Path, missing: str) -> None:
         (tree / "src" / BAD).unlink()
         merge(remote, tree)
         assert contents(tree / "dst").items() >= contents(tree / "src").items()
-    assert stages(tree) == []
+    assert stages_in(tree) == []
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ConnectError("the runtime is gone")])
@@ -174,10 +175,10 @@ def test_what_cannot_be_undone_is_told(
     assert "the copy is incomplete" in told
     assert remote.its_survivor.is_released
     # It is done as soon as the runtime is back.
-    (stage,) = stages(tree)
+    (stage,) = stages_in(tree)
     assert remove(ThisMachine(), str(stage), undo=True)
     assert contents(tree / "dst") == before
-    assert stages(tree) == []
+    assert stages_in(tree) == []
 
 
 @pytest.mark.parametrize("is_done", [False, True])
@@ -212,7 +213,7 @@ def test_one_rename_is_not_undone_but_asked_for(tmp_path: Path, is_done: bool) -
         with pytest.raises(KeyboardInterrupt):
             copy()
     assert (tmp_path / "dst/f").read_text() == ("new" if is_done else "old")
-    assert stages(tmp_path) == []
+    assert stages_in(tmp_path) == []
     Ending.is_gone, ended = True, False
     with pytest.raises(CopyError, match="it is gone; it is not known whether"):
         copy()
@@ -237,7 +238,7 @@ def test_an_end_at_any_step(tmp_path: Path, is_killed: bool, is_done: bool) -> N
             assert after.items() >= contents(top / "src").items(), step
         else:
             assert after == before, step
-        assert stages(top) == []
+        assert stages_in(top) == []
         step += 1
     assert len(results) > 10
     # There is one moment from which on everything is new.
@@ -276,7 +277,7 @@ def end_at(wanted: int, top: Path, *, is_killed: bool, is_done: bool) -> str:
     except (Killed, KeyboardInterrupt):
         return "ended"
     finally:
-        for stage in stages(top):
+        for stage in stages_in(top):
             assert is_killed or remote.its_survivor.is_released
             remove(ThisMachine(), str(stage), undo=True)
     return "new" if ended else "not interrupted"
@@ -310,11 +311,11 @@ def test_writing_in_place_fails(
         copy()
     assert old.read_text() == "the old text, which is longer"
     assert (old.stat().st_mtime, old.stat().st_ino) == (1_000_000_000, inode)
-    assert stages(tmp_path) == []
+    assert stages_in(tmp_path) == []
     failures = 1000
     with pytest.raises(CopyError, match="incomplete: cannot undo it") as info:
         copy()
-    (stage,) = stages(tmp_path)
+    (stage,) = stages_in(tmp_path)
     assert str(stage) in (info.value.hint or "")
     assert (stage / "old/0").read_text() == "the old text, which is longer"
     failures = 0
@@ -323,7 +324,7 @@ def test_writing_in_place_fails(
     copy()
     assert old.read_text() == "a new text"
     assert old.stat().st_ino == inode
-    assert stages(tmp_path) == []
+    assert stages_in(tmp_path) == []
 
 
 def test_files_that_cannot_be_linked_are_copied(tree: Path) -> None:
@@ -366,4 +367,4 @@ def test_a_name_of_any_bytes_for_a_single_file(tmp_path: Path) -> None:
         OverExec(Unsteady()).copy_to(
             bytes(tmp_path / BAD), bytes(tmp_path / "dst" / BAD) + b"/", Rules(), watch
         )
-    assert stages(tmp_path) == []
+    assert stages_in(tmp_path) == []

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,10 +196,3 @@ def plain(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]
 def contents(top: Path) -> dict[str, str]:
     files = [path for path in top.rglob("*") if path.is_file()]
     return {str(path.relative_to(top)): path.read_text("latin-1") for path in files}
-
-
-def wait_until(is_so: Callable[..., object], *about: Path) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not is_so(*about):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

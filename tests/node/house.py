@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -29,6 +29,7 @@ from typing import IO, Final, Self
 import grpc
 
 from pycrictl._proto import cri_pb2
+from tests.waiting import wait_until
 
 from .images import File, text_file
 from .kubelet import RUNTIME, Kubelet
@@ -252,7 +253,7 @@ class House:
         with log.open("wb") as output:
             process = self._start(f"{line} --max-parallel-image-pulls 3", output=output)
         try:
-            wait_until(lambda: " ready " in log.read_text() or process.poll() is not None, log)
+            wait_until(lambda: " ready " in log.read_text() or process.poll() is not None, log=log)
             assert process.poll() is None, log.read_text()
             socket_path = f"/proc/{self._mounts.pid}/root/run/pycrictl/cri.sock"
             options = [("grpc.default_authority", "localhost")]
@@ -390,14 +391,6 @@ _EXPECTED: Final = {
         ("web CONTAINER_RUNNING", "done CONTAINER_EXITED", "waiting CONTAINER_CREATED")
     ),
 }
-
-
-def wait_until(is_true: Callable[[], object], log: Path | None = None) -> None:
-    """Returns when something has become true."""
-    end = time.monotonic() + WAIT_S
-    while not is_true():
-        assert time.monotonic() < end, log.read_text() if log else "waited in vain"
-        time.sleep(0.05)
 
 
 def _ended(process: subprocess.Popen[str]) -> tuple[str, str]:

@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,10 +28,11 @@ from pycrictl.copy.places import LocalRoot, open_source
 from pycrictl.cri.client import CriClient
 from pycrictl.proxy import admin
 from tests.proxy.program import Program as Proxy
+from tests.waiting import settled
 
 from .forked import Ended, Program
 from .lab import MIB, Lab
-from .soak import descriptors, settled
+from .soak import descriptors
 from .test_copy_node import Container
 
 METHODS: Final = ("rpc", "node", "exec")
@@ -49,10 +49,6 @@ LARGE_FILES: Final = 3
 LARGE_BYTES: Final = 6 * MIB
 LONE_BYTES: Final = 24 * MIB
 """Enough to be left where it is by the proxy, if nobody has written to it for a while."""
-
-SETTLE_S: Final = 60.0
-"""How long what a killed process leaves behind may take to be cleared up: a runtime that was about
-to run something for it may let others wait for half a minute."""
 
 EXPIRE_S: Final = 75.0
 """How long a slot may be taken whose URL nobody opens; its own time limit is 60 s."""
@@ -326,16 +322,16 @@ class Scene:
             faults.append("no reason")
         # Nothing can be run in a container that is dead; what stays in it must be told by name.
         is_dead = victim == "container"
-        if not soon(
+        if not settled(
             lambda: all(is_dead and stage.name in ended.stderr for stage in stages_in(into))
         ):
             faults.append("a stage is left")
         # What nobody came for is kept for a while.
-        if not soon(lambda: all(copy["state"] == "waiting" for copy in self.copies())):
+        if not settled(lambda: all(copy["state"] == "waiting" for copy in self.copies())):
             faults.append(f"a slot is taken: {self.copies()}")
-        if not soon(lambda: len(self.spools()) <= len(self.copies())):
+        if not settled(lambda: len(self.spools()) <= len(self.copies())):
             faults.append(f"spool files are left: {self.spools()}")
-        if not soon(lambda: not survivors(self.folder.name)):
+        if not settled(lambda: not survivors(self.folder.name)):
             faults.append(f"processes are left: {survivors(self.folder.name)}")
         return faults
 
@@ -350,11 +346,6 @@ def read(top: Path) -> dict[str, bytes]:
         for path in (Path(folder, name) for name in files if not is_stage(name)):
             found[str(path.relative_to(top))] = path.read_bytes()
     return found
-
-
-def soon(condition: Callable[[], object]) -> bool:
-    """Whether something comes true in a short time."""
-    return settled(condition, limit_s=SETTLE_S, pause_s=0.05)
 
 
 def is_stage(name: str) -> bool:

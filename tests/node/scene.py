@@ -13,7 +13,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -23,6 +22,7 @@ from typing import Final
 from pycrictl.cri.methods import method
 from tests.captures import calls, capture, runtimes, scene
 from tests.cli.run import Run
+from tests.waiting import wait_until
 
 from .images import Image, random_file, text_file
 from .lab import Lab
@@ -100,9 +100,7 @@ class Scene:
             if name != "CC":
                 self.made(f"start ${name}")
         self.made("stopp $PB")
-        end = time.monotonic() + WAIT_S
-        while len(self.made("ps -aq --state exited").split()) < 2:
-            assert time.monotonic() < end, "the first containers do not end"
+        wait_until(lambda: len(self.made("ps -aq --state exited").split()) >= 2)
 
     def pull_images(self) -> None:
         """Pulls the five images, one of them without a tag; what is there already stays."""

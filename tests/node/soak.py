@@ -28,6 +28,7 @@ from typing import Final
 
 from pycrictl.proxy import admin
 from tests.proxy.program import Program
+from tests.waiting import settled
 
 from .images import Image
 from .lab import MIB, Lab
@@ -308,18 +309,6 @@ def running(soak: Soak) -> Iterator[list[threading.Thread]]:
             thread.join(3 * COMMAND_LIMIT_S)
 
 
-def settled(
-    condition: Callable[[], object], *, limit_s: float = SETTLE_S, pause_s: float = 0.5
-) -> bool:
-    """Whether something comes true in time."""
-    give_up_at = time.monotonic() + limit_s
-    while not condition():
-        if time.monotonic() > give_up_at:
-            return False
-        time.sleep(pause_s)
-    return True
-
-
 def judge(soak: Soak, before: list[str], threads: list[threading.Thread]) -> list[str]:
     """Everything that is not as it must be."""
     lab, proxy = soak.lab, soak.proxy
@@ -334,9 +323,9 @@ def judge(soak: Soak, before: list[str], threads: list[threading.Thread]) -> lis
     def is_closed() -> bool:
         return len(descriptors(proxy.pid)) <= len(before)
 
-    if not settled(is_idle):
+    if not settled(is_idle, limit_s=SETTLE_S):
         faults.append("a slot or a place in the queue was lost")
-    if not settled(is_closed):
+    if not settled(is_closed, limit_s=SETTLE_S):
         now = Counter(re.sub(r"\d+", "N", name) for name in descriptors(proxy.pid))
         then = Counter(re.sub(r"\d+", "N", name) for name in before)
         faults.append(f"the proxy holds more than at the start: {dict(now - then)}")

@@ -9,8 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -18,6 +16,7 @@ import grpc
 from pycrictl._proto import cri_pb2
 from tests.node.images import Image
 from tests.node.lab import MIB, Lab
+from tests.waiting import wait_until
 
 WAIT_S = 60
 SLOW_S = 60
@@ -40,13 +39,6 @@ def start(lab: Lab, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         program(lab, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-
-
-def wait_until(is_true: Callable[[], object]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not is_true():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
 
 
 def slow_image(lab: Lab, name: str, *, seed: int, seconds: float) -> tuple[Image, str]:

@@ -10,12 +10,14 @@ import subprocess
 import tarfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from pycrictl.wire.tar_writer import END_OF_ARCHIVE
 from tests.copy.trees import listing, stages_in
+from tests.waiting import wait_until
 
 from .copying import (
     BY_STREAM,
@@ -30,7 +32,6 @@ from .copying import (
     program,
     proxy,
     start_container,
-    wait_until,
     whole_seconds,
 )
 from .lab import MIB
@@ -344,13 +345,13 @@ def test_a_copy_that_is_ended_leaves_nothing(cp: Cp, folder: Path, number: signa
         with (source / "big").open("wb") as file:
             file.truncate((4096 if cp.method == "exec" else 512) * MIB)
         with cp.start(*map(str, words)) as process:
-            wait_until(stages_in, top)
+            wait_until(partial(stages_in, top))
             process.send_signal(number)
             _, stderr = process.communicate(timeout=WAIT_S)
         assert process.returncode == 128 + number, stderr
         assert stderr == (b"pycrictl: interrupted\n" if number == signal.SIGINT else b"")
         assert not (top / "new").exists()
-        wait_until(has_no_stage, top)
+        wait_until(partial(has_no_stage, top))
 
 
 @pytest.mark.parametrize("cp", BY_STREAM, indirect=True)

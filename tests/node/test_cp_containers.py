@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.copy.trees import listing, stages_in
+from tests.waiting import wait_until
 
 from .copying import (
     PYCRICTL,
@@ -22,7 +23,6 @@ from .copying import (
     program,
     proxy,
     start_container,
-    wait_until,
 )
 from .images import File, Image, busybox_files
 from .lab import MIB

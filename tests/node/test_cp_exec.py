@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.copy.trees import stages_in
+from tests.waiting import wait_until
 
 from .copying import (
     WAIT_S,
@@ -22,7 +23,6 @@ from .copying import (
     program,
     proxy,
     start_container,
-    wait_until,
 )
 from .lab import MIB
 

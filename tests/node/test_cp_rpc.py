@@ -18,8 +18,9 @@ from tests.copy.racer import flipping
 from tests.copy.test_on_node import UNWATCHED
 from tests.copy.trees import listing, stages_in
 from tests.proxy.program import Program as Proxy
+from tests.waiting import wait_until
 
-from .copying import Cp, containers, program, proxy, start_container, wait_until
+from .copying import Cp, containers, program, proxy, start_container
 from .lab import MIB
 
 __all__ = ["containers", "program", "proxy", "start_container"]

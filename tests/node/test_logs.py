@@ -12,7 +12,8 @@ import pytest
 from pycrictl._proto import cri_pb2
 from tests.node.kubelet import RUNTIME
 from tests.node.lab import Lab
-from tests.node.test_commands import WAIT_S, program, run, start, wait_until
+from tests.node.test_commands import WAIT_S, program, run, start
+from tests.waiting import wait_until
 
 LINES = 10_000
 BOTH = f"i=0; while [ $i -lt {LINES} ]; do echo out $i; echo err $i >&2; i=$((i+1)); done"

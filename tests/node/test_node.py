@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
+from tests.waiting import wait_until
 
 from .images import zero_file
 from .kubelet import RUNTIME
@@ -22,13 +22,6 @@ from .sweep import cgroups, mount_points, processes
 if TYPE_CHECKING:
     from .images import Image
     from .lab import Lab
-
-
-def wait_until(condition: Callable[[], bool], *, timeout_s: float = 60.0) -> None:
-    give_up_at = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < give_up_at, "gave up waiting"
-        time.sleep(0.02)
 
 
 def random_image(lab: Lab, name: str, *sizes_bytes: int, seed: int) -> Image:

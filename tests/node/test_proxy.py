@@ -20,6 +20,7 @@ from google.protobuf import json_format
 from pycrictl._proto import cri_pb2
 from pycrictl.proxy import admin
 from tests.proxy.program import Program
+from tests.waiting import wait_until
 
 from .forked import Program as Forked
 from .images import Image
@@ -56,13 +57,6 @@ def images(lab: Lab, count: int, *, size_bytes: int = MIB, seed: int = 1000) -> 
         layers = lab.layout.random_layers([size_bytes], seed=seed + number)
         found.append(lab.push(lab.layout.image(f"s{seed}n{number}:1", [lab.base, *layers])))
     return found
-
-
-def wait_until(condition: Callable[[], object], *, limit_s: float = 60.0) -> None:
-    give_up_at = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < give_up_at, "it never became true"
-        time.sleep(0.02)
 
 
 def url_of(proxy: Program, pod: Pod) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +19,7 @@ from tests.node.kubelet import IMAGE, RUNTIME, Kubelet
 from tests.node.lab import MIB, Lab
 from tests.node.store import Store
 from tests.proxy.runtime import Proxy, channel_to
+from tests.waiting import wait_until
 
 PATIENCE_S = 60.0
 PULL = IMAGE + "PullImage"
@@ -147,13 +147,6 @@ def test_another_client_library_works(lab: Lab, proxy: Proxy) -> None:
     ctr(proxy.path, "images", "import", "--base-name", "copy", str(exported))
     assert exported.stat().st_size > 100_000
     exported.unlink()
-
-
-def wait_until(condition: Any) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def begin_slow_pull(

@@ -15,9 +15,10 @@ import pytest
 
 from pycrictl import __version__
 from tests.node.lab import Lab
-from tests.node.test_commands import SLOW_S, WAIT_S, slow_image, wait_until
+from tests.node.test_commands import SLOW_S, WAIT_S, slow_image
 from tests.packaging import installing
 from tests.packaging.installing import Installed
+from tests.waiting import wait_until
 
 Place = Callable[[Path, Path], AbstractContextManager[Installed]]
 PLACES: list[Place] = [

@@ -30,7 +30,7 @@ from tests.fakecri.server import FakeServer
 from tests.node.kubelet import RUNTIME
 from tests.node.soak import descriptors
 from tests.proxy.program import Program
-from tests.proxy.test_pulls import wait_until
+from tests.waiting import wait_until
 
 Start = Callable[..., Program]
 MIB = 1 << 20

@@ -25,7 +25,8 @@ from pycrictl.proxy.listen import notify
 from tests.fakecri import FakeServer, hang
 from tests.node.kubelet import RUNTIME
 from tests.proxy.program import Program
-from tests.proxy.test_pulls import Gate, pod, prepare, status, wait_until
+from tests.proxy.test_pulls import Gate, pod, prepare, status
+from tests.waiting import wait_until
 
 Start = Callable[..., Program]
 

@@ -20,7 +20,7 @@ from tests.copy.test_on_node import ID, needs_root
 from tests.copy.trees import stages_in
 from tests.node.soak import descriptors
 from tests.proxy.copier import MIB, Copier, Pretended, spools, stream
-from tests.proxy.test_pulls import wait_until
+from tests.waiting import wait_until
 
 pytestmark = needs_root
 

@@ -41,8 +41,7 @@ from tests.proxy.copier import (
     spools,
     stream,
 )
-from tests.proxy.test_pulls import wait_until
-from tests.proxy.waiting import until
+from tests.waiting import until, wait_until
 
 pytestmark = needs_root
 

@@ -30,7 +30,7 @@ from tests.proxy.copier import (
     spools,
     stream,
 )
-from tests.proxy.test_pulls import wait_until
+from tests.waiting import wait_until
 
 pytestmark = needs_root
 

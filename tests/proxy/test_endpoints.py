@@ -14,7 +14,7 @@ from pycrictl.proxy.endpoints import Address, StreamServer, parse_address
 from pycrictl.proxy.log import Log
 from pycrictl.proxy.tokens import LIFETIME_S, Tokens
 from pycrictl.wire.progress import ProgressDecoder, Report
-from tests.proxy.waiting import until
+from tests.waiting import until
 
 REPORTS = [Report("image", f"sha256:{number}", number, 10) for number in range(5)]
 

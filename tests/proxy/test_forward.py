@@ -32,7 +32,7 @@ from tests.proxy.forwarding import (
 )
 from tests.proxy.program import Program
 from tests.proxy.runtime import Proxy, Runtime, channel_to
-from tests.proxy.test_pulls import wait_until
+from tests.waiting import wait_until
 
 
 def conversation(channel: grpc.Channel, name: str) -> grpc.StreamStreamMultiCallable[bytes, bytes]:

@@ -31,7 +31,7 @@ from tests.proxy.forwarding import (
     wait_for_end,
 )
 from tests.proxy.runtime import Proxy, Runtime, channel_to
-from tests.proxy.test_pulls import wait_until
+from tests.waiting import wait_until
 
 # A runtime that is gone
 

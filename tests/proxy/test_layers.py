@@ -14,7 +14,7 @@ from pycrictl.proxy.layers import LayerPoller
 from pycrictl.proxy.log import Log
 from tests.containerd.fakectd import FakeContainerd, Ingest, Lease
 from tests.fakecri import FakeServer
-from tests.proxy.waiting import until
+from tests.waiting import until
 
 LAYER = "sha256:" + "ab" * 32
 CONFIG = "sha256:" + "cd" * 32

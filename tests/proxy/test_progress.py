@@ -28,7 +28,8 @@ from pycrictl.wire.progress import Report
 from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import RUNTIME
 from tests.proxy.program import Program
-from tests.proxy.test_pulls import Gate, pod, prepare, status, wait_until
+from tests.proxy.test_pulls import Gate, pod, prepare, status
+from tests.waiting import wait_until
 
 Start = Callable[..., Program]
 WEB, DB = pod("web"), pod("db")

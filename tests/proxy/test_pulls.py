@@ -16,6 +16,7 @@ from pycrictl.proxy import admin
 from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import IMAGE, Pod
 from tests.proxy.program import Program
+from tests.waiting import wait_until
 
 Start = Callable[..., Program]
 ABSENT = cri_pb2.ImageStatusResponse()
@@ -57,13 +58,6 @@ def prepare(fake: FakeServer, answer: Any, *, status: Any = ABSENT) -> None:
 def pod(name: str) -> Pod:
     metadata = cri_pb2.PodSandboxMetadata(name=name, namespace="default", uid=f"uid-{name}")
     return Pod(f"id-{name}", cri_pb2.PodSandboxConfig(metadata=metadata))
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    give_up_at = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < give_up_at, "it never became true"
-        time.sleep(0.01)
 
 
 def status(proxy: Program) -> dict[str, Any]:
