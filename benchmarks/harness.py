@@ -71,7 +71,7 @@ def best_speeds(
 ) -> Measured:
     """The highest of two speeds taken in turn.
 
-    For what takes a tenth of a second and keeps every processor busy: anything else on the machine
+    For what takes no second and keeps every processor busy: anything else on the machine
     slows it down, and the side that has more to do by more.
     """
     ours_figures, bare_figures = _in_turn(ours, bare, rounds, warm_up_rounds)

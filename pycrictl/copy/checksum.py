@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from pycrictl.copy.content import CHUNK_BYTES, shrunk
+from pycrictl.copy.content import shrunk
 
 _combine: Callable[[int, int, int], int] | None
 try:
@@ -21,6 +21,9 @@ except ImportError:
     from zlib import crc32
 
     _combine = None
+
+_READ_BYTES: Final = 512 * 1024
+"""What is read at once: of less, two threads wait for each other too often."""
 
 _HALVED_BYTES: Final = 1024 * 1024
 """Of less, a second thread takes longer to begin than it saves."""
@@ -77,7 +80,7 @@ class Checksum:
 
 
 def _checksum_of(fd: int, offset: int, size_bytes: int, value: int) -> int:
-    buffer = memoryview(bytearray(CHUNK_BYTES))
+    buffer = memoryview(bytearray(_READ_BYTES))
     end = offset + size_bytes
     while offset < end:
         count = os.preadv(fd, [buffer[: end - offset]], offset)
