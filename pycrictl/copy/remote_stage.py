@@ -166,14 +166,15 @@ class RemoteStage:
             return self._undo is None or self._undo()
         except PycrictlError as failed:
             survivor.release()
-            doubt = "the copy is incomplete"
-            hint = f"what it has replaced is in {quote(os.fsdecode(self._stage))}"
+            shown = quote(os.fsdecode(self._stage))
+            doubt, hint = "the copy is incomplete", f"what it has replaced is in {shown}"
             if self._is_one_rename:
-                doubt, hint = "it is not known whether it was copied", ""
+                doubt = "it is not known whether it was copied"
+                hint = f"{shown} may have been left in the container"
             reason = f"{doubt}: {failed.message}"
             if isinstance(exc, PycrictlError):
-                raise CopyError(f"{exc.message}; {reason}", hint=hint or None) from exc
-            log.warning("%s%s", reason, f"; {hint}" if hint else "")
+                raise CopyError(f"{exc.message}; {reason}", hint=hint) from exc
+            log.warning("%s; %s", reason, hint)
             raise exc from failed
 
     def _clear(self, survivor: Survivor) -> None:

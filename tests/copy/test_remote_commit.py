@@ -215,8 +215,9 @@ def test_one_rename_is_not_undone_but_asked_for(tmp_path: Path, is_done: bool) -
     assert (tmp_path / "dst/f").read_text() == ("new" if is_done else "old")
     assert stages_in(tmp_path) == []
     Ending.is_gone, ended = True, False
-    with pytest.raises(CopyError, match="it is gone; it is not known whether"):
+    with pytest.raises(CopyError, match="it is gone; it is not known whether") as info:
         copy()
+    assert [str(stage) in (info.value.hint or "") for stage in stages_in(tmp_path)] == [True]
 
 
 @pytest.mark.parametrize("is_done", [False, True])
