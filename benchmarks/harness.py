@@ -71,8 +71,8 @@ def best_speeds(
 ) -> Measured:
     """The highest of two speeds taken in turn.
 
-    For what takes no second and keeps every processor busy: anything else on the machine
-    slows it down, and the side that has more to do by more.
+    For what takes no second and keeps every processor busy: anything else on the machine slows it
+    down, and the side that has more to do by more.
     """
     ours_figures, bare_figures = _in_turn(ours, bare, rounds, warm_up_rounds)
     best, best_bare = max(ours_figures), max(bare_figures)

@@ -13,15 +13,13 @@ WAIT_S = 60.0
 PAUSE_S = 0.02
 
 
-def settled(
-    condition: Callable[[], object], *, limit_s: float = WAIT_S, pause_s: float = PAUSE_S
-) -> bool:
+def settled(condition: Callable[[], object], *, limit_s: float = WAIT_S) -> bool:
     """Whether something comes true in time."""
     give_up_at = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > give_up_at:
             return False
-        time.sleep(pause_s)
+        time.sleep(PAUSE_S)
     return True
 
 

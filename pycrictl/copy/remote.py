@@ -30,6 +30,7 @@ from pycrictl.errors import (
     StreamError,
     Unimplemented,
 )
+from pycrictl.streaming.loop import end_tasks
 from pycrictl.streaming.pump import Ends, Input, Output
 from pycrictl.streaming.session import Choice, run_command
 from pycrictl.units import quote
@@ -398,10 +399,7 @@ def _be_patient(_: float) -> None:
 
 async def _cancel_all() -> None:
     """End all tasks but this one, so that nothing is left that could complain later."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+    await end_tasks(task for task in asyncio.all_tasks() if task is not asyncio.current_task())
     await asyncio.get_running_loop().shutdown_default_executor()
 
 

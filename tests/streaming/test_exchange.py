@@ -191,8 +191,11 @@ def test_not_http() -> None:
 
 
 def test_a_request_that_cannot_be_sent() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_head(reader)
+
     async def scenario() -> None:
-        async with connected(lambda reader, writer: read_head(reader)) as exchange:  # type: ignore[arg-type, return-value]
+        async with connected(answer) as exchange:
             await exchange.request("GET", [("A", "\n")], timeout_s=10)
 
     with pytest.raises(LocalProtocolError):
