@@ -8,8 +8,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
+import grpc
 import pytest
+
+from pycrictl._proto import cri_pb2
+from tests.fakecri import FakeServer, Status
 
 HEAVY = (
     *("grpc", "google.protobuf", "websockets", "tqdm", "yaml", "rich", "asyncio", "pydantic"),
@@ -56,3 +61,25 @@ def test_a_commands_help_imports_only_that_command() -> None:
     assert code == 0
     loaded = {name for name in modules if name.startswith("pycrictl.cli.commands.")}
     assert loaded == {"pycrictl.cli.commands.images"}
+
+
+@pytest.mark.parametrize(
+    ("status", "last"),
+    [
+        (grpc.StatusCode.NOT_FOUND, "over_rpc"),
+        (grpc.StatusCode.UNIMPLEMENTED, "on_node"),
+    ],
+)
+def test_a_copy_loads_a_method_when_its_turn_comes(
+    fake: FakeServer, tmp_path: Path, status: grpc.StatusCode, last: str
+) -> None:
+    container = cri_pb2.Container(id="a" * 64, state=cri_pb2.CONTAINER_RUNNING)
+    fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=[container]))
+    fake.offer("CopyFromContainer", Status(status, "no"))
+    fake.offer("ContainerStatus", Status(grpc.StatusCode.NOT_FOUND, "gone"))
+    code, modules = modules_after("-r", fake.endpoint, "cp", "aaa:/f", str(tmp_path / "f"))
+    assert code == 1
+    methods = ["pycrictl.copy." + name for name in ("over_rpc", "on_node", "over_exec")]
+    loaded = [name for name in methods if name in modules]
+    assert loaded == methods[: methods.index(f"pycrictl.copy.{last}") + 1]
+    assert not {"asyncio", "grpc"} & modules

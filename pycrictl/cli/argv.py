@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pycrictl.errors import UsageError
 from pycrictl.units import parse_bool
 
 
-@dataclass(frozen=True, slots=True)
-class OptionSpec:
+class OptionSpec(NamedTuple):
     """One option: the spelling handed to Typer, and whether it is a switch or may be repeated."""
 
     canonical: str

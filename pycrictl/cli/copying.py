@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cli.raw_streams import check_input, input_of, output_of, write_all
@@ -25,7 +25,7 @@ from pycrictl.units import quote
 
 if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext
-    from pycrictl.copy.arrival import Summary
+    from pycrictl.copy.summary import Summary
     from pycrictl.cri.client import CriClient
     from pycrictl.environ import Environment
     from pycrictl.streaming.session import Choice
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 _SPEED_WINDOW_S: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(NamedTuple):
     """What the user wants of a copy.
 
     Attributes:
@@ -209,31 +208,29 @@ def _find(client: CriClient, path: spec.ContainerPath) -> str:
     return container.id
 
 
-def _methods(client: CriClient, container_id: str, settings: Settings) -> list[Method]:
-    """The ways that are to be tried. Only their modules are loaded."""
+def _methods(client: CriClient, container_id: str, settings: Settings) -> Iterator[Method]:
+    """The ways that are to be tried. What each takes is loaded when its turn comes."""
     names = NAMES if settings.method == "auto" else (settings.method,)
-    methods: list[Method] = []
     if "rpc" in names:
         from pycrictl.copy.over_rpc import OverRpc
 
         has_others = len(names) > 1
-        methods.append(OverRpc(client, container_id, tls=settings.tls, has_others=has_others))
+        yield OverRpc(client, container_id, tls=settings.tls, has_others=has_others)
     if "node" in names:
         from pycrictl.copy import on_node
 
-        methods.append(on_node.for_client(client, container_id))
+        yield on_node.for_client(client, container_id)
     if "exec" in names:
         from pycrictl.copy.over_exec import OverExec
         from pycrictl.copy.remote import Remote
 
         remote = Remote(client, container_id, choice=settings.choice, tls=settings.tls)
-        methods.append(OverExec(remote))
-    return methods
+        yield OverExec(remote)
 
 
 def _copy_from(
     env: Environment,
-    methods: Sequence[Method],
+    methods: Iterable[Method],
     request: spec.CopyFrom,
     settings: Settings,
     meter: _Meter,
@@ -247,7 +244,7 @@ def _copy_from(
         lambda method: method.copy_from(
             path,
             local.path,
-            replace(settings.rules, umask=_umask()),
+            settings.rules._replace(umask=_umask()),
             meter.watch,
             follow=settings.follow,
         ),
@@ -256,7 +253,7 @@ def _copy_from(
 
 def _copy_to(
     env: Environment,
-    methods: Sequence[Method],
+    methods: Iterable[Method],
     request: spec.CopyTo,
     settings: Settings,
     watch: Watch,

@@ -7,7 +7,6 @@ made in a stage, and moved into place when everything is there and the caller ha
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Final
 
 from pycrictl.copy.commit import Merge, existing_kind, move_new
@@ -18,43 +17,13 @@ from pycrictl.copy.policy import Item, Judge, Make, Path, Rules, Skipped
 from pycrictl.copy.rootfs import Directory, descend, to_error
 from pycrictl.copy.spec import Existing, Meeting, SourceKind, meet, place
 from pycrictl.copy.stage import Owner, Stage, finish
+from pycrictl.copy.summary import Summary
 from pycrictl.copy.walk import OnSkip
 from pycrictl.errors import CopyError
 from pycrictl.units import quote
 from pycrictl.wire.tar_header import Entry
 
 _LINK_OVER_MOUNTED: Final = "-L copies what the link points to"
-
-
-@dataclass(slots=True)
-class Summary:
-    """What a copy did.
-
-    Attributes:
-        files: how many were copied, hard links included.
-        directories: how many were made or merged.
-        links: how many symbolic links were made.
-        size_bytes: content of the files that were copied.
-        kept: how many files were there already and stayed (``--no-clobber``).
-        skipped: how many entries were left out.
-    """
-
-    files: int = 0
-    directories: int = 0
-    links: int = 0
-    size_bytes: int = 0
-    kept: int = 0
-    skipped: int = 0
-
-    def count(self, item: Item) -> None:
-        """Count something that has been made."""
-        if item.make is Make.DIRECTORY:
-            self.directories += 1
-        elif item.make is Make.SYMLINK:
-            self.links += 1
-        else:
-            self.files += 1
-            self.size_bytes += item.size_bytes
 
 
 class Arrival:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pycrictl.copy.arrival import Summary
+from pycrictl.copy.summary import Summary
 from pycrictl.wire.tar import DataReceived, EntryStarted, TarReader
 from pycrictl.wire.tar_header import Entry, Kind
 

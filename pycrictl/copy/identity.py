@@ -16,9 +16,8 @@ import re
 import select
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pycrictl.copy.places import IdMap
 from pycrictl.copy.resolve import PROC_MAGIC, file_system_type, resolve
@@ -30,8 +29,7 @@ _MAX_READ_BYTES: Final = 1024 * 1024
 _CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True)
-class FirstProcess:
+class FirstProcess(NamedTuple):
     """What a runtime says about the first process of a running container.
 
     Attributes:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from pycrictl.copy.archive import FilePart, pack_unread
-from pycrictl.copy.arrival import Summary
 from pycrictl.copy.census import Census
 from pycrictl.copy.checksum import Checksum
+from pycrictl.copy.pack import FilePart, pack_unread
 from pycrictl.copy.places import Source
+from pycrictl.copy.summary import Summary
 from pycrictl.copy.walk import OnSkip
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(NamedTuple):
     """An archive that has not been made yet.
 
     Attributes:
@@ -48,10 +47,10 @@ def measure(source: Source, *, on_skip: OnSkip, check: Callable[[int, Summary], 
         closing(pack_unread(source, on_skip=on_skip, on_entry=census.count)) as pieces,
     ):
         for piece in pieces:
-            size_bytes += len(piece)
+            size_bytes += piece.size_bytes if isinstance(piece, FilePart) else len(piece)
             check(size_bytes, census.summary)
             if isinstance(piece, FilePart):
-                checksum.add_file(piece.fd, piece.offset, piece.size_bytes)
+                checksum.add_file(*piece)
             else:
                 checksum.add(piece)
         return Measured(size_bytes, checksum.value, census.summary)

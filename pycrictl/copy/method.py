@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from collections.abc import Callable, Generator, Iterable
+from typing import Final, NamedTuple, Protocol, TypeVar
 
-from pycrictl.copy.arrival import Summary
 from pycrictl.copy.content import OnBytes
 from pycrictl.copy.policy import Rules
+from pycrictl.copy.summary import Summary
 from pycrictl.copy.walk import OnSkip
 from pycrictl.errors import Unimplemented
 
@@ -24,8 +23,7 @@ OnTotal = Callable[[int], None]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
+class Watch(NamedTuple):
     """Whoever is told of a copy while it goes on.
 
     Attributes:
@@ -82,29 +80,28 @@ class Method(Protocol):
         """Unpack an archive, which comes from a descriptor, into a directory of the container."""
 
 
-def first_to_serve(methods: Sequence[Method], act: Callable[[Method], T]) -> T:
+def first_to_serve(methods: Iterable[Method], act: Callable[[Method], T]) -> T:
     """Do something by the first method that serves.
 
     Args:
-        methods: at least one; the best first.
+        methods: at least one; the best first. The next is only asked for if it is needed.
         act: what to do.
 
     Raises:
         Unimplemented: none serves; the message tells why.
     """
-    reasons: list[str] = []
+    refusals: list[tuple[str, Unimplemented]] = []
     for method in methods:
         log.debug("= trying the method %s", method.name)
         try:
             done = act(method)
         except Unimplemented as exc:
-            if len(methods) == 1:
-                raise
             log.debug("= the method %s does not serve: %s", method.name, exc.message)
-            reasons.append(f"{method.name}: {exc.message}")
+            refusals.append((method.name, exc))
         else:
             log.debug("= the method %s serves", method.name)
             return done
-    raise Unimplemented(
-        f"no way to copy leads to this container ({'; '.join(reasons)})", code="Unimplemented"
-    )
+    if len(refusals) == 1:
+        raise refusals[0][1]
+    reasons = "; ".join(f"{name}: {exc.message}" for name, exc in refusals)
+    raise Unimplemented(f"no way to copy leads to this container ({reasons})", code="Unimplemented")

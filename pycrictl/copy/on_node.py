@@ -17,16 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.archive import Unpacker, pack
-from pycrictl.copy.arrival import Summary
 from pycrictl.copy.content import CHUNK_BYTES
 from pycrictl.copy.identity import ContainerRoot, FirstProcess, Locate
 from pycrictl.copy.method import Watch
+from pycrictl.copy.pack import pack
 from pycrictl.copy.places import LocalRoot, Root, Source, open_destination, open_source
 from pycrictl.copy.policy import Rules
 from pycrictl.copy.rootfs import raise_descriptor_limit
+from pycrictl.copy.summary import Summary
 from pycrictl.copy.total import tell_total
 from pycrictl.copy.tree import TreeCopy
+from pycrictl.copy.unpack import Unpacker
 from pycrictl.errors import CopyError, FailedPrecondition, Unimplemented
 from pycrictl.units import quote
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Final
+from dataclasses import asdict, fields
+from typing import Any, Final, NamedTuple
 
-from pycrictl.copy.arrival import Summary
 from pycrictl.copy.policy import Skipped
+from pycrictl.copy.summary import Summary
 from pycrictl.errors import PycrictlError, RemoteProtocolError
 from pycrictl.units import escape
 
@@ -27,8 +27,7 @@ _MAX_TEXT: Final = 500
 _NUMBERS: Final = tuple(field.name for field in fields(Summary))
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How a copy ended at the server.
 
     Attributes:

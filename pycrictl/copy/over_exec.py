@@ -12,10 +12,9 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
 from typing import Final
 
-from pycrictl.copy.archive import Unpacker, pack
-from pycrictl.copy.arrival import Summary
 from pycrictl.copy.content import CHUNK_BYTES, OnBytes
 from pycrictl.copy.method import Watch
+from pycrictl.copy.pack import pack
 from pycrictl.copy.places import LocalRoot, open_destination, open_source
 from pycrictl.copy.policy import Rules, Skipped
 from pycrictl.copy.remote import Ended, Remote, in_large_pieces
@@ -23,7 +22,9 @@ from pycrictl.copy.remote_stage import RemoteStage
 from pycrictl.copy.repack import Repacker
 from pycrictl.copy.rootfs import raise_descriptor_limit
 from pycrictl.copy.spec import PathText, SourceKind, take_apart
+from pycrictl.copy.summary import Summary
 from pycrictl.copy.total import tell_total
+from pycrictl.copy.unpack import Unpacker
 from pycrictl.copy.walk import OnSkip
 from pycrictl.units import quote
 from pycrictl.wire.tar_writer import END_OF_ARCHIVE

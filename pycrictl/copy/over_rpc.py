@@ -11,30 +11,27 @@ the container (``-a``, ``--no-clobber``, ``--in-place``), or which of its links 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.archive import Unpacker, pack
-from pycrictl.copy.arrival import Summary
-from pycrictl.copy.census import Census
-from pycrictl.copy.measure import measure
-from pycrictl.copy.messages import PIECE_BYTES, Messages
 from pycrictl.copy.method import Watch
-from pycrictl.copy.outcome import Outcome
 from pycrictl.copy.places import LocalRoot, open_destination, open_source
 from pycrictl.copy.policy import Rules, Skipped
 from pycrictl.copy.rootfs import raise_descriptor_limit
 from pycrictl.copy.spec import take_apart
-from pycrictl.copy.spool import Spool
-from pycrictl.copy.transfer import Verdict, receive, send
-from pycrictl.copy.upgrade import open_stream
+from pycrictl.copy.summary import Summary
 from pycrictl.copy.walk import OnSkip
 from pycrictl.errors import CopyError, Invalid, Unimplemented
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
+    from pycrictl.copy.messages import Messages
+    from pycrictl.copy.outcome import Outcome
+    from pycrictl.copy.transfer import Verdict
     from pycrictl.cri.client import CriClient
     from pycrictl.streaming.target import TlsFiles
 
@@ -86,9 +83,14 @@ class OverRpc:
         raise_descriptor_limit()
         text = take_apart(path)
         name = b"." if text.wants_contents else text.name
-        verdict = Verdict()
         with open_destination(LocalRoot(), local) as destination:
+            # The server takes longer to measure what it is asked for.
+            _load_beside("pycrictl.copy.unpack", "pycrictl.copy.transfer", "pycrictl.copy.upgrade")
             answer = self._ask_from(path, follow=follow)
+            from pycrictl.copy.transfer import Verdict, receive
+            from pycrictl.copy.unpack import Unpacker
+
+            verdict = Verdict()
             if watch.on_total is not None:
                 watch.on_total(answer.size)
             with (
@@ -107,6 +109,10 @@ class OverRpc:
     def copy_to(
         self, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
+        from pycrictl.copy.measure import measure
+        from pycrictl.copy.pack import pack
+        from pycrictl.copy.transfer import send
+
         self._require_plain(rules)
         raise_descriptor_limit()
         with open_source(LocalRoot(), local, follow=follow) as source:
@@ -134,6 +140,9 @@ class OverRpc:
     def pack_from(
         self, path: bytes, watch: Watch, *, follow: bool = False
     ) -> Generator[memoryview, None, None]:
+        from pycrictl.copy.census import Census
+        from pycrictl.copy.transfer import Verdict, receive
+
         answer = self._ask_from(path, follow=follow)
         verdict, census = Verdict(), Census()
         with self._opened(answer.url) as messages:
@@ -148,6 +157,11 @@ class OverRpc:
         _tell(verdict, watch.on_skip)
 
     def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
+        from pycrictl.copy.census import Census
+        from pycrictl.copy.messages import PIECE_BYTES
+        from pycrictl.copy.spool import Spool
+        from pycrictl.copy.transfer import send
+
         self._require_plain(rules)
         self._probe()
         census = Census()
@@ -213,6 +227,8 @@ class OverRpc:
 
     @contextmanager
     def _opened(self, url: str) -> Iterator[Messages]:
+        from pycrictl.copy.upgrade import open_stream
+
         messages = open_stream(
             url, timeout_s=max(self._client.timeout_s, 1.0), idle_s=self._idle_s, tls=self._tls
         )
@@ -222,6 +238,16 @@ class OverRpc:
             messages.abort()
             raise
         messages.close()
+
+
+def _load_beside(*modules: str) -> None:
+    """Load modules in a thread; who imports them meanwhile waits for it."""
+
+    def load() -> None:
+        for module in modules:
+            import_module(module)
+
+    threading.Thread(target=load, daemon=True).start()
 
 
 def _text(path: bytes) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from pycrictl.copy.rootfs import Directory, to_error
 from pycrictl.copy.spec import Existing, PathText, SourceKind, take_apart
@@ -13,8 +12,7 @@ from pycrictl.errors import CopyError
 from pycrictl.units import quote
 
 
-@dataclass(frozen=True, slots=True)
-class IdMap:
+class IdMap(NamedTuple):
     """The user or group numbers of a user namespace: (inside, outside, count) ranges."""
 
     ranges: tuple[tuple[int, int, int], ...] = ((0, 0, 2**32 - 1),)
@@ -77,8 +75,7 @@ class LocalRoot:
         return os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """What is copied, held open.
 
     Attributes:
@@ -140,8 +137,7 @@ def open_source(root: Root, path: bytes, *, follow: bool = False) -> Source:
         raise
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(NamedTuple):
     """Where a copy goes.
 
     Attributes:

@@ -9,9 +9,8 @@ of the tree) is skipped, and the copy goes on.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from pycrictl.errors import EntryRefused
 from pycrictl.units import quote
@@ -34,8 +33,7 @@ Path = tuple[bytes, ...]
 """Components of a path below the top of what is copied, which is the empty path itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class Rules(NamedTuple):
     """What the user allows.
 
     Attributes:
@@ -64,8 +62,7 @@ class Make(Enum):
     HARDLINK = "hard link"
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """Something to make.
 
     Attributes:
@@ -89,8 +86,7 @@ class Item:
     original: Path = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(NamedTuple):
     """An entry that is left out.
 
     Attributes:
@@ -195,7 +191,7 @@ class Judge:
             raise _refusal(name, "link-target", "it is a link to an impossible name")
         if not stays_inside(target, depth=max(len(item.path) - 1, 0)):
             return Skipped(name, "outward-link", f"it leads out, to {quote(os.fsdecode(target))}")
-        return replace(item, target=target)
+        return item._replace(target=target)
 
     def _hardlink(self, item: Item, entry: Entry) -> Item | Skipped:
         original = self._below_top(entry.name, take_apart(entry.link, what=entry.name))
@@ -211,7 +207,7 @@ class Judge:
         if made is not Make.FILE:
             reason = f"it is a hard link to {shown}, which is no file of this copy"
             raise _refusal(entry.name, "hard-link", reason)
-        return replace(item, make=Make.HARDLINK, original=original)
+        return item._replace(make=Make.HARDLINK, original=original)
 
     def _remember(self, path: Path, name: bytes, verdict: Item | Skipped) -> None:
         for length in range(len(path) - 1, -1, -1):

@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -138,7 +138,7 @@ class Remote:
 
     def survivor(self, stage: str) -> Survivor:
         """What removes a stage in the container when this program is killed."""
-        tls = [] if self._tls is None else [json.dumps(asdict(self._tls))]
+        tls = [] if self._tls is None else [json.dumps(self._tls._asdict())]
         arguments = [self._client.path, self._container_id, stage, self._choice, *tls]
         return Survivor("remote-stage", arguments)
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, cast
 
-from pycrictl.copy.arrival import Summary
 from pycrictl.copy.content import OnBytes
 from pycrictl.copy.janitor import random_name
 from pycrictl.copy.policy import Make, Path, Rules
@@ -33,6 +32,7 @@ from pycrictl.copy.spec import (
     reaches_into,
     take_apart,
 )
+from pycrictl.copy.summary import Summary
 from pycrictl.copy.survivor import Survivor
 from pycrictl.copy.walk import OnSkip
 from pycrictl.cri.client import CriClient

@@ -9,12 +9,13 @@ from __future__ import annotations
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from pycrictl.copy.arrival import Summary, nothing_copied
+from pycrictl.copy.arrival import nothing_copied
 from pycrictl.copy.content import OnBytes
 from pycrictl.copy.policy import Item, Judge, Make, Path, Rules, Skipped, take_apart
+from pycrictl.copy.summary import Summary
 from pycrictl.copy.walk import OnSkip
 from pycrictl.wire.tar import DataReceived, EntryFinished, EntryStarted, TarReader
 from pycrictl.wire.tar_header import NS_PER_S, Entry, Kind
@@ -193,7 +194,7 @@ class Repacker:
         )
         if item.make is Make.DIRECTORY and self._is_for_unpacking:
             self._directories[path] = entry
-            return replace(entry, mode=entry.mode | stat.S_IRWXU)
+            return entry._replace(mode=entry.mode | stat.S_IRWXU)
         return entry
 
     def _below(self, path: Path) -> Path:

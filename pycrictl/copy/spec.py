@@ -27,9 +27,8 @@ the directory. Any other link at the destination is replaced, and never written 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from pycrictl.errors import CopyError, UsageError
 from pycrictl.units import quote
@@ -39,8 +38,7 @@ STREAM: Final = "-"
 _WRITE_LOCAL_HINT: Final = "write ./NAME for a local file whose name has a colon"
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerPath:
+class ContainerPath(NamedTuple):
     """``POD/CONTAINER:PATH``: ``pod`` is empty when only the container was named."""
 
     pod: str
@@ -48,8 +46,7 @@ class ContainerPath:
     path: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class LocalPath:
+class LocalPath(NamedTuple):
     """A path of this machine, or the standard streams."""
 
     path: bytes
@@ -59,16 +56,14 @@ class LocalPath:
         return self.path == STREAM.encode()
 
 
-@dataclass(frozen=True, slots=True)
-class CopyTo:
+class CopyTo(NamedTuple):
     """From this machine into a container."""
 
     source: LocalPath
     destination: ContainerPath
 
 
-@dataclass(frozen=True, slots=True)
-class CopyFrom:
+class CopyFrom(NamedTuple):
     """Out of a container onto this machine."""
 
     source: ContainerPath
@@ -144,8 +139,7 @@ class Existing(Enum):
     SPECIAL = "device, pipe or socket"
 
 
-@dataclass(frozen=True, slots=True)
-class PathText:
+class PathText(NamedTuple):
     """A path as it was typed, taken apart.
 
     Attributes:
@@ -185,8 +179,7 @@ class Into(Enum):
     DESTINATION = "the destination itself"
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """Where the source goes.
 
     Attributes:

@@ -6,11 +6,12 @@ import errno
 from contextlib import closing
 from typing import Final
 
-from pycrictl.copy.arrival import Arrival, Summary
+from pycrictl.copy.arrival import Arrival
 from pycrictl.copy.content import OnBytes, copy_content
 from pycrictl.copy.places import Destination, Source
 from pycrictl.copy.policy import Rules
 from pycrictl.copy.rootfs import to_error
+from pycrictl.copy.summary import Summary
 from pycrictl.copy.walk import OnSkip, walk
 
 _TARGET_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})

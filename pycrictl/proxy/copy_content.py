@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from pycrictl.copy import outcome
-from pycrictl.copy.archive import pack
-from pycrictl.copy.arrival import Summary
 from pycrictl.copy.census import Census
 from pycrictl.copy.identity import ContainerRoot, Locate
 from pycrictl.copy.measure import Measured, measure
 from pycrictl.copy.messages import PIECE_BYTES
+from pycrictl.copy.pack import pack
 from pycrictl.copy.places import Source, open_source
 from pycrictl.copy.policy import Skipped
 from pycrictl.copy.spool import Spool
+from pycrictl.copy.summary import Summary
 from pycrictl.copy.walk import OnSkip
 
 LARGE_BYTES: Final = 16 * 1024 * 1024

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from pycrictl.copy.arrival import Summary
 from pycrictl.copy.identity import Locate
 from pycrictl.copy.messages import Messages
+from pycrictl.copy.summary import Summary
 from pycrictl.errors import Cancelled, PycrictlError
 from pycrictl.proxy import copy_content, copy_streams
 from pycrictl.proxy.copy_content import Content

@@ -13,8 +13,6 @@ from contextlib import closing
 from typing import Final
 
 from pycrictl.copy import outcome
-from pycrictl.copy.archive import Unpacker
-from pycrictl.copy.arrival import Summary
 from pycrictl.copy.checksum import Checksum
 from pycrictl.copy.identity import ContainerRoot, Locate
 from pycrictl.copy.messages import (
@@ -27,7 +25,9 @@ from pycrictl.copy.messages import (
 from pycrictl.copy.places import open_destination
 from pycrictl.copy.policy import Rules, Skipped
 from pycrictl.copy.spec import Existing
+from pycrictl.copy.summary import Summary
 from pycrictl.copy.transfer import send_content, wrong_checksum
+from pycrictl.copy.unpack import Unpacker
 from pycrictl.errors import Cancelled, CopyError, PycrictlError, RemoteProtocolError
 from pycrictl.proxy.copy_content import Content, Skips
 

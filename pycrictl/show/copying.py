@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, Protocol, TextIO
+from typing import Final, NamedTuple, Protocol, TextIO
 
 from pycrictl import environ as surroundings
 from pycrictl.errors import UsageError
@@ -25,8 +24,7 @@ _NARROW: Final = 40
 _RATE_WIDTH: Final = len("  1023.9 KiB/s  ETA 0:00")
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(NamedTuple):
     """How far a copy is.
 
     Attributes:

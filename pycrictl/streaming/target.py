@@ -10,7 +10,7 @@ import ipaddress
 import os
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from pycrictl.errors import ConfigError, RemoteProtocolError
@@ -23,8 +23,7 @@ _URL: Final = re.compile(r"[\x21-\x7e]+")
 _HOST_NAME: Final = re.compile(r"(?=.{1,253}\.?$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 
 
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
+class TlsFiles(NamedTuple):
     """PEM files for a TLS connection.
 
     Attributes:

@@ -11,8 +11,7 @@ import binascii
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.wire import codes
@@ -32,8 +31,7 @@ _VALUE: Final = re.compile(r"[ -~]*")
 _KEY: Final = re.compile(r"[0-9a-z_.-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """How a call with one response ended.
 
     Attributes:

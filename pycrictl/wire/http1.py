@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
 
@@ -72,8 +71,7 @@ class Headers:
         return [element.strip(" \t") for element in elements if element.strip(" \t")]
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseReceived:
+class ResponseReceived(NamedTuple):
     """The head of the final response is there. Texts are decoded as ISO 8859-1."""
 
     status: int
@@ -81,15 +79,13 @@ class ResponseReceived:
     headers: Headers
 
 
-@dataclass(frozen=True, slots=True)
-class DataReceived:
+class DataReceived(NamedTuple):
     """The next bytes of the body, without its framing."""
 
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseEnded:
+class ResponseEnded(NamedTuple):
     """The body is complete; after a 101, the HTTP part of the connection."""
 
 

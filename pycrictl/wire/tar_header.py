@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -60,8 +59,7 @@ class Kind(Enum):
     FIFO = "named pipe"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One member of an archive, as its headers describe it; nothing in it is checked.
 
     Attributes:

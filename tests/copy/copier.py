@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pycrictl.copy.arrival import Summary
 from pycrictl.copy.method import Watch
 from pycrictl.copy.over_rpc import OverRpc
 from pycrictl.copy.policy import Rules, Skipped
+from pycrictl.copy.summary import Summary
 from pycrictl.cri.client import CriClient
 from pycrictl.wire.tar_writer import END_OF_ARCHIVE
 from tests.copy.copyserver import CopyServer, copy_server

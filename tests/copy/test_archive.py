@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.archive import FilePart, Unpacker, pack, pack_unread
-from pycrictl.copy.arrival import Summary
 from pycrictl.copy.janitor import STAGE_NAME
 from pycrictl.copy.measure import measure
+from pycrictl.copy.pack import FilePart, pack, pack_unread
 from pycrictl.copy.places import open_destination, open_source
 from pycrictl.copy.policy import Rules
 from pycrictl.copy.rootfs import Directory
+from pycrictl.copy.summary import Summary
+from pycrictl.copy.unpack import Unpacker
 from pycrictl.errors import CopyError, EntryRefused, StreamError
 from pycrictl.wire.tar_writer import END_OF_ARCHIVE
 from tests.copy.hostile import FOLDER, LINK, archive, member
@@ -162,8 +163,8 @@ def test_content_that_is_left_in_its_files(tmp_path: Path) -> None:
         sizes: list[int] = []
         for piece in pack_unread(found, on_skip=ignore, on_entry=lambda _: None):
             if isinstance(piece, FilePart):
-                parts.append(os.pread(piece.fd, len(piece), piece.offset))
-                unread += len(piece)
+                parts.append(os.pread(piece.fd, piece.size_bytes, piece.offset))
+                unread += piece.size_bytes
             else:
                 parts.append(bytes(piece))
         measured = measure(found, on_skip=ignore, check=lambda size, _: sizes.append(size))

@@ -137,7 +137,7 @@ def test_a_file_that_shrinks(copy: Copy, tmp_path: Path, monkeypatch: pytest.Mon
         return before(fd, size_bytes)
 
     monkeypatch.setattr("pycrictl.copy.content.segments", shrink)
-    monkeypatch.setattr("pycrictl.copy.archive.segments", shrink)
+    monkeypatch.setattr("pycrictl.copy.pack.segments", shrink)
     with pytest.raises(CopyError, match="became shorter"):
         copy(tmp_path / "f", tmp_path / "g")
     assert not (tmp_path / "g").exists()

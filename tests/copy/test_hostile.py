@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.archive import Unpacker
-from pycrictl.copy.arrival import Summary
 from pycrictl.copy.places import LocalRoot, open_destination
 from pycrictl.copy.policy import Rules, Skipped
+from pycrictl.copy.summary import Summary
+from pycrictl.copy.unpack import Unpacker
 from pycrictl.errors import CopyError, EntryRefused, PycrictlError
 from tests.copy.hostile import HONEST, HOSTILE, Case, build_surroundings, snapshot
 

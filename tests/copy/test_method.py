@@ -55,6 +55,12 @@ def test_the_first_that_serves(
     assert [record.getMessage() for record in caplog.records] == expected
 
 
+def test_none_is_asked_for_after_the_one_that_serves(methods: list[Method]) -> None:
+    left = iter(methods)
+    assert first_to_serve(left, lambda method: method.name) == "rpc"
+    assert next(left).name == "node"
+
+
 def refuse(method: Method) -> None:
     raise REFUSALS[method.name]
 

@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from pycrictl.errors import (
     PycrictlError,
     Unimplemented,
 )
+from tests.copy.trees import open_fds
 
 ID = "c" * 64
 KEEP = Rules(archive=True)
@@ -104,10 +104,6 @@ def told(pid: int, **others: int) -> Callable[[], FirstProcess]:
     return lambda: FirstProcess(ID, pid, 1, **others)
 
 
-def open_fds() -> set[str]:
-    return {path.name for path in Path("/proc/self/fd").iterdir()}
-
-
 @needs_root
 def test_the_root_of_a_container(container: subprocess.Popen[bytes]) -> None:
     before = open_fds()
@@ -153,9 +149,9 @@ def test_a_number_that_is_used_again(container: subprocess.Popen[bytes]) -> None
     first = FirstProcess(ID, container.pid, 1)
     before = open_fds()
     for second in (
-        replace(first, pid=os.getpid()),
-        replace(first, started_at_ns=2),
-        replace(first, container_id="d" * 64),
+        first._replace(pid=os.getpid()),
+        first._replace(started_at_ns=2),
+        first._replace(container_id="d" * 64),
     ):
         with pytest.raises(FailedPrecondition, match="has stopped"):
             ContainerRoot(iter([first, second]).__next__)
@@ -402,7 +398,8 @@ def test_memory_does_not_grow_with_the_size(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(os.urandom(2**20) * 64)
     script = f"""
 import resource
-from pycrictl.copy.archive import Unpacker, pack
+from pycrictl.copy.pack import pack
+from pycrictl.copy.unpack import Unpacker
 from pycrictl.copy.places import LocalRoot, open_destination, open_source
 from pycrictl.copy.policy import Rules
 from pycrictl.copy.tree import TreeCopy

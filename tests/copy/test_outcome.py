@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from pycrictl.copy.arrival import Summary
 from pycrictl.copy.outcome import MAX_SKIPPED, Outcome, decode, encode_failure, encode_success
 from pycrictl.copy.policy import Skipped
+from pycrictl.copy.summary import Summary
 from pycrictl.errors import CopyError, RemoteProtocolError
 
 COPIED = Summary(files=1, directories=2, links=3, size_bytes=4, kept=0, skipped=1)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.arrival import Summary
 from pycrictl.copy.content import CHUNK_BYTES
 from pycrictl.copy.method import Watch
 from pycrictl.copy.over_exec import OverExec
 from pycrictl.copy.policy import Rules, Skipped
 from pycrictl.copy.remote import Ended, ProgramMissing, Remote, Session, in_large_pieces
+from pycrictl.copy.summary import Summary
 from pycrictl.cri.client import CriClient
 from pycrictl.errors import CopyError, PycrictlError, Unimplemented
 from pycrictl.streaming.pump import Ends

@@ -17,9 +17,9 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy import outcome, transfer
-from pycrictl.copy.arrival import Summary
 from pycrictl.copy.messages import OUTCOME, Messages
 from pycrictl.copy.policy import Rules, Skipped
+from pycrictl.copy.summary import Summary
 from pycrictl.cri.client import CriClient
 from pycrictl.errors import CopyError, Exhausted, NotFound, StreamError, Unimplemented
 from pycrictl.streaming.target import TlsFiles

@@ -39,6 +39,7 @@ from pycrictl.copy.rootfs import (
 )
 from pycrictl.errors import CopyError
 from tests.copy.racer import flipping
+from tests.copy.trees import open_fds
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -75,10 +76,6 @@ def root(tmp_path: Path) -> Iterator[int]:
     fd = os.open(top, os.O_PATH)
     yield fd
     os.close(fd)
-
-
-def open_fds() -> set[str]:
-    return {path.name for path in Path("/proc/self/fd").iterdir()}
 
 
 @pytest.mark.parametrize("resolver", RESOLVERS.values(), ids=RESOLVERS.keys())

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.arrival import Summary
 from pycrictl.copy.janitor import random_name
 from pycrictl.copy.policy import Rules, Skipped
+from pycrictl.copy.summary import Summary
 from pycrictl.errors import CopyError, EntryRefused
 from tests.copy.trees import (
     KEEP,

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.archive import Unpacker, pack
-from pycrictl.copy.arrival import Summary
 from pycrictl.copy.janitor import STAGE_NAME
+from pycrictl.copy.pack import pack
 from pycrictl.copy.places import LocalRoot, open_destination, open_source
 from pycrictl.copy.policy import Rules, Skipped
 from pycrictl.copy.resolve import own_descriptors
+from pycrictl.copy.summary import Summary
 from pycrictl.copy.tree import TreeCopy
+from pycrictl.copy.unpack import Unpacker
 
 PLAIN = Rules()
 KEEP = Rules(archive=True)
@@ -69,13 +70,14 @@ both_ways = pytest.mark.parametrize("copy", [directly, by_archive])
 
 
 def open_fds() -> set[str]:
+    """The descriptors of this process, with the one that stays open once it was needed."""
+    own_descriptors()
     return {path.name for path in Path("/proc/self/fd").iterdir()}
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(tmp_path: Path) -> Iterator[None]:
     """No test leaves a stage or an open descriptor behind."""
-    own_descriptors()  # stays open
     before = open_fds()
     yield
     assert open_fds() - before == set()  # others may have been closed late by a test before

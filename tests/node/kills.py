@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from pycrictl.copy.archive import pack
 from pycrictl.copy.janitor import COMMIT, STAGE_NAME
+from pycrictl.copy.pack import pack
 from pycrictl.copy.places import LocalRoot, open_source
 from pycrictl.cri.client import CriClient
 from pycrictl.proxy import admin

@@ -16,13 +16,13 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy import on_node
-from pycrictl.copy.archive import Unpacker
-from pycrictl.copy.arrival import Summary
 from pycrictl.copy.identity import ContainerRoot
 from pycrictl.copy.method import Watch
 from pycrictl.copy.on_node import OnNode
 from pycrictl.copy.places import LocalRoot, open_destination
 from pycrictl.copy.policy import Rules, Skipped
+from pycrictl.copy.summary import Summary
+from pycrictl.copy.unpack import Unpacker
 from pycrictl.cri.client import CriClient
 from pycrictl.errors import CopyError, FailedPrecondition
 from tests.copy.trees import listing, stages_in

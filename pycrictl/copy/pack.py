@@ -1,31 +1,21 @@
-"""A tree as a tar archive, and an archive as a tree."""
+"""A tree as a tar archive."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from typing import Final
+from contextlib import closing
+from typing import Final, NamedTuple
 
-from pycrictl.copy.arrival import Arrival, Summary
-from pycrictl.copy.content import CHUNK_BYTES, OnBytes, SparseWriter, segments, shrunk
-from pycrictl.copy.places import Destination, Source
-from pycrictl.copy.policy import Rules
+from pycrictl.copy.content import CHUNK_BYTES, OnBytes, segments, shrunk
+from pycrictl.copy.places import Source
 from pycrictl.copy.rootfs import to_error
 from pycrictl.copy.walk import OnSkip, walk
-from pycrictl.errors import CopyError
-from pycrictl.wire.tar import (
-    ArchiveFinished,
-    DataReceived,
-    EntryFinished,
-    EntryStarted,
-    TarReader,
-)
 from pycrictl.wire.tar_header import Entry
 from pycrictl.wire.tar_writer import END_OF_ARCHIVE, encode_entry, padding_after
 
 _BUFFER_BYTES: Final = 16 * CHUNK_BYTES
+_ZEROS: Final = memoryview(bytes(_BUFFER_BYTES))
 
 _MIN_PART_BYTES: Final = 256 * 1024
 """Less content than that is not worth the trouble of leaving it in its file."""
@@ -33,13 +23,11 @@ _MIN_PART_BYTES: Final = 256 * 1024
 _MAX_PART_BYTES: Final = 32 * 1024 * 1024
 """Some milliseconds' work for whoever reads it."""
 
-
 OnEntry = Callable[[Entry], None]
 
 
-@dataclass(frozen=True, slots=True)
-class FilePart:
-    """Content that is still in its file, ``len`` bytes of it.
+class FilePart(NamedTuple):
+    """Content that is still in its file.
 
     Attributes:
         fd: the file, readable until the next piece of the archive is asked for.
@@ -50,9 +38,6 @@ class FilePart:
     fd: int
     offset: int
     size_bytes: int
-
-    def __len__(self) -> int:
-        return self.size_bytes
 
 
 def pack(
@@ -138,7 +123,7 @@ class _Packer:
                         yield self.rest()
                     part = FilePart(fd, position, min(end - position, _MAX_PART_BYTES))
                     yield part
-                    position += len(part)
+                    position += part.size_bytes
                     continue
                 if self._used == _BUFFER_BYTES:
                     yield self.rest()
@@ -162,115 +147,6 @@ class _Packer:
         full = self._view[: self._used]
         self._used = 0
         return full
-
-
-_ZEROS: Final = memoryview(bytes(_BUFFER_BYTES))
-
-
-class Unpacker:
-    """The bytes of an archive in, a tree at the destination out.
-
-    Nothing is visible before ``finish``. Use it as a context manager: without ``finish`` nothing
-    remains.
-
-    Args:
-        destination: where it goes; closed by the caller.
-        rules: what the user allows.
-        on_skip: told what is left out.
-        on_bytes: told how much content has been written.
-        single: the archive holds one file or directory; else any number of them.
-        name: what it must be called; None accepts any name.
-    """
-
-    def __init__(
-        self,
-        destination: Destination,
-        rules: Rules,
-        *,
-        on_skip: OnSkip,
-        on_bytes: OnBytes | None = None,
-        single: bool = True,
-        name: bytes | None = None,
-    ) -> None:
-        self._arrival = Arrival(destination, rules, on_skip=on_skip, single=single, name=name)
-        self._on_bytes = on_bytes or _ignore
-        self._reader = TarReader()
-        self._writer: SparseWriter | None = None
-        self.size_bytes = 0
-
-    def __enter__(self) -> Unpacker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def receive_data(self, data: bytes | bytearray | memoryview) -> None:
-        """Unpack the next bytes.
-
-        Raises:
-            StreamError: this is no acceptable archive.
-            EntryRefused: an entry breaks a rule.
-            CopyError: the destination cannot take it.
-        """
-        self.size_bytes += len(data)
-        self._reader.receive_data(data)
-        self._deal()
-
-    def finish(self, *, size_bytes: int | None = None) -> Summary:
-        """The archive has ended: verify it, and put what came into its place.
-
-        Args:
-            size_bytes: how long the archive was announced to be.
-
-        Raises:
-            CopyError: it is longer or shorter than that, or something is in the way.
-            StreamError: it is not complete.
-        """
-        if size_bytes is not None and size_bytes != self.size_bytes:
-            raise CopyError(
-                f"{self.size_bytes} bytes arrived, and {size_bytes} were announced",
-                hint="nothing was changed; try again",
-            )
-        self._reader.receive_eof()
-        self._deal()
-        return self._arrival.commit()
-
-    def close(self) -> None:
-        """Remove what was not finished."""
-        self._arrival.close()
-
-    def _deal(self) -> None:
-        for event in self._reader.events_received():
-            if isinstance(event, DataReceived):
-                self._write(event.data)
-            elif isinstance(event, EntryStarted):
-                fd = self._arrival.begin(event.entry)
-                if fd is not None:
-                    self._writer = SparseWriter(fd, event.entry.size_bytes)
-            elif isinstance(event, EntryFinished):
-                if self._writer is not None:
-                    with self._failures():
-                        self._writer.finish()
-                    self._writer = None
-                self._arrival.end()
-            else:
-                assert isinstance(event, ArchiveFinished)
-        if self._reader.error is not None:
-            raise self._reader.error
-
-    def _write(self, data: memoryview) -> None:
-        if self._writer is None:
-            return
-        with self._failures():
-            self._writer.write(data)
-        self._on_bytes(len(data))
-
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as exc:
-            raise self._arrival.failure(exc) from exc
 
 
 def _ignore(_: int) -> None:
