@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
 from contextlib import suppress
-from typing import Final, NoReturn
-
-_YOUNG_OBJECTS: Final = 50_000
-"""So many are made before the interpreter looks among them for garbage; it would be 700."""
+from typing import NoReturn
 
 
 def run() -> NoReturn:
@@ -20,8 +16,6 @@ def run() -> NoReturn:
     the time of a short command. Nothing of this program waits for that: streams are flushed here,
     and everything else is closed where it was opened.
     """
-    # Modules are many objects and no garbage: looking for it takes a tenth of the time of a start.
-    gc.set_threshold(_YOUNG_OBJECTS)
     _let_ctrl_c_kill()
     if getattr(sys, "frozen", False) and sys.argv[1:2] == ["--survivor"]:
         from pycrictl.copy.survivor import wait_and_act

@@ -50,7 +50,7 @@ def measure(source: Source, *, on_skip: OnSkip, check: Callable[[int, Summary], 
             size_bytes += piece.size_bytes if isinstance(piece, FilePart) else len(piece)
             check(size_bytes, census.summary)
             if isinstance(piece, FilePart):
-                checksum.add_file(*piece)
+                checksum.add_file(piece.fd, piece.offset, piece.size_bytes)
             else:
                 checksum.add(piece)
         return Measured(size_bytes, checksum.value, census.summary)
