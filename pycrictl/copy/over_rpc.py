@@ -44,6 +44,8 @@ IDLE_S: Final = 60.0
 OUTCOME_S: Final = 300.0
 """How long a server may take to put into its place what has arrived."""
 
+_RECEIVING: Final = ("pycrictl.copy.unpack", "pycrictl.copy.transfer", "pycrictl.copy.upgrade")
+
 
 class OverRpc:
     """A ``Method``; see there.
@@ -85,8 +87,8 @@ class OverRpc:
         name = b"." if text.wants_contents else text.name
         with open_destination(LocalRoot(), local) as destination:
             # The server takes longer to measure what it is asked for.
-            _load_beside("pycrictl.copy.unpack", "pycrictl.copy.transfer", "pycrictl.copy.upgrade")
-            answer = self._ask_from(path, follow=follow)
+            with _loading(*_RECEIVING):
+                answer = self._ask_from(path, follow=follow)
             from pycrictl.copy.transfer import Verdict, receive
             from pycrictl.copy.unpack import Unpacker
 
@@ -240,14 +242,25 @@ class OverRpc:
         messages.close()
 
 
-def _load_beside(*modules: str) -> None:
-    """Load modules in a thread; who imports them meanwhile waits for it."""
+@contextmanager
+def _loading(*modules: str) -> Iterator[None]:
+    """Load modules in a thread, and no more of them after an error.
+
+    They may still be loading in the end. Whoever imports one then waits for it.
+    """
+    is_over = threading.Event()
 
     def load() -> None:
         for module in modules:
-            import_module(module)
+            if not is_over.is_set():
+                import_module(module)
 
     threading.Thread(target=load, daemon=True).start()
+    try:
+        yield
+    except BaseException:
+        is_over.set()
+        raise
 
 
 def _text(path: bytes) -> str:
