@@ -41,6 +41,7 @@ from pycrictl.wire import codes, grpc_http2, hpack, http2
 from pycrictl.wire.hpack import Header
 
 _AUTHORITY: Final = (b":authority", b"localhost")
+_MAX_EARLY_PONGS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,8 @@ class Relay:
         self._to_upstream: list[bytes] = []
         self._events: list[Event] = []
         self._has_preface = False
+        self._has_first_frame = False  # of the client
+        self._early_pongs: list[bytes] = []  # for a runtime that pings before that
         self._has_settings = False  # sent to the client
         # The client's SETTINGS that it has no acknowledgement of: the window that each gives an
         # answer. Before that it holds answers to the old one.
@@ -245,6 +248,12 @@ class Relay:
                     self._to_upstream.append(replacement)
                     run = stop
                 pos = stop
+                if not self._has_first_frame:
+                    # Nothing may stand before it but the preface (RFC 9113, 3.4).
+                    self._has_first_frame = True
+                    self._to_upstream += [buffer[run:pos], *self._early_pongs]
+                    self._early_pongs.clear()
+                    run = pos
         except RemoteProtocolError:
             last = min(self._last_stream_id, self._last_welcome_id)
             self._to_client.append(http2.goaway(last, http2.ErrorCode.PROTOCOL_ERROR))
@@ -492,11 +501,19 @@ class Relay:
                     if name == http2.HEADER_TABLE_SIZE:
                         _raise_limit(self._requests, value)
         elif kind == http2.PING:
-            self._to_upstream.append(_pong(stream_id, buffer, pos, stop))
+            self._answer_runtime(_pong(stream_id, buffer, pos, stop))
             return b""
         elif kind == http2.GOAWAY:
             return self._upstream_goes_away(buffer, pos, stop, now)
         return None
+
+    def _answer_runtime(self, pong: bytes) -> None:
+        if self._has_first_frame or not pong:
+            self._to_upstream.append(pong)
+            return
+        if len(self._early_pongs) == _MAX_EARLY_PONGS:
+            raise RemoteProtocolError("HTTP/2: the runtime pings without end")
+        self._early_pongs.append(pong)
 
     def _upstream_goes_away(self, buffer: bytes, pos: int, stop: int, now: float) -> bytes:
         """Own calls go on when the runtime takes no more of its own."""

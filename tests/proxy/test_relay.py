@@ -201,6 +201,28 @@ def test_pings_are_answered_here(sides: Sides) -> None:
     assert sides.upstream(head(1) + PING + late) == (PONG, head(1) + late)
 
 
+def test_nothing_comes_before_the_first_frame_of_the_client() -> None:
+    """A runtime may ping as soon as it is connected, before the client has said a word."""
+    sides = Sides(is_connected=False)
+    sides.relay.upstream_connected(now=0.0)
+    assert sides.upstream(http2.settings() + PING + PONG + PING)[0] == b""
+    hello = http2.PREFACE + http2.settings()
+    assert sides.client(hello[:10])[0] == b""
+    assert sides.client(hello[10:-1])[0] == hello[: len(http2.PREFACE)]
+    call = opened(1, OTHER)
+    assert sides.client(hello[-1:] + call)[0] == http2.settings() + PONG + PONG + call
+    assert sides.upstream(PING)[0] == PONG
+
+
+def test_a_runtime_that_pings_and_pings_a_silent_client() -> None:
+    sides = Sides(is_connected=False)
+    sides.relay.upstream_connected(now=0.0)
+    sides.upstream(http2.settings() + PING * 100)
+    assert not sides.relay.is_down
+    sides.upstream(PING)
+    assert sides.relay.is_down
+
+
 def test_answers_to_pings_that_nobody_sent_are_dropped(sides: Sides) -> None:
     assert sides.client(PONG) == (b"", b"")
     assert sides.upstream(PONG) == (b"", b"")
