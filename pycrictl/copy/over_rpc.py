@@ -244,9 +244,9 @@ class OverRpc:
 
 @contextmanager
 def _loading(*modules: str) -> Iterator[None]:
-    """Load modules in a thread, and no more of them after an error.
+    """Load modules in a thread meanwhile.
 
-    They may still be loading in the end. Whoever imports one then waits for it.
+    One may still be loading in the end; who imports it waits for that.
     """
     is_over = threading.Event()
 
@@ -258,9 +258,8 @@ def _loading(*modules: str) -> Iterator[None]:
     threading.Thread(target=load, daemon=True).start()
     try:
         yield
-    except BaseException:
+    finally:
         is_over.set()
-        raise
 
 
 def _text(path: bytes) -> str:

@@ -41,7 +41,7 @@ from pycrictl.wire import codes, grpc_http2, hpack, http2
 from pycrictl.wire.hpack import Header
 
 _AUTHORITY: Final = (b":authority", b"localhost")
-_MAX_EARLY_PONGS: Final = 100
+_MAX_EARLY_PONGS: Final = 100  # for a runtime that pings before the client speaks
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Relay:
         self._events: list[Event] = []
         self._has_preface = False
         self._has_first_frame = False  # of the client
-        self._early_pongs: list[bytes] = []  # for a runtime that pings before that
+        self._early_pongs: list[bytes] = []  # go to the runtime after it
         self._has_settings = False  # sent to the client
         # The client's SETTINGS that it has no acknowledgement of: the window that each gives an
         # answer. Before that it holds answers to the old one.
@@ -270,7 +270,7 @@ class Relay:
         if kind == http2.HEADERS:
             return self._request_headers(stream_id, buffer, pos, stop, now)
         if kind == http2.PING:
-            self._to_client.append(_pong(stream_id, buffer, pos, stop))
+            self._to_client.append(http2.pong_of(buffer, pos, stop))
             return b""
         if stream_id == 0:
             return self._client_connection_frame(kind, buffer, pos, stop)
@@ -501,7 +501,7 @@ class Relay:
                     if name == http2.HEADER_TABLE_SIZE:
                         _raise_limit(self._requests, value)
         elif kind == http2.PING:
-            self._answer_runtime(_pong(stream_id, buffer, pos, stop))
+            self._answer_runtime(http2.pong_of(buffer, pos, stop))
             return b""
         elif kind == http2.GOAWAY:
             return self._upstream_goes_away(buffer, pos, stop, now)
@@ -588,15 +588,6 @@ def _take(chunks: list[bytes]) -> bytes:
     data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
     chunks.clear()
     return data
-
-
-def _pong(stream_id: int, buffer: bytes, pos: int, stop: int) -> bytes:
-    """The answer to a PING; nothing if it is an answer itself, to a ping that was never sent."""
-    if stream_id or stop - pos != http2.HEAD_BYTES + http2.PING_BYTES:
-        raise RemoteProtocolError("HTTP/2: a PING is malformed")
-    if buffer[pos + 4] & http2.ACK:
-        return b""
-    return http2.frame(http2.PING, http2.ACK, 0, buffer[pos + http2.HEAD_BYTES : stop])
 
 
 def _raise_limit(decoder: hpack.Decoder, table_bytes: int) -> None:

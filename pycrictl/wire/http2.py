@@ -148,6 +148,16 @@ def settings_of(buffer: bytes, pos: int, stop: int) -> Iterator[tuple[int, int]]
         )
 
 
+def pong_of(buffer: bytes, pos: int, stop: int) -> bytes:
+    """The answer to a PING; nothing if it is an answer itself, to a ping that was never sent."""
+    stream_id = int.from_bytes(buffer[pos + 5 : pos + 9], "big") & MAX_STREAM_ID
+    if stream_id or stop - pos != HEAD_BYTES + PING_BYTES:
+        raise RemoteProtocolError("HTTP/2: a PING is malformed")
+    if buffer[pos + 4] & ACK:
+        return b""
+    return frame(PING, ACK, 0, buffer[pos + HEAD_BYTES : stop])
+
+
 def frame(kind: int, flags: int = 0, stream_id: int = 0, payload: bytes = b"") -> bytes:
     """One frame."""
     return b"%b%c%c%b%b" % (
