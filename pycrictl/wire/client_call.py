@@ -164,9 +164,8 @@ class ClientCall:
                     self._initial_window_bytes = value
             self._to_send.append(http2.frame(http2.SETTINGS, http2.ACK))
             self._send_body()
-        elif kind == http2.PING and not flags & http2.ACK:
-            payload = buffer[pos + http2.HEAD_BYTES : stop]
-            self._to_send.append(http2.frame(http2.PING, http2.ACK, 0, payload))
+        elif kind == http2.PING:
+            self._to_send.append(http2.pong_of(buffer, pos, stop))
         elif kind == http2.RST_STREAM:
             code = http2.number_of(buffer, pos, stop)
             status = _RESET_STATUS.get(code, codes.INTERNAL)
