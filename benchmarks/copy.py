@@ -23,7 +23,7 @@ from pathlib import Path
 
 from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured, best_speeds, interleave
 from benchmarks.programs import pycrictl
-from pycrictl.copy.content import copy_content
+from pycrictl.copy.tree.content import copy_content
 from tests.node.lab import MIB, Lab
 from tests.proxy.program import Program
 

@@ -21,7 +21,7 @@ import grpc
 
 from benchmarks.serving import serve
 from pycrictl._proto import cri_pb2
-from pycrictl.wire.spdy_frames import Data, FrameDecoder, FrameEncoder, SynReply, SynStream
+from pycrictl.wire.spdy.frames import Data, FrameDecoder, FrameEncoder, SynReply, SynStream
 
 LOADS: Final = ("true", "stdout", "stdin")
 LOAD_BYTES: Final = 200 << 20

@@ -18,7 +18,7 @@ def run() -> NoReturn:
     """
     _let_ctrl_c_kill()
     if getattr(sys, "frozen", False) and sys.argv[1:2] == ["--survivor"]:
-        from pycrictl.copy.survivor import wait_and_act
+        from pycrictl.copy.tree.survivor import wait_and_act
 
         wait_and_act(sys.argv[2:])
         os._exit(0)

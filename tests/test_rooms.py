@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 from collections import deque
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "pycrictl"
 
+
+_BASE: Final = {"errors", "units"}
 
 ARROWS: dict[str, set[str]] = {
     "": set(),
@@ -17,51 +20,67 @@ ARROWS: dict[str, set[str]] = {
     "units": set(),
     "environ": {"units"},
     "signals": set(),
-    "config": {"errors", "units"},
-    "configfile": {"config", "errors", "units"},
+    "config": _BASE,
+    "configfile": {"config", *_BASE},
     "_proto": {"_proto"},
     "wire": {"wire", "errors"},
     "cri": {
         *("cri", "wire.client_call", "wire.codes", "_proto"),
-        *("errors", "config", "units", "signals"),
+        *("config", "signals", *_BASE),
     },
-    "containerd": {"containerd", "_proto", "errors", "units", "cri.errmap"},
-    "logs": {"logs", "wire.logline", "wire.logtime", "errors", "units"},
+    "containerd": {"containerd", "_proto", "cri.calls.errmap", *_BASE},
+    "logs": {"logs", "wire.logline", "wire.logtime", *_BASE},
     "streaming": {"streaming", "wire", "errors", "environ", "signals"},
-    "progress": {"progress", "wire", "cri", "containerd", "streaming", "_proto", "errors", "units"},
-    "progress.tracker": {"progress.speed", "errors", "units"},
+    "progress": {"progress", "wire", "cri", "containerd", "streaming", "_proto", *_BASE},
+    "progress.tracker": {"progress.speed", *_BASE},
     "progress.speed": set(),
-    "progress.reference": {"errors", "units"},
-    "copy": {"copy", "wire", "cri", "streaming", "_proto", "errors", "units", "signals"},
-    "copy.spec": {"errors", "units"},
-    "copy.policy": {"wire.tar_header", "errors", "units"},
-    "show": {"show", "_proto", "progress.tracker", "units", "errors", "environ"},
+    "progress.reference": _BASE,
+    "pull": {"pull", "progress", "cri", "_proto", *_BASE},
+    "pull.slots": _BASE,
+    "copy": {"copy", "_proto", *_BASE},
+    "copy.rules": {"copy.rules", "wire.tar", *_BASE},
+    "copy.tree": {"copy.tree", "copy.rules", "wire.tar", "signals", *_BASE},
+    "copy.tree.survivor": {"copy.tree", "copy.exec.remote_stage", "signals"},
+    "copy.archive": {"copy.archive", "copy.tree", "copy.rules", "wire.tar", *_BASE},
+    "copy.method": {"copy.archive", "copy.tree", "copy.rules", *_BASE},
+    "copy.total": {"copy.method", "copy.tree", *_BASE},
+    "copy.stream": {
+        *("copy.stream", "copy.method", "copy.archive", "copy.tree", "copy.rules"),
+        *("wire", "cri", "streaming", "_proto", *_BASE),
+    },
+    "copy.node": {
+        *("copy.node", "copy.method", "copy.total", "copy.archive", "copy.tree", "copy.rules"),
+        *("cri", "_proto", *_BASE),
+    },
+    "copy.exec": {
+        *("copy.exec", "copy.method", "copy.total", "copy.archive", "copy.tree", "copy.rules"),
+        *("wire", "cri", "streaming", "_proto", *_BASE),
+    },
+    "show": {"show", "_proto", "progress.tracker", "environ", *_BASE},
     "proxy": {
-        *("proxy", "progress", "copy", "streaming", "containerd", "cri", "wire", "_proto"),
-        *("units", "errors", "config", "signals"),
+        *("proxy", "containerd", "cri", "wire", "_proto", "config", "signals", "streaming.loop"),
+        *("copy.tree", *_BASE),
     },
-    "proxy.queue": {"proxy.decisions", "proxy.failures", "errors", "units"},
-    "proxy.failures": {"proxy.decisions", "errors", "units"},
-    "proxy.decisions": {"errors", "units"},
-    "proxy.tokens": {"errors", "units"},
+    "proxy.relay": {"proxy.relay", "streaming.loop", "wire", *_BASE},
+    "proxy.serve": {"proxy.serve", "copy.stream", "streaming.loop", "wire", *_BASE},
+    "proxy.pulls": {
+        *("proxy.pulls", "proxy.relay", "proxy.serve", "progress", "containerd.settings", "cri"),
+        *("streaming.loop", "wire", "_proto", *_BASE),
+    },
+    "proxy.pulls.queue": {"proxy.pulls.decisions", "proxy.pulls.failures", *_BASE},
+    "proxy.pulls.failures": {"proxy.pulls.decisions", *_BASE},
+    "proxy.pulls.decisions": _BASE,
+    "proxy.copies": {
+        *("proxy.copies", "proxy.pulls.lookup", "proxy.relay", "proxy.serve", "copy", "wire"),
+        *("_proto", *_BASE),
+    },
+    "proxy.serve.tokens": _BASE,
     "cli": {
-        *(
-            "",
-            "cli",
-            "proxy",
-            "show",
-            "progress",
-            "copy",
-            "streaming",
-            "containerd",
-            "cri",
-            "logs",
-            "wire",
-            "_proto",
-        ),
-        *("config", "configfile", "environ", "units", "errors", "signals"),
+        *("", "cli", "proxy", "show", "progress", "pull", "copy", "streaming", "containerd"),
+        *("cri", "logs", "wire", "_proto"),
+        *("config", "configfile", "environ", "signals", *_BASE),
     },
-    "__main__": {"cli", "copy.survivor"},
+    "__main__": {"cli", "copy.tree.survivor"},
 }
 
 THIRD_PARTY: dict[str, set[str]] = {
@@ -72,10 +91,11 @@ THIRD_PARTY: dict[str, set[str]] = {
     "containerd": {"grpc", "google", "tomli"},
     "streaming": {"websockets"},
     "progress": {"grpc", "websockets"},
+    "pull": {"grpc"},
     "proxy": {"grpc", "google", "websockets", "tomli", "yaml"},
     "show": {"google", "yaml"},
-    "show.bars": {"tqdm"},
-    "show.copying": {"tqdm"},
+    "show.displays.bars": {"tqdm"},
+    "show.displays.copies": {"tqdm"},
     "show.jsonpath": {"jsonpath"},
     "cli": {"typer"},
 }
@@ -161,10 +181,10 @@ def test_imports_only_what_its_room_may(module: str) -> None:
 
 
 def test_a_forbidden_arrow_is_seen() -> None:
-    assert not is_allowed("cri.client", ARROWS["wire"])
-    assert not is_allowed("cri.client", ARROWS["containerd"])
-    assert is_allowed("cri.errmap", ARROWS["containerd"])
-    assert rule_of("progress.tracker", ARROWS) == {"progress.speed", "errors", "units"}
+    assert not is_allowed("cri.calls.client", ARROWS["wire"])
+    assert not is_allowed("cri.calls.client", ARROWS["containerd"])
+    assert is_allowed("cri.calls.errmap", ARROWS["containerd"])
+    assert rule_of("progress.tracker", ARROWS) == {"progress.speed", *_BASE}
 
 
 def test_the_walk_sees_imports_inside_functions(tmp_path: Path) -> None:
@@ -172,6 +192,6 @@ def test_the_walk_sees_imports_inside_functions(tmp_path: Path) -> None:
     source.write_text(
         "from typing import TYPE_CHECKING\n"
         "if TYPE_CHECKING:\n    import yaml\n"
-        "def f():\n    import grpc\n    from pycrictl.cri import lookup\n"
+        "def f():\n    import grpc\n    from pycrictl.cri.lists import lookup\n"
     )
-    assert imports_of(source) == {"typing", "grpc", "pycrictl.cri.lookup"}
+    assert imports_of(source) == {"typing", "grpc", "pycrictl.cri.lists.lookup"}

@@ -60,14 +60,14 @@ def test_a_commands_help_imports_only_that_command() -> None:
     code, modules = modules_after("images", "--help")
     assert code == 0
     loaded = {name for name in modules if name.startswith("pycrictl.cli.commands.")}
-    assert loaded == {"pycrictl.cli.commands.images"}
+    assert loaded == {"pycrictl.cli.commands.images", "pycrictl.cli.commands.images.images"}
 
 
 @pytest.mark.parametrize(
     ("status", "last"),
     [
-        (grpc.StatusCode.NOT_FOUND, "over_rpc"),
-        (grpc.StatusCode.UNIMPLEMENTED, "on_node"),
+        (grpc.StatusCode.NOT_FOUND, "stream.over_rpc"),
+        (grpc.StatusCode.UNIMPLEMENTED, "node.on_node"),
     ],
 )
 def test_a_copy_loads_a_method_when_its_turn_comes(
@@ -79,7 +79,7 @@ def test_a_copy_loads_a_method_when_its_turn_comes(
     fake.offer("ContainerStatus", Status(grpc.StatusCode.NOT_FOUND, "gone"))
     code, modules = modules_after("-r", fake.endpoint, "cp", "aaa:/f", str(tmp_path / "f"))
     assert code == 1
-    methods = ["pycrictl.copy." + name for name in ("over_rpc", "on_node", "over_exec")]
-    loaded = [name for name in methods if name in modules]
-    assert loaded == methods[: methods.index(f"pycrictl.copy.{last}") + 1]
+    methods = ["stream.over_rpc", "node.on_node", "exec.over_exec"]
+    loaded = [name for name in methods if f"pycrictl.copy.{name}" in modules]
+    assert loaded == methods[: methods.index(last) + 1]
     assert not {"asyncio", "grpc"} & modules

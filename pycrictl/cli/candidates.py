@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl import config
 from pycrictl._proto import cri_pb2
-from pycrictl.cri import lists, lookup
-from pycrictl.cri.client import CriClient
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.cri.lists import fetch, lookup
 
 if TYPE_CHECKING:
-    from pycrictl.copy.identity import ContainerRoot
+    from pycrictl.copy.tree.identity import ContainerRoot
 
 MOST: Final = 5000
 """More candidates than anybody looks at; a directory may have millions of names."""
@@ -93,7 +93,7 @@ def _containers(
     condition = cri_pb2.ContainerFilter()
     if state is not None:
         condition.state.state = state
-    containers = lists.containers(client, condition)
+    containers = fetch.containers(client, condition)
     if by_name:
         yield from _unique_names(containers, word)
         if not word and containers:
@@ -141,7 +141,7 @@ def _ids(found: Sequence[tuple[str, str, str]], word: str) -> Iterator[Candidate
 
 
 def _pods(client: CriClient, word: str, *, by_name: bool = False) -> Iterator[Candidate]:
-    pods = lists.pods(client)
+    pods = fetch.pods(client)
     told = {
         pod.id: f"{pod.metadata.namespace}/{pod.metadata.name}, "
         + ("ready" if pod.state == cri_pb2.SANDBOX_READY else "not ready")
@@ -162,7 +162,7 @@ def _pods(client: CriClient, word: str, *, by_name: bool = False) -> Iterator[Ca
 
 
 def _images(client: CriClient, word: str) -> Iterator[Candidate]:
-    for image in lists.images(client):
+    for image in fetch.images(client):
         digest = image.id.removeprefix("sha256:")
         short = digest[: lookup.SHOWN_ID_CHARS]
         names = [name for name in image.repo_tags if name.startswith(word)]
@@ -192,7 +192,7 @@ def _container_paths(client: CriClient, word: str) -> Iterator[Candidate]:
         return
     condition = cri_pb2.ContainerFilter(pod_sandbox_id=pod_id)
     condition.state.state = cri_pb2.CONTAINER_RUNNING
-    containers = lists.containers(client, condition)
+    containers = fetch.containers(client, condition)
     candidates = [*_unique_names(containers, name)]
     if name:
         candidates += _ids([(each.id, "", _about(each)) for each in containers], name)
@@ -206,9 +206,9 @@ def _paths(client: CriClient, container_id: str, path: str) -> Iterator[str]:
     Only root can look. Nothing is opened but directories, and those through the root that is proved
     to be the container's.
     """
-    from pycrictl.copy.identity import ContainerRoot
-    from pycrictl.copy.on_node import locate
-    from pycrictl.copy.rootfs import Directory
+    from pycrictl.copy.node.on_node import locate
+    from pycrictl.copy.tree.identity import ContainerRoot
+    from pycrictl.copy.tree.rootfs import Directory
 
     if not path:
         yield "/"

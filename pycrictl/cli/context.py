@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     import typer
 
     from pycrictl.config import Config, Flags
-    from pycrictl.cri.client import CriClient
-    from pycrictl.cri.tracing import Tracer
+    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.cri.calls.tracing import Tracer
     from pycrictl.environ import Environment
 
 
@@ -57,7 +57,7 @@ class AppContext:
         Raises:
             ConnectError: nothing answers at the endpoint.
         """
-        from pycrictl.cri.client import open_client
+        from pycrictl.cri.calls.client import open_client
 
         client = open_client(self.config, service)
         client.tracer = self.tracer

@@ -12,21 +12,21 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cli.raw_streams import check_input, input_of, output_of, write_all
+from pycrictl.cli.archive_streams import check_input, input_of, output_of, write_all
 from pycrictl.cli.stuck import ended_if_stuck
-from pycrictl.copy import spec
 from pycrictl.copy.method import NAMES, Method, Watch, first_to_serve
-from pycrictl.copy.policy import Rules, Skipped
-from pycrictl.cri.lookup import CONTAINERS_HINT, find_container, find_pod
+from pycrictl.copy.rules import spec
+from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.cri.lists.lookup import CONTAINERS_HINT, find_container, find_pod
 from pycrictl.errors import CopyError, ExitCode, FailedPrecondition, NotFound, UsageError
 from pycrictl.progress.speed import Speed
-from pycrictl.show.copying import CopyDisplay, Progress, open_copy_display
+from pycrictl.show.displays.copies import CopyDisplay, Progress, open_copy_display
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext
-    from pycrictl.copy.summary import Summary
-    from pycrictl.cri.client import CriClient
+    from pycrictl.copy.rules.summary import Summary
+    from pycrictl.cri.calls.client import CriClient
     from pycrictl.environ import Environment
     from pycrictl.streaming.session import Choice
     from pycrictl.streaming.target import TlsFiles
@@ -212,17 +212,17 @@ def _methods(client: CriClient, container_id: str, settings: Settings) -> Iterat
     """The ways that are to be tried. What each takes is loaded when its turn comes."""
     names = NAMES if settings.method == "auto" else (settings.method,)
     if "rpc" in names:
-        from pycrictl.copy.over_rpc import OverRpc
+        from pycrictl.copy.stream.over_rpc import OverRpc
 
         has_others = len(names) > 1
         yield OverRpc(client, container_id, tls=settings.tls, has_others=has_others)
     if "node" in names:
-        from pycrictl.copy import on_node
+        from pycrictl.copy.node import on_node
 
         yield on_node.for_client(client, container_id)
     if "exec" in names:
-        from pycrictl.copy.over_exec import OverExec
-        from pycrictl.copy.remote import Remote
+        from pycrictl.copy.exec.over_exec import OverExec
+        from pycrictl.copy.exec.remote import Remote
 
         remote = Remote(client, container_id, choice=settings.choice, tls=settings.tls)
         yield OverExec(remote)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pycrictl.cli.streams import not_started
+from pycrictl.cli.stream_options import not_started
 from pycrictl.cri import sessions
 from pycrictl.environ import Environment
 from pycrictl.errors import PycrictlError
@@ -18,7 +18,7 @@ from pycrictl.units import quote
 from pycrictl.wire.command import ExitReported, Streams
 
 if TYPE_CHECKING:
-    from pycrictl.cri.client import CriClient
+    from pycrictl.cri.calls.client import CriClient
 
 
 @dataclass(frozen=True, slots=True)

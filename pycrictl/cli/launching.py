@@ -12,8 +12,8 @@ from pycrictl.errors import UsageError
 if TYPE_CHECKING:
     from pycrictl._proto import cri_pb2
     from pycrictl.cli.context import AppContext
-    from pycrictl.cri.client import CriClient
-    from pycrictl.cri.launch import Launch
+    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.cri.lifecycle.launch import Launch
 
 CANCEL_FLAG = "--cancel-timeout"
 
@@ -55,9 +55,9 @@ def ask_password(app: AppContext) -> str:
 
 def load_pod(app: AppContext, path: str) -> cri_pb2.PodSandboxConfig:
     """Reads a pod's file and shows the warnings about it."""
-    from pycrictl.cri import specs
+    from pycrictl.cri.specs import configuration
 
-    spec = specs.load_pod(path)
+    spec = configuration.load_pod(path)
     for warning in spec.warnings:
         app.env.warn(warning)
     return spec.config
@@ -90,9 +90,9 @@ def prepared(
 ) -> Iterator[tuple[CriClient, Launch]]:
     """Reads the files, then connects: nothing is sent for files that are not valid."""
     from pycrictl.cli.pulling import pull_image
-    from pycrictl.cri.auth import auth_config
-    from pycrictl.cri.launch import Launch
-    from pycrictl.cri.specs import load_container
+    from pycrictl.cri.lifecycle.launch import Launch
+    from pycrictl.cri.specs.auth import auth_config
+    from pycrictl.cri.specs.configuration import load_container
 
     container, pod = load_container(container_file), load_pod(app, pod_file)
     flag = timeout_flag(cancel_timeout_s)

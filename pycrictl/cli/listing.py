@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from pycrictl.cli.context import AppContext
-    from pycrictl.cri.client import CriClient
+    from pycrictl.cri.calls.client import CriClient
     from pycrictl.show.lists import ListFormat, Views
 
 T = TypeVar("T")

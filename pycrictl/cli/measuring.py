@@ -16,7 +16,7 @@ from pycrictl.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext
-    from pycrictl.cri.stats import Sample
+    from pycrictl.cri.inspection.stats import Sample
     from pycrictl.show.render import Table
 
 LONGEST_S: Final = 24 * 3600

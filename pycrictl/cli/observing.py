@@ -92,7 +92,7 @@ def _memory_snapshot(app: AppContext, path: str) -> Iterator[None]:
 
 @contextmanager
 def _traced(app: AppContext, command: str, collector: str, rate: int) -> Iterator[None]:
-    from pycrictl.cri.tracing import Tracer, is_sampled
+    from pycrictl.cri.calls.tracing import Tracer, is_sampled
 
     if not is_sampled(rate):
         yield

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pycrictl._proto import cri_pb2
     from pycrictl.cli.context import AppContext
-    from pycrictl.cri.client import CriClient
-    from pycrictl.progress.pull import Turns
-    from pycrictl.show.progress import Display
+    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.pull.image import Turns
+    from pycrictl.show.displays.pulls import Display
 
 
 def pull_image(
@@ -32,8 +32,8 @@ def pull_image(
         RuntimeFault: the pull failed.
         Interrupted: Ctrl-C; the pull was cancelled.
     """
-    from pycrictl.progress.pull import pull, pull_in_turn
-    from pycrictl.show.progress import open_display
+    from pycrictl.pull.image import pull, pull_in_turn
+    from pycrictl.show.displays.pulls import open_display
 
     env = app.env
     mode = app.progress_mode(mode)

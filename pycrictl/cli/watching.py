@@ -13,7 +13,7 @@ from pycrictl.environ import is_dumb
 if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext
     from pycrictl.environ import Environment
-    from pycrictl.show.picture import Picture
+    from pycrictl.show.displays.picture import Picture
 
 
 class View:
@@ -96,6 +96,6 @@ def _picture(app: AppContext) -> Picture | None:
         return None
     if app.config.debug.value and env.stderr_is_terminal:  # log lines would tear it
         return None
-    from pycrictl.show.picture import Picture
+    from pycrictl.show.displays.picture import Picture
 
     return Picture(env.stdout, env.environ)

@@ -21,7 +21,7 @@ from pycrictl._proto.containerd import (
     snapshots_pb2,
     version_pb2,
 )
-from pycrictl.cri.errmap import status_of, to_error
+from pycrictl.cri.calls.errmap import status_of, to_error
 from pycrictl.errors import NotFound, PycrictlError, Unimplemented
 
 _SERVICES: Final = "/containerd.services."

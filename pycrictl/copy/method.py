@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Generator, Iterable
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from pycrictl.copy.content import OnBytes
-from pycrictl.copy.policy import Rules
-from pycrictl.copy.summary import Summary
-from pycrictl.copy.walk import OnSkip
+from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.tree.content import OnBytes
+from pycrictl.copy.tree.walk import OnSkip
 from pycrictl.errors import Unimplemented
 
 log = logging.getLogger("pycrictl.copy")

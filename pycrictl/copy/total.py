@@ -6,8 +6,8 @@ from contextlib import closing
 from typing import Final
 
 from pycrictl.copy.method import Watch
-from pycrictl.copy.places import Source
-from pycrictl.copy.walk import walk
+from pycrictl.copy.tree.places import Source
+from pycrictl.copy.tree.walk import walk
 from pycrictl.errors import CopyError
 
 MAX_ENTRIES: Final = 50_000

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri import lookup
+from pycrictl.cri.lists import lookup
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
-    from pycrictl.cri.client import CriClient
-    from pycrictl.cri.pending import PendingCall
+    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.cri.calls.pending import PendingCall
 
 
 def exec_url(

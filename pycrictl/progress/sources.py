@@ -39,7 +39,7 @@ from pycrictl.streaming.loop import in_thread, run_in_loop
 from pycrictl.units import format_duration
 
 if TYPE_CHECKING:
-    from pycrictl.cri.client import CriClient
+    from pycrictl.cri.calls.client import CriClient
 
 REOPEN_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
 """Pauses before a broken source is taken up again; as many tries as there are pauses."""

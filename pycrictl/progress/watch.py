@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.lookup import find_container, find_pod
-from pycrictl.cri.redact import quote_reference
+from pycrictl.cri.calls.redact import quote_reference
+from pycrictl.cri.lists.lookup import find_container, find_pod
 from pycrictl.errors import (
     Interrupted,
     NotFound,
@@ -30,7 +30,7 @@ from pycrictl.progress.sources import (
 )
 
 if TYPE_CHECKING:
-    from pycrictl.cri.client import CriClient
+    from pycrictl.cri.calls.client import CriClient
 
 log = logging.getLogger("pycrictl.progress")
 

@@ -15,27 +15,27 @@ from google.protobuf.message import DecodeError
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.daemon import listener_pid
 from pycrictl.containerd.settings import pull_settings
-from pycrictl.cri.diagnose import Finding, diagnose
+from pycrictl.cri.calls.diagnose import Finding, diagnose
 from pycrictl.errors import ConfigError
-from pycrictl.proxy import kubelet, status
 from pycrictl.proxy.admin import AdminServer
-from pycrictl.proxy.board import Board
-from pycrictl.proxy.calls import Answer, CallRecord
-from pycrictl.proxy.copies import COPY_FROM, COPY_TO, Copies
-from pycrictl.proxy.copy_job import CopyJob
-from pycrictl.proxy.endpoints import COPY_PATH, StreamServer
-from pycrictl.proxy.forward import Forwarder, Peer
-from pycrictl.proxy.layers import LayerPoller
-from pycrictl.proxy.listen import Listener, notify
-from pycrictl.proxy.log import Log
-from pycrictl.proxy.lookup import Lookup, Target
-from pycrictl.proxy.progress import IMAGE_PULL_PROGRESS, Bell, Progress
-from pycrictl.proxy.pulls import PULL_PATHS, Pulls
-from pycrictl.proxy.queue import PullQueue
-from pycrictl.proxy.quotas import Quotas
+from pycrictl.proxy.copies.job import CopyJob
+from pycrictl.proxy.copies.quotas import Quotas
+from pycrictl.proxy.copies.service import COPY_FROM, COPY_TO, Copies
+from pycrictl.proxy.pulls import kubelet, status
+from pycrictl.proxy.pulls.board import Board
+from pycrictl.proxy.pulls.limiter import PULL_PATHS, Pulls
+from pycrictl.proxy.pulls.lookup import Lookup, Target
+from pycrictl.proxy.pulls.poller import LayerPoller
+from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Bell, Progress
+from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.relay.calls import Answer, CallRecord
+from pycrictl.proxy.relay.server import Forwarder, Peer
+from pycrictl.proxy.relay.upstream import Upstream
+from pycrictl.proxy.serve.listen import Listener, notify
+from pycrictl.proxy.serve.log import Log
+from pycrictl.proxy.serve.stream_server import COPY_PATH, StreamServer
+from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.proxy.settings import MAX_LIMIT, Settings
-from pycrictl.proxy.tokens import Tokens
-from pycrictl.proxy.upstream import Upstream
 from pycrictl.signals import ENDING
 from pycrictl.wire.codes import UNIMPLEMENTED
 

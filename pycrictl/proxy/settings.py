@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple, cast
 import tomli
 
 from pycrictl.config import Setting, socket_path
-from pycrictl.copy.content import DEFAULT_FOLDER
+from pycrictl.copy.tree.content import DEFAULT_FOLDER
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
-from pycrictl.proxy import kubelet
-from pycrictl.proxy.decisions import Policy
-from pycrictl.proxy.endpoints import Address, parse_address
+from pycrictl.proxy.pulls import kubelet
+from pycrictl.proxy.pulls.decisions import Policy
+from pycrictl.proxy.serve.stream_server import Address, parse_address
 from pycrictl.units import parse_duration, parse_size, quote
 
 DEFAULT_PATH: Final = "/etc/pycrictl.toml"

@@ -17,9 +17,9 @@ from typing import Final, Literal
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
 from pycrictl.wire.command import Channel, Ready, RemoteCommand, StreamClosed, Streams
-from pycrictl.wire.spdy import Connection, Side
-from pycrictl.wire.spdy_events import DataReceived, StreamAccepted, StreamEnded, StreamReset
-from pycrictl.wire.spdy_events import Event as SpdyEvent
+from pycrictl.wire.spdy.connection import Connection, Side
+from pycrictl.wire.spdy.events import DataReceived, StreamAccepted, StreamEnded, StreamReset
+from pycrictl.wire.spdy.events import Event as SpdyEvent
 
 __all__ = ["SPDY_PROTOCOLS", "WEBSOCKET_PROTOCOLS", "remote_command"]
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
-from pycrictl.wire.spdy import Connection, Side
-from pycrictl.wire.spdy_events import DataReceived, StreamAccepted, StreamEnded, StreamReset
-from pycrictl.wire.spdy_events import Event as SpdyEvent
+from pycrictl.wire.spdy.connection import Connection, Side
+from pycrictl.wire.spdy.events import DataReceived, StreamAccepted, StreamEnded, StreamReset
+from pycrictl.wire.spdy.events import Event as SpdyEvent
 
 __all__ = [
     "SPDY_PROTOCOL",

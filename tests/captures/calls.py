@@ -16,7 +16,7 @@ import pytest
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from pycrictl.cri.methods import method
+from pycrictl.cri.calls.methods import method
 from tests.captures import Capture, Rpc
 from tests.fakecri import FakeServer
 

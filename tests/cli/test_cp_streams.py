@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.copy.test_on_node import ID, needs_root
+from tests.copy.node.test_on_node import ID, needs_root
 from tests.fakecri.server import FakeServer
 from tests.proxy.copier import ARCHIVE, pretended
 

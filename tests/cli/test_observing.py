@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import otlp_pb2
-from pycrictl.cri.tracing import MILLION, Tracer, is_sampled
+from pycrictl.cri.calls.tracing import MILLION, Tracer, is_sampled
 from pycrictl.errors import StreamError
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status

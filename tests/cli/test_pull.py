@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.redact import MASK
+from pycrictl.cri.calls.redact import MASK
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status
 

@@ -16,10 +16,10 @@ import yaml
 
 from pycrictl.containerd.settings import PullSettings
 from pycrictl.proxy.admin import AdminServer
-from pycrictl.proxy.decisions import Policy, PullKey
-from pycrictl.proxy.kubelet import KubeletPulls
-from pycrictl.proxy.queue import PullQueue
-from pycrictl.proxy.status import containerd_document, kubelet_document, status_document
+from pycrictl.proxy.pulls.decisions import Policy, PullKey
+from pycrictl.proxy.pulls.kubelet import KubeletPulls
+from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, status_document
 from tests.cli.run import Run
 
 TABLE = """\

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.copy.hungfs import hung
-from tests.copy.test_on_node import ID, needs_root
+from tests.copy.node.test_on_node import ID, needs_root
 from tests.fakecri.server import FakeServer
 from tests.proxy.copier import pretended
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from pycrictl.copy.method import Watch
-from pycrictl.copy.over_rpc import OverRpc
-from pycrictl.copy.policy import Rules, Skipped
-from pycrictl.copy.summary import Summary
-from pycrictl.cri.client import CriClient
-from pycrictl.wire.tar_writer import END_OF_ARCHIVE
+from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.stream.over_rpc import OverRpc
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.copyserver import CopyServer, copy_server
 from tests.copy.hostile import FILE, member
 from tests.fakecri.server import FakeServer

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.messages import (
+from pycrictl.copy.stream.messages import (
     CHANNEL_END,
     FROM_CONTAINER,
     OUTCOME,

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pycrictl.wire.tar_header import encode_block, encode_record
-from pycrictl.wire.tar_writer import END_OF_ARCHIVE
+from pycrictl.wire.tar.header import encode_block, encode_record
+from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 
 MARKER: Final = b"HOSTILE"
 FILE, HARD, LINK, CHAR, BLOCK, FOLDER, PIPE = b"0", b"1", b"2", b"3", b"4", b"5", b"6"

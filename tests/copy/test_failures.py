@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.content import segments
-from pycrictl.copy.rootfs import Directory
+from pycrictl.copy.tree.content import segments
+from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.errors import CopyError
 from tests.copy.hostile import snapshot
 from tests.copy.over_quota import exceeding_quota
@@ -34,7 +34,7 @@ def test_nothing_is_left_of_a_killed_program(
     script = f"""
 import time
 from pathlib import Path
-from pycrictl.copy import content
+from pycrictl.copy.tree import content
 from tests.copy.trees import {copy.__name__}
 
 def stop(*_):
@@ -136,8 +136,8 @@ def test_a_file_that_shrinks(copy: Copy, tmp_path: Path, monkeypatch: pytest.Mon
         os.truncate(tmp_path / "f", 200_000)
         return before(fd, size_bytes)
 
-    monkeypatch.setattr("pycrictl.copy.content.segments", shrink)
-    monkeypatch.setattr("pycrictl.copy.pack.segments", shrink)
+    monkeypatch.setattr("pycrictl.copy.tree.content.segments", shrink)
+    monkeypatch.setattr("pycrictl.copy.archive.pack.segments", shrink)
     with pytest.raises(CopyError, match="became shorter"):
         copy(tmp_path / "f", tmp_path / "g")
     assert not (tmp_path / "g").exists()

@@ -13,11 +13,11 @@ from typing import Final
 
 import pytest
 
-from pycrictl.copy.commit import Merge
-from pycrictl.copy.janitor import clear, sweep
-from pycrictl.copy.places import LocalRoot, open_destination
-from pycrictl.copy.rootfs import RENAME_EXCHANGE, Directory
-from pycrictl.copy.survivor import Survivor
+from pycrictl.copy.tree.commit import Merge
+from pycrictl.copy.tree.janitor import clear, sweep
+from pycrictl.copy.tree.places import LocalRoot, open_destination
+from pycrictl.copy.tree.rootfs import RENAME_EXCHANGE, Directory
+from pycrictl.copy.tree.survivor import Survivor
 from pycrictl.errors import CopyError
 from pycrictl.signals import undisturbed
 from tests.copy.hostile import snapshot

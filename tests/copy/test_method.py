@@ -6,12 +6,12 @@ import logging
 
 import pytest
 
-from pycrictl.copy import on_node
+from pycrictl.copy.exec.over_exec import OverExec
+from pycrictl.copy.exec.remote import Remote
 from pycrictl.copy.method import NAMES, Method, first_to_serve
-from pycrictl.copy.over_exec import OverExec
-from pycrictl.copy.over_rpc import OverRpc
-from pycrictl.copy.remote import Remote
-from pycrictl.cri.client import CriClient
+from pycrictl.copy.node import on_node
+from pycrictl.copy.stream.over_rpc import OverRpc
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError, NotFound, Unimplemented
 from tests.fakecri import FakeServer
 

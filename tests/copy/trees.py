@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.janitor import STAGE_NAME
-from pycrictl.copy.pack import pack
-from pycrictl.copy.places import LocalRoot, open_destination, open_source
-from pycrictl.copy.policy import Rules, Skipped
-from pycrictl.copy.resolve import own_descriptors
-from pycrictl.copy.summary import Summary
-from pycrictl.copy.tree import TreeCopy
-from pycrictl.copy.unpack import Unpacker
+from pycrictl.copy.archive.pack import pack
+from pycrictl.copy.archive.unpack import Unpacker
+from pycrictl.copy.node.local import TreeCopy
+from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.tree.janitor import STAGE_NAME
+from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
+from pycrictl.copy.tree.resolve import own_descriptors
 
 PLAIN = Rules()
 KEEP = Rules(archive=True)

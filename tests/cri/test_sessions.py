@@ -7,7 +7,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri import sessions
-from pycrictl.cri.client import CriClient
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import DeadlineExceeded, NotFound, RemoteProtocolError
 from tests.fakecri import FakeServer, Status
 

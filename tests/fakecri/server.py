@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import Message
 
-from pycrictl.cri.methods import Method, method
+from pycrictl.cri.calls.methods import Method, method
 
 
 @dataclass(frozen=True)

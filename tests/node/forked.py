@@ -92,10 +92,10 @@ def _serve(requests: socket.socket) -> None:
     import pycrictl.cli.listing
     import pycrictl.cli.main
     import pycrictl.cli.tree
-    import pycrictl.copy.on_node
-    import pycrictl.copy.over_exec
-    import pycrictl.copy.over_rpc
-    import pycrictl.cri.client
+    import pycrictl.copy.exec.over_exec
+    import pycrictl.copy.node.on_node
+    import pycrictl.copy.stream.over_rpc
+    import pycrictl.cri.calls.client
     import pycrictl.show.render  # noqa: F401
 
     while request := requests.recv(100_000):

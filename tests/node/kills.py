@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from pycrictl.copy.janitor import COMMIT, STAGE_NAME
-from pycrictl.copy.pack import pack
-from pycrictl.copy.places import LocalRoot, open_source
-from pycrictl.cri.client import CriClient
+from pycrictl.copy.archive.pack import pack
+from pycrictl.copy.tree.janitor import COMMIT, STAGE_NAME
+from pycrictl.copy.tree.places import LocalRoot, open_source
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.proxy import admin
 from tests.proxy.program import Program as Proxy
 from tests.waiting import settled

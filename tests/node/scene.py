@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from pycrictl.cri.methods import method
+from pycrictl.cri.calls.methods import method
 from tests.captures import calls, capture, runtimes, scene
 from tests.cli.run import Run
 from tests.waiting import wait_until

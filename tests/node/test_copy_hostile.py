@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from pycrictl.errors import PycrictlError
+from tests.copy.archive.test_hostile import made_in
 from tests.copy.hostile import HONEST, HOSTILE, Case, build_surroundings, snapshot
 from tests.copy.racer import flipping
-from tests.copy.test_hostile import made_in
 from tests.copy.trees import listing, stages_in
 
 from .forked import Ended, Program

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy import on_node
-from pycrictl.copy.identity import ContainerRoot
+from pycrictl.copy.archive.unpack import Unpacker
 from pycrictl.copy.method import Watch
-from pycrictl.copy.on_node import OnNode
-from pycrictl.copy.places import LocalRoot, open_destination
-from pycrictl.copy.policy import Rules, Skipped
-from pycrictl.copy.summary import Summary
-from pycrictl.copy.unpack import Unpacker
-from pycrictl.cri.client import CriClient
+from pycrictl.copy.node import on_node
+from pycrictl.copy.node.on_node import OnNode
+from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.tree.identity import ContainerRoot
+from pycrictl.copy.tree.places import LocalRoot, open_destination
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError, FailedPrecondition
 from tests.copy.trees import listing, stages_in
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.wire.tar_writer import END_OF_ARCHIVE
+from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.trees import listing, stages_in
 from tests.waiting import wait_until
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from pycrictl.copy.over_rpc import OverRpc
-from pycrictl.copy.policy import Rules
-from pycrictl.cri.client import CriClient
+from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.stream.over_rpc import OverRpc
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError
 from pycrictl.proxy import admin
+from tests.copy.node.test_on_node import UNWATCHED
 from tests.copy.racer import flipping
-from tests.copy.test_on_node import UNWATCHED
 from tests.copy.trees import listing, stages_in
 from tests.proxy.program import Program as Proxy
 from tests.waiting import wait_until

@@ -11,9 +11,9 @@ import pytest
 from google.protobuf.message import Message
 
 from pycrictl._proto import cri_pb2
-from pycrictl.proxy.calls import Answer, Request
-from pycrictl.proxy.forward import Forwarder, Peer
-from pycrictl.proxy.upstream import Upstream
+from pycrictl.proxy.relay.calls import Answer, Request
+from pycrictl.proxy.relay.server import Forwarder, Peer
+from pycrictl.proxy.relay.upstream import Upstream
 from tests.node.images import random_file
 from tests.node.kubelet import IMAGE, RUNTIME, Kubelet
 from tests.node.lab import MIB, Lab

@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.methods import method
+from pycrictl.cri.calls.methods import method
 from pycrictl.wire import grpc_http2, hpack, http2
 from tests.fakecri import FakeServer
 

@@ -15,7 +15,7 @@ from functools import partial
 import pytest
 
 from pycrictl.cri import sessions
-from pycrictl.cri.client import CriClient
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.streaming.pump import Ends, Output
 from pycrictl.streaming.session import run_command
 from pycrictl.wire.command import Streams

@@ -14,18 +14,18 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.messages import OUTCOME, Messages
 from pycrictl.copy.method import Watch
-from pycrictl.copy.outcome import Outcome, decode
-from pycrictl.copy.over_rpc import OverRpc
-from pycrictl.copy.policy import Rules, Skipped
-from pycrictl.copy.upgrade import open_stream
-from pycrictl.cri.client import CriClient
+from pycrictl.copy.rules.outcome import Outcome, decode
+from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.stream.messages import OUTCOME, Messages
+from pycrictl.copy.stream.over_rpc import OverRpc
+from pycrictl.copy.stream.upgrade import open_stream
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.proxy import admin
-from pycrictl.wire.tar_writer import END_OF_ARCHIVE
+from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.hostile import FILE, member
-from tests.copy.test_on_node import ID, ignore, stop
-from tests.copy.test_on_node import start as start_container
+from tests.copy.node.test_on_node import ID, ignore, stop
+from tests.copy.node.test_on_node import start as start_container
 from tests.fakecri.server import FakeServer
 from tests.node.kubelet import RUNTIME
 from tests.node.soak import descriptors

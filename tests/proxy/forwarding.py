@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
-from pycrictl.proxy.forward import Forwarder, Handler
+from pycrictl.proxy.relay.server import Forwarder, Handler
 from pycrictl.wire import http2
 from tests.proxy.runtime import Proxy, Runtime, channel_to
 

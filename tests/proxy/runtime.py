@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from pycrictl.proxy.forward import Forwarder
+from pycrictl.proxy.relay.server import Forwarder
 
 UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 T = TypeVar("T")

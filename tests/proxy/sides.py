@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pycrictl.proxy.calls import Answer, CallRecord, Request
-from pycrictl.proxy.relay import Relay, Requested
+from pycrictl.proxy.relay.calls import Answer, CallRecord, Request
+from pycrictl.proxy.relay.connection import Relay, Requested
 from pycrictl.wire import grpc_http2, hpack, http2
 
 OWN = "/test.v1.Test/Own"

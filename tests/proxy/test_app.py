@@ -17,15 +17,15 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri import lists
-from pycrictl.cri.client import CriClient
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.cri.lists import fetch
 from pycrictl.errors import PycrictlError
 from pycrictl.proxy import admin
-from pycrictl.proxy.listen import notify
+from pycrictl.proxy.serve.listen import notify
 from tests.fakecri import FakeServer, hang
 from tests.node.kubelet import RUNTIME
 from tests.proxy.program import Program
-from tests.proxy.test_pulls import Gate, pod, prepare, status
+from tests.proxy.pulls.test_limiter import Gate, pod, prepare, status
 from tests.waiting import wait_until
 
 Start = Callable[..., Program]
@@ -157,7 +157,7 @@ def test_streams_that_the_runtime_lacks_are_not_logged(fake: FakeServer, start: 
     fake.prepare("GetContainerEvents", [cri_pb2.ContainerEventResponse(container_id="a")])
     proxy = start()
     with CriClient(str(proxy.socket_path), timeout_s=30) as client:
-        assert lists.containers(client) == []
+        assert fetch.containers(client) == []
         assert len(list(client.stream("GetContainerEvents", cri_pb2.GetEventsRequest()))) == 1
     wait_until(lambda: " stream " in proxy.log())
     assert proxy.log().count(" stream ") == 1

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
-from pycrictl.proxy import kubelet
-from pycrictl.proxy.decisions import Policy
+from pycrictl.proxy.pulls import kubelet
+from pycrictl.proxy.pulls.decisions import Policy
 from pycrictl.proxy.settings import Settings, load
 
 UPSTREAM = "unix:///run/containerd/containerd.sock"

@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.images import apply_filters, parse_filters, select_by_name, sort_images
+from pycrictl.cri.lists.images import apply_filters, parse_filters, select_by_name, sort_images
 from pycrictl.show import render, rows
 from pycrictl.show.documents import list_document
 from pycrictl.show.render import Table

@@ -8,7 +8,7 @@ import fcntl
 import json
 import termios
 
-from pycrictl.wire.spdy_frames import (
+from pycrictl.wire.spdy.frames import (
     Data,
     Frame,
     FrameDecoder,

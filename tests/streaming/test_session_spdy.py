@@ -14,7 +14,7 @@ from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.streaming.pump import Ends, Input, Output
 from pycrictl.streaming.session import run_command
 from pycrictl.wire.command import ExitReported, OutcomeUnknown, Streams
-from pycrictl.wire.spdy_frames import Data, GoAway, Ping, ResetStatus, RstStream, SynReply
+from pycrictl.wire.spdy.frames import Data, GoAway, Ping, ResetStatus, RstStream, SynReply
 
 from .servers import read_head, run, serve
 from .spdy_server import SUCCESS, UPGRADE, SpdyPeer, failure

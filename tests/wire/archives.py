@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pycrictl.wire.tar import (
+from pycrictl.wire.tar.reader import (
     ArchiveFinished,
     DataReceived,
     Entry,
@@ -11,7 +11,7 @@ from pycrictl.wire.tar import (
     Event,
     TarReader,
 )
-from pycrictl.wire.tar_writer import END_OF_ARCHIVE, encode_entry, padding_after
+from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
 
 NS = 10**9
 

@@ -7,7 +7,7 @@ import json
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.wire.channels import remote_command
 from pycrictl.wire.command import Event, Ready, RemoteCommand, Streams
-from pycrictl.wire.spdy_frames import (
+from pycrictl.wire.spdy.frames import (
     Data,
     Frame,
     FrameDecoder,

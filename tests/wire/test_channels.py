@@ -24,7 +24,7 @@ from pycrictl.wire.command import (
     StreamClosed,
     Streams,
 )
-from pycrictl.wire.spdy_frames import Data, FrameEncoder
+from pycrictl.wire.spdy.frames import Data, FrameEncoder
 from tests.wire.remote import (
     EXIT_7,
     PIPED,

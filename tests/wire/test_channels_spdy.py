@@ -19,7 +19,7 @@ from pycrictl.wire.command import (
     StreamClosed,
     Streams,
 )
-from pycrictl.wire.spdy_frames import (
+from pycrictl.wire.spdy.frames import (
     Data,
     Frame,
     FrameEncoder,

@@ -19,7 +19,7 @@ from pycrictl.wire.portforward import (
     SpdyForward,
     WebSocketForward,
 )
-from pycrictl.wire.spdy_frames import (
+from pycrictl.wire.spdy.frames import (
     Data,
     Frame,
     FrameDecoder,

@@ -1,0 +1,38 @@
+"""``pycrictl checkpoint``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pycrictl.cli import options
+from pycrictl.cli.context import app_context
+from pycrictl.cli.results import Results
+from pycrictl.errors import UsageError
+
+
+def checkpoint(
+    ctx: typer.Context,
+    containers: options.ContainerIds = None,
+    export: Annotated[
+        str,
+        typer.Option("--export", "-e", metavar="FILE", help="Archive to write, on the node."),
+    ] = "",
+) -> None:
+    """Write checkpoints of containers that run.
+
+    One after the other; the first failure ends it. The ID of each is printed.
+
+    Example: pycrictl checkpoint -e /var/tmp/web.tar $(pycrictl ps -q --name web)
+    """
+    from pycrictl.cri.lifecycle.control import check_ids, checkpoint_containers
+
+    ids = check_ids(containers or (), "container")
+    if not export:
+        raise UsageError("no archive is named", hint="give --export=/path/to/checkpoint.tar")
+    app = app_context(ctx)
+    if len(ids) > 1:
+        app.env.warn(f'each checkpoint is written to "{export}": the last one remains')
+    with app.open_client("runtime") as client:
+        Results(app.env).say(checkpoint_containers(client, ids, path=export))

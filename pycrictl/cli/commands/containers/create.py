@@ -1,0 +1,50 @@
+"""``pycrictl create``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pycrictl.cli import launching, options
+from pycrictl.cli.context import app_context
+from pycrictl.errors import UsageError
+
+
+def create(
+    ctx: typer.Context,
+    pod: Annotated[
+        str, typer.Argument(metavar="POD-ID", help="ID of the pod sandbox.", show_default=False)
+    ],
+    container_config: options.ContainerFile,
+    pod_config: options.PodFile,
+    auth: options.Auth = "",
+    cancel_timeout: options.CancelTimeout = 0.0,
+    creds: options.Creds = "",
+    no_pull: options.NoPull = False,
+    pull_timeout: options.PullTimeout = 0.0,
+    username: options.Username = "",
+    with_pull: options.WithPull = False,
+) -> None:
+    """Create a container in a pod sandbox.
+
+    Its images are pulled with --with-pull, or if the configuration sets pull-image-on-create.
+    The container's ID is printed.
+
+    Example: pycrictl create $(pycrictl pods -q --name web) container.yaml pod.yaml
+    """
+    from pycrictl.cri.lifecycle.launch import create_container
+
+    if not pod:
+        raise UsageError("the pod sandbox ID is empty")
+    app = app_context(ctx)
+    pull_options = launching.PullOptions(auth, creds, username, no_pull, with_pull, pull_timeout)
+    with launching.prepared(
+        app,
+        container_config,
+        pod_config,
+        pulls=pull_options.decide(app.config.pull_image_on_create.value),
+        pull_options=pull_options,
+        cancel_timeout_s=cancel_timeout,
+    ) as (client, launch):
+        app.env.stdout.write(f"{create_container(client, pod, launch)}\n")

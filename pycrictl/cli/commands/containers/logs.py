@@ -1,0 +1,136 @@
+"""``pycrictl logs``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pycrictl.cli import options
+from pycrictl.cli.context import app_context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import BinaryIO, TextIO
+
+    from pycrictl.wire.logline import Chunk
+
+
+def logs(
+    ctx: typer.Context,
+    container: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONTAINER",
+            help="ID or its beginning, name, POD/NAME or NAMESPACE/POD/NAME.",
+            show_default=False,
+        ),
+    ],
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the container ends.")
+    ] = False,
+    limit_bytes: Annotated[
+        int,
+        typer.Option(
+            "--limit-bytes", **options.INTEGER, help="End after so many bytes; negative: all."
+        ),
+    ] = -1,
+    previous: Annotated[
+        bool, typer.Option("--previous", "-p", help="Of the attempt before this one.")
+    ] = False,
+    reopen: Annotated[
+        bool,
+        typer.Option("--reopen", "-r", help="First have the runtime open the log file anew."),
+    ] = False,
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Only from a time on: 10m, 2024-01-31, 2024-01-31T15:04:05Z or seconds since"
+            " 1970.",
+        ),
+    ] = "",
+    stream: Annotated[
+        str, typer.Option("--stream", "-s", metavar="stdout|stderr", help="Only one output.")
+    ] = "",
+    tail: Annotated[
+        int,
+        typer.Option("--tail", **options.INTEGER, help="Only the last lines; negative: all."),
+    ] = -1,
+    timestamps: Annotated[
+        bool, typer.Option("--timestamps", "-t", help="Begin each line with its time.")
+    ] = False,
+) -> None:
+    """Show what a container has written.
+
+    Its stdout goes to stdout, its stderr to stderr, byte for byte: also colours and whatever else
+    steers a terminal. The log is a file of the node, and so it is read there only. Lines that are
+    of neither the CRI's format nor Docker's are passed on as they are, with a warning.
+
+    With --follow, rotated and truncated logs are followed too; Ctrl-C ends with status 0.
+
+    Example: pycrictl logs --follow --tail 20 --timestamps web
+    """
+    from pycrictl.cri.inspection import containerlog
+    from pycrictl.logs.reader import LogReader
+    from pycrictl.logs.selection import select
+    from pycrictl.logs.waiting import LogWatch
+
+    app = app_context(ctx)
+    wanted = select(
+        stream=stream,
+        since=since,
+        tail_lines=tail,
+        limit_bytes=limit_bytes,
+        has_timestamps=timestamps,
+        now=app.env.wall_clock(),
+    )
+
+    def warn(first_bad: str) -> None:
+        app.env.warn(f"the log has lines of no known format, the first is {first_bad}")
+
+    with app.open_client("runtime") as client:
+        container_id = containerlog.resolve(client, container)
+        if reopen:
+            containerlog.reopen_log(client, container_id)
+            app.env.note("the runtime has opened the log file anew")
+        log = containerlog.container_log(client, container_id, previous=previous)
+        reader = LogReader(log.path, wanted, on_bad=warn)
+        if not follow:
+            _write(reader.read(), app.env.stdout, app.env.stderr)
+            return
+        life = containerlog.Life(client, log)
+        try:
+            with LogWatch(log.path, reader_fd=_descriptor(app.env.stdout)) as watch:
+                chunks = reader.follow(life.lasts, watch.wait)
+                _write(chunks, app.env.stdout, app.env.stderr)
+        except KeyboardInterrupt:
+            pass  # the way to end it
+
+
+def _write(chunks: Iterable[Chunk], stdout: TextIO, stderr: TextIO) -> None:
+    """Write at once, so that both outputs keep their order where they go to one terminal."""
+    writers = {"stdout": _writer(stdout), "stderr": _writer(stderr)}
+    for stream, data in chunks:
+        writers[stream](data)
+
+
+def _writer(stream: TextIO) -> Callable[[bytes], object]:
+    """A function that writes bytes to a stream: below its text layer, if it has such a level."""
+    buffer: BinaryIO | None = getattr(stream, "buffer", None)
+    if buffer is None:
+        return lambda data: stream.write(data.decode(errors="replace"))
+
+    def write(data: bytes) -> None:
+        buffer.write(data)
+        buffer.flush()
+
+    return write
+
+
+def _descriptor(stream: TextIO) -> int | None:
+    try:
+        return stream.fileno()
+    except (OSError, ValueError):  # closed or without one
+        return None

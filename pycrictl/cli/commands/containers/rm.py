@@ -1,0 +1,52 @@
+"""``pycrictl rm``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pycrictl.cli import options
+from pycrictl.cli.context import app_context
+from pycrictl.cli.results import Results
+from pycrictl.errors import UsageError
+
+
+def rm(
+    ctx: typer.Context,
+    containers: options.ContainerIds = None,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="Remove all containers.")] = False,
+    force: options.Force = False,
+    keep_logs: Annotated[
+        bool, typer.Option("--keep-logs", "-k", help="Leave the log files on this host.")
+    ] = False,
+) -> None:
+    """Remove containers.
+
+    All at once; one that fails does not keep back the others. The ID of each is printed, and
+    twice if it was stopped for it. Log files on this host go with their container.
+
+    Example: pycrictl rm $(pycrictl ps -aq --state exited)
+    """
+    from pycrictl.cri.lifecycle.control import check_ids
+    from pycrictl.cri.lifecycle.removal import all_containers, remove_containers
+
+    if all_ and containers:
+        raise UsageError("--all and IDs exclude each other")
+    ids = () if all_ else check_ids(containers or (), "container")
+    app = app_context(ctx)
+    results = Results(app.env)
+    with app.open_client("runtime") as client:
+        if all_:
+            ids = all_containers(client)
+        for removal in remove_containers(client, ids, force=force, keep_logs=keep_logs):
+            if removal.is_stopped:
+                results.say([removal.target])
+            if removal.error is None:
+                results.say([removal.target])
+            else:
+                results.fail(removal.error)
+            results.warn(removal.warnings)
+    if not ids:
+        app.env.note("no containers to remove")
+    results.finish()

@@ -1,0 +1,62 @@
+"""``pycrictl stats``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pycrictl.cli import listing, measuring, options
+from pycrictl.cli.context import app_context
+
+if TYPE_CHECKING:
+    from pycrictl._proto import cri_pb2
+    from pycrictl.cri.inspection.stats import Sample
+
+
+def stats(
+    ctx: typer.Context,
+    positional: Annotated[
+        str,
+        typer.Argument(metavar="[CONTAINER-ID]", help="Only this container.", show_default=False),
+    ] = "",
+    all_: Annotated[
+        bool, typer.Option("--all", "-a", help="Show those as well that do not run.")
+    ] = False,
+    container_id: Annotated[
+        str, typer.Option("--id", metavar="CONTAINER-ID", help="Only this container.")
+    ] = "",
+    labels: listing.Labels = None,
+    output: measuring.StatsOutput = "table",
+    pod: listing.PodId = "",
+    seconds: measuring.Seconds = 1,
+    watch: listing.WatchStats = False,
+) -> None:
+    """Show what containers use.
+
+    Processor shares are of one core, taken between two measurements. Exits with 1 if a container
+    could not be measured.
+
+    Example: pycrictl stats --watch
+    """
+    from pycrictl._proto import cri_pb2
+    from pycrictl.cri.inspection.stats import sample_containers
+    from pycrictl.show import usage
+
+    condition = cri_pb2.ContainerStatsFilter(
+        id=container_id or positional,
+        pod_sandbox_id=pod,
+        label_selector=options.split_pairs(labels, "--label"),
+    )
+    measured = measuring.Measuring(output, seconds=seconds, watch=watch)
+    app = app_context(ctx)
+    with app.open_client("runtime") as client:
+
+        def sample() -> Sample[cri_pb2.ContainerStats]:
+            return sample_containers(client, condition)
+
+        measured.show(
+            app,
+            sample,
+            lambda before, after: usage.stats_table(before, after, show_all=all_),
+        )

@@ -1,0 +1,76 @@
+"""``pycrictl update``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from pycrictl.cli import options
+from pycrictl.cli.context import app_context
+from pycrictl.cli.results import Results
+from pycrictl.errors import UsageError
+
+_LIMIT: dict[str, Any] = {**options.INTEGER, "show_default": False}
+
+
+def update(
+    ctx: typer.Context,
+    containers: options.ContainerIds = None,
+    cpu_count: Annotated[
+        int | None, typer.Option("--cpu-count", **_LIMIT, help="Windows only; ignored here.")
+    ] = None,
+    cpu_maximum: Annotated[
+        int | None, typer.Option("--cpu-maximum", **_LIMIT, help="Windows only; ignored here.")
+    ] = None,
+    cpu_period: Annotated[
+        int | None, typer.Option("--cpu-period", **_LIMIT, help="CFS period in microseconds.")
+    ] = None,
+    cpu_quota: Annotated[
+        int | None, typer.Option("--cpu-quota", **_LIMIT, help="CFS quota in microseconds.")
+    ] = None,
+    cpu_share: Annotated[
+        int | None, typer.Option("--cpu-share", **_LIMIT, help="Relative weight of CPU time.")
+    ] = None,
+    cpuset_cpus: Annotated[
+        str | None, typer.Option("--cpuset-cpus", metavar="LIST", help="CPUs, such as 0-2,7.")
+    ] = None,
+    cpuset_mems: Annotated[
+        str | None, typer.Option("--cpuset-mems", metavar="LIST", help="Memory nodes, such as 0-1.")
+    ] = None,
+    memory: Annotated[
+        int | None, typer.Option("--memory", **_LIMIT, help="Memory limit in bytes.")
+    ] = None,
+    oom_score_adj: Annotated[
+        int | None, typer.Option("--oom-score-adj", **_LIMIT, help="-1000 to 1000.")
+    ] = None,
+) -> None:
+    """Change the resource limits of containers.
+
+    One after the other; the first failure ends it. The ID of each is printed.
+
+    Example: pycrictl update --memory 67108864 $(pycrictl ps -q --name web)
+    """
+    from pycrictl.cri.lifecycle.control import Resources, check_ids, update_containers
+
+    ids = check_ids(containers or (), "container")
+    resources = Resources(
+        cpu_period=cpu_period,
+        cpu_quota=cpu_quota,
+        cpu_shares=cpu_share,
+        memory_limit_in_bytes=memory,
+        oom_score_adj=oom_score_adj,
+        cpuset_cpus=cpuset_cpus or None,
+        cpuset_mems=cpuset_mems or None,
+    )
+    if oom_score_adj is not None and not -1000 <= oom_score_adj <= 1000:
+        raise UsageError("--oom-score-adj must be from -1000 to 1000")
+    if resources.is_empty:
+        if "" in (cpuset_cpus, cpuset_mems):
+            raise UsageError("every limit is empty", hint="is a script's variable not set?")
+        raise UsageError("nothing to update", hint="give a limit, such as --memory")
+    app = app_context(ctx)
+    if cpu_count is not None or cpu_maximum is not None:
+        app.env.warn("--cpu-count and --cpu-maximum are for Windows and are ignored")
+    with app.open_client("runtime") as client:
+        Results(app.env).say(update_containers(client, ids, resources))

@@ -1,0 +1,75 @@
+"""``pycrictl images``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pycrictl.cli import listing, options
+from pycrictl.cli.context import app_context
+from pycrictl.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pycrictl._proto import cri_pb2
+    from pycrictl.show.render import Table
+
+
+def images(
+    ctx: typer.Context,
+    repository: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[REPOSITORY[:TAG]]",
+            help="Only images of this name, or whose ID begins so.",
+            show_default=False,
+        ),
+    ] = None,
+    digests: Annotated[bool, typer.Option("--digests", help="Show digests.")] = False,
+    filters: listing.ImageFilters = None,
+    no_headers: listing.NoHeaders = False,
+    no_trunc: options.NoTrunc = False,
+    output: listing.ListOutput = "table",
+    pinned: Annotated[bool, typer.Option("--pinned", help="Show which images are pinned.")] = False,
+    quiet: options.Quiet = False,
+    sort_by: listing.SortBy = "",
+    verbose: options.Verbose = False,
+    watch: listing.Watch = False,
+) -> None:
+    """List the images on the node.
+
+    Example: pycrictl images --digests --filter reference=busybox
+    """
+    from pycrictl.cri.lists.images import list_images, parse_filters
+    from pycrictl.show import rows
+    from pycrictl.show.lists import ListFormat, Views
+
+    chosen = ListFormat(
+        output or "table",
+        name="images",
+        quiet=quiet,
+        verbose=verbose,
+        sort_by=sort_by,
+        header=not no_headers,
+    )
+    if repository == "":
+        raise UsageError("the name of one image is empty", hint="is a script's variable not set?")
+    conditions = parse_filters(options.split_list(filters))
+    app = app_context(ctx)
+
+    def table(found: Sequence[cri_pb2.Image], wide: bool) -> Table:
+        return rows.images_table(
+            found, digests=digests, pinned=pinned, no_trunc=no_trunc, wide=wide
+        )
+
+    views = Views(table=table, block=rows.image_block)
+    with app.open_client("image") as client:
+        listing.show_list(
+            app,
+            lambda: list_images(client, repository or "", conditions),
+            chosen,
+            views,
+            watch=watch,
+        )

@@ -1,0 +1,154 @@
+"""``pycrictl pull``."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pycrictl.cli import launching, options
+from pycrictl.cli.context import AppContext, app_context
+from pycrictl.cli.pulling import pull_image
+from pycrictl.cli.results import Results
+from pycrictl.errors import RuntimeFault, UsageError
+
+if TYPE_CHECKING:
+    from pycrictl._proto import cri_pb2
+    from pycrictl.pull.image import Turns
+
+
+def pull(
+    ctx: typer.Context,
+    images: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="IMAGE...", help="NAME[:TAG] or NAME@DIGEST.", show_default=False),
+    ] = None,
+    annotation: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--annotation", "-a", metavar="KEY=VALUE", help="Annotation of the image; repeatable."
+        ),
+    ] = None,
+    auth: options.Auth = "",
+    creds: options.Creds = "",
+    pod_config: Annotated[
+        str | None,
+        typer.Option(
+            "--pod-config", metavar="FILE", help="Pull for the pod of this JSON or YAML file."
+        ),
+    ] = None,
+    pull_timeout: options.PullTimeout = 0.0,
+    username: options.Username = "",
+    progress: options.Progress = "auto",
+    max_parallel_image_pulls: Annotated[
+        int,
+        typer.Option(
+            "--max-parallel-image-pulls",
+            help="Limit shared by all pycrictl pulls of the node; a present image is left as it is."
+            " 0 is none.",
+            **options.INTEGER,
+        ),
+    ] = 0,
+    when_full: Annotated[
+        str,
+        typer.Option(
+            "--when-full",
+            metavar="wait|retry",
+            help="With the limit: wait in line, or look again a few times.",
+        ),
+    ] = "wait",
+    retry_interval: Annotated[
+        float,
+        typer.Option(
+            "--retry-interval",
+            help="With retry: the pause (default: 10s).",
+            show_default=False,
+            **options.DURATION,
+        ),
+    ] = 10.0,
+    retries: Annotated[
+        int, typer.Option("--retries", help="With retry: how often.", **options.INTEGER)
+    ] = 3,
+) -> None:
+    """Pull images from their registry.
+
+    The image's reference is printed on standard output; progress goes to standard error.
+
+    Example: pycrictl pull docker.io/library/busybox:1.36
+    """
+    from pycrictl._proto import cri_pb2
+    from pycrictl.cri.specs.auth import auth_config
+    from pycrictl.show.displays.pulls import check_mode
+
+    if not images:
+        raise UsageError("no image is named")
+    if "" in images:
+        raise UsageError("the name of one image is empty", hint="is a script's variable not set?")
+    if pull_timeout < 0:
+        raise UsageError("--pull-timeout must not be negative")
+    check_mode(progress)
+    if when_full not in ("wait", "retry"):
+        raise UsageError(f'--when-full is wait or retry, not "{when_full}"')
+    app = app_context(ctx)
+    sandbox_config = None if pod_config is None else launching.load_pod(app, pod_config)
+    annotations = options.split_pairs(annotation, "--annotation")
+    password = launching.ask_password(app) if username else ""
+    requests = [
+        cri_pb2.PullImageRequest(
+            image=cri_pb2.ImageSpec(image=image, annotations=annotations),
+            auth=auth_config(creds=creds, auth=auth, username=username, password=password),
+            sandbox_config=sandbox_config,
+        )
+        for image in images
+    ]
+    turns = None
+    if max_parallel_image_pulls:
+        turns = _turns(app, max_parallel_image_pulls, when_full, retry_interval, retries)
+    _pull_all(app, requests, timeout_s=pull_timeout, mode=progress, turns=turns)
+
+
+def _turns(
+    app: AppContext, limit: int, when_full: str, retry_interval_s: float, retries: int
+) -> Turns:
+    from pycrictl.pull.image import Turns
+    from pycrictl.pull.slots import MAX_LIMIT, Retry, default_directory
+
+    if not 0 < limit <= MAX_LIMIT:
+        raise UsageError(f"--max-parallel-image-pulls must be from 0 to {MAX_LIMIT}")
+    if retry_interval_s <= 0 or retries < 0:
+        raise UsageError("--retry-interval must be positive and --retries not negative")
+
+    def on_wait(place: int) -> None:
+        where = f"place {place} in line" if place else "looking again"
+        app.env.note(f"waiting for a pull to end: {where}")
+
+    return Turns(
+        limit=limit,
+        directory=default_directory(app.env.environ, os.geteuid()),
+        retry=Retry(retry_interval_s, retries) if when_full == "retry" else None,
+        on_wait=on_wait,
+    )
+
+
+def _pull_all(
+    app: AppContext,
+    requests: list[cri_pb2.PullImageRequest],
+    *,
+    timeout_s: float,
+    mode: str,
+    turns: Turns | None,
+) -> None:
+    """Pulls one image after the other; one that fails does not keep back the others."""
+    results = Results(app.env)
+    with app.open_client("image") as client:
+        for request in requests:
+            try:
+                image_ref = pull_image(
+                    app, client, request, timeout_s=timeout_s, mode=mode, turns=turns
+                )
+            except RuntimeFault as error:
+                results.fail(error)
+            else:
+                results.say([f"Image is up to date for {image_ref}"])
+    results.finish()

@@ -1,0 +1,39 @@
+"""``pycrictl metricsp``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from pycrictl.cli import listing
+from pycrictl.cli.context import app_context
+from pycrictl.cli.watching import repeat
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+
+def metricsp(
+    ctx: typer.Context,
+    output: listing.DocumentOutput = "json",
+    watch: listing.WatchStats = False,
+) -> None:
+    """Show the metrics of pods.
+
+    Example: pycrictl metricsp --output yaml
+    """
+    from pycrictl.cri.lists import fetch
+    from pycrictl.show.details import write_list
+
+    is_yaml = listing.wants_yaml(output)
+    app = app_context(ctx)
+    with app.open_client("runtime") as client:
+
+        def write(out: TextIO) -> None:
+            write_list("podMetrics", fetch.pod_metrics(client), out, is_yaml=is_yaml)
+
+        if watch:
+            repeat(app, write, pause_s=listing.STATS_PAUSE_S)
+        else:
+            write(app.env.stdout)

@@ -1,0 +1,47 @@
+"""``pycrictl rmp``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pycrictl.cli import options
+from pycrictl.cli.context import app_context
+from pycrictl.cli.results import Results
+from pycrictl.errors import UsageError
+
+
+def rmp(
+    ctx: typer.Context,
+    pods: options.PodIds = None,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="Remove all pod sandboxes.")] = False,
+    force: options.Force = False,
+) -> None:
+    """Remove pod sandboxes with their containers.
+
+    All at once; one that fails does not keep back the others.
+
+    Example: pycrictl rmp $(pycrictl pods -q --state notready)
+    """
+    from pycrictl.cri.lifecycle.control import check_ids
+    from pycrictl.cri.lifecycle.removal import all_pods, remove_pods
+
+    if all_ and pods:
+        raise UsageError("--all and IDs exclude each other")
+    ids = () if all_ else check_ids(pods or (), "pod sandbox")
+    app = app_context(ctx)
+    results = Results(app.env)
+    with app.open_client("runtime") as client:
+        if all_:
+            ids = all_pods(client)
+        for removal in remove_pods(client, ids, force=force):
+            if removal.is_stopped:
+                results.say([f"Stopped sandbox {removal.target}"])
+            if removal.error is None:
+                results.say([f"Removed sandbox {removal.target}"])
+            else:
+                results.fail(removal.error)
+    if not ids:
+        app.env.note("no pod sandboxes to remove")
+    results.finish()

@@ -1,0 +1,52 @@
+"""``pycrictl statsp``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pycrictl.cli import listing, measuring, options
+from pycrictl.cli.context import app_context
+
+if TYPE_CHECKING:
+    from pycrictl._proto import cri_pb2
+    from pycrictl.cri.inspection.stats import Sample
+
+
+def statsp(
+    ctx: typer.Context,
+    positional: Annotated[
+        str,
+        typer.Argument(metavar="[POD-ID]", help="Only this pod sandbox.", show_default=False),
+    ] = "",
+    pod_id: Annotated[
+        str, typer.Option("--id", metavar="POD-ID", help="Only this pod sandbox.")
+    ] = "",
+    labels: listing.Labels = None,
+    output: measuring.StatsOutput = "table",
+    seconds: measuring.Seconds = 1,
+    watch: listing.WatchStats = False,
+) -> None:
+    """Show what pods use.
+
+    Processor shares are of one core, taken between two measurements. Exits with 1 if a pod could
+    not be measured.
+
+    Example: pycrictl statsp --seconds 2 --label app=web
+    """
+    from pycrictl._proto import cri_pb2
+    from pycrictl.cri.inspection.stats import sample_pods
+    from pycrictl.show import usage
+
+    condition = cri_pb2.PodSandboxStatsFilter(
+        id=pod_id or positional, label_selector=options.split_pairs(labels, "--label")
+    )
+    measured = measuring.Measuring(output, seconds=seconds, watch=watch)
+    app = app_context(ctx)
+    with app.open_client("runtime") as client:
+
+        def sample() -> Sample[cri_pb2.PodSandboxStats]:
+            return sample_pods(client, condition)
+
+        measured.show(app, sample, usage.pod_stats_table)

@@ -1,0 +1,66 @@
+"""``pycrictl attach``."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from pycrictl.cli import stream_options
+from pycrictl.cli.context import app_context
+from pycrictl.errors import UsageError
+
+
+def attach(
+    ctx: typer.Context,
+    container: Annotated[
+        str,
+        typer.Argument(metavar="CONTAINER-ID", help="ID of a container.", show_default=False),
+    ],
+    stdin: Annotated[
+        bool, typer.Option("--stdin", "-i", help="Pass on the standard input.")
+    ] = False,
+    tls_ca: stream_options.TlsCa = "",
+    tls_cert: stream_options.TlsCert = "",
+    tls_key: stream_options.TlsKey = "",
+    tls_name: stream_options.TlsName = stream_options.TLS_NAME,
+    transport: stream_options.StreamTransport = "auto",
+    tty: Annotated[
+        bool, typer.Option("--tty", "-t", help="It has a terminal; Ctrl-P Ctrl-Q leaves it.")
+    ] = False,
+) -> None:
+    """Attach to a container that runs.
+
+    Shows what it writes from now on, until it ends.
+
+    Example: pycrictl attach $(pycrictl ps -q --name '^web$')
+    """
+    from pycrictl.cri import sessions
+    from pycrictl.streaming.standard import stream_all
+    from pycrictl.wire.command import ExitReported, Streams
+
+    app = app_context(ctx)
+    if not container:
+        raise UsageError("the ID of a container must not be empty")
+    stream_options.check_terminal(app.env, tty=tty, stdin=stdin, stdin_flag="--stdin")
+    choice = stream_options.check_transport(transport)
+    tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
+    with app.open_client("runtime") as client:
+        ask_url = partial(sessions.attach_url, client, container, stdin=stdin, tty=tty)
+        wanted = Streams(stdin=stdin, stderr=not tty, tty=tty)
+        (outcome,) = stream_all(
+            app.env,
+            [ask_url],
+            wanted,
+            choice=choice,
+            is_attach=True,
+            timeout_s=client.timeout_s,
+            tls=tls,
+        )
+    if isinstance(outcome, ExitReported):
+        if outcome.exit_code is None:
+            raise stream_options.not_started(f'attaching to container "{container}"', outcome)
+        raise typer.Exit(outcome.exit_code)
+    if outcome is not None:
+        raise outcome

@@ -1,0 +1,83 @@
+"""``pycrictl cp``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pycrictl.cli import options, stream_options
+from pycrictl.cli.context import app_context
+
+
+def cp(
+    ctx: typer.Context,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SRC", help="What to copy; - is an archive on stdin.", show_default=False
+        ),
+    ],
+    destination: Annotated[
+        str,
+        typer.Argument(
+            metavar="DST", help="Where to; - is an archive on stdout.", show_default=False
+        ),
+    ],
+    archive: Annotated[
+        bool,
+        typer.Option("--archive", "-a", help="Keep owners, times, set-id and sticky bits as well."),
+    ] = False,
+    follow_link: Annotated[
+        bool, typer.Option("--follow-link", "-L", help="If SRC is a link, copy what it leads to.")
+    ] = False,
+    in_place: Annotated[
+        bool,
+        typer.Option("--in-place", help="Write into a single file that is mounted there."),
+    ] = False,
+    max_size: Annotated[
+        int | None,
+        typer.Option("--max-size", **options.SIZE, help="Refuse more, such as 10Gi."),
+    ] = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method",
+            metavar="auto|rpc|node|exec",
+            help="By the runtime's own RPCs, on this node, or by tar in the container.",
+        ),
+    ] = "auto",
+    no_clobber: Annotated[
+        bool, typer.Option("--no-clobber", help="Leave files alone that are there.")
+    ] = False,
+    progress: options.Progress = "auto",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    tls_ca: stream_options.TlsCa = "",
+    tls_cert: stream_options.TlsCert = "",
+    tls_key: stream_options.TlsKey = "",
+    tls_name: stream_options.TlsName = stream_options.TLS_NAME,
+    transport: stream_options.StreamTransport = "auto",
+) -> None:
+    """Copy files from or to a container that runs.
+
+    One side is CONTAINER:PATH: an ID, its beginning, a name or POD/NAME, and an absolute path; the
+    other is a local path. DIR/. is what is in DIR. Nothing is to be seen at the destination before
+    everything has arrived. The exit status is 1 too if something was left out.
+
+    Example: pycrictl cp -a web:/etc/nginx ./nginx
+    """
+    from pycrictl.cli import copying
+    from pycrictl.copy.rules.policy import Rules
+
+    settings = copying.Settings(
+        rules=Rules(
+            archive=archive, no_clobber=no_clobber, in_place=in_place, max_size_bytes=max_size
+        ),
+        method=method,
+        follow=follow_link,
+        quiet=quiet,
+        progress=progress,
+        choice=stream_options.check_transport(transport),
+        tls=stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name),
+    )
+    raise typer.Exit(copying.copy(app_context(ctx), source, destination, settings))

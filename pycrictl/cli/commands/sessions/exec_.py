@@ -1,0 +1,142 @@
+"""``pycrictl exec``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pycrictl.cli import listing, options, stream_options
+from pycrictl.cli.context import app_context
+from pycrictl.errors import NotFound, UsageError
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+
+
+def exec_(
+    ctx: typer.Context,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CONTAINER-ID] COMMAND...",
+            help="The command and its arguments; after an ID, unless options select containers.",
+            show_default=False,
+        ),
+    ] = None,
+    ignore_errors: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-errors",
+            "-e",
+            help="Exit with 0 also when the command fails or nothing is selected.",
+        ),
+    ] = False,
+    image: listing.OfImage = "",
+    interactive: Annotated[
+        bool, typer.Option("--interactive", "-i", help="Pass on the standard input.")
+    ] = False,
+    labels: listing.Labels = None,
+    last: listing.Last = 0,
+    latest: listing.Latest = False,
+    name: listing.Name = "",
+    parallel: Annotated[
+        bool, typer.Option("--parallel", "-x", help="Do not print IDs of selected containers.")
+    ] = False,
+    pod: listing.PodId = "",
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print nothing but the command's output.")
+    ] = False,
+    state: Annotated[
+        str,
+        typer.Option(
+            "--state", metavar="created|running|exited|unknown", help="Only in this state."
+        ),
+    ] = "",
+    sync: Annotated[
+        bool, typer.Option("--sync", "-s", help="Get the output as a whole, without a stream.")
+    ] = False,
+    timeout: Annotated[
+        int,
+        typer.Option(
+            "--timeout", **options.INTEGER, help="With --sync: seconds until it is killed; 0: none."
+        ),
+    ] = 0,
+    tls_ca: stream_options.TlsCa = "",
+    tls_cert: stream_options.TlsCert = "",
+    tls_key: stream_options.TlsKey = "",
+    tls_name: stream_options.TlsName = stream_options.TLS_NAME,
+    transport: stream_options.StreamTransport = "auto",
+    tty: Annotated[
+        bool, typer.Option("--tty", "-t", help="Give the command a terminal; Ctrl-P Ctrl-Q leaves.")
+    ] = False,
+) -> None:
+    """Run a command in containers.
+
+    The exit status is the command's; of several, the first that is not 0.
+
+    Example: pycrictl exec --name web ps
+    """
+    from pycrictl.cli import executing
+    from pycrictl.cri.lists import containers
+
+    app = app_context(ctx)
+    is_selected = bool(image or labels or last or latest or name or pod or state)
+    command = list(words or ())
+    target = command.pop(0) if command and not is_selected else None
+    if target == "":
+        raise UsageError("the ID of a container must not be empty")
+    if not command:
+        raise UsageError(
+            "a command is needed" + ("" if is_selected else ", after a container's ID")
+        )
+    if timeout < 0:
+        raise UsageError("--timeout must not be negative")
+    if sync and (interactive or tty):
+        raise UsageError("--sync excludes --interactive and --tty")
+    stream_options.check_terminal(app.env, tty=tty, stdin=interactive, stdin_flag="--interactive")
+    settings = executing.Settings(
+        command,
+        choice=stream_options.check_transport(transport),
+        tls=stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name),
+        stdin=interactive,
+        tty=tty,
+        limit_s=timeout,
+    )
+    query = containers.container_query(
+        image=image,
+        labels=options.split_pairs(labels, "--label"),
+        last=last,
+        latest=latest,
+        name=name,
+        pod=pod,
+        state=state,
+    )
+
+    def run(client: CriClient, ids: list[str]) -> int:
+        if interactive and len(ids) > 1:
+            raise UsageError(f"--interactive needs a single container, {len(ids)} are selected")
+        if is_selected and not quiet and not parallel:
+            app.env.stdout.write("".join(f"{container_id}:\n" for container_id in ids))
+            app.env.stdout.flush()
+        execute = executing.run_at_once if sync else executing.run_streams
+        return execute(app.env, client, ids, settings)
+
+    code = 0
+    if ignore_errors and not quiet:
+        app.env.warn("errors of the command are ignored")
+    if target is None:
+        with listing.both_clients(app, needs_images=bool(image)) as (client, images):
+            found = containers.list_containers(client, images, query)
+            if found:
+                code = run(client, [container.id for container in found])
+            elif ignore_errors:
+                app.env.warn("no container is selected")
+            else:
+                raise NotFound(
+                    "no container is selected", hint="without a state, those that run are"
+                )
+    else:
+        with app.open_client("runtime") as client:
+            code = run(client, [target])
+    raise typer.Exit(0 if ignore_errors else code)

@@ -1,0 +1,101 @@
+"""``pycrictl port-forward``."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from functools import partial
+from typing import Annotated, TextIO
+
+import typer
+
+from pycrictl.cli import options, stream_options
+from pycrictl.cli.context import app_context
+from pycrictl.errors import UsageError
+
+
+def port_forward(
+    ctx: typer.Context,
+    pod: Annotated[
+        str, typer.Argument(metavar="POD-ID", help="ID of a pod sandbox.", show_default=False)
+    ],
+    ports: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[LOCAL:]REMOTE...",
+            help="Ports; an empty local one is any that is free.",
+            show_default=False,
+        ),
+    ],
+    addresses: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--address", metavar="IP", help="Where to listen (default: localhost); repeatable."
+        ),
+    ] = None,
+    tls_ca: stream_options.TlsCa = "",
+    tls_cert: stream_options.TlsCert = "",
+    tls_key: stream_options.TlsKey = "",
+    tls_name: stream_options.TlsName = stream_options.TLS_NAME,
+    transport: Annotated[
+        str,
+        typer.Option(
+            "--transport",
+            "-r",
+            metavar="auto|spdy|websocket",
+            help="How to stream; auto is spdy, which can end one direction alone.",
+        ),
+    ] = "auto",
+) -> None:
+    """Forward local ports to a pod sandbox.
+
+    Goes on until Ctrl-C, also when a connection is refused.
+
+    Example: pycrictl port-forward $(pycrictl pods -q --name web) 8080:80 :9090
+    """
+    from pycrictl.cri import sessions
+    from pycrictl.streaming.loop import run_in_loop
+    from pycrictl.streaming.portforward import Forwarder, listen, parse_pair
+
+    app = app_context(ctx)
+    if not pod:
+        raise UsageError("the ID of a pod sandbox must not be empty")
+    pairs = [parse_pair(text) for text in ports]
+    choice = stream_options.check_transport(transport)
+    tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
+    say = partial(_say, app.env.stdout)
+
+    def handled(port: int) -> None:
+        with suppress(OSError):  # a disk that is full; the end of the program tells it
+            say(f"Handling connection for {port}\n")
+
+    with app.open_client("runtime") as client:
+        forwarder = Forwarder(
+            partial(sessions.forward_url, client, pod),
+            transport="websocket" if choice == "websocket" else "spdy",
+            timeout_s=client.timeout_s,
+            tls=tls,
+            handled=handled,
+            note=app.env.warn,
+        )
+        listeners = listen(options.split_list(addresses) or ["localhost"], pairs, note=app.env.warn)
+
+        def ready() -> None:
+            for listener in listeners:
+                say(f"Forwarding from {listener.label} -> {listener.remote}\n")
+
+        try:
+            run_in_loop(forwarder.run(listeners, ready=ready))
+        except KeyboardInterrupt:
+            pass  # how to end it, so it is no failure
+
+
+def _say(stdout: TextIO, line: str) -> None:
+    """Write a line at once; if nobody reads the lines any more, all goes nowhere from now on."""
+    try:
+        stdout.write(line)
+        stdout.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stdout.fileno())
+        os.close(nowhere)

@@ -1,0 +1,310 @@
+"""The receiving end of a copy: entries come one by one, and appear at the destination at once.
+
+Whatever brings the entries (an archive, a walk over another tree), they pass through here: judged,
+made in a stage, and moved into place when everything is there and the caller has verified it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from pycrictl.copy.rules.policy import Item, Judge, Make, Path, Rules, Skipped
+from pycrictl.copy.rules.spec import Existing, Meeting, SourceKind, meet, place
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.tree.commit import Merge, existing_kind, move_new
+from pycrictl.copy.tree.janitor import COMMIT, COMMIT_NEW, TOP, sweep
+from pycrictl.copy.tree.lone import LoneFile
+from pycrictl.copy.tree.places import Destination
+from pycrictl.copy.tree.rootfs import Directory, descend, to_error
+from pycrictl.copy.tree.stage import Owner, Stage, finish
+from pycrictl.copy.tree.walk import OnSkip
+from pycrictl.errors import CopyError
+from pycrictl.units import quote
+from pycrictl.wire.tar.header import Entry
+
+_LINK_OVER_MOUNTED: Final = "-L copies what the link points to"
+
+
+class Arrival:
+    """One copy as it arrives.
+
+    Use it as a context manager: what has not been committed at its end is removed without a trace.
+
+    Args:
+        destination: where the copy goes; closed by the caller.
+        rules: what the user allows.
+        single: the copy is one file or directory, under the name of the source; else an archive
+            whose contents go into the destination.
+        name: what the source must be called; None accepts any name.
+        on_skip: told what is left out.
+
+    Attributes:
+        summary: what has been done so far.
+    """
+
+    def __init__(
+        self,
+        destination: Destination,
+        rules: Rules,
+        *,
+        on_skip: OnSkip,
+        single: bool = True,
+        name: bytes | None = None,
+    ) -> None:
+        self.summary = Summary()
+        self._destination = destination
+        self._rules = rules
+        self._on_skip = on_skip
+        self._single = single
+        self._judge = Judge(rules, single=single, name=name)
+        self._spread: Directory | None = None
+        self._entered: Directory | None = None
+        self._name = b""
+        self._meeting: Meeting | None = None
+        self._stage: Stage | None = None
+        self._lone: LoneFile | None = None
+        self._item: Item | None = None
+        self._fd = -1
+        self._last_skipped: Skipped | None = None
+        if not single:
+            self._place(SourceKind.ARCHIVE)
+
+    def __enter__(self) -> Arrival:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def begin(self, entry: Entry) -> int | None:
+        """Take an entry.
+
+        Returns:
+            For a file, a writable descriptor for its content, until ``end``. None: whatever content
+            there is goes nowhere.
+
+        Raises:
+            EntryRefused: a rule is broken.
+            CopyError: something is in the way.
+        """
+        verdict = self._judge.judge(entry)
+        if isinstance(verdict, Skipped):
+            self.skip(verdict)
+            return None
+        try:
+            return self._begin(verdict)
+        except OSError as exc:
+            raise self.failure(exc, verdict.path) from exc
+
+    def _begin(self, verdict: Item) -> int | None:
+        if self._meeting is None:
+            is_file = verdict.make is not Make.DIRECTORY and not verdict.path
+            self._place(SourceKind.FILE if is_file else SourceKind.DIRECTORY)
+        if self._meeting is Meeting.KEEP:
+            return None
+        self.summary.count(verdict)
+        if self._stage is None:
+            sweep(self._spread or self._directory)
+        if self._stage is None and verdict.make is Make.FILE and not verdict.path:
+            replaces = self._meeting is Meeting.REPLACE
+            self._lone = LoneFile(
+                self._directory, self._name, replaces=replaces, in_place=self._rules.in_place
+            )
+            self._item, self._fd = verdict, self._lone.create()
+            return self._fd
+        if self._stage is None:
+            self._stage = Stage(self._spread or self._directory, self._host_owner)
+        fd = self._stage.make(verdict)
+        if fd is None:
+            return None
+        self._item, self._fd = verdict, fd
+        return fd
+
+    def end(self) -> None:
+        """The content of the entry is complete."""
+        item, fd, self._item, self._fd = self._item, self._fd, None, -1
+        if item is None:
+            return
+        try:
+            owner = self._host_owner(item.owner)
+            if os.fstat(fd).st_size != item.size_bytes:
+                raise CopyError(f"{self._shown(item.path)} was not written whole")
+            if self._lone is not None:
+                self._lone.finish(item, owner)
+            else:
+                finish(fd, item, owner)
+        except OSError as exc:
+            raise self.failure(exc, item.path) from exc
+        finally:
+            if self._lone is None:
+                os.close(fd)
+
+    def skip(self, skipped: Skipped) -> None:
+        """Count something that is left out, and tell of it."""
+        self.summary.skipped += 1
+        self._last_skipped = skipped
+        self._on_skip(skipped)
+
+    def commit(self) -> Summary:
+        """Put everything into its place, and remove the stage.
+
+        Raises:
+            CopyError: nothing came, or something is in the way; the destination is as it was.
+        """
+        if self._meeting is None:
+            raise nothing_copied(self._last_skipped)
+        try:
+            if self._lone is not None:
+                self._lone.commit(keep_metadata=self._rules.archive)
+            elif self._stage is not None:
+                self._commit_stage(self._stage)
+            self.close()
+        except OSError as exc:
+            raise self.failure(exc) from exc
+        return self.summary
+
+    def close(self) -> None:
+        """Remove what was not committed."""
+        if self._lone is not None:
+            self._lone.close()
+        elif self._fd >= 0:
+            os.close(self._fd)
+        self._lone, self._fd = None, -1
+        stage, self._stage = self._stage, None
+        try:
+            if stage is not None:
+                stage.remove()
+        finally:
+            if self._entered is not None:
+                self._entered.close()
+            self._entered = None
+
+    def failure(self, exc: OSError, path: Path | None = None) -> CopyError:
+        """What went wrong here, as an error that names the place."""
+        if path is None:
+            path = () if self._item is None else self._item.path
+        top = self._destination.text.path
+        return to_error(exc, "copy to", b"/".join((top.rstrip(b"/"), *path)) or top)
+
+    @property
+    def _directory(self) -> Directory:
+        return self._destination.directory
+
+    def _place(self, kind: SourceKind) -> None:
+        """Decide where the top goes, now that it is known what it is."""
+        top = self._judge.top or b"."
+        destination = self._destination
+        placement = place(
+            kind,
+            top,
+            contents=top == b".",
+            destination=destination.text,
+            existing=destination.existing,
+        )
+        if placement.name is None:
+            self._meeting = Meeting.MERGE
+            self._spread = self._directory
+            return
+        self._name = placement.name
+        new = Existing.FILE if kind is SourceKind.FILE else Existing.DIRECTORY
+        self._meeting = meet(
+            new,
+            existing_kind(self._directory.lstat(self._name)),
+            no_clobber=self._rules.no_clobber,
+            shown=quote(os.fsdecode(self._directory.shown_path(self._name))),
+        )
+        if self._meeting is Meeting.MERGE:
+            # The stage goes into it: another file system may be mounted there.
+            self._spread = self._entered = self._directory.enter(self._name)
+        elif self._meeting is Meeting.KEEP:
+            self.summary.kept = 1
+
+    def _commit_stage(self, stage: Stage) -> None:
+        late = stage.finish()
+        if self._spread is None:
+            if self._meeting is Meeting.REPLACE:
+                # Only a link comes alone in a stage.
+                self._directory.refuse_mounted(self._name, hint=_LINK_OVER_MOUNTED)
+                stage.directory.move(TOP, self._directory, self._name)
+            else:
+                move_new(stage.directory, TOP, self._directory, self._name)
+            if late:
+                with self._directory.enter(self._name) as top:
+                    _set_modes(top, stage, late)
+            return
+        try:
+            staged = stage.directory.enter(TOP)
+        except FileNotFoundError:  # an archive with nothing in it
+            return
+        with staged:
+            merge = Merge(staged, self._spread, stage.directory, no_clobber=self._rules.no_clobber)
+            merge.check()
+            # From now on a janitor would finish the work.
+            marker = COMMIT_NEW if self._rules.no_clobber else COMMIT
+            stage.directory.move(TOP, stage.directory, marker)
+            try:
+                merge.run()
+            except BaseException as exc:
+                if merge.is_halfway:
+                    raise self._left_behind(stage) from exc
+                raise
+        self.summary.kept = merge.kept
+        self.summary.files -= merge.kept - merge.kept_links
+        self.summary.links -= merge.kept_links
+        self.summary.size_bytes -= merge.kept_bytes
+        # The stage is in the directory: its removal would change the time that is to be kept.
+        self._stage = None
+        stage.remove()
+        _set_modes(self._spread, stage, [path for path in late if path not in {(), *merge.merged}])
+        if self._rules.archive:
+            self._finish_merged(stage, [*reversed(merge.merged), ()])
+
+    def _left_behind(self, stage: Stage) -> CopyError:
+        """Keep what a merge has replaced that could not be taken back; what to tell of it."""
+        self._stage = None
+        shown = quote(os.fsdecode(stage.leave()))
+        return CopyError(
+            "the copy has failed halfway, and what it changed could not be taken back",
+            hint=f"{shown} keeps what was replaced until the copy can be finished",
+        )
+
+    def _finish_merged(self, stage: Stage, paths: list[Path]) -> None:
+        """Give directories that were there already what ``-a`` keeps, now that all is in them."""
+        for path in paths:
+            if (item := stage.item_at(path)) is not None and self._spread is not None:
+                with descend(self._spread, path) as directory:
+                    fd = directory.readable()
+                    try:
+                        finish(fd, item, self._host_owner(item.owner))
+                    finally:
+                        os.close(fd)
+
+    def _host_owner(self, owner: Owner | None) -> Owner | None:
+        root = self._destination.root
+        if root.default_owner is None and os.geteuid() != 0:
+            return None  # only root may give files away
+        owner = owner or root.default_owner
+        return owner and (root.uids.to_host(owner[0]), root.gids.to_host(owner[1]))
+
+    def _shown(self, path: Path) -> str:
+        return quote(os.fsdecode(b"/".join(path) or self._name))
+
+
+def nothing_copied(skipped: Skipped | None) -> CopyError:
+    """Nothing came of what was to be copied: it is ``skipped``, or was not in the archive."""
+    if skipped is None:
+        return CopyError("there is nothing in the archive")
+    hint = "-L copies what a link points to" if skipped.rule == "outward-link" else None
+    shown = quote(os.fsdecode(skipped.path))
+    return CopyError(f"{shown} was not copied: {skipped.reason}", hint=hint)
+
+
+def _set_modes(top: Directory, stage: Stage, paths: list[Path]) -> None:
+    for path in paths:
+        if (item := stage.item_at(path)) is not None:
+            with descend(top, path) as directory:
+                fd = directory.readable()
+                try:
+                    os.fchmod(fd, item.mode)
+                finally:
+                    os.close(fd)

@@ -1,0 +1,59 @@
+"""What is in an archive that only passes through."""
+
+from __future__ import annotations
+
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.wire.tar.header import Entry, Kind
+from pycrictl.wire.tar.reader import DataReceived, EntryStarted, TarReader
+
+
+class Census:
+    """Counts the entries of an archive, and finds out whether it is one.
+
+    Attributes:
+        summary: what there is so far, devices and pipes left out.
+        content_bytes: how much content has come; ``summary`` counts a file when it begins.
+    """
+
+    def __init__(self) -> None:
+        self.summary = Summary()
+        self.content_bytes = 0
+        self._reader = TarReader()
+
+    def receive_data(self, data: bytes | memoryview) -> None:
+        """Take in the next bytes.
+
+        Raises:
+            StreamError: this is no acceptable archive.
+        """
+        self._reader.receive_data(data)
+        self._deal()
+
+    def count(self, entry: Entry) -> None:
+        """Take in an entry as such, from whoever writes the archive."""
+        kind = entry.kind
+        if kind is Kind.DIRECTORY:
+            self.summary.directories += 1
+        elif kind is Kind.SYMLINK:
+            self.summary.links += 1
+        elif kind in (Kind.FILE, Kind.HARDLINK):
+            self.summary.files += 1
+            self.summary.size_bytes += entry.size_bytes
+
+    def finish(self) -> None:
+        """The archive has ended.
+
+        Raises:
+            StreamError: it is not complete.
+        """
+        self._reader.receive_eof()
+        self._deal()
+
+    def _deal(self) -> None:
+        for event in self._reader.events_received():
+            if isinstance(event, DataReceived):
+                self.content_bytes += len(event.data)
+            elif isinstance(event, EntryStarted):
+                self.count(event.entry)
+        if self._reader.error is not None:
+            raise self._reader.error

@@ -1,0 +1,153 @@
+"""A tree as a tar archive."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from typing import Final, NamedTuple
+
+from pycrictl.copy.tree.content import CHUNK_BYTES, OnBytes, segments, shrunk
+from pycrictl.copy.tree.places import Source
+from pycrictl.copy.tree.rootfs import to_error
+from pycrictl.copy.tree.walk import OnSkip, walk
+from pycrictl.wire.tar.header import Entry
+from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
+
+_BUFFER_BYTES: Final = 16 * CHUNK_BYTES
+_ZEROS: Final = memoryview(bytes(_BUFFER_BYTES))
+
+_MIN_PART_BYTES: Final = 256 * 1024
+"""Less content than that is not worth the trouble of leaving it in its file."""
+
+_MAX_PART_BYTES: Final = 32 * 1024 * 1024
+"""Some milliseconds' work for whoever reads it."""
+
+OnEntry = Callable[[Entry], None]
+
+
+class FilePart(NamedTuple):
+    """Content that is still in its file.
+
+    Attributes:
+        fd: the file, readable until the next piece of the archive is asked for.
+        offset: where the content is.
+        size_bytes: how much it is.
+    """
+
+    fd: int
+    offset: int
+    size_bytes: int
+
+
+def pack(
+    source: Source,
+    *,
+    on_skip: OnSkip,
+    on_entry: OnEntry | None = None,
+    on_bytes: OnBytes | None = None,
+    busybox: bool = False,
+) -> Generator[memoryview, None, None]:
+    """Yield a tree as an archive, in large pieces, each valid until the next is asked for.
+
+    Args:
+        source: what to pack; closed by the caller.
+        on_skip: told what is left out.
+        on_entry: told of each entry, before any of its content is read.
+        on_bytes: told how much content has been packed.
+        busybox: write long names in the way that BusyBox understands.
+
+    Raises:
+        CopyError: something cannot be read, or a file became shorter meanwhile.
+    """
+    packer = _Packer(on_bytes or _ignore)
+    with closing(_pack(packer, source, on_skip, on_entry, busybox=busybox)) as pieces:
+        for piece in pieces:
+            assert isinstance(piece, memoryview)
+            yield piece
+
+
+def pack_unread(
+    source: Source, *, on_skip: OnSkip, on_entry: OnEntry
+) -> Generator[memoryview | FilePart, None, None]:
+    """Yield the same bytes as ``pack``, but leave most content of large files in them."""
+    packer = _Packer(_ignore, leaves_parts=True)
+    return _pack(packer, source, on_skip, on_entry, busybox=False)
+
+
+def _pack(
+    packer: _Packer, source: Source, on_skip: OnSkip, on_entry: OnEntry | None, *, busybox: bool
+) -> Generator[memoryview | FilePart, None, None]:
+    shown = source.text.path
+    try:
+        for entry, fd in walk(source, on_skip=on_skip):
+            shown = entry.name
+            if on_entry is not None:
+                on_entry(entry)
+            yield from packer.text(encode_entry(entry, busybox=busybox))
+            if fd >= 0:
+                yield from packer.content(fd, entry.size_bytes, shown)
+                yield from packer.text(padding_after(entry.size_bytes))
+        yield from packer.text(END_OF_ARCHIVE)
+        yield packer.rest()
+    except OSError as exc:
+        raise to_error(exc, "copy", shown) from exc
+
+
+class _Packer:
+    """Fills a buffer; file content is read right into it.
+
+    Args:
+        leaves_parts: leave the content of large files in them.
+    """
+
+    def __init__(self, on_bytes: OnBytes, *, leaves_parts: bool = False) -> None:
+        self._view = memoryview(bytearray(_BUFFER_BYTES))
+        self._used = 0
+        self._on_bytes = on_bytes
+        self._leaves_parts = leaves_parts
+
+    def text(self, data: bytes) -> Iterator[memoryview]:
+        if self._used + len(data) > _BUFFER_BYTES:
+            yield self.rest()
+        # Headers are at most MAX_HEADER_BYTES long: they fit into an empty buffer.
+        self._view[self._used : self._used + len(data)] = data
+        self._used += len(data)
+
+    def content(self, fd: int, size_bytes: int, shown: bytes) -> Iterator[memoryview | FilePart]:
+        position = 0
+        for start, end in [*segments(fd, size_bytes), (size_bytes, size_bytes)]:
+            while position < end:
+                if self._leaves_parts and position >= start and end - position >= _MIN_PART_BYTES:
+                    if self._used:
+                        yield self.rest()
+                    part = FilePart(fd, position, min(end - position, _MAX_PART_BYTES))
+                    yield part
+                    position += part.size_bytes
+                    continue
+                if self._used == _BUFFER_BYTES:
+                    yield self.rest()
+                limit = start if position < start else end
+                free = self._view[self._used : self._used + limit - position]
+                if position < start:
+                    free[:] = _ZEROS[: len(free)]
+                    done = len(free)
+                else:
+                    done = os.preadv(fd, [free], position)
+                    if not done:
+                        raise shrunk(shown)
+                position += done
+                self._used += done
+                self._on_bytes(done)
+        if os.fstat(fd).st_size < size_bytes:
+            raise shrunk(shown)
+
+    def rest(self) -> memoryview:
+        """What is in the buffer, which begins anew."""
+        full = self._view[: self._used]
+        self._used = 0
+        return full
+
+
+def _ignore(_: int) -> None:
+    """Nobody wants to know."""

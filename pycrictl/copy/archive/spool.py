@@ -1,0 +1,139 @@
+"""A file without a name that holds an archive for a while.
+
+Size and checksum of an archive are announced before its first byte is sent, so it has to wait
+somewhere: on a disk, as it may be larger than the memory. Without a name nothing of it remains,
+whatever ends this program.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Final
+
+from pycrictl.copy.archive.checksum import Checksum
+from pycrictl.copy.tree.content import DEFAULT_FOLDER, HOLE_BYTES, SparseWriter
+from pycrictl.errors import CopyError
+from pycrictl.units import quote
+
+_CHECK_BYTES: Final = 8 * 1024 * 1024
+_NO_UNNAMED: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL})
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class NoSpace(CopyError):
+    """There is no room for the archive."""
+
+
+class Spool:
+    """Takes an archive, and keeps it until it is closed.
+
+    What the system keeps back for root is not used up: other programs of the node need a disk that
+    is not full.
+
+    Args:
+        folder: where the file is.
+        expected_bytes: how much room it needs at least.
+
+    Attributes:
+        fd: the file, readable.
+        size_bytes: how much it holds.
+
+    Raises:
+        NoSpace: there is no room.
+        CopyError: no file can be made there.
+    """
+
+    def __init__(self, folder: str = DEFAULT_FOLDER, *, expected_bytes: int = 0) -> None:
+        self.size_bytes = 0
+        self._folder = folder
+        self._unchecked_bytes = 0
+        try:
+            self.fd = _open(folder)
+        except OSError as exc:
+            reason = os.strerror(exc.errno or 0).lower()
+            raise CopyError(f"cannot spool in {quote(folder)}: {reason}") from exc
+        self._checksum = Checksum()
+        self._writer = SparseWriter(self.fd, HOLE_BYTES)
+        try:
+            self._check_space(max(expected_bytes, _CHECK_BYTES // 8))
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def crc32(self) -> int:
+        """The checksum of what it holds."""
+        return self._checksum.value
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Take the next bytes.
+
+        Raises:
+            NoSpace: there is no room for them.
+            CopyError: they cannot be written.
+        """
+        view = memoryview(data)
+        self._unchecked_bytes += len(view)
+        if self._unchecked_bytes >= _CHECK_BYTES:
+            self._unchecked_bytes = 0
+            self._check_space(_CHECK_BYTES)
+        try:
+            self._checksum.add(view)
+            self._writer.write(view)
+        except OSError as exc:
+            raise self._failure(exc) from exc
+        self.size_bytes += len(view)
+
+    def finish(self) -> None:
+        """Nothing more will be written."""
+        self._writer.finish()
+
+    def pieces(self, buffer: memoryview) -> Iterator[memoryview]:
+        """Yield what it holds, each piece in ``buffer`` and valid until the next is asked for."""
+        position = 0
+        while count := os.preadv(self.fd, [buffer], position):
+            yield buffer[:count]
+            position += count
+
+    def close(self) -> None:
+        """Let go of the file, and with it of its room."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def _check_space(self, wanted_bytes: int) -> None:
+        status = os.fstatvfs(self.fd)
+        if status.f_bavail * status.f_frsize < wanted_bytes:
+            raise self._no_space()
+
+    def _failure(self, exc: OSError) -> CopyError:
+        if exc.errno in _FULL:
+            return self._no_space()
+        reason = os.strerror(exc.errno or 0).lower()
+        return CopyError(f"cannot spool in {quote(self._folder)}: {reason}")
+
+    def _no_space(self) -> NoSpace:
+        return NoSpace(
+            f"there is not enough space for the copy in {quote(self._folder)}",
+            hint="copy less, or try again later",
+        )
+
+
+def _open(folder: str) -> int:
+    try:
+        return os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        if exc.errno not in _NO_UNNAMED:
+            raise
+    fd, name = tempfile.mkstemp(prefix=".pycrictl-", dir=folder)
+    os.unlink(name)  # noqa: PTH108 (pathlib would be imported for this alone)
+    return fd

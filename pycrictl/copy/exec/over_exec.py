@@ -1,0 +1,204 @@
+"""Copying through ``tar`` in the container, for runtimes and nodes that leave no better way.
+
+What comes out is as hostile as any archive. What goes in is unpacked in a stage beside its place
+and moved there by other programs of the container; see ``remote_stage``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing
+from typing import Final
+
+from pycrictl.copy.archive.pack import pack
+from pycrictl.copy.archive.repack import Repacker
+from pycrictl.copy.archive.unpack import Unpacker
+from pycrictl.copy.exec.remote import Ended, Remote, in_large_pieces
+from pycrictl.copy.exec.remote_stage import RemoteStage
+from pycrictl.copy.method import Watch
+from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.rules.spec import PathText, SourceKind, take_apart
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.total import tell_total
+from pycrictl.copy.tree.content import CHUNK_BYTES, OnBytes
+from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
+from pycrictl.copy.tree.rootfs import raise_descriptor_limit
+from pycrictl.copy.tree.walk import OnSkip
+from pycrictl.units import quote
+from pycrictl.wire.tar.writer import END_OF_ARCHIVE
+
+_GNU: Final = b"GNU tar"
+_PACK: Final = ("tar", "-c", "-f", "-")
+_COMPLAINT: Final = re.compile(rb"tar: (?P<name>.+): (?P<reason>[^:]+)")
+_CHANGED: Final = b"file changed as we read it"
+_VANISHED: Final = b"File removed before we read it"
+
+
+class OverExec:
+    """The method ``exec``; see ``Method`` for its functions.
+
+    Args:
+        remote: the container.
+    """
+
+    name = "exec"
+
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+
+    def copy_from(
+        self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
+    ) -> Summary:
+        raise_descriptor_limit()
+        source = _Packing(self._remote, path, follow=follow, on_skip=watch.on_skip)
+        with (
+            open_destination(LocalRoot(), local) as destination,
+            Unpacker(
+                destination,
+                rules,
+                on_skip=watch.on_skip,
+                on_bytes=watch.on_bytes,
+                name=source.top,
+            ) as unpacker,
+        ):
+            if source.is_renamed:
+                pieces = source.repacked(rules=Rules(archive=True), on_bytes=_ignore)
+            else:
+                pieces = source.pieces()
+            with closing(pieces):
+                for piece in pieces:
+                    unpacker.receive_data(piece)
+            return unpacker.finish()
+
+    def copy_to(
+        self, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
+    ) -> Summary:
+        raise_descriptor_limit()
+        _tar_version(self._remote)
+        with ExitStack() as stack:
+            source = stack.enter_context(open_source(LocalRoot(), local, follow=follow))
+            tell_total(source, watch)
+            stage = RemoteStage(self._remote, path, rules, source.kind, source.top)
+            if stage.keeps:
+                return Summary(kept=1)
+            repacker = stage.repacker(
+                on_skip=watch.on_skip, on_bytes=watch.on_bytes, name=source.top
+            )
+            pieces = stack.enter_context(closing(pack(source, on_skip=watch.on_skip)))
+            return stage.fill(repacker, pieces)
+
+    def pack_from(
+        self, path: bytes, watch: Watch, *, follow: bool = False
+    ) -> Generator[memoryview, None, None]:
+        source = _Packing(self._remote, path, follow=follow, on_skip=watch.on_skip)
+        with closing(source.repacked(rules=Rules(archive=True), on_bytes=watch.on_bytes)) as pieces:
+            for piece in pieces:
+                yield memoryview(piece)
+
+    def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
+        _tar_version(self._remote)
+        stage = RemoteStage(self._remote, path, rules, SourceKind.ARCHIVE, b".")
+        repacker = stage.repacker(on_skip=watch.on_skip, on_bytes=watch.on_bytes)
+        return stage.fill(repacker, _read(stream))
+
+
+class _Packing:
+    """``tar`` in the container, which packs what is at a path.
+
+    Attributes:
+        top: what the file or directory is to be called in the archive.
+        is_renamed: ``tar`` calls it ``.`` instead.
+
+    Raises:
+        Unimplemented: there is no ``tar``.
+        PycrictlError: the runtime cannot run it.
+    """
+
+    def __init__(self, remote: Remote, path: bytes, *, follow: bool, on_skip: OnSkip) -> None:
+        self._remote = remote
+        self._path = path
+        self._on_skip = on_skip
+        self._is_gnu = _GNU in _tar_version(remote)
+        text = take_apart(path)
+        remote.refuse_kernel_file_system(text.path)
+        self.top = b"." if text.wants_contents else text.name
+        is_entered = text.wants_directory or (
+            follow and remote.run("test", "-d", os.fsdecode(text.path)).status == 0
+        )
+        self.is_renamed = is_entered and not text.wants_contents
+        self._command = self._words(text, is_entered=is_entered, follow=follow)
+
+    def _words(self, text: PathText, *, is_entered: bool, follow: bool) -> list[str]:
+        words = [*_PACK]
+        if self._is_gnu:
+            words.append("--format=posix")  # the others have times in whole seconds only
+        if is_entered:
+            if text.path == b"/":
+                words += ("--exclude=./proc", "--exclude=./sys")
+            words += ("-C", os.fsdecode(text.path), ".")
+        else:
+            if follow:
+                words.append("-h")  # the source is a file: there are no other links
+            parent = text.path.rpartition(b"/")[0] or b"/"
+            words += ("-C", os.fsdecode(parent), "--", os.fsdecode(b"./" + text.name))
+        return words
+
+    def pieces(self) -> Generator[bytes, None, None]:
+        """Yield what ``tar`` writes; a failure of ``tar`` comes after that."""
+        with self._remote.stream(*self._command, stdin=False) as session:
+            yield from in_large_pieces(session.pieces())
+            self._check(session.ended())
+
+    def repacked(
+        self, *, rules: Rules, on_bytes: OnBytes
+    ) -> Generator[bytes | memoryview, None, None]:
+        """Yield a clean archive of what ``tar`` writes."""
+        repacker = Repacker(
+            rules,
+            on_skip=self._on_skip,
+            on_bytes=on_bytes,
+            name=b"." if self.is_renamed else self.top,
+            top=self.top,
+            keeps_links=True,
+        )
+        with closing(self.pieces()) as pieces:
+            for piece in pieces:
+                yield from repacker.receive_data(piece)
+        yield from repacker.finish()
+        yield END_OF_ARCHIVE
+
+    def _check(self, ended: Ended) -> None:
+        """Require that ``tar`` has packed everything, as far as there was anything to pack."""
+        complaints = [line for line in ended.stderr.splitlines() if line.strip()]
+        told = [match for line in complaints if (match := _COMPLAINT.fullmatch(line.strip()))]
+        # GNU tar's status for files that were changed or removed meanwhile, and for no other.
+        is_live = self._is_gnu and ended.status == 1 and 0 < len(told) == len(complaints)
+        is_live = is_live and all(match["reason"] in (_CHANGED, _VANISHED) for match in told)
+        if ended.status and not is_live:
+            raise ended.failure("copy", self._path)
+        for match in told:
+            if match["reason"] != _CHANGED:  # the other methods do not notice that either
+                reason = match["reason"].decode(errors="replace")
+                self._on_skip(Skipped(match["name"], "tar", f"tar says {quote(reason)}"))
+
+
+def _tar_version(remote: Remote) -> bytes:
+    """What the container's ``tar`` says of itself.
+
+    Raises:
+        Unimplemented: there is none.
+    """
+    ended = remote.run("tar", "--version")
+    return ended.stdout
+
+
+def _read(stream: int) -> Iterator[memoryview]:
+    buffer = memoryview(bytearray(CHUNK_BYTES))
+    while count := os.readv(stream, [buffer]):
+        yield buffer[:count]
+
+
+def _ignore(_: int) -> None:
+    """It is counted where it is written."""

@@ -1,0 +1,60 @@
+"""A copy between two places of this machine, with no archive in between."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import closing
+from typing import Final
+
+from pycrictl.copy.archive.arrival import Arrival
+from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.tree.content import OnBytes, copy_content
+from pycrictl.copy.tree.places import Destination, Source
+from pycrictl.copy.tree.rootfs import to_error
+from pycrictl.copy.tree.walk import OnSkip, walk
+
+_TARGET_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
+"""What only the side that is written to can have answered."""
+
+
+class TreeCopy:
+    """A copy that is put together by ``run`` and becomes visible by ``commit``.
+
+    Use it as a context manager: what is not committed leaves no trace. Arguments as ``Arrival``.
+    """
+
+    def __init__(self, destination: Destination, rules: Rules, *, on_skip: OnSkip) -> None:
+        self._arrival = Arrival(destination, rules, on_skip=on_skip)
+
+    def __enter__(self) -> TreeCopy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._arrival.close()
+
+    def run(self, source: Source, *, on_bytes: OnBytes) -> None:
+        """Copy everything, beside the destination.
+
+        Raises:
+            EntryRefused: something in the tree breaks a rule.
+            CopyError: it cannot be read, or not be written.
+        """
+        shown = source.text.path
+        arrival = self._arrival
+        try:
+            with closing(walk(source, on_skip=arrival.skip)) as found:
+                for entry, fd in found:
+                    shown = entry.name
+                    target = arrival.begin(entry)
+                    if target is not None:
+                        copy_content(fd, target, entry.size_bytes, shown=shown, on_bytes=on_bytes)
+                        arrival.end()
+        except OSError as exc:
+            if exc.errno in _TARGET_ERRORS:
+                raise arrival.failure(exc) from exc
+            raise to_error(exc, "copy", shown) from exc
+
+    def commit(self) -> Summary:
+        """Put it into its place; see ``Arrival.commit``."""
+        return self._arrival.commit()

@@ -1,0 +1,281 @@
+"""Copying on the node itself, through the root directory of the container's first process.
+
+Nothing runs in the container, so it needs neither a shell nor ``tar``. What the container sees is
+what is copied: its volumes are there too. It must be a container of this machine that shares the
+kernel: the file systems of a virtual machine are not to be seen from here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from pycrictl._proto import cri_pb2
+from pycrictl.copy.archive.pack import pack
+from pycrictl.copy.archive.unpack import Unpacker
+from pycrictl.copy.method import Watch
+from pycrictl.copy.node.local import TreeCopy
+from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.total import tell_total
+from pycrictl.copy.tree.content import CHUNK_BYTES
+from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess, Locate
+from pycrictl.copy.tree.places import LocalRoot, Root, Source, open_destination, open_source
+from pycrictl.copy.tree.rootfs import raise_descriptor_limit
+from pycrictl.errors import CopyError, FailedPrecondition, Unimplemented
+from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from pycrictl.cri.calls.client import CriClient
+
+
+_CONNECT_S: Final = 5.0
+_PEER: Final = struct.Struct("3i")
+"""``struct ucred``: the process, user and group of a socket's other end (unix(7))."""
+
+_SHARED_KERNEL: Final = ("io.containerd.runc.", "io.containerd.runtime.v1.linux")
+_OWN_KERNEL: Final = ("kata", "runsc", "gvisor", "firecracker", "hyperv", "wasm", "qemu")
+
+
+class Runtime(Protocol):
+    """Whoever makes calls to the runtime; a ``CriClient`` is one."""
+
+    def call(self, name: str, request: Message) -> Any:
+        """The answer to a unary call."""
+
+
+class OnNode:
+    """The method ``node``; see ``Method`` for its functions.
+
+    They raise ``FailedPrecondition`` where the container does not run, or stopped meanwhile, and
+    ``CopyError`` as ``Arrival`` and ``walk`` do.
+
+    Args:
+        locate: finds the container's first process.
+    """
+
+    name = "node"
+
+    def __init__(self, locate: Locate) -> None:
+        self._locate = locate
+
+    def copy_from(
+        self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
+    ) -> Summary:
+        with self._root() as root, _source(root, path, follow, watch) as source:
+            return _copy(source, LocalRoot(), local, rules, watch, root)
+
+    def copy_to(
+        self, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
+    ) -> Summary:
+        with self._root() as root, _source(LocalRoot(), local, follow, watch) as source:
+            return _copy(source, root, path, rules, watch, root)
+
+    def pack_from(
+        self, path: bytes, watch: Watch, *, follow: bool = False
+    ) -> Generator[memoryview, None, None]:
+        with (
+            self._root() as root,
+            _source(root, path, follow, watch) as source,
+            closing(pack(source, on_skip=watch.on_skip, on_bytes=watch.on_bytes)) as pieces,
+        ):
+            yield from pieces
+            root.check_running()
+
+    def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
+        with ExitStack() as stack:
+            root = stack.enter_context(self._root())
+            destination = stack.enter_context(open_destination(root, path))
+            unpacker = stack.enter_context(
+                Unpacker(
+                    destination,
+                    rules,
+                    on_skip=watch.on_skip,
+                    on_bytes=watch.on_bytes,
+                    single=False,
+                )
+            )
+            buffer = memoryview(bytearray(CHUNK_BYTES))
+            while count := os.readv(stream, [buffer]):
+                unpacker.receive_data(buffer[:count])
+            root.check_running()
+            summary = unpacker.finish()
+            root.check_running()
+            return summary
+
+    @contextmanager
+    def _root(self) -> Iterator[ContainerRoot]:
+        try:
+            root = ContainerRoot(self._locate)
+        except PermissionError as exc:
+            raise CopyError(
+                "the file systems of containers are closed to this user", hint="run as root"
+            ) from exc
+        with root:
+            yield root
+
+
+def for_client(client: CriClient, container_id: str) -> OnNode:
+    """The method for a container of a runtime, which need not be this node's: copying checks that.
+
+    Args:
+        client: of the runtime service.
+        container_id: the full ID.
+    """
+
+    def locate_here() -> FirstProcess:
+        check_node(client.path)
+        return locate(client, container_id)
+
+    return OnNode(locate_here)
+
+
+def locate(runtime: Runtime, container_id: str) -> FirstProcess:
+    """Ask the runtime for a container's first process.
+
+    Args:
+        runtime: is asked.
+        container_id: the full ID.
+
+    Raises:
+        FailedPrecondition: the container does not run.
+        Unimplemented: it has a kernel of its own, or the runtime does not tell.
+    """
+    request = cri_pb2.ContainerStatusRequest(container_id=container_id, verbose=True)
+    answer = runtime.call("ContainerStatus", request)
+    status = answer.status
+    if status.state != cri_pb2.CONTAINER_RUNNING:
+        raise FailedPrecondition(
+            f"container {quote(container_id)} is not running",
+            code="FailedPrecondition",
+            hint="only running containers can be copied from or to",
+        )
+    info = _info(answer.info)
+    check_kernel(_handler(runtime, info), container_id)
+    pid = info.get("pid")
+    # 0 stands for none, and 1 is the node's own.
+    if not isinstance(pid, int) or pid <= 1:
+        raise Unimplemented(
+            f"the runtime does not tell the process of container {quote(container_id)}",
+            code="Unimplemented",
+        )
+    uid, gid = _user(info)
+    return FirstProcess(status.id or container_id, pid, status.started_at, uid, gid)
+
+
+def check_node(socket_path: str) -> None:
+    """Require that this program may look into containers, and counts processes as the runtime does.
+
+    Args:
+        socket_path: where the runtime listens.
+
+    Raises:
+        Unimplemented: it is not root; or the runtime is in another pid namespace, as where this
+            program is in a container that the runtime's socket is mounted in.
+    """
+    if os.geteuid() != 0:
+        raise Unimplemented(
+            "the file systems of containers are closed to this user",
+            code="Unimplemented",
+            hint="run as root",
+        )
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_CONNECT_S)
+        try:
+            connection.connect(socket_path)
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+            pid = _PEER.unpack(credentials)[0]  # 0: not in our namespace, nor below it
+            is_same = _pid_namespace(str(pid)) == _pid_namespace("self")
+        except OSError:
+            is_same = False
+    if not is_same:
+        raise Unimplemented(
+            "the runtime counts processes otherwise than this program",
+            code="Unimplemented",
+            hint="run on the node itself, not in a container",
+        )
+
+
+def _pid_namespace(pid: str) -> str:
+    return str(Path(f"/proc/{pid}/ns/pid").readlink())
+
+
+def check_kernel(handler: str, container_id: str) -> None:
+    """Refuse a container whose file systems are not this kernel's.
+
+    Args:
+        handler: what the runtime calls the container's runtime, or empty.
+    """
+    is_known = handler.startswith("io.containerd.") and not handler.startswith(_SHARED_KERNEL)
+    if is_known or any(word in handler.lower() for word in _OWN_KERNEL):
+        raise Unimplemented(
+            f"container {quote(container_id)} has a kernel of its own ({handler})",
+            code="Unimplemented",
+            hint="--method exec copies through a program in the container",
+        )
+
+
+@contextmanager
+def _source(root: Root, path: bytes, follow: bool, watch: Watch) -> Iterator[Source]:
+    raise_descriptor_limit()
+    with open_source(root, path, follow=follow) as source:
+        tell_total(source, watch)
+        yield source
+
+
+def _copy(
+    source: Source,
+    target_root: Root,
+    target_path: bytes,
+    rules: Rules,
+    watch: Watch,
+    container: ContainerRoot,
+) -> Summary:
+    with (
+        open_destination(target_root, target_path) as destination,
+        TreeCopy(destination, rules, on_skip=watch.on_skip) as copy,
+    ):
+        copy.run(source, on_bytes=watch.on_bytes)
+        # What a stopping container unmounts looks empty, and what is written to it is lost.
+        container.check_running()
+        summary = copy.commit()
+        container.check_running()
+        return summary
+
+
+def _info(verbose: Mapping[str, str]) -> dict[str, Any]:
+    """The runtime's own words about a container, as far as they are JSON."""
+    try:
+        info = json.loads(verbose["info"])
+    except (KeyError, ValueError, RecursionError):
+        return {}
+    return info if isinstance(info, dict) else {}
+
+
+def _handler(runtime: Runtime, info: dict[str, Any]) -> str:
+    """What runs the container: containerd's own word, else the handler of its pod."""
+    runtime_type = info.get("runtimeType")
+    if isinstance(runtime_type, str):
+        return runtime_type
+    request = cri_pb2.ListPodSandboxRequest()
+    request.filter.id = str(info.get("sandboxID", ""))
+    pods = runtime.call("ListPodSandbox", request).items if request.filter.id else ()
+    return " ".join(pod.runtime_handler for pod in pods)
+
+
+def _user(info: dict[str, Any]) -> tuple[int, int]:
+    """The numbers of the user that the container was started as; root if it is not told."""
+    found: Any = info
+    for key in ("runtimeSpec", "process", "user"):
+        found = found.get(key) if isinstance(found, dict) else None
+    numbers = [found.get(key, 0) if isinstance(found, dict) else 0 for key in ("uid", "gid")]
+    uid, gid = (number if isinstance(number, int) else 0 for number in numbers)
+    return uid, gid

@@ -1,0 +1,107 @@
+"""The outcome of a copy as it goes over the wire: a ``metav1.Status`` object. Pure.
+
+What was left out is told as causes of the details, and what was copied under a key of our own,
+``copied``. Readers that know neither lose nothing that they need.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from typing import Any, Final, NamedTuple
+
+from pycrictl.copy.rules.policy import Skipped
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.errors import PycrictlError, RemoteProtocolError
+from pycrictl.units import escape
+
+MAX_BYTES: Final = 64 * 1024
+"""The longest outcome that is accepted."""
+
+MAX_SKIPPED: Final = 100
+"""The most entries that are told by name of those that were left out."""
+
+_MAX_TEXT: Final = 500
+_NUMBERS: Final = tuple(field.name for field in fields(Summary))
+
+
+class Outcome(NamedTuple):
+    """How a copy ended at the server.
+
+    Attributes:
+        failure: why it did not happen; empty if it did.
+        copied: what was done; None if the server does not tell.
+        skipped: what was left out, as far as it is told.
+    """
+
+    failure: str = ""
+    copied: Summary | None = None
+    skipped: tuple[Skipped, ...] = ()
+
+
+def encode_success(copied: Summary, skipped: Sequence[Skipped]) -> bytes:
+    """Write that a copy has happened."""
+    status: dict[str, Any] = {"metadata": {}, "status": "Success", "copied": asdict(copied)}
+    if skipped:
+        causes = [
+            {
+                "reason": entry.rule,
+                "field": os.fsdecode(entry.path)[:_MAX_TEXT],
+                "message": entry.reason[:_MAX_TEXT],
+            }
+            for entry in skipped[:MAX_SKIPPED]
+        ]
+        status["details"] = {"causes": causes}
+    # Names may hold any bytes: what is not UTF-8 goes as lone surrogates, escaped in ASCII.
+    return json.dumps(status).encode()
+
+
+def encode_failure(error: PycrictlError) -> bytes:
+    """Write why a copy has not happened."""
+    hint = f" ({error.hint})" if error.hint else ""
+    status = {
+        "metadata": {},
+        "status": "Failure",
+        "message": error.message + hint,
+        "reason": error.reference,
+        "code": 500,
+    }
+    return json.dumps(status).encode()
+
+
+def decode(text: bytes) -> Outcome:
+    """Read an outcome.
+
+    Raises:
+        RemoteProtocolError: it is no Status object.
+    """
+    try:
+        status = json.loads(text)
+        is_success = status["status"] == "Success"
+        message = str(status.get("message") or "")
+        causes = (status.get("details") or {}).get("causes") or []
+        skipped = tuple(
+            Skipped(
+                os.fsencode(str(cause.get("field") or "")),
+                str(cause.get("reason") or ""),
+                escape(str(cause.get("message") or ""))[:_MAX_TEXT],
+            )
+            for cause in causes[:MAX_SKIPPED]
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise RemoteProtocolError("the outcome of the copy is not a Status object") from None
+    if is_success:
+        return Outcome("", _numbers(status.get("copied")), skipped)
+    failure = escape(message)[: 4 * _MAX_TEXT]
+    return Outcome(failure or "the server reports a failure without a reason", None, skipped)
+
+
+def _numbers(copied: Any) -> Summary | None:
+    if not isinstance(copied, dict):
+        return None
+    found = {name: number for name, number in copied.items() if name in _NUMBERS}
+    if not all(type(number) is int and 0 <= number < 1 << 63 for number in found.values()):
+        return None
+    return Summary(**found)

@@ -1,0 +1,286 @@
+"""Which entries of an archive or a tree may be made, and as what. Pure.
+
+Nothing from outside is trusted: names are taken apart into components here, once, and nobody uses
+the raw name afterwards. An entry that only a broken or hostile writer makes is refused, and with it
+the whole copy; one that honest trees hold but that is not copied (a device, a link that leads out
+of the tree) is skipped, and the copy goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from typing import Final, NamedTuple
+
+from pycrictl.errors import EntryRefused
+from pycrictl.units import quote
+from pycrictl.wire.tar.header import Entry, Kind
+
+MAX_PATH_BYTES: Final = 4095
+MAX_NAME_BYTES: Final = 255
+MAX_DEPTH: Final = 512
+MAX_ENTRIES: Final = 1_000_000
+MAX_ID: Final = 2**32 - 2
+"""The highest number of a user or group: the one above it means "no change" to Linux."""
+
+MAX_TIME_NS: Final = 2**40 * 10**9
+"""Times before 1970 and beyond the year 36,800 are not kept: file systems disagree on them."""
+
+PERMISSIONS: Final = 0o777
+ALL_MODE_BITS: Final = 0o7777
+
+Path = tuple[bytes, ...]
+"""Components of a path below the top of what is copied, which is the empty path itself."""
+
+
+class Rules(NamedTuple):
+    """What the user allows.
+
+    Attributes:
+        archive: keep modes (set-id and sticky bits too), times and owners.
+        no_clobber: leave alone what is there already.
+        in_place: write into a file that is mounted where it is, since it cannot be replaced.
+        max_size_bytes: the most content in all files together, or None.
+        max_entries: the most files, directories and links.
+        umask: permission bits that are taken away unless ``archive``.
+    """
+
+    archive: bool = False
+    no_clobber: bool = False
+    in_place: bool = False
+    max_size_bytes: int | None = None
+    max_entries: int = MAX_ENTRIES
+    umask: int = 0
+
+
+class Make(Enum):
+    """What is made."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    SYMLINK = "symbolic link"
+    HARDLINK = "hard link"
+
+
+class Item(NamedTuple):
+    """Something to make.
+
+    Attributes:
+        path: below the top of what is copied.
+        make: what it is.
+        size_bytes: of a file's content.
+        mode: as it is to be set.
+        mtime_ns: None: the time of the copy.
+        owner: user and group number as the source knows them; None: the destination's own.
+        target: where a symbolic link leads, as text that nobody follows.
+        original: of a hard link: the file, made before, that it is another name of.
+    """
+
+    path: Path
+    make: Make
+    size_bytes: int = 0
+    mode: int = 0o755
+    mtime_ns: int | None = None
+    owner: tuple[int, int] | None = None
+    target: bytes = b""
+    original: Path = ()
+
+
+class Skipped(NamedTuple):
+    """An entry that is left out.
+
+    Attributes:
+        path: its name as it came.
+        rule: the short, stable name of the rule.
+        reason: why, for people.
+    """
+
+    path: bytes
+    rule: str
+    reason: str
+
+
+class Judge:
+    """Judges the entries of one copy, one after another.
+
+    Args:
+        rules: what the user allows.
+        single: all entries are below one top: that of the first entry, or ``name``. Otherwise the
+            top is the archive itself, with as many names in it as it likes.
+        name: what the top must be called; None accepts any name.
+
+    Attributes:
+        top: the name of the top, ``.`` where the archive has none. Known after the first entry.
+        entries: how many have been judged.
+        size_bytes: content of all files so far, as announced.
+    """
+
+    def __init__(self, rules: Rules, *, single: bool = True, name: bytes | None = None) -> None:
+        self._rules = rules
+        self._single = single
+        self.top: bytes | None = name if single else b"."
+        self.entries = 0
+        self.size_bytes = 0
+        # By the path as one text, which takes less memory than a tuple.
+        self._made: dict[bytes, Make | None] = {}  # None: skipped
+        self._symlinks: dict[bytes, bytes] = {}
+
+    def judge(self, entry: Entry) -> Item | Skipped:
+        """Decide about one entry.
+
+        Raises:
+            EntryRefused: a rule is broken; the copy must not go on.
+        """
+        self.entries += 1
+        if self.entries > self._rules.max_entries:
+            raise _refusal(entry.name, "too-many", f"it is the {self.entries}th entry")
+        path = self._below_top(entry.name, take_apart(entry.name, what=entry.name))
+        verdict = self._verdict(entry, path)
+        self._remember(path, entry.name, verdict)
+        return verdict
+
+    def _below_top(self, name: bytes, path: Path) -> Path:
+        if not self._single:
+            return path
+        if self.top is None:
+            self.top = path[0] if path else b"."
+        if self.top == b".":
+            return path
+        if path[:1] != (self.top,):
+            reason = f"it is not below {quote(os.fsdecode(self.top))}"
+            raise _refusal(name, "beside", reason)
+        return path[1:]
+
+    def _verdict(self, entry: Entry, path: Path) -> Item | Skipped:
+        if entry.kind is not Kind.DIRECTORY and not path and (not self._single or self.top == b"."):
+            raise _refusal(entry.name, "top", f"it makes the top a {entry.kind.value}")
+        if entry.kind in (Kind.CHARACTER, Kind.BLOCK, Kind.FIFO):
+            return Skipped(entry.name, "special", f"it is a {entry.kind.value}")
+        mode, mtime_ns, owner = self._metadata(entry)
+        if entry.kind is Kind.DIRECTORY:
+            return Item(path, Make.DIRECTORY, 0, mode, mtime_ns, owner)
+        if entry.kind is Kind.FILE:
+            self._count(entry)
+            return Item(path, Make.FILE, entry.size_bytes, mode, mtime_ns, owner)
+        item = Item(path, Make.SYMLINK, 0, mode, mtime_ns, owner)
+        if entry.kind is Kind.SYMLINK:
+            return self._symlink(item, entry.name, entry.link)
+        return self._hardlink(item, entry)
+
+    def _metadata(self, entry: Entry) -> tuple[int, int | None, tuple[int, int] | None]:
+        """Mode, time and owner, as far as they are kept."""
+        if not self._rules.archive:
+            return entry.mode & PERMISSIONS & ~self._rules.umask, None, None
+        if not (0 <= entry.uid <= MAX_ID and 0 <= entry.gid <= MAX_ID):
+            raise _refusal(entry.name, "owner", "its owner is out of range")
+        mtime_ns = entry.mtime_ns if 0 <= entry.mtime_ns < MAX_TIME_NS else None
+        return entry.mode & ALL_MODE_BITS, mtime_ns, (entry.uid, entry.gid)
+
+    def _count(self, entry: Entry) -> None:
+        if entry.name.endswith(b"/"):
+            raise _refusal(entry.name, "trailing-slash", "it is a file whose name ends in /")
+        if entry.size_bytes < 0:
+            raise _refusal(entry.name, "size", "its size is negative")
+        self.size_bytes += entry.size_bytes
+        limit = self._rules.max_size_bytes
+        if limit is not None and self.size_bytes > limit:
+            raise _refusal(entry.name, "too-large", f"more than {limit} bytes would be copied")
+
+    def _symlink(self, item: Item, name: bytes, target: bytes) -> Item | Skipped:
+        if not target or b"\0" in target or len(target) > MAX_PATH_BYTES:
+            raise _refusal(name, "link-target", "it is a link to an impossible name")
+        if not stays_inside(target, depth=max(len(item.path) - 1, 0)):
+            return Skipped(name, "outward-link", f"it leads out, to {quote(os.fsdecode(target))}")
+        return item._replace(target=target)
+
+    def _hardlink(self, item: Item, entry: Entry) -> Item | Skipped:
+        original = self._below_top(entry.name, take_apart(entry.link, what=entry.name))
+        key = b"/".join(original)
+        # A second name of a symbolic link: its target means something else in another place.
+        if (target := self._symlinks.get(key)) is not None:
+            return self._symlink(item, entry.name, target)
+        shown = quote(os.fsdecode(entry.link))
+        made = self._made.get(key, Make.DIRECTORY)
+        if made is None:
+            reason = f"it is a hard link to {shown}, which was skipped"
+            return Skipped(entry.name, "hard-link-to-skipped", reason)
+        if made is not Make.FILE:
+            reason = f"it is a hard link to {shown}, which is no file of this copy"
+            raise _refusal(entry.name, "hard-link", reason)
+        return item._replace(make=Make.HARDLINK, original=original)
+
+    def _remember(self, path: Path, name: bytes, verdict: Item | Skipped) -> None:
+        for length in range(len(path) - 1, -1, -1):
+            parent = b"/".join(path[:length])
+            if self._made.get(parent, Make.DIRECTORY) is not Make.DIRECTORY:
+                raise _refusal(name, "not-a-directory", "it is below something else")
+            if parent in self._made:
+                break
+            self._made[parent] = Make.DIRECTORY
+        key = b"/".join(path)
+        make: Make | None = None
+        if isinstance(verdict, Item):
+            make = Make.FILE if verdict.make is Make.HARDLINK else verdict.make
+            if make is Make.SYMLINK:
+                self._symlinks[key] = verdict.target
+        if key in self._made:
+            before = self._made[key]
+            if make is not Make.DIRECTORY or before is not make:
+                rule = "duplicate" if before is make else "type-change"
+                raise _refusal(name, rule, "the same name was there before")
+            return
+        self._made[key] = make
+
+
+def take_apart(name: bytes, *, what: bytes) -> Path:
+    """Take a name of an archive apart into components; ``.`` and empty ones are left out.
+
+    Raises:
+        EntryRefused: absolute, with ``..`` or a NUL, empty, too long or too deep.
+    """
+    if not name:
+        raise _refusal(what, "empty", "it has an empty name")
+    if name.startswith(b"/"):
+        raise _refusal(what, "absolute", "its name is absolute")
+    if b"\0" in name:
+        raise _refusal(what, "nul", "its name holds a NUL")
+    if len(name) > MAX_PATH_BYTES:
+        raise _refusal(what, "too-long", "its name is too long")
+    parts = name.split(b"/")
+    if b"" in parts or b"." in parts:
+        parts = [part for part in parts if part not in (b"", b".")]
+    if b".." in parts:
+        raise _refusal(what, "dot-dot", 'its name holds ".."')
+    if len(parts) > MAX_DEPTH:
+        raise _refusal(what, "too-deep", "it is too deep")
+    if max(map(len, parts), default=0) > MAX_NAME_BYTES:
+        raise _refusal(what, "too-long", "its name is too long")
+    return tuple(parts)
+
+
+def stays_inside(target: bytes, *, depth: int) -> bool:
+    """Whether a link's target lies below the top, whatever else is there.
+
+    Args:
+        target: the link's text.
+        depth: how many directories below the top the link is.
+
+    ``..`` counts only in front: behind a name, which may itself be a link, nobody knows where it
+    leads.
+    """
+    if target.startswith(b"/"):
+        return False
+    parts = [part for part in target.split(b"/") if part not in (b"", b".")]
+    ups = 0
+    while ups < len(parts) and parts[ups] == b"..":
+        ups += 1
+    return ups <= depth and b".." not in parts[ups:]
+
+
+def _refusal(name: bytes, rule: str, reason: str) -> EntryRefused:
+    return EntryRefused(
+        f"refused to copy {quote(os.fsdecode(name))}: {reason}",
+        path=name,
+        rule=rule,
+        reason=reason,
+    )

@@ -1,0 +1,323 @@
+"""Copying by the runtime's own calls, ``CopyToContainer`` and ``CopyFromContainer`` (KEP-4582).
+
+The call tells size and checksum of the archive and gives a URL; the archive goes through that.
+Whoever receives it shows nothing of it before it has arrived whole.
+
+The calls carry a container, a path and nothing else. Whatever else decides how things are made in
+the container (``-a``, ``--no-clobber``, ``--in-place``), or which of its links are followed
+(``-L``), cannot be asked for in this way.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager, suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from pycrictl._proto import cri_pb2
+from pycrictl.copy.method import Watch
+from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.rules.spec import take_apart
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
+from pycrictl.copy.tree.rootfs import raise_descriptor_limit
+from pycrictl.copy.tree.walk import OnSkip
+from pycrictl.errors import CopyError, Invalid, Unimplemented
+from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from pycrictl.copy.rules.outcome import Outcome
+    from pycrictl.copy.stream.messages import Messages
+    from pycrictl.copy.stream.transfer import Verdict
+    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.streaming.target import TlsFiles
+
+MEASURE_S: Final = 600.0
+"""How long a server may take to measure what is copied out of a container, at least."""
+
+IDLE_S: Final = 60.0
+"""How long a server may send nothing, or take nothing."""
+
+OUTCOME_S: Final = 300.0
+"""How long a server may take to put into its place what has arrived."""
+
+_RECEIVING: Final = (
+    "pycrictl.copy.archive.unpack",
+    "pycrictl.copy.stream.transfer",
+    "pycrictl.copy.stream.upgrade",
+)
+
+
+class OverRpc:
+    """A ``Method``; see there.
+
+    Args:
+        client: of the runtime service.
+        container_id: the full ID.
+        tls: for URLs of https and wss.
+        idle_s: how long the server may be silent in the middle of a stream.
+        outcome_s: how long it may be silent at the end.
+        has_others: if the server has no such calls, another way will be tried; so that is found out
+            before anything is read.
+    """
+
+    name = "rpc"
+
+    def __init__(
+        self,
+        client: CriClient,
+        container_id: str,
+        *,
+        tls: TlsFiles | None = None,
+        idle_s: float = IDLE_S,
+        outcome_s: float = OUTCOME_S,
+        has_others: bool = True,
+    ) -> None:
+        self._client = client
+        self._container_id = container_id
+        self._tls = tls
+        self._idle_s = idle_s
+        self._outcome_s = outcome_s
+        self._has_others = has_others
+
+    def copy_from(
+        self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
+    ) -> Summary:
+        raise_descriptor_limit()
+        text = take_apart(path)
+        name = b"." if text.wants_contents else text.name
+        with open_destination(LocalRoot(), local) as destination:
+            # The server takes longer to measure what it is asked for.
+            with _loading(*_RECEIVING):
+                answer = self._ask_from(path, follow=follow)
+            from pycrictl.copy.archive.unpack import Unpacker
+            from pycrictl.copy.stream.transfer import Verdict, receive
+
+            verdict = Verdict()
+            if watch.on_total is not None:
+                watch.on_total(answer.size)
+            with (
+                Unpacker(destination, rules, on_skip=watch.on_skip, name=name) as unpacker,
+                self._opened(answer.url) as messages,
+            ):
+                for piece in receive(
+                    messages, verdict, size_bytes=answer.size, crc32=answer.checksum
+                ):
+                    unpacker.receive_data(piece)
+                    watch.on_bytes(len(piece))
+                summary = unpacker.finish()
+        summary.skipped += _tell(verdict, watch.on_skip)
+        return summary
+
+    def copy_to(
+        self, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
+    ) -> Summary:
+        from pycrictl.copy.archive.measure import measure
+        from pycrictl.copy.archive.pack import pack
+        from pycrictl.copy.stream.transfer import send
+
+        self._require_plain(rules)
+        raise_descriptor_limit()
+        with open_source(LocalRoot(), local, follow=follow) as source:
+            if self._has_others:
+                self._probe()
+            measured = measure(
+                source, on_skip=watch.on_skip, check=lambda _, found: _check_size(found, rules)
+            )
+            url = self._ask_to(_not_as_archive(path), measured.size_bytes, measured.crc32)
+            if watch.on_total is not None:
+                watch.on_total(measured.size_bytes)
+            with (
+                self._opened(url) as messages,
+                closing(pack(source, on_skip=_ignore)) as pieces,
+            ):
+                found = send(
+                    messages,
+                    pieces,
+                    measured.size_bytes,
+                    outcome_s=self._outcome_s,
+                    on_bytes=watch.on_bytes,
+                )
+        return _summary(found, measured.summary, watch.on_skip)
+
+    def pack_from(
+        self, path: bytes, watch: Watch, *, follow: bool = False
+    ) -> Generator[memoryview, None, None]:
+        from pycrictl.copy.archive.census import Census
+        from pycrictl.copy.stream.transfer import Verdict, receive
+
+        answer = self._ask_from(path, follow=follow)
+        verdict, census = Verdict(), Census()
+        with self._opened(answer.url) as messages:
+            for piece in receive(messages, verdict, size_bytes=answer.size, crc32=answer.checksum):
+                # As with the other methods it is content that counts, and how much of it there is
+                # in all, nobody has told.
+                known_bytes = census.content_bytes
+                census.receive_data(piece)
+                watch.on_bytes(census.content_bytes - known_bytes)
+                yield piece
+            census.finish()
+        _tell(verdict, watch.on_skip)
+
+    def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
+        from pycrictl.copy.archive.census import Census
+        from pycrictl.copy.archive.spool import Spool
+        from pycrictl.copy.stream.messages import PIECE_BYTES
+        from pycrictl.copy.stream.transfer import send
+
+        self._require_plain(rules)
+        self._probe()
+        census = Census()
+        with Spool() as spool:
+            buffer = memoryview(bytearray(PIECE_BYTES))
+            while count := os.readv(stream, [buffer]):
+                piece = buffer[:count]
+                spool.write(piece)
+                census.receive_data(piece)
+                _check_size(census.summary, rules)
+            census.finish()
+            spool.finish()
+            url = self._ask_to(_as_archive(path), spool.size_bytes, spool.crc32)
+            with self._opened(url) as messages:
+                found = send(
+                    messages,
+                    spool.pieces(buffer),
+                    spool.size_bytes,
+                    outcome_s=self._outcome_s,
+                    on_bytes=watch.on_bytes,
+                )
+        return _summary(found, census.summary, watch.on_skip)
+
+    def _ask_from(self, path: bytes, *, follow: bool) -> cri_pb2.CopyFromContainerResponse:
+        if follow:
+            raise _unable("CopyFromContainer cannot be told to follow links (-L)")
+        request = cri_pb2.CopyFromContainerRequest(
+            container_id=self._container_id, path=_text(path)
+        )
+        # The server reads all of it, and may write it, before it answers.
+        timeout_s = max(self._client.timeout_s, MEASURE_S)
+        answer: cri_pb2.CopyFromContainerResponse = self._client.call(
+            "CopyFromContainer", request, timeout_s=timeout_s, what=self._what("from")
+        )
+        return answer
+
+    def _ask_to(self, path: bytes, size_bytes: int, checksum: int) -> str:
+        request = cri_pb2.CopyToContainerRequest(
+            container_id=self._container_id, size=size_bytes, checksum=checksum, path=_text(path)
+        )
+        answer = self._client.call("CopyToContainer", request, what=self._what("to"))
+        return str(answer.url)
+
+    def _probe(self) -> None:
+        """Ask for what no server does: whether it knows the call shows before anything is read."""
+        request = cri_pb2.CopyToContainerRequest(container_id=self._container_id)
+        with suppress(Invalid):
+            self._client.call("CopyToContainer", request, what=self._what("to"))
+
+    def _what(self, direction: str) -> str:
+        return f"copying {direction} container {quote(self._container_id)}"
+
+    @staticmethod
+    def _require_plain(rules: Rules) -> None:
+        asked = (
+            (rules.archive, "keep modes, times and owners (-a)"),
+            (rules.no_clobber, "leave alone what is there (--no-clobber)"),
+            (rules.in_place, "write in place (--in-place)"),
+        )
+        for is_asked, what in asked:
+            if is_asked:
+                raise _unable(f"CopyToContainer cannot be told to {what}")
+
+    @contextmanager
+    def _opened(self, url: str) -> Iterator[Messages]:
+        from pycrictl.copy.stream.upgrade import open_stream
+
+        messages = open_stream(
+            url, timeout_s=max(self._client.timeout_s, 1.0), idle_s=self._idle_s, tls=self._tls
+        )
+        try:
+            yield messages
+        except BaseException:
+            messages.abort()
+            raise
+        messages.close()
+
+
+@contextmanager
+def _loading(*modules: str) -> Iterator[None]:
+    """Load modules in a thread meanwhile.
+
+    One may still be loading in the end; who imports it waits for that.
+    """
+    is_over = threading.Event()
+
+    def load() -> None:
+        for module in modules:
+            if not is_over.is_set():
+                import_module(module)
+
+    threading.Thread(target=load, daemon=True).start()
+    try:
+        yield
+    finally:
+        is_over.set()
+
+
+def _text(path: bytes) -> str:
+    try:
+        return path.decode()
+    except UnicodeDecodeError:
+        shown = quote(os.fsdecode(path))
+        raise Unimplemented(
+            f"the CRI can only name files in UTF-8, which {shown} is not",
+            code="Unimplemented",
+            hint="--method node can do it",
+        ) from None
+
+
+def _not_as_archive(path: bytes) -> bytes:
+    """``DIR/.`` asks the server to unpack an archive there; to us it is the same as ``DIR/``."""
+    text = take_apart(path)
+    return text.path.rstrip(b"/") + b"/" if path.rstrip(b"/").endswith(b"/.") else path
+
+
+def _as_archive(path: bytes) -> bytes:
+    """The directory that an archive is to be unpacked in, however much it holds."""
+    return path if path.endswith((b"/.", b"/./")) else path.rstrip(b"/") + b"/."
+
+
+def _check_size(found: Summary, rules: Rules) -> None:
+    limit = rules.max_size_bytes
+    if limit is not None and found.size_bytes > limit:
+        raise CopyError(f"more than {limit} bytes would be copied")
+
+
+def _summary(found: Outcome, sent: Summary, on_skip: OnSkip) -> Summary:
+    """What the server has done, or what it was sent if it does not tell."""
+    for skipped in found.skipped:
+        on_skip(skipped)
+    if found.copied is not None:
+        return found.copied
+    sent.skipped = len(found.skipped)
+    return sent
+
+
+def _tell(verdict: Verdict, on_skip: OnSkip) -> int:
+    """Tell what a server left out; return how much that is."""
+    skipped = verdict.outcome.skipped if verdict.outcome is not None else ()
+    for entry in skipped:
+        on_skip(entry)
+    return len(skipped)
+
+
+def _unable(message: str) -> Unimplemented:
+    return Unimplemented(
+        message, code="Unimplemented", hint="--method node and --method exec can do it"
+    )
+
+
+def _ignore(_: Skipped) -> None:
+    """It was told when the archive was measured."""

@@ -1,0 +1,227 @@
+"""A client's side of a copy stream, once it is open: an archive there or back, and the outcome."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Final
+
+from pycrictl.copy.archive.checksum import Checksum
+from pycrictl.copy.rules import outcome
+from pycrictl.copy.rules.outcome import Outcome
+from pycrictl.copy.stream.messages import (
+    CHANNEL_END,
+    FROM_CONTAINER,
+    OUTCOME,
+    TO_CONTAINER,
+    Messages,
+    Piece,
+)
+from pycrictl.errors import CopyError, RemoteProtocolError, StreamError
+
+log = logging.getLogger("pycrictl.copy")
+
+TRY_AGAIN: Final = "nothing was changed; try again"
+
+_MAX_TRIES: Final = 64
+_LAST_WORD_S: Final = 2.0
+_HASTE_S: Final = 3.0
+
+
+class Verdict:
+    """Gathers the outcome, which may come in pieces.
+
+    Attributes:
+        outcome: once it is complete.
+    """
+
+    def __init__(self) -> None:
+        self.outcome: Outcome | None = None
+        self._text = bytearray()
+        self._tries_left = _MAX_TRIES
+
+    def receive(self, piece: Piece | None) -> None:
+        """Take in what came on any channel but that of content; None is the end of the stream.
+
+        Raises:
+            RemoteProtocolError: it is no outcome, or comes on a channel that does not exist.
+            StreamError: the stream ended without one.
+        """
+        if piece is None:
+            if not self._text:
+                raise StreamError("the stream ended before the outcome of the copy was known")
+            self.outcome = outcome.decode(bytes(self._text))
+        elif piece.channel == OUTCOME:
+            self._text += piece.data
+            if len(self._text) > outcome.MAX_BYTES:
+                raise RemoteProtocolError("the outcome of the copy is too long")
+            self._tries_left -= 1
+            if self._tries_left >= 0:
+                # It shows by itself where it ends.
+                with suppress(RemoteProtocolError):
+                    self.outcome = outcome.decode(bytes(self._text))
+        elif piece.channel != CHANNEL_END:
+            raise RemoteProtocolError("the server sent data on a channel that is not its own")
+
+
+def receive(
+    messages: Messages, verdict: Verdict, *, size_bytes: int, crc32: int
+) -> Iterator[memoryview]:
+    """Yield the pieces of an archive, exactly what was announced, until its success.
+
+    A piece is valid until the next is asked for.
+
+    Args:
+        verdict: gets the outcome.
+        size_bytes: the announced size.
+        crc32: the announced checksum.
+
+    Raises:
+        CopyError: the server reports a failure, or less arrived, or something else.
+        StreamError: the connection broke, or more arrived, or no outcome.
+    """
+    left = size_bytes
+    checksum = Checksum()
+    while verdict.outcome is None:
+        piece = messages.receive()
+        if piece is None or piece.channel != FROM_CONTAINER:
+            verdict.receive(piece)
+            continue
+        left -= len(piece.data)
+        if left < 0:
+            raise RemoteProtocolError(f"the server sent more than the {size_bytes} announced bytes")
+        checksum.add(piece.data)
+        yield piece.data
+    check(verdict.outcome)
+    if left:
+        raise CopyError(
+            f"{size_bytes - left} bytes arrived, and {size_bytes} were announced", hint=TRY_AGAIN
+        )
+    if checksum.value != crc32:
+        raise wrong_checksum()
+
+
+def send(
+    messages: Messages,
+    pieces: Iterable[memoryview],
+    size_bytes: int,
+    *,
+    outcome_s: float,
+    on_bytes: Callable[[int], None],
+) -> Outcome:
+    """Send an archive, and wait until the server has put it into its place.
+
+    Args:
+        pieces: of the archive.
+        size_bytes: its size, as announced.
+        outcome_s: how long the server may be silent at the end.
+        on_bytes: told of each piece.
+
+    Raises:
+        CopyError: the server reports a failure, or the archive has another size by now.
+        StreamError: the connection broke, or there is no outcome.
+        KeyboardInterrupt: nothing was changed, or a warning says that this is not known. It is
+            dropped if the server has been as quick.
+    """
+    verdict = Verdict()
+
+    def after(count: int) -> None:
+        on_bytes(count)
+        if (early := messages.receive_waiting()) or messages.is_over:
+            verdict.receive(early)
+        if verdict.outcome is not None:
+            check(verdict.outcome)
+            raise RemoteProtocolError("the server reports success before it has everything")
+
+    try:
+        send_content(messages, TO_CONTAINER, pieces, size_bytes, after=after)
+    except StreamError as exc:
+        _last_word(messages, verdict, exc)
+    messages.set_idle(outcome_s)
+    try:
+        found = _await(messages, verdict)
+    except Exception:
+        raise
+    except BaseException:
+        # Interrupted, but the server has everything, and may be putting it into its place.
+        found = _await_in_haste(messages, verdict)
+        if found.failure:
+            raise
+    check(found)
+    return found
+
+
+def send_content(
+    messages: Messages,
+    channel: int,
+    pieces: Iterable[memoryview],
+    size_bytes: int,
+    *,
+    after: Callable[[int], None],
+) -> None:
+    """Send an archive and close its channel, at either end of a copy stream.
+
+    Args:
+        channel: where it belongs.
+        pieces: of the archive.
+        size_bytes: its size, as announced.
+        after: told the size of each piece that was sent.
+
+    Raises:
+        CopyError: the archive has another size by now; its channel is still open.
+        StreamError: the connection broke.
+    """
+    left = size_bytes
+    for piece in pieces:
+        left -= len(piece)
+        if left < 0:
+            break
+        messages.send(channel, piece)
+        after(len(piece))
+    if left:
+        raise CopyError("the source changed while it was copied", hint=TRY_AGAIN)
+    messages.end_channel(channel)
+
+
+def wrong_checksum() -> CopyError:
+    """What arrived is not what was announced, at either end."""
+    return CopyError(
+        "what arrived has another checksum than announced",
+        hint="it changed while it was copied, or was damaged on its way; try again",
+    )
+
+
+def check(found: Outcome) -> None:
+    """Raise a CopyError if the outcome is a failure."""
+    if found.failure:
+        raise CopyError(found.failure)
+
+
+def _await(messages: Messages, verdict: Verdict) -> Outcome:
+    while verdict.outcome is None:
+        verdict.receive(messages.receive())
+    return verdict.outcome
+
+
+def _await_in_haste(messages: Messages, verdict: Verdict) -> Outcome:
+    """Wait a moment longer; if that is not enough, warn that nobody knows."""
+    try:
+        messages.set_idle(_HASTE_S)
+        return _await(messages, verdict)
+    except BaseException as exc:
+        log.warning("the server has not told whether the copy was made; it may still be")
+        if not isinstance(exc, Exception):
+            raise
+        return Outcome(failure="unknown")
+
+
+def _last_word(messages: Messages, verdict: Verdict, broken: StreamError) -> None:
+    """A server that hangs up may have said why; otherwise raise what happened."""
+    with suppress(StreamError):
+        messages.set_idle(_LAST_WORD_S)
+        while verdict.outcome is None and not isinstance(broken, RemoteProtocolError):
+            verdict.receive(messages.receive())
+    if verdict.outcome is not None:
+        check(verdict.outcome)
+    raise broken

@@ -1,0 +1,241 @@
+"""Moving a finished stage into place: all of it, or nothing.
+
+What is not there yet is moved with one rename. Where directories meet, their contents are merged:
+first everything is compared and nothing changed, then each new name is moved and each file that is
+replaced gets a second name in the stage, so that every step can be taken back as long as the stage
+exists. What still is in the merged directory is what is still to be done: whoever finds it there
+can carry on, also where some steps have been taken back.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from pycrictl.copy.rules.policy import Path
+from pycrictl.copy.rules.spec import Existing, Meeting, meet, reaches_into
+from pycrictl.copy.tree.rootfs import RENAME_EXCHANGE, RENAME_NOREPLACE, Directory, descend
+from pycrictl.signals import undisturbed
+from pycrictl.units import quote
+
+_UNKNOWN_FLAGS: Final = frozenset({errno.EINVAL, errno.ENOSYS})
+_SPARE: Final = re.compile("old-([0-9]{1,18})")
+_ALONE: Final = "copied alone, with --in-place, a file is written into it"
+
+
+def existing_kind(status: os.stat_result | None) -> Existing:
+    """How the rules of the destination call what is there.
+
+    Devices, pipes and sockets are special wherever they are: others would miss them, the node's
+    ``/dev/null`` for one.
+    """
+    if status is None:
+        return Existing.NOTHING
+    if stat.S_ISDIR(status.st_mode):
+        return Existing.DIRECTORY
+    is_file = stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
+    return Existing.FILE if is_file else Existing.SPECIAL
+
+
+class Merge:
+    """Merges a directory of the stage into one of the destination.
+
+    Args:
+        staged: the directory that was put together.
+        target: the directory that is there; both are not closed here.
+        spare: where files are put that are replaced; the stage.
+        no_clobber: leave alone what is there already.
+
+    Attributes:
+        kept: how many files were there already and stayed.
+        kept_links: how many of them the copy had as symbolic links.
+        kept_bytes: content of the copy that is left out with them.
+        merged: directories that were there already.
+        is_halfway: it failed, and so did taking it back: what is in the stage is still needed.
+    """
+
+    def __init__(
+        self, staged: Directory, target: Directory, spare: Directory, *, no_clobber: bool
+    ) -> None:
+        self._staged = staged
+        self._target = target
+        self._spare = spare
+        self._no_clobber = no_clobber
+        self._undo: list[Callable[[], None]] = []
+        # A merge that was killed has left its own.
+        found = (_SPARE.fullmatch(entry.name) for entry in spare.scan())
+        self._spares = max((int(match[1]) for match in found if match), default=0)
+        self.kept = self.kept_links = self.kept_bytes = 0
+        self._kept_names: Counter[int] = Counter()
+        self.merged: list[Path] = []
+        self.is_halfway = False
+
+    def check(self) -> None:
+        """Compare everything; nothing is changed.
+
+        Raises:
+            CopyError: a directory and something else are in each other's way, or something is
+                mounted where the copy goes.
+        """
+        self._check(self._staged, self._target, mounted=b"")
+
+    def run(self) -> None:
+        """Merge. On any error, Ctrl-C too, the destination is as it was unless ``is_halfway``."""
+        with undisturbed() as let_through:
+            try:
+                self._merge(self._staged, self._target, (), let_through)
+                let_through()
+            except BaseException:
+                self._take_all_back()
+                raise
+
+    def _meet(self, staged: Directory, target: Directory, name: bytes) -> Meeting:
+        meeting = meet(
+            existing_kind(staged.lstat(name)),
+            existing_kind(target.lstat(name)),
+            no_clobber=self._no_clobber,
+            shown=quote(os.fsdecode(target.shown_path(name))),
+        )
+        if meeting is Meeting.REPLACE:
+            target.refuse_mounted(name, hint=_ALONE)
+        return meeting
+
+    def _check(self, staged: Directory, target: Directory, *, mounted: bytes) -> None:
+        """Compare two directories; ``mounted`` is the mounted one that they are in, if any."""
+        for entry in staged.scan():
+            name = os.fsencode(entry.name)
+            meeting = self._meet(staged, target, name)
+            if meeting is Meeting.MERGE:
+                inner_mounted = target.shown_path(name) if target.is_mount_point(name) else mounted
+                with staged.enter(name) as inner, target.enter(name) as inner_target:
+                    self._check(inner, inner_target, mounted=inner_mounted)
+            elif meeting is not Meeting.KEEP and mounted:
+                # Nothing can be moved there from the stage.
+                raise reaches_into(mounted)
+
+    def _merge(
+        self, staged: Directory, target: Directory, path: Path, let_through: Callable[[], None]
+    ) -> None:
+        # Listed first: what is moved away would disturb the reading of the directory.
+        for name in [os.fsencode(entry.name) for entry in staged.scan()]:
+            let_through()
+            # Asked again: the destination may have changed since the check.
+            meeting = self._meet(staged, target, name)
+            if meeting is Meeting.MERGE:
+                self.merged.append((*path, name))
+                with staged.enter(name) as inner, target.enter(name) as inner_target:
+                    self._merge(inner, inner_target, (*path, name), let_through)
+            elif meeting is Meeting.KEEP:
+                self._keep(staged.lstat(name))
+            elif meeting is Meeting.MAKE:
+                move_new(staged, name, target, name)
+                self._undo.append(lambda n=name: self._take_back(path, n))  # type: ignore[misc]
+            else:
+                self._replace(staged, target, path, name)
+
+    def _keep(self, status: os.stat_result | None) -> None:
+        """Count something of the stage that stays there."""
+        self.kept += 1
+        if status is None:
+            return
+        if stat.S_ISLNK(status.st_mode):
+            self.kept_links += 1
+            return
+        # Content that has another name beside this one may still be wanted there.
+        self._kept_names[status.st_ino] += 1
+        if self._kept_names[status.st_ino] == status.st_nlink:
+            self.kept_bytes += status.st_size
+
+    def _replace(self, staged: Directory, target: Directory, path: Path, name: bytes) -> None:
+        self._spares += 1
+        spare = b"old-%d" % self._spares
+
+        def is_saved() -> None:
+            self._undo.append(lambda: self._put_back(path, name, spare))
+
+        try:
+            self._spare.link(target, name, spare)
+        except OSError:
+            # Users may not link to what belongs to others, and some file systems have no links.
+            self._exchange(staged, target, name, spare, is_saved)
+        else:
+            is_saved()
+            staged.move(name, target, name)
+
+    def _exchange(
+        self,
+        staged: Directory,
+        target: Directory,
+        name: bytes,
+        spare: bytes,
+        is_saved: Callable[[], None],
+    ) -> None:
+        # The new one keeps its name in the stage until it has its place: if this program is killed
+        # in between, the old one must not be taken for it.
+        if self._can_exchange(staged, target, name, spare):
+            is_saved()
+            staged.unlink(name)
+            return
+        # For a moment there is nothing of that name: the file system knows no better way.
+        target.move(name, self._spare, spare)
+        is_saved()
+        staged.move(name, target, name)
+
+    def _can_exchange(
+        self, staged: Directory, target: Directory, name: bytes, spare: bytes
+    ) -> bool:
+        """Exchange a file for the new one, by way of the spare name; False: it cannot be done."""
+        try:
+            self._spare.link(staged, name, spare)
+        except OSError:
+            return False
+        try:
+            self._spare.move(spare, target, name, flags=RENAME_EXCHANGE)
+        except OSError as exc:
+            self._spare.unlink(spare)
+            if exc.errno not in _UNKNOWN_FLAGS:
+                raise
+            return False
+        return True
+
+    def _take_all_back(self) -> None:
+        while self._undo:
+            try:
+                self._undo.pop()()
+            except OSError:
+                self.is_halfway = True
+
+    def _take_back(self, path: Path, name: bytes) -> None:
+        with descend(self._staged, path) as staged, descend(self._target, path) as target:
+            target.move(name, staged, name)
+
+    def _put_back(self, path: Path, name: bytes, spare: bytes) -> None:
+        with descend(self._staged, path) as staged, descend(self._target, path) as target:
+            # First the new one goes back: if this program is killed, the merge can be finished.
+            if staged.lstat(name) is None:
+                try:
+                    staged.link(target, name, name)
+                except OSError:
+                    target.move(name, staged, name)
+            self._spare.move(spare, target, name)
+
+
+def move_new(staged: Directory, name: bytes, target: Directory, new_name: bytes) -> None:
+    """Move something to a name that nothing has.
+
+    Raises:
+        OSError: EEXIST: by now something has it.
+    """
+    try:
+        staged.move(name, target, new_name, flags=RENAME_NOREPLACE)
+    except OSError as exc:
+        if exc.errno not in _UNKNOWN_FLAGS:
+            raise
+        if target.lstat(new_name) is not None:
+            raise OSError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        staged.move(name, target, new_name)

@@ -1,0 +1,218 @@
+"""The content of files: from one to another, from a stream, and holes.
+
+The kernel copies by itself, and within one file system may let two files share what they hold.
+Holes of the source stay holes; in a stream, which has none, long runs of zeros become holes again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from ctypes import c_long
+from typing import Final
+
+from pycrictl.copy.tree.resolve import libc
+from pycrictl.errors import CopyError
+from pycrictl.units import quote
+
+DEFAULT_FOLDER: Final = "/var/tmp"
+"""Where content waits that has no place yet: on a disk, as /tmp often is not."""
+
+CHUNK_BYTES: Final = 128 * 1024
+"""What passes through this program at once: it fits into the nearest cache of a processor, where
+more takes twice the time."""
+
+STEP_BYTES: Final = 8 * 1024 * 1024
+"""Of a file that is copied to another, progress is told this often."""
+
+HOLE_BYTES: Final = 64 * 1024
+"""The shortest run of zeros that becomes a hole."""
+
+SMALL_BYTES: Final = 32 * 1024
+"""What is copied through this program's memory, with no thought of holes."""
+
+_WRITE_BYTES: Final = 256 * 1024
+"""What is written at once: of more, the kernel would keep each part in one large piece of memory,
+which it often has to find first."""
+
+_KEEP_SIZE: Final = 0x01  # FALLOC_FL_KEEP_SIZE of <linux/falloc.h>
+_MAX_SEGMENTS: Final = 10_000
+_ZEROS: Final = bytearray(HOLE_BYTES)
+_UNSUPPORTED: Final = frozenset(
+    {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}
+)
+
+OnBytes = Callable[[int], None]
+"""Told how many more bytes have been dealt with."""
+
+
+def segments(fd: int, size_bytes: int) -> list[tuple[int, int]]:
+    """Where a file holds data: (start, end) pairs below ``size_bytes``; between them are holes.
+
+    Of a file with very many holes the last part counts as data, whatever is in it.
+    """
+    if size_bytes < HOLE_BYTES:
+        return [(0, size_bytes)] if size_bytes else []
+    found: list[tuple[int, int]] = []
+    position = 0
+    try:
+        while position < size_bytes and len(found) < _MAX_SEGMENTS:
+            start = os.lseek(fd, position, os.SEEK_DATA)
+            if start >= size_bytes:
+                return found
+            position = min(os.lseek(fd, start, os.SEEK_HOLE), size_bytes)
+            found.append((start, position))
+    except OSError as exc:
+        if exc.errno == errno.ENXIO:  # no data behind the position
+            return found
+        if exc.errno != errno.EINVAL:  # a file system without holes
+            raise
+    if position < size_bytes:
+        found.append((position, size_bytes))
+    return found
+
+
+def copy_content(
+    source: int, target: int, size_bytes: int, *, shown: bytes, on_bytes: OnBytes
+) -> None:
+    """Copy a regular file's content into an empty file.
+
+    Args:
+        source: readable.
+        target: writable, empty.
+        size_bytes: how long the source is; what is appended to it meanwhile is left out.
+        shown: the source, for messages.
+        on_bytes: told about holes too.
+
+    Raises:
+        CopyError: the source became shorter.
+    """
+    if size_bytes <= SMALL_BYTES:
+        _copy_small(source, target, size_bytes, shown=shown)
+        on_bytes(size_bytes)
+        return
+    os.ftruncate(target, size_bytes)
+    ways = list(_WAYS)
+    told = 0
+    for start, end in segments(source, size_bytes):
+        if end - start >= _WRITE_BYTES:
+            _reserve(target, start, end - start)
+        position = start
+        while position < end:
+            try:
+                done = ways[0](source, target, position, min(end - position, STEP_BYTES))
+            except OSError as exc:
+                if exc.errno not in _UNSUPPORTED or len(ways) == 1:
+                    raise
+                del ways[0]
+                continue
+            if not done:
+                raise shrunk(shown)
+            position += done
+            on_bytes(position - told)
+            told = position
+    on_bytes(size_bytes - told)
+    # A file may be cut where its holes were, and no copying notices.
+    if os.fstat(source).st_size < size_bytes:
+        raise shrunk(shown)
+
+
+def _copy_small(source: int, target: int, size_bytes: int, *, shown: bytes) -> None:
+    """Copy a file that is hardly more than the calls it takes."""
+    position = 0
+    while position < size_bytes:
+        data = os.pread(source, size_bytes - position, position)
+        if not data:
+            raise shrunk(shown)
+        write_all(target, data, position)
+        position += len(data)
+
+
+def _by_range(source: int, target: int, position: int, count: int) -> int:
+    return os.copy_file_range(source, target, count, position, position)
+
+
+def _by_pages(source: int, target: int, position: int, count: int) -> int:
+    os.lseek(target, position, os.SEEK_SET)
+    return os.sendfile(target, source, position, count)
+
+
+def _by_buffer(source: int, target: int, position: int, count: int) -> int:
+    buffer = memoryview(bytearray(min(count, CHUNK_BYTES)))
+    done = 0
+    while done < count and (read := os.preadv(source, [buffer[: count - done]], position + done)):
+        write_all(target, buffer[:read], position + done)
+        done += read
+    return done
+
+
+_WAYS: Final = (_by_range, _by_pages, _by_buffer)
+"""The kernel copies within one file system, and passes its pages on from one to another, which
+takes two thirds of the time of a buffer. File systems that can do neither are read and written."""
+
+
+def write_all(target: int, data: bytes | memoryview, position: int) -> None:
+    """Write all of ``data`` at ``position``."""
+    view = memoryview(data)
+    while view:
+        done = os.pwrite(target, view, position)
+        position += done
+        view = view[done:]
+
+
+def _reserve(target: int, position: int, count: int) -> bool:
+    """Ask for blocks that will be written; whether they could be had.
+
+    Those that are there already cost less than those that each part asks for: a large file takes
+    three quarters of the time. If they cannot be had, the writing shows why.
+    """
+    return not libc.fallocate(target, _KEEP_SIZE, c_long(position), c_long(count))
+
+
+class SparseWriter:
+    """Writes content as it comes from a stream; runs of zeros become holes.
+
+    Args:
+        target: writable, empty.
+        size_bytes: how much will come.
+    """
+
+    def __init__(self, target: int, size_bytes: int) -> None:
+        self._target = target
+        self._position = 0
+        self._is_sparse = size_bytes >= HOLE_BYTES
+        self._can_reserve = True
+
+    def write(self, data: memoryview) -> None:
+        """Write the next bytes."""
+        if not self._is_sparse:
+            write_all(self._target, data, self._position)
+            self._position += len(data)
+            return
+        start = 0  # of what is not written yet
+        for offset in range(0, len(data), HOLE_BYTES):
+            piece = data[offset : offset + HOLE_BYTES]
+            # bytearrays compare by memory, and most data differs at its first byte.
+            if _ZEROS == piece:
+                self._write_run(data[start:offset], self._position + start)
+                start = offset + HOLE_BYTES
+        self._write_run(data[start:], self._position + start)
+        self._position += len(data)
+
+    def finish(self) -> None:
+        """Give the file its length: it may end in a hole."""
+        if self._is_sparse:
+            os.ftruncate(self._target, self._position)
+
+    def _write_run(self, data: memoryview, position: int) -> None:
+        if len(data) >= _WRITE_BYTES and self._can_reserve:
+            self._can_reserve = _reserve(self._target, position, len(data))
+        for start in range(0, len(data), _WRITE_BYTES):
+            write_all(self._target, data[start : start + _WRITE_BYTES], position + start)
+
+
+def shrunk(shown: bytes | None = None) -> CopyError:
+    """The source changed in a way that leaves no content to copy."""
+    what = "a file" if shown is None else quote(os.fsdecode(shown))
+    return CopyError(f"{what} became shorter while it was copied")

@@ -1,0 +1,176 @@
+"""The root directory of a running container, and the proof that it is that container's.
+
+A runtime tells the number of a container's first process. Numbers are used again, so that process
+is held by a descriptor, its root directory is opened through it, and the runtime is asked once
+more: if it still names the same process, started at the same time, and the process is still
+running, then the number has meant this process all along.
+
+Nothing of the container is executed and none of its libraries are loaded: it is looked at from
+outside.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pycrictl.copy.tree.places import IdMap
+from pycrictl.copy.tree.resolve import PROC_MAGIC, file_system_type, resolve
+from pycrictl.errors import CopyError, FailedPrecondition
+from pycrictl.units import quote
+
+_PATH: Final = os.O_PATH | os.O_CLOEXEC
+_MAX_READ_BYTES: Final = 1024 * 1024
+_CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class FirstProcess(NamedTuple):
+    """What a runtime says about the first process of a running container.
+
+    Attributes:
+        container_id: the full ID.
+        pid: its number on the node.
+        started_at_ns: when the container was started.
+        uid: the user it was started as, as the container counts; gid likewise.
+    """
+
+    container_id: str
+    pid: int
+    started_at_ns: int
+    uid: int = 0
+    gid: int = 0
+
+
+Locate = Callable[[], FirstProcess]
+"""Asks the runtime for a container's first process, every time it is called."""
+
+
+class ContainerRoot:
+    """The root directory of a running container, held open.
+
+    Attributes:
+        fd: an O_PATH descriptor of the directory.
+        process: what the runtime said.
+        uids: its user numbers; gids its group numbers.
+    """
+
+    def __init__(self, locate: Locate) -> None:
+        """Open the root of the container that ``locate`` asks the runtime for, twice.
+
+        Raises:
+            FailedPrecondition: it does not run, or not any more.
+            CopyError: what the runtime names is not a container, or is seen as the node itself.
+            PermissionError: root is needed.
+        """
+        process = locate()
+        self.process = process
+        self._fds: list[int] = []
+        try:
+            self._open(process.pid)
+            if locate() != process or not self.is_running():
+                raise _stopped(process)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, pid: int) -> None:
+        try:
+            self._pidfd = self._keep(os.pidfd_open(pid))
+            proc = self._keep(os.open("/proc", _PATH | os.O_DIRECTORY))
+            if file_system_type(proc) != PROC_MAGIC:
+                raise CopyError("/proc of this machine is not procfs")
+            own = self._keep(os.open(str(pid), _PATH | os.O_DIRECTORY, dir_fd=proc))
+            self._check_namespace(proc, own)
+            self._check_cgroup(_read(own, "cgroup"), _read(proc, "self/cgroup"))
+            self.uids = IdMap.parse(_read(own, "uid_map"))
+            self.gids = IdMap.parse(_read(own, "gid_map"))
+            # The one magic link that is wanted.
+            self.fd = self._keep(os.open("root", _PATH | os.O_DIRECTORY, dir_fd=own))
+        except (FileNotFoundError, ProcessLookupError):
+            raise _stopped(self.process) from None
+        ours, theirs = Path("/").stat(), os.fstat(self.fd)
+        if (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino):
+            raise self._is_the_node()
+
+    def _check_namespace(self, proc: int, own: int) -> None:
+        theirs = os.readlink("ns/mnt", dir_fd=own)
+        known = [os.readlink("self/ns/mnt", dir_fd=proc)]
+        # The node's first process may be closed even to root, as where this is a container too.
+        with suppress(PermissionError):
+            known.append(os.readlink("1/ns/mnt", dir_fd=proc))
+        if theirs in known:
+            raise self._is_the_node()
+
+    def _check_cgroup(self, theirs: str, ours: str) -> None:
+        """A process in the cgroup of another container is not what the runtime means.
+
+        Not every cgroup has a container's ID in its name, so one without any proves nothing; nor
+        does one that this program is in too, as where the whole node is a container.
+        """
+        found = {*_CONTAINER_ID.findall(theirs)} - {*_CONTAINER_ID.findall(ours)}
+        if found and self.process.container_id not in found:
+            raise _stopped(self.process)
+
+    def find(self, path: bytes, *, follow: bool) -> int:
+        """An O_PATH descriptor of what a process of the container sees at ``path``."""
+        return resolve(self.fd, path, follow=follow)
+
+    @property
+    def default_owner(self) -> tuple[int, int]:
+        """Whose the files are that are copied into it: its user, as it counts."""
+        return self.process.uid, self.process.gid
+
+    def is_running(self) -> bool:
+        """Whether the container's first process still runs."""
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        return not poll.poll(0)
+
+    def check_running(self) -> None:
+        """Require that the container has not stopped: what was copied into it may be lost.
+
+        Raises:
+            FailedPrecondition: it has.
+        """
+        if not self.is_running():
+            raise _stopped(self.process)
+
+    def close(self) -> None:
+        """Let go of the container: an open root keeps its mounts busy."""
+        while self._fds:
+            os.close(self._fds.pop())
+
+    def __enter__(self) -> ContainerRoot:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _keep(self, fd: int) -> int:
+        self._fds.append(fd)
+        return fd
+
+    def _is_the_node(self) -> CopyError:
+        return CopyError(
+            f"container {quote(self.process.container_id)} shares the file systems of the node",
+            hint="copy on the node itself, or with --method exec",
+        )
+
+
+def _read(directory: int, name: str) -> str:
+    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+    with open(fd, "rb") as file:  # noqa: PTH123 (a descriptor has no path)
+        return file.read(_MAX_READ_BYTES).decode("utf-8", "replace")
+
+
+def _stopped(process: FirstProcess) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"container {quote(process.container_id)} has stopped",
+        code="FailedPrecondition",
+        hint="a stopped container has no file system that could be copied from or to",
+    )

@@ -1,0 +1,222 @@
+"""What becomes of a stage when the program that made it is killed.
+
+Each stage has a process of its own that waits for the end of this program and then removes it; a
+merge that had begun is finished first, so that nothing half done is left. If that process is killed
+too, as with a whole cgroup, the stage stays until the next copy into the same directory does what
+is left to do: the owner of the stage held a lock, which the kernel has released. A merge that
+cannot be finished stays as it is: what it has replaced is in its stage.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import stat
+import time
+from contextlib import suppress
+from itertools import islice
+from typing import Final
+
+from pycrictl.copy.tree.commit import Merge
+from pycrictl.copy.tree.resolve import own_descriptors
+from pycrictl.copy.tree.rootfs import Directory
+from pycrictl.copy.tree.survivor import Survivor
+from pycrictl.errors import CopyError
+
+PREFIX: Final = ".pycrictl-"
+STAGE_NAME: Final = re.compile(rb"\.pycrictl-[0-9a-f]{16}")
+"""What stages are called, and nothing else should be."""
+
+TOP: Final = b"top"
+"""In a stage, what is copied."""
+
+COMMIT: Final = b"commit"
+"""What ``TOP`` is called while it is merged with the directory that the stage is in."""
+
+COMMIT_NEW: Final = b"commit-new"
+"""The same if what is there already stays as it is."""
+
+OWNER: Final = b"owner"
+"""The file in a stage that its owner has locked. It holds the stage's name."""
+
+_LOCK_LIMIT_S: Final = 60.0
+_LOCK_PAUSE_S: Final = 0.05
+
+_MAX_SWEPT: Final = 10_000
+"""How many names of a directory are looked at in search of stages."""
+
+
+def random_name() -> bytes:
+    """A name for a stage."""
+    return f"{PREFIX}{os.urandom(8).hex()}".encode()
+
+
+class Janitor:
+    """Removes something when this program is killed.
+
+    It is a process that knows no path, only the open directory that the thing is in. It is started
+    before the thing is made, which it does not delay: the two need not wait for each other.
+
+    Args:
+        place: the directory.
+        name: of the thing, which may not be there yet.
+    """
+
+    def __init__(self, place: Directory, name: bytes) -> None:
+        self._survivor = Survivor("stage", [str(place.fd), os.fsdecode(name)], fds=[place.fd])
+
+    def dismiss(self) -> None:
+        """There is nothing left to remove."""
+        self._survivor.dismiss()
+
+    def release(self) -> None:
+        """This program has not removed it: let the other one do so at once."""
+        self._survivor.release()
+
+
+def clear(fd: int, name: bytes) -> None:
+    """Remove a stage, or a file, from the directory ``fd``; a merge that has begun is finished."""
+    with Directory(fd, b"") as place, suppress(OSError, CopyError):
+        locked = _wait_for_lock(place, name)
+        try:
+            _settle(place, name)
+        finally:
+            if locked >= 0:
+                os.close(locked)
+
+
+def _wait_for_lock(place: Directory, name: bytes) -> int:
+    """Keep others from settling a stage at the same time.
+
+    Returns:
+        A descriptor that holds its lock; -1 if it has none, or the file system knows no locks.
+
+    Raises:
+        BlockingIOError: somebody else deals with it.
+    """
+    try:
+        with place.enter(name) as stage:
+            fd = _open_regular(stage, OWNER)
+    except (FileNotFoundError, NotADirectoryError):
+        return -1
+    give_up_at = time.monotonic() + _LOCK_LIMIT_S
+    while fd >= 0:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            if exc.errno == errno.EWOULDBLOCK and time.monotonic() < give_up_at:
+                time.sleep(_LOCK_PAUSE_S)
+                continue
+            os.close(fd)
+            if exc.errno == errno.EWOULDBLOCK:
+                raise
+            return -1
+        return fd
+    return -1
+
+
+def _settle(place: Directory, name: bytes) -> None:
+    """Finish the merge of a stage if it has begun, and remove the stage.
+
+    Raises:
+        OSError, CopyError: it cannot be finished; the stage is still there.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError), place.enter(name) as stage:
+        for marker in (COMMIT, COMMIT_NEW):
+            if stage.lstat(marker) is not None:
+                with stage.enter(marker) as staged:
+                    Merge(staged, place, stage, no_clobber=marker == COMMIT_NEW).run()
+    remove_stage(place, name)
+
+
+def claim(stage: Directory, name: bytes) -> int:
+    """Make the lock of a new stage.
+
+    Returns:
+        A descriptor to keep open for as long as the stage is in use.
+    """
+    fd = stage.create(OWNER)
+    # Locked before it says whose it is: a stage without a name in it is left alone.
+    lock(fd)
+    os.write(fd, name)
+    return fd
+
+
+def lock(fd: int) -> bool:
+    """Lock a file against ``sweep``; False if it is locked, or the file system knows no locks."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def remove_stage(place: Directory, name: bytes) -> None:
+    """Remove a stage, its lock last: if this is interrupted, the rest can still be recognised.
+
+    There must be nothing in it that a merge needs.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError), place.enter(name) as stage:
+        for marker in (COMMIT, COMMIT_NEW):
+            with suppress(OSError):  # nobody shall finish what is being removed
+                stage.move(marker, stage, TOP)
+        for inner in [os.fsencode(entry.name) for entry in stage.scan()]:
+            if inner != OWNER:
+                stage.remove(inner)
+    place.remove(name)
+
+
+def sweep(place: Directory) -> None:
+    """Remove the stages in a directory whose owners have died; finish the merges among them.
+
+    A stage belongs to this user, is closed to all others, and has a file in it with its own name
+    that nobody holds locked. A file that was about to be moved into place needs no more than the
+    lock: whoever could give another file such a name could as well remove it.
+    """
+    with suppress(OSError, CopyError):
+        names = [os.fsencode(entry.name) for entry in islice(place.scan(), _MAX_SWEPT)]
+        for name in names:
+            if STAGE_NAME.fullmatch(name):
+                with suppress(OSError, CopyError):
+                    _sweep(place, name)
+
+
+def _sweep(place: Directory, name: bytes) -> None:
+    status = place.lstat(name)
+    if status is None:
+        return
+    if stat.S_ISREG(status.st_mode):
+        # An empty one may not have been locked yet.
+        if status.st_size and (fd := _lock_named(place, name)) >= 0:
+            with open(fd, "rb"):  # noqa: PTH123 (a descriptor has no path)
+                place.unlink(name)
+    elif status.st_uid == os.geteuid() and status.st_mode == stat.S_IFDIR | 0o700:
+        with place.enter(name) as stage:
+            fd = _lock_named(stage, OWNER)
+        if fd >= 0:
+            with open(fd, "rb") as owner:  # noqa: PTH123
+                if owner.read(100) == name:
+                    _settle(place, name)
+
+
+def _lock_named(folder: Directory, name: bytes) -> int:
+    """A descriptor that holds the lock of a regular file; -1 if somebody else holds it."""
+    fd = _open_regular(folder, name)
+    if fd < 0 or lock(fd):
+        return fd
+    os.close(fd)
+    return -1
+
+
+def _open_regular(folder: Directory, name: bytes) -> int:
+    """A descriptor of a regular file, for reading and writing; -1 if it is anything else."""
+    pinned = folder.pin(name)
+    try:
+        if not stat.S_ISREG(os.fstat(pinned).st_mode):
+            return -1
+        flags = os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        return os.open(b"%d" % pinned, flags, dir_fd=own_descriptors())
+    finally:
+        os.close(pinned)

@@ -1,0 +1,155 @@
+"""A single file on its way to its place.
+
+Until it is complete it has no name, so that nothing remains of it if this program is killed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import Final
+
+from pycrictl.copy.rules.policy import Item
+from pycrictl.copy.tree.commit import move_new
+from pycrictl.copy.tree.content import DEFAULT_FOLDER
+from pycrictl.copy.tree.in_place import overwrite
+from pycrictl.copy.tree.janitor import Janitor, lock, random_name
+from pycrictl.copy.tree.resolve import own_descriptors, refuse_kernel_file_system
+from pycrictl.copy.tree.rootfs import Directory
+from pycrictl.copy.tree.stage import Owner, finish
+from pycrictl.errors import CopyError
+from pycrictl.signals import undisturbed
+from pycrictl.units import quote
+
+# File systems without unnamed files answer one of these.
+_NO_UNNAMED: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL})
+
+_WRITE_INTO: Final = "--in-place writes into it, which others may see half done"
+
+
+class LoneFile:
+    """A file that is the whole copy.
+
+    Args:
+        directory: where it goes; not closed here.
+        name: what it will be called.
+        replaces: whether there is a file of that name, which it replaces.
+        in_place: write into a file that cannot be replaced because it is mounted there.
+    """
+
+    def __init__(
+        self, directory: Directory, name: bytes, *, replaces: bool, in_place: bool
+    ) -> None:
+        self._directory = directory
+        self._name = name
+        self._replaces = replaces
+        self._temporary: bytes | None = None
+        self._janitor: Janitor | None = None
+        self._fd = -1
+        self._mounted = self._open_mounted(in_place=in_place) if replaces else -1
+        self._item: Item | None = None
+        self._owner: Owner | None = None
+
+    def create(self) -> int:
+        """Make the file; the descriptor is closed by ``close``."""
+        if self._mounted >= 0:
+            flags = os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC
+            self._fd = os.open(DEFAULT_FOLDER, flags, 0o600)
+            return self._fd
+        try:
+            self._fd = self._directory.create_unnamed()
+        except OSError as exc:
+            if exc.errno not in _NO_UNNAMED:
+                raise
+            # Known before it is there: a signal may come in between.
+            self._temporary = random_name()
+            self._janitor = Janitor(self._directory, self._temporary)
+            self._fd = self._directory.create(self._temporary)
+            lock(self._fd)
+        return self._fd
+
+    def finish(self, item: Item, owner: Owner | None) -> None:
+        """Give it its owner, mode and times."""
+        self._item, self._owner = item, owner
+        if self._mounted < 0:
+            finish(self._fd, item, owner)
+
+    def commit(self, *, keep_metadata: bool) -> None:
+        """Put it into its place.
+
+        Args:
+            keep_metadata: a file that is written in place gets mode, times and owner too.
+        """
+        if self._mounted >= 0:
+            self._write_in_place(keep_metadata=keep_metadata)
+            return
+        with undisturbed():
+            self._move()
+
+    def _move(self) -> None:
+        if not self._replaces and self._temporary is None:
+            self._directory.give_name(self._fd, self._name)
+            return
+        if self._temporary is None:
+            self._temporary = random_name()
+            # Should this program be killed between here and the renaming, the next one finds it.
+            lock(self._fd)
+            self._directory.give_name(self._fd, self._temporary)
+        if self._replaces:
+            # It may have been mounted since the copy began.
+            self._directory.refuse_mounted(self._name, hint=_WRITE_INTO)
+            self._directory.move(self._temporary, self._directory, self._name)
+        else:
+            move_new(self._directory, self._temporary, self._directory, self._name)
+        self._temporary = None
+
+    def close(self) -> None:
+        """Let go of it. If it was not committed, nothing of it remains."""
+        with undisturbed():
+            is_removed = self._remove_temporary()
+            for fd in (self._fd, self._mounted):
+                if fd >= 0:
+                    os.close(fd)
+            self._fd = self._mounted = -1
+            janitor, self._janitor = self._janitor, None
+            if janitor is not None and is_removed:
+                janitor.dismiss()
+            elif janitor is not None:
+                janitor.release()
+
+    def _remove_temporary(self) -> bool:
+        """Remove the file if it still has a name of its own; whether it has none now."""
+        temporary, self._temporary = self._temporary, None
+        if temporary is None:
+            return True
+        try:
+            self._directory.unlink(temporary)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def _open_mounted(self, *, in_place: bool) -> int:
+        """The file that is there, open for reading and writing, if it is mounted there; else -1."""
+        if not in_place:
+            self._directory.refuse_mounted(self._name, hint=_WRITE_INTO)
+            return -1
+        if not self._directory.is_mount_point(self._name):
+            return -1
+        shown = self._directory.shown_path(self._name)
+        pinned = self._directory.pin(self._name)
+        try:
+            if not stat.S_ISREG(os.fstat(pinned).st_mode):
+                raise CopyError(f"{quote(os.fsdecode(shown))} is not a regular file")
+            refuse_kernel_file_system(pinned, shown)
+            flags = os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+            return os.open(b"%d" % pinned, flags, dir_fd=own_descriptors())
+        finally:
+            os.close(pinned)
+
+    def _write_in_place(self, *, keep_metadata: bool) -> None:
+        overwrite(self._fd, self._mounted, shown=self._directory.shown_path(self._name))
+        if keep_metadata and self._item is not None:
+            finish(self._mounted, self._item, self._owner)

@@ -1,0 +1,232 @@
+"""The two ends of a copy: what is at a path of this machine or of a container, opened once."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Final, NamedTuple, Protocol
+
+from pycrictl.copy.rules.spec import Existing, PathText, SourceKind, take_apart
+from pycrictl.copy.tree.rootfs import Directory, to_error
+from pycrictl.errors import CopyError
+from pycrictl.units import quote
+
+
+class IdMap(NamedTuple):
+    """The user or group numbers of a user namespace: (inside, outside, count) ranges."""
+
+    ranges: tuple[tuple[int, int, int], ...] = ((0, 0, 2**32 - 1),)
+
+    @classmethod
+    def parse(cls, text: str) -> IdMap:
+        """Read ``/proc/PID/uid_map`` or ``gid_map``."""
+        rows = [line.split() for line in text.splitlines()]
+        return cls(tuple((int(row[0]), int(row[1]), int(row[2])) for row in rows if len(row) == 3))
+
+    def to_host(self, inside: int) -> int:
+        """The number on the node of one inside.
+
+        Raises:
+            CopyError: the namespace has no such number.
+        """
+        for first_inside, first_outside, count in self.ranges:
+            if first_inside <= inside < first_inside + count:
+                return first_outside + inside - first_inside
+        raise CopyError(f"the container has no user or group {inside}")
+
+    def to_container(self, outside: int) -> int | None:
+        """The number inside of one on the node; None: the container does not know it."""
+        for first_inside, first_outside, count in self.ranges:
+            if first_outside <= outside < first_outside + count:
+                return first_inside + outside - first_outside
+        return None
+
+
+SAME_IDS: Final = IdMap()
+
+
+class Root(Protocol):
+    """Where paths begin."""
+
+    @property
+    def uids(self) -> IdMap:
+        """The user numbers that count there."""
+
+    @property
+    def gids(self) -> IdMap:
+        """The group numbers that count there."""
+
+    @property
+    def default_owner(self) -> tuple[int, int] | None:
+        """User and group of what is made there, in its own numbers; None: this program's."""
+
+    def find(self, path: bytes, *, follow: bool) -> int:
+        """An O_PATH descriptor of what is at ``path``; ``follow`` is about its last component."""
+
+
+class LocalRoot:
+    """The file systems of this machine, as the user of this program sees them."""
+
+    uids = SAME_IDS
+    gids = SAME_IDS
+    default_owner = None
+
+    def find(self, path: bytes, *, follow: bool) -> int:
+        return os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
+
+
+class Source(NamedTuple):
+    """What is copied, held open.
+
+    Attributes:
+        root: where it is.
+        fd: an O_PATH descriptor of it.
+        text: its path.
+        kind: what it is; a symbolic link counts as a file.
+    """
+
+    root: Root
+    fd: int
+    text: PathText
+    kind: SourceKind
+
+    @property
+    def top(self) -> bytes:
+        """What it is called in an archive; ``.`` where what is in it is copied."""
+        return b"." if self.text.wants_contents else self.text.name
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_source(root: Root, path: bytes, *, follow: bool = False) -> Source:
+    """Find what is to be copied.
+
+    Args:
+        root: where it is.
+        path: as typed.
+        follow: copy what a link points to. Without it, a link is copied as such unless a slash
+            follows its name.
+
+    Raises:
+        CopyError: there is nothing, or nothing that can be copied.
+    """
+    text = take_apart(path)
+    try:
+        fd = root.find(text.path, follow=follow or text.wants_directory)
+    except OSError as exc:
+        raise to_error(exc, "copy", path) from exc
+    try:
+        mode = os.fstat(fd).st_mode
+        shown = quote(os.fsdecode(path))
+        if stat.S_ISDIR(mode):
+            return Source(root, fd, text, SourceKind.DIRECTORY)
+        if text.wants_directory:
+            raise CopyError(f"{shown} is not a directory")
+        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+            raise CopyError(f"{shown} is a device, pipe or socket, which is never copied")
+        return Source(root, fd, text, SourceKind.FILE)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+class Destination(NamedTuple):
+    """Where a copy goes.
+
+    Attributes:
+        root: where it is.
+        text: its path.
+        existing: what is there; a link to a directory counts as the directory.
+        directory: the destination if it is a directory, else its parent.
+    """
+
+    root: Root
+    text: PathText
+    existing: Existing
+    directory: Directory
+
+    def close(self) -> None:
+        self.directory.close()
+
+    def __enter__(self) -> Destination:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_destination(root: Root, path: bytes) -> Destination:
+    """Find where a copy goes.
+
+    Raises:
+        CopyError: its parent does not exist, or is nothing that can be written to.
+    """
+    text = take_apart(path)
+    if (directory := _directory(root, text.path, shown=path)) is not None:
+        return Destination(root, text, Existing.DIRECTORY, directory)
+    parent, slash, _ = text.path.rpartition(b"/")
+    parent = parent or (b"/" if slash else b".")
+    directory = _directory(root, parent, shown=path)
+    if directory is None or not text.name:
+        raise CopyError(f"there is no directory {quote(os.fsdecode(parent))}")
+    try:
+        status = directory.lstat(text.name)
+    except OSError as exc:
+        directory.close()
+        raise to_error(exc, "copy to", path) from exc
+    existing = Existing.NOTHING if status is None else Existing.FILE
+    if status is not None and not _leads_to_file(root, text.path, status):
+        existing = Existing.SPECIAL
+    return Destination(root, text, existing, directory)
+
+
+def _leads_to_file(root: Root, path: bytes, status: os.stat_result) -> bool:
+    """Whether a file may take the place of what is there, which is no directory.
+
+    Not that of a link to a device or pipe either, nor of one to what whoever looks has open, as
+    ``/dev/stdout`` is.
+    """
+    if stat.S_ISLNK(status.st_mode):
+        if _link_text(root, path).startswith(b"/proc/self/fd/"):
+            return False
+        try:
+            fd = root.find(path, follow=True)
+        except OSError:
+            return True  # it leads nowhere
+        status = os.fstat(fd)
+        os.close(fd)
+    return stat.S_ISREG(status.st_mode)
+
+
+def _link_text(root: Root, path: bytes) -> bytes:
+    try:
+        fd = root.find(path, follow=False)
+    except OSError:  # it is gone by now
+        return b""
+    try:
+        return os.readlink(b"", dir_fd=fd)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def _directory(root: Root, path: bytes, *, shown: bytes) -> Directory | None:
+    """The directory at ``path``, or None if there is no such directory."""
+    try:
+        fd = root.find(path, follow=True)
+        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+            os.close(fd)
+            return None
+        return Directory(fd, path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as exc:
+        raise to_error(exc, "copy to", shown) from exc

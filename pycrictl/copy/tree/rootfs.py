@@ -1,0 +1,311 @@
+"""The only door of a copy to a file system.
+
+A path is resolved once, inside a root, by the kernel (``openat2``, Linux 5.6) or, where that is
+missing or forbidden, one component at a time. What comes out is a directory that is held open; from
+there on everything is done to single names in an open directory, and no link is ever followed. So
+it does not matter who renames what in the meantime: there is no time between a check and a use.
+
+Regular files are the only ones that are opened for their content, and only after their type is
+known: opening a named pipe blocks, and opening a device may do anything. Nothing is written to or
+read from file systems that are interfaces of the kernel, whatever link or mount leads there.
+
+These functions raise ``OSError`` as the system does, and ``CopyError`` where a rule forbids
+something. ``to_error`` turns the first into the second.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import resource
+import stat
+from collections.abc import Generator, Sequence
+from itertools import islice
+from typing import Final
+
+from pycrictl.copy.tree.resolve import (
+    is_mount_point,
+    last_error,
+    libc,
+    own_descriptors,
+    refuse_kernel_file_system,
+)
+from pycrictl.errors import CopyError
+from pycrictl.units import quote
+
+_MAX_REMOVED_DEPTH: Final = 600
+"""More than is ever made here; somebody else may have nested more into it meanwhile."""
+
+_DESCRIPTORS: Final = 4096
+
+_CLOEXEC_PATH: Final = os.O_PATH | os.O_CLOEXEC
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+# <linux/fs.h>, <linux/fcntl.h>
+RENAME_NOREPLACE: Final = 1
+RENAME_EXCHANGE: Final = 2
+_AT_EMPTY_PATH: Final = 0x1000
+
+_HINTS: Final = {
+    errno.EROFS: "copy to a volume that is mounted there for writing",
+    errno.EBUSY: "a single file that is mounted there can only be written with --in-place",
+    errno.EACCES: "run as root",
+    errno.EPERM: "run as root",
+    errno.EOVERFLOW: "the file system there does not know this program's user",
+}
+
+
+def to_error(exc: OSError, action: str, shown: bytes) -> CopyError:
+    """What the system refused, as one line: ``cannot <action> "<shown>": <reason>``."""
+    reason = os.strerror(exc.errno) if exc.errno else str(exc)
+    hint = _HINTS.get(exc.errno or 0)
+    return CopyError(
+        f"cannot {action} {quote(os.fsdecode(shown))}: {reason[:1].lower()}{reason[1:]}", hint=hint
+    )
+
+
+def reopen_regular(pinned: int, *, device: int | None, shown: bytes) -> tuple[int, os.stat_result]:
+    """Open a pinned file for reading, if it is a regular one.
+
+    Args:
+        pinned: an O_PATH descriptor of anything.
+        device: a file system that is known to be storage; None: look at it.
+        shown: for messages.
+
+    Returns:
+        A readable descriptor and what the file is like.
+    """
+    status = os.fstat(pinned)
+    if not stat.S_ISREG(status.st_mode):
+        raise CopyError(f"{quote(os.fsdecode(shown))} is not a regular file")
+    if status.st_dev != device:
+        refuse_kernel_file_system(pinned, shown)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    return os.open(b"%d" % pinned, flags, dir_fd=own_descriptors()), status
+
+
+def raise_descriptor_limit() -> None:
+    """Allow this process as many descriptors as it may have: a deep tree needs one a level."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def set_owner(pinned: int, uid: int, gid: int) -> None:
+    """Change the owner of what an O_PATH descriptor pins, a symbolic link too."""
+    if libc.fchownat(pinned, b"", uid, gid, _AT_EMPTY_PATH):
+        raise last_error()
+
+
+class _TimeSpec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+def set_link_time(pinned: int, mtime_ns: int) -> None:
+    """Set the times of a symbolic link; nothing happens where Linux cannot (before 5.8)."""
+    time = _TimeSpec(*divmod(mtime_ns, 10**9))
+    if libc.utimensat(pinned, b"", (_TimeSpec * 2)(time, time), _AT_EMPTY_PATH):
+        error = last_error()
+        if error.errno not in (errno.EINVAL, errno.ENOENT):
+            raise error
+
+
+class Directory:
+    """A directory that is held open. All names given to it are single components.
+
+    Attributes:
+        fd: an O_PATH descriptor.
+        device: its file system, which has been looked at: it is storage.
+        shown: its path, for messages only.
+    """
+
+    __slots__ = ("device", "fd", "shown")
+
+    def __init__(self, fd: int, shown: bytes, *, known_device: int | None = None) -> None:
+        """Take over ``fd``, which is closed if the directory is not acceptable."""
+        self.fd = fd
+        self.shown = shown
+        try:
+            self.device = os.fstat(fd).st_dev
+            if self.device != known_device:
+                refuse_kernel_file_system(fd, shown)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+    def __enter__(self) -> Directory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def shown_path(self, name: bytes) -> bytes:
+        """The path of ``name`` in this directory, for messages only."""
+        return self.shown.rstrip(b"/") + b"/" + name if self.shown else name
+
+    # Looking
+
+    def lstat(self, name: bytes) -> os.stat_result | None:
+        """What is called ``name`` here, or None."""
+        try:
+            return os.stat(_single(name), dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def enter(self, name: bytes) -> Directory:
+        """The directory ``name``; anything else, a link too, is ENOTDIR."""
+        flags = _CLOEXEC_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
+        fd = os.open(_single(name), flags, dir_fd=self.fd)
+        return Directory(fd, self.shown_path(name), known_device=self.device)
+
+    def again(self) -> Directory:
+        """This directory with a descriptor of its own."""
+        return Directory(os.dup(self.fd), self.shown, known_device=self.device)
+
+    def readable(self) -> int:
+        """A descriptor of this directory that can do more than pin it. The caller closes it."""
+        return os.open(b".", _DIRECTORY, dir_fd=self.fd)
+
+    def scan(self) -> Generator[os.DirEntry[str], None, None]:
+        """What is here. The names are ``str``; ``os.fsencode`` gives back their bytes."""
+        fd = self.readable()
+        try:
+            with os.scandir(fd) as entries:
+                os.close(fd)
+                fd = -1
+                yield from entries
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
+    def pin(self, name: bytes) -> int:
+        """An O_PATH descriptor of whatever is called ``name``."""
+        return os.open(_single(name), _CLOEXEC_PATH | os.O_NOFOLLOW, dir_fd=self.fd)
+
+    def is_mount_point(self, name: bytes) -> bool:
+        """Whether something is mounted at ``name``; see the function of that name."""
+        try:
+            return is_mount_point(self.fd, _single(name))
+        except FileNotFoundError:  # it is gone by now
+            return False
+
+    def refuse_mounted(self, name: bytes, *, hint: str) -> None:
+        """Refuse to replace something that is mounted there.
+
+        Raises:
+            CopyError: it is.
+        """
+        if self.is_mount_point(name):
+            shown = quote(os.fsdecode(self.shown_path(name)))
+            raise CopyError(f"{shown} is mounted there and cannot be replaced", hint=hint)
+
+    def open_regular(self, name: bytes) -> tuple[int, os.stat_result]:
+        """Open a regular file for reading; see ``reopen_regular``."""
+        pinned = self.pin(name)
+        try:
+            return reopen_regular(pinned, device=self.device, shown=self.shown_path(name))
+        finally:
+            os.close(pinned)
+
+    def read_link(self, name: bytes) -> bytes:
+        return os.readlink(_single(name), dir_fd=self.fd)
+
+    # Making
+
+    def make(self, name: bytes) -> Directory:
+        """Make a directory for this program alone, and enter it."""
+        os.mkdir(_single(name), 0o700, dir_fd=self.fd)
+        return self.enter(name)
+
+    def create(self, name: bytes) -> int:
+        """Make a file for this program alone, open for writing."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(_single(name), flags, 0o600, dir_fd=self.fd)
+
+    def create_unnamed(self) -> int:
+        """Make a file without a name: it vanishes with this program unless it is given one."""
+        flags = os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC
+        return os.open(b".", flags, 0o600, dir_fd=self.fd)
+
+    def give_name(self, fd: int, name: bytes) -> None:
+        """Put an unnamed file here; EEXIST if there is something of that name."""
+        os.link(
+            b"%d" % fd,
+            _single(name),
+            src_dir_fd=own_descriptors(),
+            dst_dir_fd=self.fd,
+            follow_symlinks=True,
+        )
+
+    def symlink(self, target: bytes, name: bytes) -> None:
+        os.symlink(target, _single(name), dir_fd=self.fd)
+
+    def link(self, source: Directory, source_name: bytes, name: bytes) -> None:
+        """Give a file another name; a link that stands there instead is not followed."""
+        os.link(
+            _single(source_name),
+            _single(name),
+            src_dir_fd=source.fd,
+            dst_dir_fd=self.fd,
+            follow_symlinks=False,
+        )
+
+    # Moving and removing
+
+    def move(self, name: bytes, to: Directory, to_name: bytes, *, flags: int = 0) -> None:
+        """Rename; ``flags`` are those of renameat2.
+
+        Raises:
+            OSError: ENOSYS or EINVAL: the kernel or the file system does not know the flags.
+        """
+        if not flags:
+            os.rename(_single(name), _single(to_name), src_dir_fd=self.fd, dst_dir_fd=to.fd)
+            return
+        try:
+            renameat2 = libc.renameat2
+        except AttributeError:
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS)) from None
+        if renameat2(self.fd, _single(name), to.fd, _single(to_name), flags):
+            raise last_error()
+
+    def unlink(self, name: bytes) -> None:
+        os.unlink(_single(name), dir_fd=self.fd)
+
+    def remove(self, name: bytes, *, depth: int = 0) -> None:
+        """Remove a file or a whole tree; links in it are removed, not followed."""
+        if depth > _MAX_REMOVED_DEPTH:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), name)
+        try:
+            os.unlink(_single(name), dir_fd=self.fd)
+            return
+        except IsADirectoryError:
+            pass
+        with self.enter(name) as inner:
+            if inner.device != self.device:  # nobody's to empty but of who mounted it
+                raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), name)
+            # In portions: there may be millions, and each level may hold one descriptor only.
+            while names := [os.fsencode(entry.name) for entry in islice(inner.scan(), 1000)]:
+                for inner_name in names:
+                    inner.remove(inner_name, depth=depth + 1)
+        os.rmdir(name, dir_fd=self.fd)
+
+
+def descend(top: Directory, path: Sequence[bytes]) -> Directory:
+    """The directory at ``path`` below ``top``, none of it through a link. The caller closes it."""
+    directory = top.again()
+    for name in path:
+        with directory:
+            directory = directory.enter(name)
+    return directory
+
+
+def _single(name: bytes) -> bytes:
+    # A belt: every name has been taken apart before it comes here.
+    if b"/" in name or name in (b"", b".", b".."):
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name)
+    return name

@@ -1,0 +1,106 @@
+"""A process that outlives this program to clear up what it could not.
+
+It does nothing, and imports nothing, until it knows that this program has ended: a pipe tells it,
+which the kernel closes for whoever dies.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, Literal
+
+from pycrictl.signals import ENDING
+
+Kind = Literal["stage", "remote-stage"]
+
+FROZEN_ENTRY: Final = "--survivor"
+"""How a frozen program, which is no interpreter, is told to be this process; see ``__main__``."""
+
+_PROGRAM: Final = """\
+import os, sys
+if not os.read(0, 1):
+    sys.path[:] = sys.argv[1].split(os.pathsep)
+    from pycrictl.copy.tree.survivor import act
+    act(*sys.argv[2:])
+"""
+
+
+class Survivor:
+    """Clears something up when this program is killed.
+
+    Args:
+        kind: what is to be cleared; see ``act``.
+        arguments: which one.
+        fds: descriptors that it keeps under their numbers.
+    """
+
+    def __init__(self, kind: Kind, arguments: Sequence[str], *, fds: Sequence[int] = ()) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        # Blocked signals stay blocked in a new program: those that end this one, when they are
+        # sent to every process of a service, must not end the survivor before.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        try:
+            with suppress(OSError):  # it is only a precaution
+                self._process = subprocess.Popen(
+                    [*_interpreter(), kind, *arguments],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    cwd="/",
+                    pass_fds=fds,
+                    start_new_session=True,  # Ctrl-C is not for it
+                )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def dismiss(self) -> None:
+        """There is nothing left to clear up."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._close()
+
+    def release(self) -> None:
+        """This program could not clear up: let the survivor try, whatever becomes of this one."""
+        if self._process is not None:
+            self._close()
+            self._process.returncode = 0  # nobody waits for it, and Popen need not complain
+
+    def _close(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
+
+def _interpreter() -> list[str]:
+    if getattr(sys, "frozen", False):
+        return [sys.executable, FROZEN_ENTRY]
+    package = os.path.abspath(__file__)  # noqa: PTH100 (in an archive of modules it is no file)
+    for _ in __name__.split("."):
+        package = os.path.dirname(package)  # noqa: PTH120
+    # Relative ones would mean something else there.
+    folders = [package, *filter(os.path.isabs, sys.path)]
+    return [sys.executable, "-I", "-S", "-c", _PROGRAM, os.pathsep.join(folders)]
+
+
+def wait_and_act(arguments: Sequence[str]) -> None:
+    """Be the survivor, in a frozen program: ``arguments`` are those behind the option."""
+    if not os.read(0, 1):
+        act(*arguments)
+
+
+def act(kind: str, *arguments: str) -> None:
+    """Clear up: a ``stage`` in an open directory, or a ``remote-stage`` in a container."""
+    if kind == "stage":
+        from pycrictl.copy.tree.janitor import clear
+
+        fd, name = arguments
+        clear(int(fd), os.fsencode(name))
+    else:
+        from pycrictl.copy.exec.remote_stage import clear as clear_remote
+
+        clear_remote(*arguments)

@@ -1,0 +1,191 @@
+"""Going through a tree that somebody else may be changing at the same time.
+
+Every directory is opened by its name in the directory above, which is still open; no link is
+followed, and nothing but regular files is opened for its content. What vanishes in between was not
+there.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Generator
+from typing import Final, NamedTuple
+
+from pycrictl.copy.rules.policy import MAX_DEPTH, Skipped
+from pycrictl.copy.tree.janitor import STAGE_NAME
+from pycrictl.copy.tree.places import Root, Source
+from pycrictl.copy.tree.resolve import KernelFileSystem
+from pycrictl.copy.tree.rootfs import Directory, reopen_regular
+from pycrictl.errors import CopyError
+from pycrictl.units import quote
+from pycrictl.wire.tar.header import Entry, Kind
+
+OnSkip = Callable[[Skipped], None]
+
+_MAX_OPEN_SCANS: Final = 32
+"""Further down a directory's names are read at once, so that a deep tree needs one descriptor a
+level."""
+
+_NOBODY: Final = 65534
+"""What Linux shows where a number has no counterpart."""
+
+_CHANGED: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL})
+"""What is answered about a name that was something else a moment ago."""
+
+_SPECIAL: Final = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+}
+
+
+class Found(NamedTuple):
+    """Something in the tree.
+
+    Attributes:
+        entry: what it is, named from the top as in an archive.
+        fd: the content of a file, readable and closed by the walk; -1 for anything else.
+    """
+
+    entry: Entry
+    fd: int
+
+
+class _Level(NamedTuple):
+    directory: Directory
+    names: Generator[os.DirEntry[str], None, None]
+    path: bytes
+
+
+def walk(source: Source, *, on_skip: OnSkip) -> Generator[Found, None, None]:
+    """Yield everything in a tree, directories before what is in them.
+
+    Args:
+        source: a directory, a file or a link.
+        on_skip: told what is left out: devices, pipes, sockets, file systems of the kernel.
+
+    Raises:
+        CopyError: the tree is too deep, or the top cannot be copied.
+        OSError: something cannot be read.
+    """
+    return _Walk(source.root, on_skip).run(source)
+
+
+class _Walk:
+    def __init__(self, root: Root, on_skip: OnSkip) -> None:
+        self._root = root
+        self._on_skip = on_skip
+        # The first name of every file that has several.
+        self._linked: dict[tuple[int, int], bytes] = {}
+
+    def run(self, source: Source) -> Generator[Found, None, None]:
+        status = os.fstat(source.fd)
+        shown = source.text.path
+        if stat.S_ISLNK(status.st_mode):
+            link = os.readlink(b"", dir_fd=source.fd)
+            yield Found(self._entry(source.top, Kind.SYMLINK, status, link=link), -1)
+        elif stat.S_ISREG(status.st_mode):
+            fd, status = reopen_regular(source.fd, device=None, shown=shown)
+            try:
+                yield Found(self._entry(source.top, Kind.FILE, status), fd)
+            finally:
+                os.close(fd)
+        else:
+            yield Found(self._entry(source.top, Kind.DIRECTORY, status), -1)
+            yield from self._below(Directory(os.dup(source.fd), shown), source.top)
+
+    def _below(self, top: Directory, path: bytes) -> Generator[Found, None, None]:
+        levels = [_Level(top, top.scan(), path)]
+        try:
+            while levels:
+                level = levels[-1]
+                entry = next(level.names, None)
+                if entry is None:
+                    levels.pop().directory.close()
+                    continue
+                name = os.fsencode(entry.name)
+                if STAGE_NAME.fullmatch(name):  # maybe of this very copy
+                    continue
+                inner_path = level.path + b"/" + name
+                try:
+                    if entry.is_dir(follow_symlinks=False):
+                        inner = level.directory.enter(name)
+                        levels.append(_Level(inner, inner.scan(), inner_path))
+                        found: Found | None = self._directory(levels)
+                    elif entry.is_symlink():
+                        found = self._link(level.directory, name, inner_path)
+                    else:
+                        found = self._file(level.directory, name, inner_path)
+                except OSError as exc:
+                    if exc.errno not in _CHANGED:
+                        raise
+                    self._on_skip(Skipped(inner_path, "vanished", "it changed or vanished"))
+                    continue
+                except KernelFileSystem as exc:
+                    self._on_skip(Skipped(inner_path, "kernel-file-system", exc.reason))
+                    continue
+                if found is None:
+                    continue
+                try:
+                    yield found
+                finally:
+                    if found.fd >= 0:
+                        os.close(found.fd)
+        finally:
+            for level in levels:
+                level.names.close()
+                level.directory.close()
+
+    def _directory(self, levels: list[_Level]) -> Found:
+        directory, names, path = levels[-1]
+        if len(levels) > MAX_DEPTH:
+            raise CopyError(f"{quote(os.fsdecode(path))} is more than {MAX_DEPTH} directories deep")
+        if len(levels) > _MAX_OPEN_SCANS:
+            levels[-1] = _Level(directory, _listed(list(names)), path)
+        return Found(self._entry(path, Kind.DIRECTORY, os.fstat(directory.fd)), -1)
+
+    def _link(self, directory: Directory, name: bytes, path: bytes) -> Found | None:
+        status = directory.lstat(name)
+        if status is None or not stat.S_ISLNK(status.st_mode):
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+        link = directory.read_link(name)
+        return Found(self._entry(path, Kind.SYMLINK, status, link=link), -1)
+
+    def _file(self, directory: Directory, name: bytes, path: bytes) -> Found | None:
+        pinned = directory.pin(name)
+        try:
+            status = os.fstat(pinned)
+            if not stat.S_ISREG(status.st_mode):
+                what = _SPECIAL.get(stat.S_IFMT(status.st_mode), "something else by now")
+                self._on_skip(Skipped(path, "special", f"it is {what}"))
+                return None
+            key = (status.st_dev, status.st_ino)
+            if status.st_nlink > 1 and (first := self._linked.setdefault(key, path)) != path:
+                return Found(self._entry(path, Kind.HARDLINK, status, link=first), -1)
+            fd, status = reopen_regular(pinned, device=directory.device, shown=path)
+            return Found(self._entry(path, Kind.FILE, status), fd)
+        finally:
+            os.close(pinned)
+
+    def _entry(
+        self, name: bytes, kind: Kind, status: os.stat_result, *, link: bytes = b""
+    ) -> Entry:
+        uid = self._root.uids.to_container(status.st_uid)
+        gid = self._root.gids.to_container(status.st_gid)
+        return Entry(
+            name,
+            kind,
+            status.st_size if kind is Kind.FILE else 0,
+            stat.S_IMODE(status.st_mode),
+            status.st_mtime_ns,
+            _NOBODY if uid is None else uid,
+            _NOBODY if gid is None else gid,
+            link,
+        )
+
+
+def _listed(names: list[os.DirEntry[str]]) -> Generator[os.DirEntry[str], None, None]:
+    yield from names

@@ -1,0 +1,162 @@
+"""A container's log: where it is, and whether more is to come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.inspection.status import container_statuses
+from pycrictl.cri.lists.lookup import CONTAINERS_HINT, WHOLE_ID, find_container, find_pod
+from pycrictl.errors import (
+    ConnectError,
+    DeadlineExceeded,
+    NotFound,
+    PycrictlError,
+    Unavailable,
+    UsageError,
+)
+from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+
+ASK_AGAIN_S: Final = 1.0
+"""How old an answer about a container that runs may be."""
+
+PATIENCE_S: Final = 10.0
+"""How long the runtime may be away while a log is followed; containers outlive its restart."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerLog:
+    """One container's log.
+
+    Attributes:
+        container_id: the container's.
+        path: of the log file, on the node.
+        is_alive: whether the container ran when this was asked.
+    """
+
+    container_id: str
+    path: str
+    is_alive: bool
+
+
+def resolve(client: CriClient, text: str) -> str:
+    """The ID of the container that ``text`` names: an ID, its beginning, or (POD/)NAME.
+
+    POD is anything that ``lookup.find_pod`` finds, so there may be a namespace before it. A text
+    that names no listed container, and no listed pod, is returned as it is: the runtime may know
+    it.
+
+    Raises:
+        UsageError: the text is empty or names several pods or containers.
+        NotFound: the pod has no such container.
+        PycrictlError: the runtime does not list its containers.
+    """
+    if not text:
+        raise UsageError("a container ID is empty", hint="is a script's variable not set?")
+    if WHOLE_ID.fullmatch(text):
+        return text
+    pod, slash, name = text.rpartition("/")
+    if not slash:
+        container = find_container(client, name)
+        return container.id if container else text
+    try:
+        pod_id = find_pod(client, pod).id
+    except NotFound:
+        return text
+    container = find_container(client, name, pod_sandbox_id=pod_id)
+    if container is None:
+        raise NotFound(f"no container {quote(name)} in pod {quote(pod)}", hint=CONTAINERS_HINT)
+    return container.id
+
+
+def container_log(client: CriClient, container_id: str, *, previous: bool = False) -> ContainerLog:
+    """Asks where the log of a container, or of the attempt before it, is (``ContainerStatus``).
+
+    Raises:
+        PycrictlError: there is no such container, it has no log or no earlier attempt.
+    """
+    status = next(container_statuses(client, [container_id], verbose=False)).status
+    name = quote(status.metadata.name or container_id)
+    if not status.log_path:
+        raise PycrictlError(
+            f"the container {name} has no log",
+            hint="it was created without a log path, or its pod without a log directory",
+        )
+    if not previous:
+        is_alive = status.state == cri_pb2.CONTAINER_RUNNING
+        return ContainerLog(container_id, status.log_path, is_alive)
+    if not status.metadata.attempt:
+        raise PycrictlError(f"there is no attempt before this one of the container {name}")
+    path = previous_path(status.log_path, status.metadata.attempt)
+    return ContainerLog(container_id, path, is_alive=False)
+
+
+def previous_path(path: str, attempt: int) -> str:
+    """Where the log of the attempt before ``attempt`` is, by the place of this one's.
+
+    Kubelet numbers the logs of a container by its attempts, in one folder.
+    """
+    log = PurePosixPath(path)
+    return str(log.parent / f"{attempt - 1}{log.suffix}")
+
+
+def reopen_log(client: CriClient, container_id: str) -> None:
+    """Has the runtime open the log file anew, as after a rotation (``ReopenContainerLog``).
+
+    Raises:
+        PycrictlError: the runtime refuses.
+    """
+    client.call(
+        "ReopenContainerLog",
+        cri_pb2.ReopenContainerLogRequest(container_id=container_id),
+        what=f"reopening the log of {quote(container_id)}",
+    )
+
+
+class Life:
+    """Tells whether a container may still write; asks the runtime now and then.
+
+    Args:
+        client: a client of the runtime service.
+        log: of the container, just asked for.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self, client: CriClient, log: ContainerLog, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._client = client
+        self._container_id = log.container_id
+        self._lives = log.is_alive
+        self._clock = clock
+        self._asked = self._answered = clock()
+
+    def lasts(self) -> bool:
+        """Whether the container runs; one that is gone does not.
+
+        Raises:
+            PycrictlError: the runtime gave no answer for ten seconds, or refused to.
+        """
+        now = self._clock()
+        if not self._lives or now - self._asked < ASK_AGAIN_S:
+            return self._lives
+        self._asked = now
+        request = cri_pb2.ContainerStatusRequest(container_id=self._container_id)
+        try:
+            answer = self._client.call("ContainerStatus", request)
+        except NotFound:
+            self._lives = False
+        except (ConnectError, DeadlineExceeded, Unavailable):
+            if self._clock() - self._answered > PATIENCE_S:
+                raise
+        else:
+            self._answered = self._clock()
+            self._lives = answer.status.state == cri_pb2.CONTAINER_RUNNING
+        return self._lives

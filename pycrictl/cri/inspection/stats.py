@@ -1,0 +1,140 @@
+"""What containers and pods use, also where some of them cannot be measured.
+
+Runtimes refuse the whole list when one element fails; containerd does so for a pod that has no
+cgroup parent. Then the elements are asked for one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.batch import call_each
+from pycrictl.cri.lists import fetch
+from pycrictl.cri.lists.lookup import SHOWN_ID_CHARS
+from pycrictl.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    Denied,
+    NotFound,
+    PycrictlError,
+    RuntimeFault,
+    Unavailable,
+    Unimplemented,
+)
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from pycrictl.cri.calls.client import CriClient
+
+T = TypeVar("T")
+
+_ABOUT_ALL: Final = (Unimplemented, DeadlineExceeded, Unavailable, Cancelled, Denied)
+"""Failures that would only be met again by asking for less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample(Generic[T]):
+    """One measurement.
+
+    Attributes:
+        stats: sorted by ID.
+        failures: why others could not be measured, one error for each.
+    """
+
+    stats: list[T]
+    failures: tuple[PycrictlError, ...] = ()
+
+
+def sample_containers(
+    client: CriClient, condition: cri_pb2.ContainerStatsFilter
+) -> Sample[cri_pb2.ContainerStats]:
+    """Measures the containers that meet a condition.
+
+    Raises:
+        PycrictlError: none could be measured.
+    """
+
+    def one_by_one() -> list[tuple[str, Message]]:
+        found = fetch.containers(
+            client,
+            cri_pb2.ContainerFilter(
+                id=condition.id,
+                pod_sandbox_id=condition.pod_sandbox_id,
+                label_selector=condition.label_selector,
+            ),
+        )
+        return [
+            (
+                _what("container", container.id, container.metadata.name),
+                cri_pb2.ContainerStatsRequest(container_id=container.id),
+            )
+            for container in found
+        ]
+
+    return _sample(
+        client, "ContainerStats", lambda: fetch.container_stats(client, condition), one_by_one
+    )
+
+
+def sample_pods(
+    client: CriClient, condition: cri_pb2.PodSandboxStatsFilter
+) -> Sample[cri_pb2.PodSandboxStats]:
+    """Measures the pods that meet a condition.
+
+    Raises:
+        PycrictlError: none could be measured.
+    """
+
+    def one_by_one() -> list[tuple[str, Message]]:
+        found = fetch.pods(
+            client,
+            cri_pb2.PodSandboxFilter(id=condition.id, label_selector=condition.label_selector),
+        )
+        return [
+            (
+                _what("pod", pod.id, pod.metadata.name),
+                cri_pb2.PodSandboxStatsRequest(pod_sandbox_id=pod.id),
+            )
+            for pod in found
+        ]
+
+    return _sample(
+        client, "PodSandboxStats", lambda: fetch.pod_stats(client, condition), one_by_one
+    )
+
+
+def _sample(
+    client: CriClient,
+    name: str,
+    whole: Callable[[], list[Any]],
+    one_by_one: Callable[[], list[tuple[str, Message]]],
+) -> Sample[Any]:
+    failures: list[PycrictlError] = []
+    try:
+        stats = whole()
+    except RuntimeFault as fault:
+        if isinstance(fault, _ABOUT_ALL):
+            raise
+        stats = []
+        for answer in call_each(client, name, one_by_one()):
+            if isinstance(answer, NotFound):
+                continue  # it went away, or does not run
+            if isinstance(answer, PycrictlError):
+                failures.append(answer)
+            else:
+                stats.append(answer.stats)
+        if not stats:
+            raise
+    return Sample(_sorted(stats), tuple(failures))
+
+
+def _sorted(stats: Iterable[Any]) -> list[Any]:
+    return sorted(stats, key=lambda each: each.attributes.id)
+
+
+def _what(kind: str, identifier: str, name: str) -> str:
+    return f"{kind} {identifier[:SHOWN_ID_CHARS]} ({name})"

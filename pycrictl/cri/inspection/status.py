@@ -1,0 +1,130 @@
+"""The status of containers, pods and images: many at a time, in the order asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.batch import call_each
+from pycrictl.cri.calls.redact import quote_reference
+from pycrictl.cri.inspection import answers
+from pycrictl.cri.lists import lookup
+from pycrictl.errors import NotFound, PycrictlError, RemoteProtocolError, UsageError
+from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from pycrictl.cri.calls.client import CriClient
+
+
+def checked(targets: Iterable[str], kind: str) -> list[str]:
+    """The targets, if none is empty, as an unset variable of a script makes them.
+
+    Raises:
+        UsageError: one is empty.
+    """
+    words = list(targets)
+    if "" in words:
+        raise UsageError(f"the name of one {kind} is empty", hint="is a script's variable not set?")
+    return words
+
+
+def container_statuses(
+    client: CriClient, ids: Iterable[str], *, verbose: bool, is_listed: bool = False
+) -> Iterator[cri_pb2.ContainerStatusResponse]:
+    """The runtime's answer about each container, in order.
+
+    Args:
+        client: a client of the runtime service.
+        ids: IDs, or what the runtime takes for them.
+        verbose: whether to ask for the ``info`` map as well.
+        is_listed: whether the runtime itself listed the IDs: one that is gone since is left out.
+
+    Raises:
+        PycrictlError: the first that failed, or that lacks what it must hold.
+    """
+    requests = [
+        (
+            f"container {quote(container_id)}",
+            cri_pb2.ContainerStatusRequest(container_id=container_id, verbose=verbose),
+        )
+        for container_id in ids
+    ]
+    return _statuses(client, "ContainerStatus", requests, "status", skip_missing=is_listed)
+
+
+def pod_statuses(
+    client: CriClient, ids: Iterable[str], *, verbose: bool, is_listed: bool = False
+) -> Iterator[cri_pb2.PodSandboxStatusResponse]:
+    """The runtime's answer about each pod sandbox; as ``container_statuses``."""
+    requests = [
+        (
+            f"pod {quote(pod_id)}",
+            cri_pb2.PodSandboxStatusRequest(pod_sandbox_id=pod_id, verbose=verbose),
+        )
+        for pod_id in ids
+    ]
+    return _statuses(client, "PodSandboxStatus", requests, "status", skip_missing=is_listed)
+
+
+def image_statuses(
+    client: CriClient, references: Iterable[str], *, verbose: bool, is_listed: bool = False
+) -> Iterator[cri_pb2.ImageStatusResponse]:
+    """The runtime's answer about each image; as ``container_statuses``.
+
+    Raises:
+        NotFound: there is no such image: the runtime then answers with an empty message.
+    """
+    requests = [
+        (
+            f"image {quote_reference(reference)}",
+            cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=reference), verbose=verbose),
+        )
+        for reference in references
+    ]
+    return _statuses(client, "ImageStatus", requests, "image", skip_missing=is_listed)
+
+
+def pod_addresses(client: CriClient, pods: Iterable[cri_pb2.PodSandbox]) -> dict[str, str]:
+    """The IP addresses of pods by their IDs, as far as they have any, separated by commas.
+
+    Raises:
+        PycrictlError: a status cannot be had.
+    """
+    statuses = pod_statuses(client, [pod.id for pod in pods], verbose=False, is_listed=True)
+    addresses = {}
+    for answer in statuses:
+        network = answer.status.network
+        known = [network.ip, *(other.ip for other in network.additional_ips)]
+        addresses[answer.status.id] = ",".join(filter(None, known))
+    return addresses
+
+
+def _statuses(
+    client: CriClient,
+    name: str,
+    requests: Sequence[tuple[str, Message]],
+    field: str,
+    *,
+    skip_missing: bool,
+) -> Iterator[Any]:
+    outcomes = call_each(client, name, requests)
+    for (what, request), answer in zip(requests, outcomes, strict=True):
+        if not isinstance(answer, PycrictlError) and not answer.HasField(field):
+            answer = _empty(what, field)
+        if isinstance(answer, NotFound):
+            if skip_missing:
+                continue
+            answer.hint = answer.hint or lookup.hint(client, request)
+        if isinstance(answer, PycrictlError):
+            raise answer
+        answers.check(getattr(answer, field), what)
+        yield answer
+
+
+def _empty(what: str, field: str) -> PycrictlError:
+    if field == "image":
+        return NotFound(f"no {what}")
+    return RemoteProtocolError(f"{what}: the runtime answers without a status")

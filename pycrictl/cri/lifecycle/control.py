@@ -1,0 +1,166 @@
+"""Starting, stopping, updating and checkpointing: one target after the other, as given.
+
+The functions that take several targets are generators: each yields a target when the runtime has
+answered for it, so that the caller can tell at once, and ends at the first failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.lists import fetch, lookup
+from pycrictl.errors import PycrictlError, UsageError
+from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+
+_LISTED_TARGETS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """New limits of a container; None leaves one as it is.
+
+    Attributes:
+        cpu_period: in microseconds.
+        cpu_quota: in microseconds a period; negative for none.
+        cpu_shares: relative weight.
+        memory_limit_in_bytes: the limit.
+        oom_score_adj: -1000 to 1000.
+        cpuset_cpus: CPUs such as ``0-2,7``.
+        cpuset_mems: memory nodes, in the same form.
+    """
+
+    cpu_period: int | None = None
+    cpu_quota: int | None = None
+    cpu_shares: int | None = None
+    memory_limit_in_bytes: int | None = None
+    oom_score_adj: int | None = None
+    cpuset_cpus: str | None = None
+    cpuset_mems: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be changed."""
+        return self == Resources()
+
+    def message(self) -> cri_pb2.LinuxContainerResources:
+        """The same for a request; a limit of 0 is one that the API does not carry."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return cri_pb2.LinuxContainerResources(**given)
+
+
+def check_ids(ids: Sequence[str], kind: str) -> tuple[str, ...]:
+    """The IDs without repetitions.
+
+    Raises:
+        UsageError: none is given, or one is empty, as an unset variable of a script makes it.
+    """
+    if not ids:
+        raise UsageError(f"no {kind} is named")
+    if "" in ids:
+        raise UsageError(f"the ID of one {kind} is empty")
+    return tuple(dict.fromkeys(ids))
+
+
+def running_containers(client: CriClient) -> tuple[str, ...]:
+    """The IDs of the containers that run."""
+    state = cri_pb2.ContainerStateValue(state=cri_pb2.CONTAINER_RUNNING)
+    found = fetch.containers(client, cri_pb2.ContainerFilter(state=state))
+    return tuple(container.id for container in found)
+
+
+def start_containers(client: CriClient, ids: Sequence[str]) -> Iterator[str]:
+    """Starts created containers (CRI ``StartContainer``)."""
+
+    def start(container_id: str) -> None:
+        request = cri_pb2.StartContainerRequest(container_id=container_id)
+        lookup.call(
+            client, "StartContainer", request, what=f"starting container {quote(container_id)}"
+        )
+
+    return _each(ids, start)
+
+
+def stop_containers(client: CriClient, ids: Sequence[str], *, grace_s: int) -> Iterator[str]:
+    """Stops containers (CRI ``StopContainer``); those that do not run are left as they are.
+
+    Args:
+        grace_s: time between the stop signal and SIGKILL; 0 kills at once.
+    """
+    return _each(ids, lambda container_id: stop_container(client, container_id, grace_s=grace_s))
+
+
+def stop_container(client: CriClient, container_id: str, *, grace_s: int) -> None:
+    """Stops one container."""
+    request = cri_pb2.StopContainerRequest(container_id=container_id, timeout=grace_s)
+    lookup.call(client, "StopContainer", request, what=f"stopping container {quote(container_id)}")
+
+
+def stop_pods(client: CriClient, ids: Sequence[str]) -> Iterator[str]:
+    """Stops pod sandboxes with all their containers (CRI ``StopPodSandbox``)."""
+    return _each(ids, lambda pod_sandbox_id: stop_pod(client, pod_sandbox_id))
+
+
+def stop_pod(client: CriClient, pod_sandbox_id: str) -> None:
+    """Stops one pod sandbox."""
+    request = cri_pb2.StopPodSandboxRequest(pod_sandbox_id=pod_sandbox_id)
+    lookup.call(
+        client, "StopPodSandbox", request, what=f"stopping pod sandbox {quote(pod_sandbox_id)}"
+    )
+
+
+def update_containers(client: CriClient, ids: Sequence[str], resources: Resources) -> Iterator[str]:
+    """Changes the limits of containers (CRI ``UpdateContainerResources``)."""
+    linux = resources.message()
+
+    def update(container_id: str) -> None:
+        request = cri_pb2.UpdateContainerResourcesRequest(container_id=container_id, linux=linux)
+        what = f"updating container {quote(container_id)}"
+        lookup.call(client, "UpdateContainerResources", request, what=what)
+
+    return _each(ids, update)
+
+
+def checkpoint_containers(client: CriClient, ids: Sequence[str], *, path: str) -> Iterator[str]:
+    """Writes checkpoints of containers (CRI ``CheckpointContainer``).
+
+    Args:
+        path: of the archive, on the runtime's host; the same for all.
+    """
+    timeout_s = int(client.timeout_s)
+
+    def checkpoint(container_id: str) -> None:
+        request = cri_pb2.CheckpointContainerRequest(
+            container_id=container_id, location=path, timeout=timeout_s
+        )
+        what = f"checkpointing container {quote(container_id)}"
+        lookup.call(client, "CheckpointContainer", request, what=what)
+
+    return _each(ids, checkpoint)
+
+
+def update_runtime_config(client: CriClient, *, pod_cidr: str) -> None:
+    """Tells the runtime the node's range of pod addresses (CRI ``UpdateRuntimeConfig``)."""
+    request = cri_pb2.UpdateRuntimeConfigRequest()
+    request.runtime_config.network_config.pod_cidr = pod_cidr
+    client.call("UpdateRuntimeConfig", request, what="updating the runtime's configuration")
+
+
+def _each(ids: Sequence[str], act: Callable[[str], None]) -> Iterator[str]:
+    for position, target in enumerate(ids):
+        try:
+            act(target)
+        except PycrictlError as error:
+            rest = ids[position + 1 :]
+            if rest:
+                names = ", ".join(map(quote, rest[:_LISTED_TARGETS]))
+                more = ", …" if len(rest) > _LISTED_TARGETS else ""
+                untouched = f"not tried after this: {names}{more}"
+                error.hint = f"{error.hint}; {untouched}" if error.hint else untouched
+            raise
+        yield target

@@ -1,0 +1,167 @@
+"""Removing images, by name or by what is not in use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.redact import quote_reference
+from pycrictl.cri.lifecycle.removal import in_parallel
+from pycrictl.cri.lists import fetch
+from pycrictl.cri.lists.lookup import IMAGES_HINT
+from pycrictl.errors import NotFound, PycrictlError, RemoteProtocolError, RuntimeFault
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+
+DIGEST_PREFIX: Final = "sha256:"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRemoval:
+    """What became of one image.
+
+    Attributes:
+        target: the name or ID as given.
+        names: tags, or digests of an image without tags, that are gone with it.
+        error: why it was not removed; None when it was.
+    """
+
+    target: str
+    names: tuple[str, ...] = ()
+    error: PycrictlError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundImage:
+    """An image that is to be removed.
+
+    Attributes:
+        target: the name or ID as given.
+        image: as the runtime tells it; None if there was an error.
+        error: why it cannot be removed; None when nothing speaks against it.
+    """
+
+    target: str
+    image: cri_pb2.Image | None = None
+    error: PycrictlError | None = None
+
+    @property
+    def other_tags(self) -> tuple[str, ...]:
+        """All tags of an image that was named by one of several: they go with it."""
+        tags = tuple(self.image.repo_tags) if self.image else ()
+        is_name = not self.target.startswith(DIGEST_PREFIX) and (
+            ":" in self.target or "/" in self.target
+        )
+        return tags if is_name and len(tags) > 1 else ()
+
+
+def find_images(client: CriClient, targets: Sequence[str]) -> list[FoundImage]:
+    """Looks up what is to be removed; two names of one image are one removal."""
+    found = list(in_parallel(lambda target: _find(client, target), targets))
+    seen: set[str] = set()
+    distinct = []
+    for entry in found:
+        if entry.image is None or entry.image.id not in seen:
+            distinct.append(entry)
+        if entry.image is not None:
+            seen.add(entry.image.id)
+    return distinct
+
+
+def remove_images(client: CriClient, found: Iterable[FoundImage]) -> Iterator[ImageRemoval]:
+    """Removes images with all their tags, all at once; yields in the order given."""
+    return in_parallel(lambda entry: _remove(client, entry), found)
+
+
+def _find(client: CriClient, target: str) -> FoundImage:
+    request = cri_pb2.ImageStatusRequest()
+    request.image.image = target
+    try:
+        answer = client.call(
+            "ImageStatus", request, what=f"removing image {quote_reference(target)}"
+        )
+        if not answer.HasField("image"):
+            raise NotFound(f"no such image {quote_reference(target)}", hint=IMAGES_HINT)
+        if not answer.image.id:  # by which two names of one image are told
+            raise RemoteProtocolError(f"the runtime gave no ID of image {quote_reference(target)}")
+    except PycrictlError as error:
+        return FoundImage(target, error=error)
+    return FoundImage(target, answer.image)
+
+
+def _remove(client: CriClient, found: FoundImage) -> ImageRemoval:
+    if found.image is None:
+        return ImageRemoval(found.target, error=found.error)
+    request = cri_pb2.RemoveImageRequest()
+    request.image.image = found.target
+    try:
+        client.call("RemoveImage", request, what=f"removing image {quote_reference(found.target)}")
+    except PycrictlError as error:
+        return ImageRemoval(found.target, error=error)
+    return ImageRemoval(found.target, tuple(found.image.repo_tags or found.image.repo_digests))
+
+
+def unused_images(
+    runtime: CriClient, images: CriClient, present: Sequence[cri_pb2.Image]
+) -> tuple[str, ...]:
+    """The IDs of the images that nothing needs.
+
+    Kept are pinned images, those of any container, and the one that pod sandboxes are made of, as
+    far as the runtime tells it.
+
+    Args:
+        runtime: a client of the runtime service.
+        images: a client of the image service.
+        present: all images of the node.
+
+    Raises:
+        PycrictlError: it cannot be told which images are in use; none must be removed then.
+    """
+    candidates = [image for image in present if not image.pinned]
+    if not candidates:
+        return ()
+    used: set[str] = set()
+    unresolved: dict[str, None] = {}
+    for names in _names_in_use(runtime):
+        used |= names
+        if not any(_is_used(image, names) for image in present):
+            unresolved.update(dict.fromkeys(names))
+    used.update(in_parallel(lambda name: _image_id(images, name), unresolved))
+    return tuple(image.id for image in candidates if not _is_used(image, used))
+
+
+def _names_in_use(client: CriClient) -> Iterator[set[str]]:
+    """For each user of an image all that the runtime calls the image."""
+    for container in fetch.containers(client):
+        yield {container.image.image, container.image_ref, container.image_id} - {""}
+    if sandbox_image := _sandbox_image(client):
+        yield {sandbox_image}
+
+
+def _is_used(image: cri_pb2.Image, used: set[str]) -> bool:
+    bare_id = image.id.removeprefix(DIGEST_PREFIX)
+    return not used.isdisjoint((image.id, bare_id, *image.repo_tags, *image.repo_digests))
+
+
+def _image_id(client: CriClient, name: str) -> str:
+    """The ID of an image that goes by another name in the list; empty if it is gone."""
+    request = cri_pb2.ImageStatusRequest()
+    request.image.image = name
+    what = f"finding the image {quote_reference(name)}, which is in use"
+    image_id: str = client.call("ImageStatus", request, what=what).image.id
+    return image_id
+
+
+def _sandbox_image(client: CriClient) -> str:
+    """The image of the sandboxes' own containers, which containerd names in its configuration."""
+    try:
+        answer = client.call("Status", cri_pb2.StatusRequest(verbose=True))
+        config = json.loads(answer.info.get("config", "null"))
+    except (RuntimeFault, ValueError, RecursionError):
+        return ""
+    name = config.get("sandboxImage") if isinstance(config, dict) else None
+    return name if isinstance(name, str) else ""

@@ -1,0 +1,129 @@
+"""Making pods and containers from their configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.lifecycle.control import stop_pod
+from pycrictl.cri.lifecycle.removal import remove_pod
+from pycrictl.errors import Interrupted, PycrictlError, RemoteProtocolError
+from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+
+Pull = Callable[[cri_pb2.PullImageRequest], object]
+"""Pulls one image, or raises; where and how it is shown is the caller's affair."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a container is made of.
+
+    Attributes:
+        container: its configuration.
+        pod: that of its pod sandbox.
+        pull: pulls its images beforehand; None to use what is on the node.
+        auth: credentials for the registry, None without.
+        timeout_flag: the flag that sets the limit of each call.
+    """
+
+    container: cri_pb2.ContainerConfig
+    pod: cri_pb2.PodSandboxConfig
+    pull: Pull | None = None
+    auth: cri_pb2.AuthConfig | None = None
+    timeout_flag: str = "--timeout"
+
+
+def run_pod(
+    client: CriClient,
+    config: cri_pb2.PodSandboxConfig,
+    *,
+    handler: str = "",
+    timeout_flag: str = "--timeout",
+) -> str:
+    """Makes and starts a pod sandbox (CRI ``RunPodSandbox``); returns its ID.
+
+    Args:
+        handler: the runtime handler, empty for the default one.
+        timeout_flag: the flag that sets the limit of the call.
+    """
+    request = cri_pb2.RunPodSandboxRequest(config=config, runtime_handler=handler)
+    what = f"running pod sandbox {quote(config.metadata.name)}"
+    answer = client.call("RunPodSandbox", request, what=what, timeout_flag=timeout_flag)
+    return _id(answer.pod_sandbox_id, what)
+
+
+def create_container(client: CriClient, pod_sandbox_id: str, launch: Launch) -> str:
+    """Pulls the container's images if wanted and creates it (CRI ``CreateContainer``)."""
+    if launch.pull is not None:
+        for pull_request in pull_requests(launch):
+            launch.pull(pull_request)
+    request = cri_pb2.CreateContainerRequest(
+        pod_sandbox_id=pod_sandbox_id, config=launch.container, sandbox_config=launch.pod
+    )
+    what = f"creating container {quote(launch.container.metadata.name)}"
+    answer = client.call("CreateContainer", request, what=what, timeout_flag=launch.timeout_flag)
+    return _id(answer.container_id, what)
+
+
+def run_container(client: CriClient, launch: Launch, *, handler: str = "") -> str:
+    """Runs a pod sandbox, creates the container in it and starts it; returns the container's ID.
+
+    If a later step fails or is interrupted, the sandbox is stopped and removed again, with what is
+    in it; the error's hint says so.
+    """
+    pod_id = run_pod(client, launch.pod, handler=handler, timeout_flag=launch.timeout_flag)
+    with _removed_on_failure(client, pod_id):
+        container_id = create_container(client, pod_id, launch)
+        request = cri_pb2.StartContainerRequest(container_id=container_id)
+        client.call(
+            "StartContainer",
+            request,
+            what=f"starting container {quote(launch.container.metadata.name)}",
+            timeout_flag=launch.timeout_flag,
+        )
+    return container_id
+
+
+def pull_requests(launch: Launch) -> Iterator[cri_pb2.PullImageRequest]:
+    """The pulls of a container: of its image and of the images among its mounts."""
+    mounts = launch.container.mounts
+    images = [launch.container.image, *(mount.image for mount in mounts if mount.image.image)]
+    for image in images:
+        request = cri_pb2.PullImageRequest(auth=launch.auth, sandbox_config=launch.pod)
+        request.image.image = image.image
+        request.image.annotations.update(image.annotations)
+        yield request
+
+
+@contextmanager
+def _removed_on_failure(client: CriClient, pod_sandbox_id: str) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        pod = f"pod sandbox {quote(pod_sandbox_id)}"
+        try:
+            stop_pod(client, pod_sandbox_id)
+            remove_pod(client, pod_sandbox_id)
+        except PycrictlError as failure:
+            outcome = (
+                f"its {pod} is left over ({failure.message}): remove it with 'pycrictl rmp --force'"
+            )
+        else:
+            outcome = f"its {pod} was removed again"
+        if isinstance(error, KeyboardInterrupt):
+            raise Interrupted(f"interrupted; {outcome}") from None
+        if isinstance(error, PycrictlError):
+            error.hint = f"{error.hint}; {outcome}" if error.hint else outcome
+        raise
+
+
+def _id(text: str, what: str) -> str:
+    if not text:
+        raise RemoteProtocolError(f"{what}: the runtime answered without an ID")
+    return text

@@ -1,0 +1,159 @@
+"""Removing containers, pods and images: all targets at once, and one failure stops no other.
+
+Each function yields one ``Removal`` a target in the order given, as soon as it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.inspection.logfiles import remove_logs
+from pycrictl.cri.lifecycle.control import stop_container, stop_pod
+from pycrictl.cri.lists import fetch, lookup
+from pycrictl.errors import FailedPrecondition, PycrictlError, RemoteProtocolError
+from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+AT_ONCE: Final = 8
+"""Calls in flight; runtimes do much of a removal under one lock anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What became of one target.
+
+    Attributes:
+        target: the ID as given.
+        is_stopped: whether it ran and was stopped for the removal.
+        error: why it was not removed; None when it was.
+        warnings: lines for the user about what went wrong beside it.
+    """
+
+    target: str
+    is_stopped: bool = False
+    error: PycrictlError | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def all_containers(client: CriClient) -> tuple[str, ...]:
+    """The IDs of all containers, whatever their state."""
+    return tuple(container.id for container in fetch.containers(client))
+
+
+def all_pods(client: CriClient) -> tuple[str, ...]:
+    """The IDs of all pod sandboxes, whatever their state."""
+    return tuple(pod.id for pod in fetch.pods(client))
+
+
+def remove_containers(
+    client: CriClient, ids: Sequence[str], *, force: bool, keep_logs: bool
+) -> Iterator[Removal]:
+    """Removes containers and the log files of theirs that are on this host.
+
+    Args:
+        force: kill those that run; without it they are left alone, with an error.
+        keep_logs: leave the log files.
+    """
+    return in_parallel(
+        lambda container_id: _remove_container(
+            client, container_id, force=force, keep_logs=keep_logs
+        ),
+        ids,
+    )
+
+
+def remove_pods(client: CriClient, ids: Sequence[str], *, force: bool) -> Iterator[Removal]:
+    """Removes pod sandboxes; the runtime removes their containers with them.
+
+    Args:
+        force: stop those that are ready; without it they are left alone, with an error.
+    """
+    return in_parallel(lambda pod_id: _remove_pod(client, pod_id, force=force), ids)
+
+
+def in_parallel(act: Callable[[T], R], targets: Iterable[T]) -> Iterator[R]:
+    """Yields ``act`` of each target, in order; at most AT_ONCE run at the same time.
+
+    Leaving early, as Ctrl-C does, starts no further one. Those that run end with their client.
+    """
+    pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="removal")
+    try:
+        yield from pool.map(act, targets)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _remove_container(
+    client: CriClient, container_id: str, *, force: bool, keep_logs: bool
+) -> Removal:
+    named = f"container {quote(container_id)}"
+    is_stopped = False
+    try:
+        answer = lookup.call(
+            client,
+            "ContainerStatus",
+            cri_pb2.ContainerStatusRequest(container_id=container_id),
+            what=f"removing {named}",
+        )
+        _check_status(answer.status.id, named)
+        if answer.status.state == cri_pb2.CONTAINER_RUNNING:
+            if not force:
+                raise _still_running(named)
+            stop_container(client, container_id, grace_s=0)
+            is_stopped = True
+        request = cri_pb2.RemoveContainerRequest(container_id=container_id)
+        lookup.call(client, "RemoveContainer", request, what=f"removing {named}")
+    except PycrictlError as error:
+        return Removal(container_id, is_stopped, error)
+    warnings = () if keep_logs else remove_logs(answer.status.log_path)
+    return Removal(container_id, is_stopped, warnings=warnings)
+
+
+def _remove_pod(client: CriClient, pod_sandbox_id: str, *, force: bool) -> Removal:
+    named = f"pod sandbox {quote(pod_sandbox_id)}"
+    is_stopped = False
+    try:
+        answer = lookup.call(
+            client,
+            "PodSandboxStatus",
+            cri_pb2.PodSandboxStatusRequest(pod_sandbox_id=pod_sandbox_id),
+            what=f"removing {named}",
+        )
+        _check_status(answer.status.id, named)
+        if answer.status.state == cri_pb2.SANDBOX_READY:
+            if not force:
+                raise _still_running(named)
+            stop_pod(client, pod_sandbox_id)
+            is_stopped = True
+        remove_pod(client, pod_sandbox_id)
+    except PycrictlError as error:
+        return Removal(pod_sandbox_id, is_stopped, error)
+    return Removal(pod_sandbox_id, is_stopped)
+
+
+def remove_pod(client: CriClient, pod_sandbox_id: str) -> None:
+    """Removes one stopped pod sandbox (CRI ``RemovePodSandbox``)."""
+    request = cri_pb2.RemovePodSandboxRequest(pod_sandbox_id=pod_sandbox_id)
+    lookup.call(
+        client, "RemovePodSandbox", request, what=f"removing pod sandbox {quote(pod_sandbox_id)}"
+    )
+
+
+def _check_status(told_id: str, named: str) -> None:
+    # Not all that is wanted of a status that is shown: what is broken can still be removed. But in
+    # an empty one the state is no answer: its zero means that a pod runs.
+    if not told_id:
+        raise RemoteProtocolError(f"the runtime gave no status of {named}")
+
+
+def _still_running(named: str) -> FailedPrecondition:
+    return FailedPrecondition(f"{named} is running", hint="stop it first, or use --force")

@@ -1,0 +1,166 @@
+"""Containers of the node: the list, filtered here by what the CRI cannot filter by."""
+
+from __future__ import annotations
+
+from collections.abc import Container as Collection
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.batch import call_each
+from pycrictl.cri.calls.redact import quote_reference
+from pycrictl.cri.lists import fetch
+from pycrictl.cri.lists.lookup import NAMESPACE_LABEL
+from pycrictl.cri.lists.patterns import Pattern
+from pycrictl.cri.lists.selection import newest_count, newest_first, parse_state
+from pycrictl.errors import PycrictlError
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+
+STATES: Final = {
+    "created": cri_pb2.CONTAINER_CREATED,
+    "running": cri_pb2.CONTAINER_RUNNING,
+    "exited": cri_pb2.CONTAINER_EXITED,
+    "unknown": cri_pb2.CONTAINER_UNKNOWN,
+}
+
+NO_NAMESPACE: Final = "unknown"
+"""What tables show, and patterns match, where a container has no label of a namespace."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerQuery:
+    """Which containers are wanted.
+
+    Attributes:
+        condition: what the runtime filters by.
+        image: reference of the image that they were made of.
+        name: pattern that names contain.
+        namespace: pattern that the label of the namespace contains.
+        count: how many of the newest; None for all.
+    """
+
+    condition: cri_pb2.ContainerFilter = field(default_factory=cri_pb2.ContainerFilter)
+    image: str = ""
+    name: Pattern | None = None
+    namespace: Pattern | None = None
+    count: int | None = None
+
+
+def container_query(
+    *,
+    all_states: bool = False,
+    container_id: str = "",
+    image: str = "",
+    labels: Mapping[str, str] | None = None,
+    last: int = 0,
+    latest: bool = False,
+    name: str = "",
+    namespace: str = "",
+    pod: str = "",
+    state: str = "",
+) -> ContainerQuery:
+    """The query of the options of ``ps`` and ``inspect``; an empty text is no condition.
+
+    Without a state those that run are meant, unless ``all_states`` or some of the newest are asked
+    for.
+
+    Raises:
+        UsageError: an unknown state or an invalid regular expression.
+    """
+    condition = cri_pb2.ContainerFilter(id=container_id, pod_sandbox_id=pod, label_selector=labels)
+    wanted_state, count = parse_state(state, STATES), newest_count(latest=latest, last=last)
+    if wanted_state is None and not all_states and count is None:
+        wanted_state = cri_pb2.CONTAINER_RUNNING
+    if wanted_state is not None:
+        condition.state.state = wanted_state
+    return ContainerQuery(
+        condition,
+        image=image,
+        name=Pattern(name, option="--name") if name else None,
+        namespace=Pattern(namespace, option="--namespace") if namespace else None,
+        count=count,
+    )
+
+
+def list_containers(
+    client: CriClient, images: CriClient, query: ContainerQuery
+) -> list[cri_pb2.Container]:
+    """The containers of a query, the newest first.
+
+    Args:
+        client: a client of the runtime service.
+        images: one of the image service, which is asked only about ``query.image``.
+        query: which containers.
+    """
+    found = fetch.containers(client, query.condition)
+    if not query.image:
+        return select_containers(found, query)
+    candidates = {container.image.image for container in found}
+    ids = {reference: image.id for reference, image in find_images(images, [query.image])}
+    wanted = ids.get(query.image)
+    if wanted is None:
+        return []
+    known = find_images(images, sorted(candidates))
+    return select_containers(
+        found, query, images={reference for reference, image in known if image.id == wanted}
+    )
+
+
+def select_containers(
+    containers: Iterable[cri_pb2.Container],
+    query: ContainerQuery,
+    *,
+    images: Collection[str] | None = None,
+) -> list[cri_pb2.Container]:
+    """Those of ``containers`` that meet what the runtime does not filter by, the newest first.
+
+    Args:
+        containers: what the runtime listed.
+        query: its patterns and its count are looked at.
+        images: the references of which one must be the container's; None for any.
+    """
+    found = [
+        container
+        for container in containers
+        if (images is None or container.image.image in images)
+        and (query.name is None or query.name.matches(container.metadata.name))
+        and (query.namespace is None or query.namespace.matches(_namespace(container)))
+    ]
+    return newest_first(found, query.count)
+
+
+def first_tags(images: CriClient, containers: Iterable[cri_pb2.Container]) -> dict[str, str]:
+    """The first tag of each image by the reference that containers have of it, if it has one."""
+    references = dict.fromkeys(container.image.image for container in containers)
+    found = find_images(images, references)
+    return {reference: image.repo_tags[0] for reference, image in found if image.repo_tags}
+
+
+def find_images(client: CriClient, references: Iterable[str]) -> list[tuple[str, cri_pb2.Image]]:
+    """The images of those references that the runtime has, each asked for once.
+
+    Raises:
+        PycrictlError: the runtime cannot tell.
+    """
+    asked = [reference for reference in references if reference]
+    requests = (
+        (
+            f"looking for image {quote_reference(reference)}",
+            cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=reference)),
+        )
+        for reference in asked
+    )
+    found = []
+    for reference, answer in zip(asked, call_each(client, "ImageStatus", requests), strict=True):
+        if isinstance(answer, PycrictlError):
+            raise answer
+        if answer.HasField("image"):
+            found.append((reference, answer.image))
+    return found
+
+
+def _namespace(container: cri_pb2.Container) -> str:
+    return container.labels.get(NAMESPACE_LABEL, NO_NAMESPACE)

@@ -1,0 +1,92 @@
+"""Whole lists from a runtime, in parts where it offers them so.
+
+A runtime that streams its lists is asked for a stream: no answer then meets the limit on the size
+of a message. Any other answers ``Unimplemented`` at once and is asked for one message.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.methods import method
+from pycrictl.errors import Unimplemented
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+
+
+class _List(NamedTuple):
+    """A list's two calls, and the field of each call's answers that holds the elements."""
+
+    stream: str
+    stream_field: str
+    unary: str
+    unary_field: str
+
+
+_CONTAINERS: Final = _List("StreamContainers", "containers", "ListContainers", "containers")
+_PODS: Final = _List("StreamPodSandboxes", "pod_sandboxes", "ListPodSandbox", "items")
+_IMAGES: Final = _List("StreamImages", "images", "ListImages", "images")
+_CONTAINER_STATS: Final = _List(
+    "StreamContainerStats", "container_stats", "ListContainerStats", "stats"
+)
+_POD_STATS: Final = _List(
+    "StreamPodSandboxStats", "pod_sandbox_stats", "ListPodSandboxStats", "stats"
+)
+_POD_METRICS: Final = _List(
+    "StreamPodSandboxMetrics", "pod_sandbox_metrics", "ListPodSandboxMetrics", "pod_metrics"
+)
+
+
+def containers(
+    client: CriClient, condition: cri_pb2.ContainerFilter | None = None
+) -> list[cri_pb2.Container]:
+    """The containers that meet a condition, in the runtime's order."""
+    return _fetch(client, _CONTAINERS, filter=condition or cri_pb2.ContainerFilter())
+
+
+def pods(
+    client: CriClient, condition: cri_pb2.PodSandboxFilter | None = None
+) -> list[cri_pb2.PodSandbox]:
+    """The pod sandboxes that meet a condition, in the runtime's order."""
+    return _fetch(client, _PODS, filter=condition or cri_pb2.PodSandboxFilter())
+
+
+def images(client: CriClient, name: str = "") -> list[cri_pb2.Image]:
+    """The images in the runtime's order; some runtimes ignore ``name``."""
+    condition = cri_pb2.ImageFilter(image=cri_pb2.ImageSpec(image=name))
+    return _fetch(client, _IMAGES, filter=condition)
+
+
+def container_stats(
+    client: CriClient, condition: cri_pb2.ContainerStatsFilter
+) -> list[cri_pb2.ContainerStats]:
+    """What the containers that meet a condition use, in the runtime's order."""
+    return _fetch(client, _CONTAINER_STATS, filter=condition)
+
+
+def pod_stats(
+    client: CriClient, condition: cri_pb2.PodSandboxStatsFilter
+) -> list[cri_pb2.PodSandboxStats]:
+    """What the pods that meet a condition use, in the runtime's order."""
+    return _fetch(client, _POD_STATS, filter=condition)
+
+
+def pod_metrics(client: CriClient) -> list[cri_pb2.PodSandboxMetrics]:
+    """All metrics of all pods, in the runtime's order."""
+    return _fetch(client, _POD_METRICS)
+
+
+def _fetch(client: CriClient, listing: _List, **fields: Any) -> list[Any]:
+    # Asking in vain takes half a millisecond, less than it is worth to remember the answer.
+    try:
+        stream = client.stream(
+            listing.stream,
+            method(listing.stream).request_type(**fields),
+            what=listing.unary,
+        )
+        return [item for part in stream for item in getattr(part, listing.stream_field)]
+    except Unimplemented:
+        answer = client.call(listing.unary, method(listing.unary).request_type(**fields))
+        return list(getattr(answer, listing.unary_field))

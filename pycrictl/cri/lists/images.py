@@ -1,0 +1,180 @@
+"""Images of the node: the list, sorted and filtered on this side.
+
+The CRI's own filter is ignored by containerd, so what a name selects is decided here, and the
+answer is the same on every runtime.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.lists import fetch
+from pycrictl.cri.lists.patterns import Pattern
+from pycrictl.errors import UsageError
+from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+
+UNNAMED: Final = "<none>"
+"""What runtimes and tables put in place of a repository or tag that is not there."""
+
+DIGEST_PREFIX: Final = "sha256:"
+MIN_ID_CHARS: Final = 4
+"""Fewer characters of an ID are taken for a name only."""
+
+FILTERS: Final = ("dangling", "reference", "before", "since")
+
+_ID: Final = re.compile(r"[0-9a-f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFilter:
+    """One condition of ``--filter``.
+
+    Attributes:
+        name: one of FILTERS.
+        value: what stands behind the ``=``.
+        pattern: the value of ``reference``, compiled.
+    """
+
+    name: str
+    value: str
+    pattern: Pattern | None = None
+
+
+def parse_filters(items: Iterable[str]) -> tuple[ImageFilter, ...]:
+    """Reads ``name=value`` items.
+
+    Raises:
+        UsageError: an unknown name, a missing ``=`` or an invalid regular expression.
+    """
+    return tuple(_parse_filter(item) for item in items)
+
+
+def _parse_filter(item: str) -> ImageFilter:
+    name, equals, value = item.partition("=")
+    if not equals or name not in FILTERS:
+        raise UsageError(
+            f"unknown filter {quote(item)}",
+            hint=f"filters are {', '.join(f'{known}=…' for known in FILTERS)}",
+        )
+    pattern = Pattern(value, option="--filter") if name == "reference" else None
+    return ImageFilter(name, value, pattern)
+
+
+def list_images(
+    client: CriClient, name: str = "", filters: Iterable[ImageFilter] = ()
+) -> list[cri_pb2.Image]:
+    """The images of the node in the order of tables.
+
+    Args:
+        client: a client of the image service.
+        name: as ``select_by_name`` reads it; empty for all images.
+        filters: further conditions, applied one after the other.
+    """
+    images = sort_images(fetch.images(client, name))
+    return apply_filters(select_by_name(images, name), filters)
+
+
+def sort_images(images: Iterable[cri_pb2.Image]) -> list[cri_pb2.Image]:
+    """``images`` by the first name that tables show of them.
+
+    An image that has neither tag nor digest stands behind the last one with a smaller ID, where a
+    reader of crictl's lists expects it.
+    """
+    by_id = sorted(images, key=lambda image: image.id)
+    named = sorted((image for image in by_id if _has_name(image)), key=_first_name)
+    # The smallest ID from each place to the end: these never decrease.
+    least_ids = list(accumulate((image.id for image in reversed(named)), min))[::-1]
+    result = [(index, 1, image) for index, image in enumerate(named)]
+    result += [
+        (bisect_left(least_ids, image.id), 0, image) for image in by_id if not _has_name(image)
+    ]
+    return [image for _, _, image in sorted(result, key=lambda entry: entry[:2])]
+
+
+def select_by_name(images: Sequence[cri_pb2.Image], name: str) -> list[cri_pb2.Image]:
+    """The images that ``name`` selects.
+
+    A name is a repository, whole or its last components, with or without a tag or digest, or the
+    beginning of an ID. ``busybox`` selects ``docker.io/library/busybox:1`` as well.
+    """
+    return [image for image in images if not name or _is_named(image, name)]
+
+
+def apply_filters(
+    images: Sequence[cri_pb2.Image], filters: Iterable[ImageFilter]
+) -> list[cri_pb2.Image]:
+    """What remains of the sorted ``images`` after one filter upon the other."""
+    remaining = list(images)
+    for condition in filters:
+        remaining = _apply(remaining, condition)
+    return remaining
+
+
+def _apply(images: list[cri_pb2.Image], condition: ImageFilter) -> list[cri_pb2.Image]:
+    value, pattern = condition.value, condition.pattern
+    if condition.name == "dangling":
+        # Any other value selects nothing, as in crictl.
+        return [image for image in images if value == ("false" if image.repo_tags else "true")]
+    if pattern is not None:
+        return [image for image in images if any(map(pattern.matches, _repositories(image)))]
+    # The CRI does not tell when an image was made or pulled: the order is that of the list.
+    position = next((i for i, image in enumerate(images) if _is_identified(image, value)), None)
+    if position is None:
+        return images
+    return images[position + 1 :] if condition.name == "before" else images[:position]
+
+
+def _is_named(image: cri_pb2.Image, name: str) -> bool:
+    if _has_id(image, name):
+        return True
+    repository, at, digest = name.partition("@")
+    # A reference is not only compared whole: a name without tag or digest has all of them.
+    known = [*image.repo_tags, *(text.partition("@")[0] for text in image.repo_digests)]
+    known += [text.rpartition(":")[0] for text in image.repo_tags]
+    if at:
+        known = [text for text in image.repo_digests if text.endswith(f"@{digest}")]
+        known = [text.partition("@")[0] for text in known]
+    return any(text == repository or text.endswith(f"/{repository}") for text in known)
+
+
+def _is_identified(image: cri_pb2.Image, text: str) -> bool:
+    """Whether ``text`` is a tag, the beginning of a digest with its repository, or of an ID."""
+    if "@" in text:
+        return any(digest.startswith(text) for digest in image.repo_digests)
+    return text in image.repo_tags or _has_id(image, text)
+
+
+def _has_id(image: cri_pb2.Image, text: str) -> bool:
+    start = text.removeprefix(DIGEST_PREFIX)
+    is_long_enough = len(start) >= MIN_ID_CHARS and _ID.fullmatch(start)
+    return bool(is_long_enough) and image.id.removeprefix(DIGEST_PREFIX).startswith(start)
+
+
+def _repositories(image: cri_pb2.Image) -> list[str]:
+    """Repositories of the image's tags, and that of its first digest, by which crictl searches."""
+    repositories = [_digest_repository(image)]
+    return repositories + [text.rpartition(":")[0] for text in image.repo_tags]
+
+
+def _digest_repository(image: cri_pb2.Image) -> str:
+    return image.repo_digests[0].partition("@")[0] if image.repo_digests else UNNAMED
+
+
+def _has_name(image: cri_pb2.Image) -> bool:
+    return bool(image.repo_tags or image.repo_digests)
+
+
+def _first_name(image: cri_pb2.Image) -> str:
+    tag = image.repo_tags[0] if image.repo_tags else f"{UNNAMED}:{UNNAMED}"
+    if tag.startswith(f"{UNNAMED}:"):
+        return _digest_repository(image) + tag.removeprefix(UNNAMED)
+    return tag

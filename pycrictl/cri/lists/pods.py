@@ -1,0 +1,77 @@
+"""Pod sandboxes of the node: the list, filtered here by what the CRI cannot filter by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.lists import fetch
+from pycrictl.cri.lists.patterns import Pattern
+from pycrictl.cri.lists.selection import newest_count, newest_first, parse_state
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+
+STATES: Final = {"ready": cri_pb2.SANDBOX_READY, "notready": cri_pb2.SANDBOX_NOTREADY}
+
+
+@dataclass(frozen=True, slots=True)
+class PodQuery:
+    """Which pods are wanted.
+
+    Attributes:
+        condition: what the runtime filters by.
+        name: pattern that names contain.
+        namespace: pattern that namespaces contain.
+        count: how many of the newest; None for all.
+    """
+
+    condition: cri_pb2.PodSandboxFilter = field(default_factory=cri_pb2.PodSandboxFilter)
+    name: Pattern | None = None
+    namespace: Pattern | None = None
+    count: int | None = None
+
+
+def pod_query(
+    *,
+    pod_id: str = "",
+    labels: Mapping[str, str] | None = None,
+    last: int = 0,
+    latest: bool = False,
+    name: str = "",
+    namespace: str = "",
+    state: str = "",
+) -> PodQuery:
+    """The query of the options of ``pods`` and ``inspectp``; an empty text is no condition.
+
+    Raises:
+        UsageError: an unknown state or an invalid regular expression.
+    """
+    condition = cri_pb2.PodSandboxFilter(id=pod_id, label_selector=labels)
+    wanted_state = parse_state(state, STATES)
+    if wanted_state is not None:
+        condition.state.state = wanted_state
+    return PodQuery(
+        condition,
+        name=Pattern(name, option="--name") if name else None,
+        namespace=Pattern(namespace, option="--namespace") if namespace else None,
+        count=newest_count(latest=latest, last=last),
+    )
+
+
+def list_pods(client: CriClient, query: PodQuery) -> list[cri_pb2.PodSandbox]:
+    """The pods of a query, the newest first."""
+    return select_pods(fetch.pods(client, query.condition), query)
+
+
+def select_pods(pods: Iterable[cri_pb2.PodSandbox], query: PodQuery) -> list[cri_pb2.PodSandbox]:
+    """Those of ``pods`` that meet what the runtime does not filter by, the newest first."""
+    found = [
+        pod
+        for pod in pods
+        if (query.name is None or query.name.matches(pod.metadata.name))
+        and (query.namespace is None or query.namespace.matches(pod.metadata.namespace))
+    ]
+    return newest_first(found, query.count)

@@ -1,0 +1,251 @@
+"""``CopyToContainer`` and ``CopyFromContainer`` (KEP-4582), answered by the proxy for any runtime.
+
+The proxy answers them even in front of a runtime that knows them: then quotas, checks and
+semantics are the same on every node. The copy is made on the node, through the file systems that
+the container sees; the runtime is only asked for the container's first process.
+
+A copy counts for its pod's quota from the call that asks for it until nothing is left of it
+(``copy_job``), which is also when its URL expires and nobody has opened that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from google.protobuf.message import DecodeError
+
+from pycrictl._proto import cri_pb2
+from pycrictl.copy.archive.spool import NoSpace
+from pycrictl.copy.node import on_node
+from pycrictl.copy.rules.spec import check_container_path
+from pycrictl.copy.tree.identity import FirstProcess
+from pycrictl.errors import (
+    Cancelled,
+    CopyError,
+    Exhausted,
+    FailedPrecondition,
+    PycrictlError,
+    Unimplemented,
+    UsageError,
+)
+from pycrictl.proxy.copies.job import CopyJob
+from pycrictl.proxy.copies.quotas import Quotas
+from pycrictl.proxy.pulls.lookup import Lookup, Refused
+from pycrictl.proxy.relay.calls import Answer, Request
+from pycrictl.proxy.relay.server import Peer
+from pycrictl.proxy.serve.log import Log
+from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens
+from pycrictl.wire.codes import (
+    CANCELLED,
+    INTERNAL,
+    INVALID_ARGUMENT,
+    NOT_FOUND,
+    RESOURCE_EXHAUSTED,
+    UNIMPLEMENTED,
+)
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+COPY_TO: Final = "/runtime.v1.RuntimeService/CopyToContainer"
+COPY_FROM: Final = "/runtime.v1.RuntimeService/CopyFromContainer"
+
+STOP_S: Final = 5.0
+"""How long the threads of copies may take to end when they are told to."""
+
+_FAILED_PRECONDITION: Final = 9
+_ASK_S: Final = 15.0
+
+_CODES: Final[tuple[tuple[type[PycrictlError], int], ...]] = (
+    (UsageError, INVALID_ARGUMENT),
+    (Unimplemented, UNIMPLEMENTED),
+    (FailedPrecondition, _FAILED_PRECONDITION),
+    (Exhausted, RESOURCE_EXHAUSTED),
+    (NoSpace, RESOURCE_EXHAUSTED),
+    (Cancelled, CANCELLED),
+    (CopyError, _FAILED_PRECONDITION),
+)
+
+
+class Copies:
+    """Answers the calls, and serves the streams behind their URLs.
+
+    Args:
+        lookup: asks the runtime.
+        quotas: what may be copied.
+        runtime_path: the runtime's socket.
+        spool_folder: where what is copied out of containers waits.
+        tokens: of all streams' URLs.
+        url: makes a URL of a token.
+        log: gets a line for each copy.
+        lifetime_s: how long a URL is good; as the tokens.
+    """
+
+    def __init__(
+        self,
+        lookup: Lookup,
+        quotas: Quotas,
+        *,
+        runtime_path: str,
+        spool_folder: str,
+        tokens: Tokens[Any],
+        url: Callable[[str], str],
+        log: Log,
+        lifetime_s: float = LIFETIME_S,
+    ) -> None:
+        self._quotas = quotas
+        self._log = log
+        self._lifetime_s = lifetime_s
+        self._runtime_path = runtime_path
+        self._lookup = lookup
+        self._spool_folder = spool_folder
+        self._tokens = tokens
+        self._url = url
+        self._loop = asyncio.get_running_loop()
+        self._copies: set[CopyJob] = set()
+
+    async def handle_to(self, request: Request, peer: Peer) -> Answer:
+        """Answers CopyToContainer."""
+        try:
+            message = cri_pb2.CopyToContainerRequest.FromString(request.message)
+            copy = await self._admit("to", message.container_id, message.path, peer, message.size)
+            copy.checksum = message.checksum
+        except (Refused, PycrictlError, DecodeError) as exc:
+            return _answer(exc)
+        return self._give_url(copy, lambda url: cri_pb2.CopyToContainerResponse(url=url))
+
+    async def handle_from(self, request: Request, peer: Peer) -> Answer:
+        """Answers CopyFromContainer, when size and checksum are known."""
+        try:
+            message = cri_pb2.CopyFromContainerRequest.FromString(request.message)
+            copy = await self._admit("from", message.container_id, message.path, peer)
+        except (Refused, PycrictlError, DecodeError) as exc:
+            return _answer(exc)
+        try:
+            content = await copy.collect(self._spool_folder, self._quotas.check_size)
+        except asyncio.CancelledError:
+            copy.end("abandoned")
+            raise
+        except (Refused, PycrictlError) as exc:
+            answer = _answer(exc)
+            copy.end("refused", error=answer.message)
+            return answer
+        return self._give_url(
+            copy,
+            lambda url: cri_pb2.CopyFromContainerResponse(
+                url=url, size=content.size_bytes, checksum=content.crc32
+            ),
+        )
+
+    def redeem(self, token: str) -> CopyJob | None:
+        """Uses up the token of a URL; None if it is not good."""
+        copy = self._tokens.redeem(token, now=self._loop.time())
+        if not isinstance(copy, CopyJob):
+            return None
+        copy.redeemed()
+        return copy
+
+    async def stop(self) -> None:
+        """Ends all copies; what is not in its place then will not be."""
+        for copy in list(self._copies):
+            copy.end("stopped")
+        threads = [copy.work for copy in self._copies if copy.work is not None]
+        if threads:
+            await asyncio.wait(threads, timeout=STOP_S)
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """What is copied, or about to be, for people."""
+        return [copy.document() for copy in sorted(self._copies, key=lambda copy: copy.began_at)]
+
+    def _ended(self, copy: CopyJob) -> None:
+        self._copies.discard(copy)
+        self._quotas.give(copy.pod)
+
+    async def _admit(
+        self, direction: str, container_id: str, path: str, peer: Peer, size_bytes: int = 0
+    ) -> CopyJob:
+        """Check all that can be checked before anything is copied, and count the copy.
+
+        The container comes first, then the path: so a client can find out by an empty path whether
+        a copy is possible at all.
+        """
+        if not container_id:
+            raise UsageError("no container ID is given")
+        container = await self._lookup.container(container_id)
+
+        def locate() -> FirstProcess:
+            return on_node.locate(_Runtime(self._lookup, self._loop), container.id)
+
+        await asyncio.to_thread(on_node.check_node, self._runtime_path)
+        await asyncio.to_thread(locate)
+        check_container_path(path.encode())
+        self._quotas.check_size(size_bytes)
+        self._quotas.take(container.pod_sandbox_id)
+        copy = CopyJob(
+            direction,
+            container.id,
+            container.pod_sandbox_id,
+            path.encode(),
+            size_bytes=size_bytes,
+            peer=peer,
+            locate=locate,
+            log=self._log,
+            on_end=self._ended,
+        )
+        self._copies.add(copy)
+        return copy
+
+    def _give_url(self, copy: CopyJob, response: Callable[[str], Message]) -> Answer:
+        try:
+            token = self._tokens.issue(copy.pod, copy, now=self._loop.time())
+        except Exhausted as exc:
+            copy.end("refused", error=exc.message)
+            return _answer(exc)
+        copy.wait(self._lifetime_s)
+        return Answer(response=response(self._url(token)).SerializeToString())
+
+
+class _Runtime:
+    """Makes calls to the runtime from a thread, over the proxy's own connections."""
+
+    def __init__(self, lookup: Lookup, loop: asyncio.AbstractEventLoop) -> None:
+        self._lookup = lookup
+        self._loop = loop
+
+    def call(self, name: str, request: Message) -> Any:
+        """The answer.
+
+        Raises:
+            RuntimeRefusal: there is none.
+        """
+        future = asyncio.run_coroutine_threadsafe(self._lookup.call(name, request), self._loop)
+        try:
+            return future.result(_ASK_S)
+        except Refused as refused:
+            raise RuntimeRefusal(refused.answer) from None
+        except TimeoutError:
+            future.cancel()
+            raise CopyError("the runtime does not answer") from None
+
+
+class RuntimeRefusal(PycrictlError):
+    """The runtime answered a question with an error, which becomes the caller's."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.message)
+        self.answer = answer
+
+
+def _answer(exc: Exception) -> Answer:
+    """The error as a gRPC status."""
+    if isinstance(exc, Refused | RuntimeRefusal):
+        return exc.answer
+    if not isinstance(exc, PycrictlError):
+        return Answer(INVALID_ARGUMENT, "pycrictl proxy: the request cannot be read")
+    code = next((code for kind, code in _CODES if isinstance(exc, kind)), INTERNAL)
+    if isinstance(exc.__cause__, FileNotFoundError | NotADirectoryError):
+        code = NOT_FOUND
+    hint = f" ({exc.hint})" if exc.hint else ""
+    return Answer(code, f"pycrictl proxy: {exc.message}{hint}")

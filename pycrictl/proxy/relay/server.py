@@ -1,0 +1,350 @@
+"""Passes calls between clients and the runtime: the asyncio shell around ``relay``.
+
+Each client gets a connection of its own to the runtime, so that the runtime sees a client that goes
+as it would without the proxy. Calls to the methods in ``own`` are answered by their handlers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from pycrictl.errors import RemoteProtocolError
+from pycrictl.proxy.relay.calls import Answer, CallRecord, Request
+from pycrictl.proxy.relay.connection import Abandoned, Relay, Requested
+from pycrictl.proxy.relay.upstream import HANDSHAKE_TIMEOUT_S, runtime_name
+from pycrictl.streaming.loop import end_tasks
+from pycrictl.wire import codes
+
+# How long a client may take to leave a connection that it was asked to leave and does not use.
+LINGER_S: Final = 1.0
+WRITE_BUFFER_BYTES: Final = 256 * 1024
+# What else may wait for an end that does not read: the proxy's own frames for it, such as answers
+# to its pings. With more than that, nothing is read from it until it reads.
+REPLY_BUFFER_BYTES: Final = 4 * WRITE_BUFFER_BYTES
+_BACKLOG: Final = 1024
+_PEERCRED: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
+
+_log = logging.getLogger(__name__)
+
+
+class Peer(NamedTuple):
+    """The process at the other end of a client's connection; -1 where the kernel does not say."""
+
+    pid: int
+    uid: int
+
+
+Handler: TypeAlias = Callable[[Request, Peer], Awaitable[Answer]]
+"""Answers one own call; cancelled when the client gives up. What it raises becomes INTERNAL."""
+
+
+class Forwarder:
+    """Serves clients on a listening socket until it is stopped.
+
+    Args:
+        upstream: path of the runtime's socket.
+        own: the methods (full paths) that are answered here, and by what.
+        on_call: told of every call when it is over, from the event loop.
+    """
+
+    def __init__(
+        self,
+        upstream: str,
+        *,
+        own: Mapping[str, Handler] | None = None,
+        on_call: Callable[[CallRecord, Peer], None] | None = None,
+    ) -> None:
+        self.upstream = upstream
+        self.own = dict(own or {})
+        self._on_call = on_call
+        self._connections: set[_ClientSide] = set()
+        self._server: asyncio.Server | None = None
+        self._changed = asyncio.Event()
+
+    async def start(self, listener: socket.socket) -> None:
+        """Begins to accept clients. The listener is closed by ``stop``."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(
+            lambda: _ClientSide(self), sock=listener, backlog=_BACKLOG
+        )
+
+    async def stop(
+        self, *, drain_s: float = 0.0, is_awaited: Callable[[str], bool] = lambda path: True
+    ) -> None:
+        """Accepts no more clients and calls, lets calls finish, and ends the others.
+
+        Args:
+            drain_s: how long calls may take to finish.
+            is_awaited: tells by its path whether a call is worth waiting for; endless streams
+                are not.
+        """
+        if self._server is not None:
+            self._server.close()
+        for connection in self._connections:
+            connection.go_away()
+        try:
+            async with asyncio.timeout(drain_s):
+                while any(is_awaited(path) for path in self.open_paths()):
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            pass
+        await asyncio.gather(*(connection.end() for connection in list(self._connections)))
+
+    def open_paths(self) -> list[str]:
+        """The methods of all calls under way."""
+        return [path for connection in self._connections for path in connection.relay.open_paths]
+
+    def connected(self, connection: _ClientSide) -> None:
+        self._connections.add(connection)
+
+    def disconnected(self, connection: _ClientSide) -> None:
+        self._connections.discard(connection)
+        self._changed.set()
+
+    def ended(self, record: CallRecord, peer: Peer) -> None:
+        self._changed.set()
+        if self._on_call is not None:
+            self._on_call(record, peer)
+
+
+class _ClientSide(asyncio.Protocol):
+    """A client's connection, and the owner of the one to the runtime."""
+
+    def __init__(self, forwarder: Forwarder) -> None:
+        self.relay = Relay(forwarder.own, upstream_name=runtime_name(forwarder.upstream))
+        self._forwarder = forwarder
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._upstream: asyncio.Transport | None = None
+        self._peer = Peer(-1, -1)
+        self._connecting: asyncio.Task[None] | None = None
+        self._answering: dict[int, asyncio.Task[None]] = {}
+        self._handshake: asyncio.TimerHandle | None = None
+        self._lingering: asyncio.TimerHandle | None = None
+        self._is_full = False
+        self._is_upstream_full = False
+        self._is_lost = self._loop.create_future()
+
+    # The client's transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._transport = transport
+        self._peer = _peer_of(transport)
+        self._forwarder.connected(self)
+        self._connecting = self._loop.create_task(self._connect())
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self.relay.receive_client(data, now=self._loop.time())
+        except RemoteProtocolError as exc:
+            self._refuse_client(exc)
+            return
+        self._pump()
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+        self._pause_reading()
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self._pause_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        for timer in (self._handshake, self._lingering):
+            if timer is not None:
+                timer.cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._upstream is not None:
+            self._upstream.close()
+        self.relay.lose_client(now=self._loop.time())
+        self._pump()
+        self._forwarder.disconnected(self)
+        self._is_lost.set_result(None)
+
+    # The runtime's transport, as its protocol tells it
+
+    def upstream_connected(self, transport: asyncio.Transport) -> None:
+        if self._transport is None:
+            transport.abort()
+            return
+        self._upstream = transport
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._handshake = self._loop.call_later(HANDSHAKE_TIMEOUT_S, self._check_handshake)
+        try:
+            self.relay.upstream_connected(now=self._loop.time())
+        except RemoteProtocolError as exc:
+            self._refuse_client(exc)
+            return
+        self._pump()
+
+    def upstream_received(self, data: bytes) -> None:
+        self.relay.receive_upstream(data, now=self._loop.time())
+        self._pump()
+
+    def upstream_full(self, is_full: bool) -> None:
+        self._is_upstream_full = is_full
+        self._pause_reading()
+
+    def upstream_lost(self, why: str) -> None:
+        self._upstream = None
+        if self._transport is None:
+            return
+        self.upstream_full(False)
+        try:
+            self.relay.lose_upstream(why, now=self._loop.time())
+        except RemoteProtocolError as exc:
+            self._refuse_client(exc)
+            return
+        self._pump()
+
+    # Ends
+
+    def go_away(self) -> None:
+        self.relay.go_away()
+        self._pump()
+
+    async def end(self) -> None:
+        """Ends all calls with a status, and the connection."""
+        await end_tasks(self._answering.values())
+        if self._upstream is not None:
+            self._upstream.abort()
+            self.upstream_lost("is no longer served: the proxy is stopping")
+        # The client closes the connection once it has all statuses. If the proxy did, a client that
+        # is just writing would take the broken connection for the end of its calls.
+        try:
+            async with asyncio.timeout(LINGER_S):
+                await asyncio.shield(self._is_lost)
+        except TimeoutError:
+            if self._transport is not None:
+                self._transport.abort()
+            await self._is_lost
+
+    def _refuse_client(self, exc: RemoteProtocolError) -> None:
+        _log.warning("client_error pid=%d error=%r", self._peer.pid, exc.message)
+        self._pump()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _check_handshake(self) -> None:
+        if self._upstream is not None and not self.relay.is_ready:
+            self._upstream.abort()
+            self.upstream_lost("does not answer")
+
+    def _leave(self) -> None:
+        self._lingering = None
+        if self.relay.is_idle and self._transport is not None:
+            self._transport.close()
+
+    # Work
+
+    async def _connect(self) -> None:
+        path = self._forwarder.upstream
+        try:
+            await self._loop.create_unix_connection(lambda: _UpstreamSide(self), path)
+        except OSError as exc:
+            self.upstream_lost(f"cannot be reached: {os.strerror(exc.errno or 0)}")
+
+    def _pump(self) -> None:
+        """Carries out what the relay wants done."""
+        relay = self.relay
+        data = relay.upstream_data()
+        if self._upstream is not None:
+            if relay.is_down:
+                self._upstream.abort()
+            elif data:
+                self._upstream.write(data)
+        data = relay.client_data()
+        if data and self._transport is not None:
+            self._transport.write(data)
+        for event in relay.events():
+            if isinstance(event, CallRecord):
+                self._forwarder.ended(event, self._peer)
+            elif isinstance(event, Requested):
+                task = self._loop.create_task(self._answer(event.stream_id, event.request))
+                self._answering[event.stream_id] = task
+            elif isinstance(event, Abandoned) and event.stream_id in self._answering:
+                self._answering[event.stream_id].cancel()
+        self._pause_reading()
+        if relay.is_going_away and relay.is_idle and self._lingering is None:
+            self._lingering = self._loop.call_later(LINGER_S, self._leave)
+
+    def _pause_reading(self) -> None:
+        """Reads from an end only what the other one takes, and what it takes answers to."""
+        client, upstream = self._transport, self._upstream
+        if client is not None:
+            _pause(client, self._is_upstream_full or _is_glutted(client))
+        if upstream is not None:
+            _pause(upstream, self._is_full or self.relay.is_held or _is_glutted(upstream))
+
+    async def _answer(self, stream_id: int, request: Request) -> None:
+        try:
+            answer = await self._forwarder.own[request.path](request, self._peer)
+        except asyncio.CancelledError:
+            answer = Answer(codes.UNAVAILABLE, "pycrictl proxy: the proxy is stopping")
+        except Exception:
+            _log.exception("handler_failed path=%s", request.path)
+            answer = Answer(codes.INTERNAL, "pycrictl proxy: internal error")
+        del self._answering[stream_id]
+        self.relay.answer(stream_id, answer, now=self._loop.time())
+        self._pump()
+
+
+class _UpstreamSide(asyncio.Protocol):
+    """The runtime's end of a client's connection."""
+
+    def __init__(self, client: _ClientSide) -> None:
+        self._client: _ClientSide | None = client
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        if self._client is not None:
+            self._client.upstream_connected(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._client is not None:
+            self._client.upstream_received(data)
+
+    def pause_writing(self) -> None:
+        if self._client is not None:
+            self._client.upstream_full(True)
+
+    def resume_writing(self) -> None:
+        if self._client is not None:
+            self._client.upstream_full(False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.upstream_lost("closed the connection")
+
+
+def _is_glutted(transport: asyncio.Transport) -> bool:
+    return transport.get_write_buffer_size() > REPLY_BUFFER_BYTES
+
+
+def _pause(transport: asyncio.Transport, must_pause: bool) -> None:
+    if must_pause:
+        transport.pause_reading()
+    else:
+        transport.resume_reading()
+
+
+def _peer_of(transport: asyncio.Transport) -> Peer:
+    sock = transport.get_extra_info("socket")
+    try:
+        data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size)
+        pid, uid, _ = _PEERCRED.unpack(data)
+    except (OSError, AttributeError):
+        return Peer(-1, -1)
+    return Peer(pid, uid)

@@ -1,0 +1,100 @@
+"""The proxy's own calls to the runtime, as bytes.
+
+Each has a connection of its own, so that it is independent of every client and ends with its
+connection. That is for calls that are rare or long, such as pulls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Final
+
+from pycrictl.errors import RemoteProtocolError
+from pycrictl.proxy.relay.calls import Answer, Metadata
+from pycrictl.wire import codes
+from pycrictl.wire.client_call import ClientCall
+
+# How long a runtime that accepts connections may take to speak. It is a local socket: only a
+# runtime that hangs takes any time at all.
+HANDSHAKE_TIMEOUT_S: Final = 5.0
+_READ_BYTES: Final = 65536
+
+
+def runtime_name(path: str) -> str:
+    """The runtime behind a socket, as status messages name it."""
+    return f'the runtime at "unix://{path}"'
+
+
+class Upstream:
+    """Calls the runtime behind the socket at ``path``. There is nothing to close."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    async def unary(
+        self,
+        method: str,
+        request: bytes,
+        *,
+        metadata: Metadata = (),
+        timeout_s: float | None = None,
+    ) -> Answer:
+        """Makes one call; cancelling it cancels it in the runtime.
+
+        Args:
+            method: full path, ``/runtime.v1.ImageService/PullImage``.
+            request: the serialised message.
+            metadata: what goes with it.
+            timeout_s: deadline of the call, None without.
+
+        Returns:
+            What the runtime answered, errors as well. What it did not say itself is UNAVAILABLE or
+            DEADLINE_EXCEEDED, with a message that begins with ``pycrictl proxy:``.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._call(
+                    ClientCall(method, request, metadata=metadata, timeout_s=timeout_s)
+                )
+        except TimeoutError:
+            return Answer(
+                codes.DEADLINE_EXCEEDED,
+                f"pycrictl proxy: {runtime_name(self.path)} did not answer in time",
+            )
+
+    async def _call(self, call: ClientCall) -> Answer:
+        try:
+            reader, writer = await asyncio.open_unix_connection(self.path)
+        except OSError as exc:
+            return self._unavailable(f"cannot be reached: {os.strerror(exc.errno or 0)}")
+        try:
+            return await self._exchange(call, reader, writer)
+        except OSError:
+            return self._unavailable("closed the connection")
+        except RemoteProtocolError:
+            return self._unavailable("does not speak gRPC")
+        finally:
+            if call.answer is None:
+                call.cancel()
+                writer.write(call.data_to_send())
+            writer.close()
+
+    async def _exchange(
+        self, call: ClientCall, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> Answer:
+        while call.answer is None:
+            writer.write(call.data_to_send())
+            await writer.drain()
+            try:
+                async with asyncio.timeout(None if call.is_ready else HANDSHAKE_TIMEOUT_S):
+                    data = await reader.read(_READ_BYTES)
+            except TimeoutError:
+                return self._unavailable("does not answer")
+            if not data:
+                return self._unavailable("closed the connection")
+            call.receive_data(data)
+        return call.answer
+
+    def _unavailable(self, why: str) -> Answer:
+        return Answer(codes.UNAVAILABLE, f"pycrictl proxy: {runtime_name(self.path)} {why}")

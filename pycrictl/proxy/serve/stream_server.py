@@ -1,0 +1,328 @@
+"""The streaming server: an HTTP listener on which a one-time URL becomes a stream.
+
+For a progress stream, a request that upgrades to a WebSocket gets a text message for each record
+and, at the end, a normal close. Any other GET gets the same records as lines of a chunked body, so
+that ``curl -N`` works. A copy stream is always a WebSocket, and its connection is handed over.
+
+A web page must not reach this server through somebody's browser: a request that names another
+origin, or another host than this one, is refused before its token is looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import socket
+from collections.abc import AsyncGenerator, Callable
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from websockets.frames import CloseCode
+
+from pycrictl.copy.stream.messages import PROTOCOL
+from pycrictl.errors import ConfigError, RemoteProtocolError
+from pycrictl.proxy.serve.log import Log
+from pycrictl.proxy.serve.records import BUFFER_BYTES, Lines, Messages, accept_upgrade, listen
+from pycrictl.streaming.loop import end_tasks
+from pycrictl.units import quote
+from pycrictl.wire.http1_server import (
+    MAX_HEAD_BYTES,
+    Request,
+    accept_key,
+    parse_request,
+    serialize_response,
+)
+from pycrictl.wire.progress import Report, encode_report
+
+PATH: Final = "/progress/"
+COPY_PATH: Final = "/copy/"
+
+MAX_CONNECTIONS: Final = 512
+HEAD_TIMEOUT_S: Final = 10.0
+STUCK_S: Final = 60.0
+"""How long a client may take nothing of what it is sent."""
+
+_GOODBYE_S: Final = 1.0
+
+PayloadT = TypeVar("PayloadT")
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, reason: str, *headers: tuple[str, str]) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+        self.headers = headers
+
+
+class Address(NamedTuple):
+    """Where to listen."""
+
+    host: str
+    port: int
+
+    @property
+    def authority(self) -> str:
+        """As URLs write it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """Reads ``HOST:PORT`` with an IP address, ``[…]`` around one of version 6.
+
+    Raises:
+        ValueError: it is no such address, or it stands for all of the machine's.
+    """
+    host, colon, port = text.rpartition(":")
+    try:
+        address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        raise ValueError(f"{quote(text)} is not IP:PORT, such as 127.0.0.1:0") from None
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{quote(text)} is not IP:PORT, such as 127.0.0.1:0")
+    if address.is_unspecified:
+        raise ValueError(f"{quote(text)} stands for all addresses, but a URL needs one")
+    return Address(str(address), int(port))
+
+
+class Ticket(Protocol):
+    """A copy stream whose token has been used up."""
+
+    async def serve(self, sock: socket.socket) -> None:
+        """Serve it on a connection whose handshake is over, and close that."""
+
+    def drop(self) -> None:
+        """It will not be served."""
+
+
+class StreamServer(Generic[PayloadT]):
+    """Serves streams.
+
+    Args:
+        redeem: uses up a token of a progress stream; None if it is not good.
+        follow: the records of the stream that a token is for.
+        log: gets a line for each stream.
+        redeem_copy: uses up a token of a copy stream; None if it is not good.
+    """
+
+    def __init__(
+        self,
+        *,
+        redeem: Callable[[str], PayloadT | None],
+        follow: Callable[[PayloadT], AsyncGenerator[list[Report], None]],
+        log: Log,
+        redeem_copy: Callable[[str], Ticket | None] = lambda token: None,
+    ) -> None:
+        self._redeem = redeem
+        self._follow = follow
+        self._log = log
+        self._redeem_copy = redeem_copy
+        self._address = Address("", 0)
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, address: Address) -> None:
+        """Begins to listen.
+
+        Raises:
+            ConfigError: that is not possible there.
+        """
+        try:
+            self._server = await asyncio.start_server(
+                self._accept, address.host, address.port, limit=MAX_HEAD_BYTES
+            )
+        except OSError as exc:
+            raise ConfigError(
+                f"cannot listen on {quote(address.authority)}: {(exc.strerror or str(exc)).lower()}"
+            ) from None
+        port: int = self._server.sockets[0].getsockname()[1]
+        self._address = Address(address.host, port)
+
+    @property
+    def address(self) -> Address:
+        """Where it listens; the port is a real one."""
+        return self._address
+
+    def url(self, token: str, path: str = PATH) -> str:
+        """The URL that a token opens."""
+        return f"http://{self._address.authority}{path}{token}"
+
+    async def stop(self) -> None:
+        """Ends all streams."""
+        if self._server is not None:
+            self._server.close()
+        await end_tasks(self._tasks)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._tasks) >= MAX_CONNECTIONS:
+            writer.transport.abort()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        # The kernel's buffer is the larger one; this only bounds what is written at once.
+        writer.transport.set_write_buffer_limits(high=BUFFER_BYTES)
+        try:
+            await self._serve(reader, writer)
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # the client is gone, or sends something else than HTTP
+        except asyncio.CancelledError:
+            pass  # it stops; raising would be logged as an error
+        finally:
+            self._tasks.discard(task)
+            await _close(writer)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(HEAD_TIMEOUT_S):
+            head = await reader.readuntil(b"\r\n\r\n")
+        try:
+            request = parse_request(head)
+            self._check(request)
+            accept = accept_key(request) if request.wants_websocket else ""
+            if accept is None:
+                raise _Refused(400, "Bad Request")
+            if request.target.startswith(COPY_PATH):
+                await self._copy(request, accept, reader, writer)
+                return
+            token = request.target.removeprefix(PATH)
+            payload = self._redeem(token) if request.target.startswith(PATH) else None
+            if payload is None:
+                raise _Refused(404, "Not Found")
+        except RemoteProtocolError:
+            await self._refuse(writer, _Refused(400, "Bad Request"))
+            return
+        except _Refused as refused:
+            await self._refuse(writer, refused)
+            return
+        stream = Messages(accept) if accept else Lines(request.minor_version)
+        await self._run(stream, payload, reader, writer)
+
+    async def _copy(
+        self,
+        request: Request,
+        accept: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        """Upgrade, and hand the connection over to who serves the copy."""
+        token = request.target.removeprefix(COPY_PATH)
+        ticket = self._redeem_copy(token)
+        if ticket is None:
+            raise _Refused(404, "Not Found")
+        try:
+            assert isinstance(writer.transport, asyncio.Transport)
+            writer.transport.pause_reading()
+            if not accept or PROTOCOL not in request.headers.tokens("Sec-WebSocket-Protocol"):
+                raise _Refused(400, "Bad Request")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0):
+                    # What was read already would be missing from the stream.
+                    if await reader.read(1):
+                        raise _Refused(400, "Bad Request")
+            writer.write(accept_upgrade(accept, ("Sec-WebSocket-Protocol", PROTOCOL)))
+            await _drain(writer)
+            sock = socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno()))
+        except BaseException:
+            ticket.drop()
+            raise
+        await ticket.serve(sock)
+
+    def _check(self, request: Request) -> None:
+        """Refuses what a page of another site could make a browser send (and DNS rebinding)."""
+        names = {self._address.authority, f"localhost:{self._address.port}"}
+        if (request.headers.get("Host") or "").lower() not in names:
+            raise _Refused(403, "Forbidden")
+        for origin in request.headers.get_all("Origin"):
+            try:
+                netloc = urlsplit(origin).netloc.lower()
+            except ValueError:
+                netloc = ""
+            if netloc not in names:
+                raise _Refused(403, "Forbidden")
+        if request.method != "GET":
+            raise _Refused(405, "Method Not Allowed", ("Allow", "GET"))
+
+    async def _refuse(self, writer: asyncio.StreamWriter, refused: _Refused) -> None:
+        body = f"{refused.reason.lower()}\n".encode()
+        headers = [
+            *refused.headers,
+            ("Content-Type", "text/plain"),
+            ("Content-Length", str(len(body))),
+            ("Connection", "close"),
+        ]
+        writer.write(serialize_response(refused.status, refused.reason, headers, body))
+        async with asyncio.timeout(HEAD_TIMEOUT_S):
+            await writer.drain()
+
+    async def _run(
+        self,
+        stream: Messages | Lines,
+        payload: PayloadT,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        began_at, end, records = loop.time(), "done", 0
+        writer.write(stream.head())
+        sender = asyncio.current_task()
+        assert sender is not None
+        listener = asyncio.create_task(listen(stream, reader, writer))
+
+        def leave(_: asyncio.Task[None]) -> None:
+            sender.cancel()
+
+        listener.add_done_callback(leave)
+        try:
+            async with contextlib.aclosing(self._follow(payload)) as batches:
+                async for batch in batches:
+                    records += len(batch)
+                    # In pieces, as a batch may hold thousands of records.
+                    for report in batch:
+                        writer.write(stream.record(encode_report(report)))
+                        if _must_drain(writer.transport):
+                            await _drain(writer)
+                    await _drain(writer)
+            writer.write(stream.end(CloseCode.NORMAL_CLOSURE))
+            await _drain(writer)
+            listener.remove_done_callback(leave)
+            if stream.is_answered:
+                await asyncio.wait({listener}, timeout=_GOODBYE_S)
+        except asyncio.CancelledError:
+            end = "gone" if listener.done() else "stopped"
+            writer.write(stream.end(CloseCode.GOING_AWAY))
+            if end == "stopped":
+                raise
+            sender.uncancel()
+        except (OSError, TimeoutError) as exc:
+            end = "stuck" if isinstance(exc, TimeoutError) else "gone"
+            writer.transport.abort()
+        finally:
+            listener.remove_done_callback(leave)
+            listener.cancel()
+            self._log.info(
+                "stream",
+                target=str(payload),
+                kind=stream.kind,
+                end=end,
+                records=records,
+                duration_s=round(loop.time() - began_at, 3),
+            )
+
+
+def _must_drain(transport: asyncio.WriteTransport) -> bool:
+    return transport.is_closing() or transport.get_write_buffer_size() > BUFFER_BYTES
+
+
+async def _drain(writer: asyncio.StreamWriter) -> None:
+    async with asyncio.timeout(STUCK_S):
+        await writer.drain()
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(_GOODBYE_S):
+            writer.close()
+            await writer.wait_closed()
+    writer.transport.abort()

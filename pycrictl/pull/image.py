@@ -1,0 +1,223 @@
+"""Pulls an image and shows the pull while it runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import grpc
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.redact import quote_reference, redact_text
+from pycrictl.errors import (
+    Interrupted,
+    NotFound,
+    PycrictlError,
+    RemoteProtocolError,
+    Unimplemented,
+)
+from pycrictl.progress.sources import ImageTracker, Sink, awaited, open_watcher
+from pycrictl.progress.tracker import Awaited
+from pycrictl.pull.slots import Retry, pull_slot
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.cri.calls.pending import PendingCall
+    from pycrictl.progress.content import ContentWatcher
+
+
+class ClosableSink(Sink, Protocol):
+    """A display that is opened for one pull."""
+
+    def close(self) -> None:
+        """Leaves the final state."""
+
+
+FIRST_LOOK_S: Final = 0.3
+"""A pull that ends sooner, as that of a present image does, is not looked at."""
+
+
+class Turns(NamedTuple):
+    """The limit of parallel pulls that all processes of the node keep together.
+
+    Attributes:
+        limit: the most images pulled at once.
+        directory: where the slots are shared.
+        retry: how to look again when none is free; None waits in line.
+        on_wait: told the place in line when it changes, from 1; 0 if there is no line.
+    """
+
+    limit: int
+    directory: Path
+    retry: Retry | None
+    on_wait: Callable[[int], None]
+
+
+def pull_in_turn(
+    client: CriClient,
+    request: cri_pb2.PullImageRequest,
+    turns: Turns,
+    *,
+    timeout_s: float | None,
+    open_sink: Callable[[], ClosableSink] | None,
+    interval_s: float,
+) -> str:
+    """As ``pull``, once a slot is free; a present image is not pulled and takes none.
+
+    Args:
+        timeout_s: limit of the waiting and the pull together.
+
+    Raises:
+        DeadlineExceeded: no slot became free in time.
+        Exhausted: none was free at any retry.
+    """
+    if image_id := _present(client, request.image):
+        return image_id
+    began_at = time.monotonic()
+    reference = request.image.image
+    try:
+        with pull_slot(
+            turns.limit,
+            image=redact_text(reference),
+            directory=turns.directory,
+            timeout_s=timeout_s,
+            retry=turns.retry,
+            on_wait=turns.on_wait,
+        ):
+            if timeout_s is not None:
+                timeout_s = max(timeout_s - (time.monotonic() - began_at), 0.001)
+            return pull(
+                client, request, timeout_s=timeout_s, open_sink=open_sink, interval_s=interval_s
+            )
+    except KeyboardInterrupt:
+        raise Interrupted(f"stopped waiting to pull {quote_reference(reference)}") from None
+
+
+def _present(client: CriClient, image: cri_pb2.ImageSpec) -> str:
+    """The ID of an image that the runtime has, else an empty text."""
+    try:
+        answer = client.call("ImageStatus", cri_pb2.ImageStatusRequest(image=image))
+    except NotFound:  # the CRI answers without an image, some runtimes with this
+        return ""
+    image_id: str = answer.image.id
+    return image_id
+
+
+def pull(
+    client: CriClient,
+    request: cri_pb2.PullImageRequest,
+    *,
+    timeout_s: float | None,
+    open_sink: Callable[[], ClosableSink] | None,
+    interval_s: float,
+) -> str:
+    """Pulls one image (CRI ``PullImage``) and returns the runtime's reference to it.
+
+    Args:
+        timeout_s: limit of the whole pull, None for none.
+        open_sink: opens what shows the pull, on a containerd and if it takes long enough to be
+            looked at; None to show nothing.
+        interval_s: pause between looks at the pull.
+
+    Raises:
+        RuntimeFault: the pull failed.
+        Interrupted: Ctrl-C; the pull was cancelled.
+    """
+    reference = request.image.image
+    since_s = time.time()
+    try:
+        call = client.start(
+            "PullImage",
+            request,
+            timeout_s=timeout_s,
+            what=f"pulling {quote_reference(reference)}",
+            timeout_flag="--pull-timeout",
+        )
+        try:
+            if open_sink is not None and not _is_done(call, FIRST_LOOK_S):
+                with closing(open_sink()) as sink:
+                    _look_until_done(
+                        client, call, reference, since_s, sink=sink, interval_s=interval_s
+                    )
+            image_ref: str = call.result().image_ref
+        finally:
+            call.cancel()  # does nothing to a call that has ended
+    # It may come while the call begins, too: the client cancels that when it is closed.
+    except KeyboardInterrupt:
+        raise Interrupted(f"cancelled the pull of {quote_reference(reference)}") from None
+    if not image_ref:
+        raise RemoteProtocolError(
+            f"the runtime pulled {quote_reference(reference)} but named no image"
+        )
+    return image_ref
+
+
+def _look_until_done(
+    client: CriClient,
+    call: PendingCall,
+    reference: str,
+    since_s: float,
+    *,
+    sink: Sink,
+    interval_s: float,
+) -> None:
+    """Shows the pull until it has ended. Trouble with looking is told and never ends the pull."""
+    try:
+        watcher, _ = open_watcher(client)
+    except Unimplemented:
+        sink.note("this runtime does not show the progress of a pull")
+        return
+    except PycrictlError as exc:
+        sink.note(f"the progress cannot be shown: {exc.message}")
+        return
+    expected = watcher.expect(reference, since_s)
+    looks = _Looks(watcher, reference, since_s, sink)
+    try:
+        looks.take()
+        while not _is_done(call, interval_s):
+            looks.take()
+        looks.take()
+    except PycrictlError as exc:
+        sink.note(f"the progress cannot be shown any more: {exc.message}")
+    finally:
+        watcher.forget(expected)
+
+
+class _Looks:
+    """Looks at one pull, which waits until the registry has told what there is to pull."""
+
+    def __init__(self, watcher: ContentWatcher, reference: str, since_s: float, sink: Sink) -> None:
+        self._watcher = watcher
+        self._reference = reference
+        self._since_s = since_s
+        self._sink = sink
+        self._tracker = ImageTracker(reference)
+        self._is_begun = False
+
+    def take(self) -> None:
+        now = time.monotonic()
+        result = self._watcher.poll(self._tracker, now)
+        view = self._tracker.view(now)
+        if not view.items:
+            # For good: a lease that holds nothing for long is not taken for a pull any more.
+            self._is_begun = self._is_begun or bool(awaited(result, self._tracker))
+            waited_s = max(time.time() - self._since_s, 0.0)
+            view = replace(
+                view, awaited=(Awaited(redact_text(self._reference), self._is_begun, waited_s),)
+            )
+        self._sink.show(view)
+
+
+def _is_done(call: PendingCall, timeout_s: float) -> bool:
+    """Waits for the call's end, for so long at most; how it ended is asked for later."""
+    try:
+        call.result(timeout_s)
+    except grpc.FutureTimeoutError:
+        return False
+    except PycrictlError:
+        return True
+    return True

@@ -1,0 +1,362 @@
+"""Reading a tar archive, strictly. Pure.
+
+The reader takes the bytes of an archive as they come and tells what is in them. It understands
+pax and ustar archives, those of the seventh edition of Unix, and GNU's long names. It never looks
+back, keeps at most one extended header in memory, and passes content on as views of the bytes that
+it was given.
+
+Archives are outside data. Refused are: what two readers could understand differently (a size said
+twice with two results, a record said twice, a NUL within a name), files with holes in a form of
+their own (their real size is not that of their content), entry types that mean nothing on Linux,
+content of anything but a file, an archive without its end mark, and anything but zeros behind it.
+Whether an entry's *name* is acceptable is not decided here but in ``copy.policy``.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from pycrictl.errors import RemoteProtocolError, StreamError
+from pycrictl.wire.tar.header import (
+    BLOCK_BYTES,
+    INTERPRETED_RECORDS,
+    MAX_SIZE_BYTES,
+    NS_PER_S,
+    Block,
+    Entry,
+    Kind,
+    WrongChecksum,
+    cut,
+    decode_block,
+    decode_decimal,
+    decode_records,
+    decode_time,
+)
+
+__all__ = [
+    "ArchiveFinished",
+    "DataReceived",
+    "Entry",
+    "EntryFinished",
+    "EntryStarted",
+    "Event",
+    "Kind",
+    "TarReader",
+]
+
+MAX_EXTENSION_BYTES: Final = 1024 * 1024
+"""All extended headers of one entry together; two names of 4 KiB and some attributes need less."""
+
+MAX_GLOBAL_HEADERS: Final = 64
+MAX_TRAILER_BYTES: Final = 16 * 1024 * 1024
+"""Zeros behind the end mark: writers fill up the last record of a tape."""
+
+_ZERO_BLOCK: Final = bytes(BLOCK_BYTES)
+
+_KINDS: Final = {
+    b"0": Kind.FILE,
+    b"\0": Kind.FILE,
+    b"7": Kind.FILE,  # contiguous, where a system knows that
+    b"1": Kind.HARDLINK,
+    b"2": Kind.SYMLINK,
+    b"3": Kind.CHARACTER,
+    b"4": Kind.BLOCK,
+    b"5": Kind.DIRECTORY,
+    b"6": Kind.FIFO,
+}
+_PAX: Final = b"x"
+_PAX_GLOBAL: Final = b"g"
+_GNU_NAME: Final = b"L"
+_GNU_LINK: Final = b"K"
+_GNU_VOLUME: Final = b"V"
+_GNU_SPARSE: Final = b"S"
+_EXTENSIONS: Final = frozenset({_PAX, _PAX_GLOBAL, _GNU_NAME, _GNU_LINK})
+
+_COMPRESSIONS: Final = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\0": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\x03\x04": "zip",
+}
+
+
+class EntryStarted(NamedTuple):
+    """An entry begins; its content follows."""
+
+    entry: Entry
+
+
+class DataReceived(NamedTuple):
+    """Content of the entry. The view is of the bytes given to ``receive_data``: not a copy."""
+
+    data: memoryview
+
+
+class EntryFinished(NamedTuple):
+    """The entry's content is complete."""
+
+
+class ArchiveFinished(NamedTuple):
+    """The whole archive has been read, with its end mark and the end of the input."""
+
+
+Event = EntryStarted | DataReceived | EntryFinished | ArchiveFinished
+
+
+class _State(Enum):
+    HEADER = auto()
+    EXTENSION = auto()
+    CONTENT = auto()
+    PADDING = auto()
+    END_MARK = auto()
+    TRAILER = auto()
+    OVER = auto()
+
+
+class TarReader:
+    """Bytes of an archive in, events out.
+
+    ``receive_data`` never raises: an error is kept in ``error``, after which nothing is read. The
+    events before it are still delivered.
+
+    Attributes:
+        error: what is wrong with the archive, or None.
+    """
+
+    def __init__(self) -> None:
+        self.error: StreamError | None = None
+        self._events: list[Event] = []
+        self._state = _State.HEADER
+        self._is_first = True
+        self._gathered = bytearray()  # of a header or an extended header; never of content
+        self._wanted = BLOCK_BYTES
+        self._left = 0  # bytes of content or padding still to come
+        self._padding = 0
+        self._extension = b""  # the type of the extended header being gathered
+        self._extension_size = 0
+        self._extension_bytes = 0
+        self._global_headers = 0
+        self._trailer_bytes = 0
+        self._records: dict[bytes, bytes] | None = None
+        self._long_name: bytes | None = None
+        self._long_link: bytes | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing more is read: after the end, or after an error."""
+        return self._state is _State.OVER
+
+    def receive_data(self, data: bytes | bytearray | memoryview) -> None:
+        """Read the next bytes. They must stay as they are until the events are dealt with."""
+        view = memoryview(data)
+        position, end = 0, len(view)
+        try:
+            while position < end and self._state is not _State.OVER:
+                if self._state is _State.CONTENT:
+                    position = self._content(view, position)
+                elif self._state is _State.PADDING:
+                    taken = min(self._left, end - position)
+                    position += taken
+                    self._left -= taken
+                    if not self._left:
+                        self._state = _State.HEADER
+                elif self._state is _State.TRAILER:
+                    self._trailer(view[position:])
+                    position = end
+                else:
+                    position = self._gather(view, position)
+        except StreamError as exc:
+            self._fail(exc)
+
+    def receive_eof(self) -> None:
+        """Tell that the input has ended."""
+        if self._state is _State.TRAILER:
+            self._state = _State.OVER
+            self._events.append(ArchiveFinished())
+        elif self._state is not _State.OVER:
+            self._fail(StreamError("the archive ends too early"))
+
+    def events_received(self) -> list[Event]:
+        """Return the events since the last call."""
+        events, self._events = self._events, []
+        return events
+
+    def _fail(self, error: StreamError) -> None:
+        self.error = error
+        self._state = _State.OVER
+        self._gathered.clear()
+
+    def _content(self, view: memoryview, position: int) -> int:
+        piece = view[position : position + self._left]
+        self._events.append(DataReceived(piece))
+        self._left -= len(piece)
+        if not self._left:
+            self._events.append(EntryFinished())
+            self._left = self._padding
+            self._state = _State.PADDING if self._left else _State.HEADER
+        return position + len(piece)
+
+    def _trailer(self, view: memoryview) -> None:
+        self._trailer_bytes += len(view)
+        if self._trailer_bytes > MAX_TRAILER_BYTES or bytes(view).strip(b"\0"):
+            raise RemoteProtocolError("something follows the end of the archive")
+
+    def _gather(self, view: memoryview, position: int) -> int:
+        missing = self._wanted - len(self._gathered)
+        piece = view[position : position + missing]
+        if not self._gathered and len(piece) == self._wanted:
+            self._block(bytes(piece))
+        else:
+            self._gathered += piece
+            if len(self._gathered) == self._wanted:
+                block = bytes(self._gathered)
+                self._gathered.clear()
+                self._block(block)
+        return position + len(piece)
+
+    def _block(self, block: bytes) -> None:
+        """Handle a complete header block or the complete body of an extended header."""
+        if self._state is _State.EXTENSION:
+            self._extended(block[: self._extension_size])
+            self._state = _State.HEADER
+            self._wanted = BLOCK_BYTES
+        elif self._state is _State.END_MARK:
+            if block != _ZERO_BLOCK:
+                raise RemoteProtocolError("the end mark of the archive is not complete")
+            self._state = _State.TRAILER
+        elif block == _ZERO_BLOCK:
+            if self._extension_bytes:
+                raise RemoteProtocolError("the archive ends after an extended header")
+            self._state = _State.END_MARK
+        else:
+            self._header(block)
+        self._is_first = False
+
+    def _header(self, block: bytes) -> None:
+        try:
+            header = decode_block(block)
+        except WrongChecksum:
+            if not self._is_first:
+                raise
+            raise _not_an_archive(block) from None
+        if header.type in _EXTENSIONS:
+            self._begin_extension(header)
+        elif header.type == _GNU_VOLUME:
+            if header.size_bytes:
+                raise RemoteProtocolError("a volume label of the archive has content")
+        elif header.type == _GNU_SPARSE:
+            raise RemoteProtocolError(
+                "the archive holds a sparse file in a form of its own",
+                hint="archives made without the option --sparse are understood",
+            )
+        elif header.type in _KINDS:
+            self._begin_entry(header)
+        else:
+            shown = ascii(header.type.decode("iso-8859-1"))
+            raise RemoteProtocolError(f"the archive has an entry of the unknown type {shown}")
+
+    def _begin_extension(self, header: Block) -> None:
+        self._extension = header.type
+        self._extension_size = header.size_bytes
+        if header.type == _PAX_GLOBAL:
+            self._global_headers += 1
+            if self._global_headers > MAX_GLOBAL_HEADERS:
+                raise RemoteProtocolError("the archive has too many global headers")
+        self._extension_bytes += header.size_bytes
+        if not header.size_bytes or self._extension_bytes > MAX_EXTENSION_BYTES:
+            raise RemoteProtocolError("an extended header of the archive is empty or too long")
+        self._state = _State.EXTENSION
+        self._wanted = header.size_bytes + _padding(header.size_bytes)
+
+    def _extended(self, body: bytes) -> None:
+        if self._extension == _PAX_GLOBAL:
+            self._extension_bytes -= len(body)  # it belongs to no entry
+            if not INTERPRETED_RECORDS.isdisjoint(decode_records(body)):
+                raise RemoteProtocolError("a global header of the archive is about single entries")
+        elif self._extension == _PAX:
+            if self._records is not None:
+                raise RemoteProtocolError("an entry of the archive has two pax headers")
+            self._records = decode_records(body)
+        elif self._extension == _GNU_NAME:
+            if self._long_name is not None:
+                raise RemoteProtocolError("an entry of the archive has two long names")
+            self._long_name = _long(body)
+        else:
+            if self._long_link is not None:
+                raise RemoteProtocolError("an entry of the archive has two long link names")
+            self._long_link = _long(body)
+
+    def _begin_entry(self, header: Block) -> None:
+        entry = self._combine(header)
+        self._records = self._long_name = self._long_link = None
+        self._extension_bytes = 0
+        self._events.append(EntryStarted(entry))
+        if entry.size_bytes:
+            self._left = entry.size_bytes
+            self._padding = _padding(entry.size_bytes)
+            self._state = _State.CONTENT
+        else:
+            self._events.append(EntryFinished())
+
+    def _combine(self, header: Block) -> Entry:
+        kind = _KINDS[header.type]
+        records = self._records or {}
+        name = _one_of(records.get(b"path"), self._long_name, header.name)
+        link = _one_of(records.get(b"linkpath"), self._long_link, header.link)
+        if kind is Kind.DIRECTORY:
+            # Only one: what "a//" is supposed to be is for the policy to say.
+            name = name.removesuffix(b"/") or name
+        if kind not in (Kind.SYMLINK, Kind.HARDLINK):
+            if self._long_link is not None or b"linkpath" in records:
+                raise RemoteProtocolError(f"a {kind.value} of the archive has a link name")
+            link = b""
+        size_bytes = header.size_bytes
+        if (value := records.get(b"size")) is not None:
+            size_bytes = decode_decimal(value, "size")
+            # Writers put 0 or the same into the field that cannot hold it.
+            if header.size_bytes not in (0, size_bytes) or size_bytes > MAX_SIZE_BYTES:
+                raise RemoteProtocolError("an entry of the archive has two sizes")
+        if size_bytes and kind is not Kind.FILE:
+            raise RemoteProtocolError(f"a {kind.value} of the archive has content")
+        mtime, uid, gid = (records.get(keyword) for keyword in (b"mtime", b"uid", b"gid"))
+        return Entry(
+            name,
+            kind,
+            size_bytes,
+            header.mode,
+            header.mtime_s * NS_PER_S if mtime is None else decode_time(mtime),
+            header.uid if uid is None else decode_decimal(uid, "owner"),
+            header.gid if gid is None else decode_decimal(gid, "group"),
+            link,
+        )
+
+
+def _padding(size_bytes: int) -> int:
+    return -size_bytes % BLOCK_BYTES
+
+
+def _long(body: bytes) -> bytes:
+    """The name in the body of one of GNU's extended headers; a NUL ends it."""
+    name = cut(body)
+    if body[len(name) :].strip(b"\0"):
+        raise RemoteProtocolError("a name in the archive holds a NUL")
+    return name
+
+
+def _one_of(record: bytes | None, long: bytes | None, short: bytes) -> bytes:
+    if record is not None and long is not None:
+        raise RemoteProtocolError("an entry of the archive has two names")
+    if record is not None and b"\0" in record:
+        raise RemoteProtocolError("a name in the archive holds a NUL")
+    return short if record is None and long is None else (record or long or b"")
+
+
+def _not_an_archive(block: bytes) -> RemoteProtocolError:
+    for magic, name in _COMPRESSIONS.items():
+        if block.startswith(magic):
+            return RemoteProtocolError(
+                f"the archive is compressed ({name})", hint="only a plain tar archive is read"
+            )
+    return RemoteProtocolError("this is not a tar archive")

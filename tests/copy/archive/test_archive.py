@@ -1,0 +1,193 @@
+"""Trees as archives, and archives as trees."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+import zlib
+from pathlib import Path
+
+import pytest
+
+from pycrictl.copy.archive.measure import measure
+from pycrictl.copy.archive.pack import FilePart, pack, pack_unread
+from pycrictl.copy.archive.unpack import Unpacker
+from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.tree.janitor import STAGE_NAME
+from pycrictl.copy.tree.places import open_destination, open_source
+from pycrictl.copy.tree.rootfs import Directory
+from pycrictl.errors import CopyError, EntryRefused, StreamError
+from pycrictl.wire.tar.writer import END_OF_ARCHIVE
+from tests.copy.hostile import FOLDER, LINK, archive, member
+from tests.copy.trees import KEEP, LOCAL, MIB, PLAIN, directly, ignore, nothing_is_left, tree
+
+__all__ = ["nothing_is_left", "tree"]
+
+
+def unpack(data: bytes, destination: Path, rules: Rules = PLAIN) -> Summary:
+    with (
+        open_destination(LOCAL, os.fsencode(destination)) as place,
+        Unpacker(place, rules, on_skip=ignore, single=False) as unpacker,
+    ):
+        unpacker.receive_data(data)
+        return unpacker.finish()
+
+
+def test_what_was_announced_must_arrive(tmp_path: Path) -> None:
+    data = archive(member(b"x", data=b"1"))
+    (tmp_path / "x").write_text("old")
+    for announced in (len(data) + 1, len(data) - 1, 2**64 - 1):
+        with (
+            open_destination(LOCAL, os.fsencode(tmp_path)) as place,
+            Unpacker(place, PLAIN, on_skip=ignore, single=False) as unpacker,
+        ):
+            unpacker.receive_data(data)
+            with pytest.raises(CopyError, match="bytes arrived, and"):
+                unpacker.finish(size_bytes=announced)
+        assert (tmp_path / "x").read_text() == "old"
+
+
+def test_a_single_top_only(tmp_path: Path) -> None:
+    def run(data: bytes, name: bytes | None) -> None:
+        with (
+            open_destination(LOCAL, os.fsencode(tmp_path / "new")) as place,
+            Unpacker(place, PLAIN, on_skip=ignore, name=name) as unpacker,
+        ):
+            unpacker.receive_data(data)
+            unpacker.finish()
+
+    with pytest.raises(EntryRefused, match='not below "x"'):
+        run(archive(member(b"x"), member(b"y")), None)
+    with pytest.raises(EntryRefused, match='not below "x"'):
+        run(archive(member(b"y")), b"x")
+    with pytest.raises(CopyError, match="nothing in the archive"):
+        run(archive(), b"x")
+    assert not (tmp_path / "new").exists()
+    run(archive(member(b"x/y", data=b"1")), b"x")
+    assert (tmp_path / "new/y").read_text() == "1"
+
+
+def test_nothing_is_visible_before_the_end(tmp_path: Path) -> None:
+    (tmp_path / "into").mkdir()
+    with (
+        open_destination(LOCAL, os.fsencode(tmp_path / "into")) as place,
+        Unpacker(place, PLAIN, on_skip=ignore, single=False) as unpacker,
+    ):
+        unpacker.receive_data(archive(member(b"a", data=b"1"), member(b"d/b")))
+        [stage] = (tmp_path / "into").iterdir()
+        assert STAGE_NAME.fullmatch(os.fsencode(stage.name))
+        assert stat.S_IMODE(stage.stat().st_mode) == 0o700
+        unpacker.finish()
+    assert sorted(path.name for path in (tmp_path / "into").iterdir()) == ["a", "d"]
+
+
+def test_a_lone_file_has_no_name_before_the_end(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("old")
+    with (
+        open_destination(LOCAL, os.fsencode(tmp_path / "f")) as place,
+        Unpacker(place, PLAIN, on_skip=ignore) as unpacker,
+    ):
+        unpacker.receive_data(archive(member(b"x", data=b"new")))
+        assert [path.name for path in tmp_path.iterdir()] == ["f"]
+        assert (tmp_path / "f").read_text() == "old"
+        unpacker.finish()
+    assert (tmp_path / "f").read_text() == "new"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_file_system_without_unnamed_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    def unsupported(_: Directory) -> int:
+        raise OSError(errno.EOPNOTSUPP, "unsupported")
+
+    monkeypatch.setattr(Directory, "create_unnamed", unsupported)
+    (tmp_path / "f").write_text("new")
+    if there:
+        (tmp_path / "g").write_text("old")
+    with pytest.raises(EntryRefused):
+        directly(tmp_path / "f", tmp_path / "g", Rules(max_size_bytes=1))
+    directly(tmp_path / "f", tmp_path / "g")
+    assert (tmp_path / "g").read_text() == "new"
+    with (
+        open_destination(LOCAL, os.fsencode(tmp_path / "g")) as place,
+        Unpacker(place, PLAIN, on_skip=ignore) as unpacker,
+    ):
+        unpacker.receive_data(member(b"x", data=b"1"))
+        with pytest.raises(StreamError):
+            unpacker.finish()
+    assert (tmp_path / "g").read_text() == "new"
+
+
+def test_the_directory_of_an_archive_keeps_its_own_mode(tmp_path: Path) -> None:
+    (tmp_path / "into").mkdir(mode=0o751)
+    data = archive(
+        member(b".", FOLDER, mode=0o711, mtime_s=5),
+        member(b"d/x", data=b"1"),
+        member(b"l", LINK, link=b"d/x"),
+    )
+    unpack(data, tmp_path / "into")
+    assert stat.S_IMODE((tmp_path / "into").stat().st_mode) == 0o751
+    assert stat.S_IMODE((tmp_path / "into/d").stat().st_mode) == 0o755
+    unpack(data, tmp_path / "into", KEEP)
+    assert stat.S_IMODE((tmp_path / "into").stat().st_mode) == 0o711
+    assert (tmp_path / "into").stat().st_mtime_ns == 5 * 10**9
+
+
+def test_long_names_for_busybox(tree: Path, tmp_path: Path) -> None:
+    (tree / ("n" * 255)).write_text("long")
+    with open_source(LOCAL, os.fsencode(tree)) as source:
+        data = b"".join(bytes(piece) for piece in pack(source, on_skip=ignore, busybox=True))
+    assert data.endswith(END_OF_ARCHIVE)
+    (tmp_path / "out").mkdir()
+    command = ["busybox", "tar", "-C", str(tmp_path / "out"), "-xf", "-"]
+    subprocess.run(command, input=data, check=True)
+    assert (tmp_path / "out/tree" / ("n" * 255)).read_text() == "long"
+
+
+def test_content_that_is_left_in_its_files(tmp_path: Path) -> None:
+    top = tmp_path / "d"
+    top.mkdir()
+    for number, size in enumerate((0, 1, 262_143, 262_144, 3 * MIB + 5)):
+        (top / str(number)).write_bytes(os.urandom(size))
+    with (top / "sparse").open("wb") as file:
+        file.seek(2 * MIB)
+        file.write(os.urandom(MIB))
+        file.truncate(5 * MIB)
+    with open_source(LOCAL, os.fsencode(top)) as found:
+        whole = b"".join(map(bytes, pack(found, on_skip=ignore)))
+        parts, unread = [], 0
+        sizes: list[int] = []
+        for piece in pack_unread(found, on_skip=ignore, on_entry=lambda _: None):
+            if isinstance(piece, FilePart):
+                parts.append(os.pread(piece.fd, piece.size_bytes, piece.offset))
+                unread += piece.size_bytes
+            else:
+                parts.append(bytes(piece))
+        measured = measure(found, on_skip=ignore, check=lambda size, _: sizes.append(size))
+    assert b"".join(parts) == whole
+    assert unread >= 262_144 + 3 * MIB + MIB
+    assert (measured.size_bytes, measured.crc32) == (len(whole), zlib.crc32(whole))
+    assert sizes == sorted(sizes)
+    assert sizes[-1] == len(whole)
+    summary = measured.summary
+    assert (summary.files, summary.directories) == (6, 1)
+    assert summary.size_bytes == sum(path.stat().st_size for path in top.iterdir())
+
+
+def test_measuring_ends_where_it_is_too_much(tmp_path: Path) -> None:
+    with (tmp_path / "f").open("wb") as file:
+        file.truncate(1 << 40)  # an hour's work
+
+    def check(_: int, found: Summary) -> None:
+        if found.size_bytes > MIB:
+            raise CopyError("too much")
+
+    with (
+        open_source(LOCAL, os.fsencode(tmp_path / "f")) as found,
+        pytest.raises(CopyError, match="too much"),
+    ):
+        measure(found, on_skip=ignore, check=check)

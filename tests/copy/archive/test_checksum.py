@@ -1,0 +1,59 @@
+"""The checksum of pieces and of parts of files, as zlib has it."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pycrictl.copy.archive import checksum as module
+from pycrictl.copy.archive.checksum import Checksum
+from pycrictl.errors import CopyError
+
+SIZES = (0, 1, 511, 131_071, 131_072, 1_048_575, 1_048_576, 1_048_577, 3_000_001)
+
+
+@pytest.fixture(params=["shared", "alone"])
+def checksum(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Checksum]:
+    """Where two processors share the work, and where the library for that is missing."""
+    if request.param == "alone":
+        monkeypatch.setattr(module, "crc32", zlib.crc32)
+        monkeypatch.setattr(module, "_combine", None)
+    with Checksum() as made:
+        yield made
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_pieces_and_parts_of_all_sizes(checksum: Checksum, tmp_path: Path, size: int) -> None:
+    data = os.urandom(size + 5000)
+    (tmp_path / "f").write_bytes(data)
+    with (tmp_path / "f").open("rb") as file:
+        checksum.add(b"before")
+        checksum.add_file(file.fileno(), 5000, size)
+        checksum.add(memoryview(data))
+        checksum.add_file(file.fileno(), 0, 4999)
+        checksum.add_file(file.fileno(), 0, size + 5000)
+    assert checksum.value == zlib.crc32(b"before" + data[5000:] + data + data[:4999] + data)
+
+
+@pytest.mark.parametrize("missing", [1, 1_200_000, 2_500_000])
+def test_a_part_that_is_not_all_there(checksum: Checksum, tmp_path: Path, missing: int) -> None:
+    (tmp_path / "f").write_bytes(bytes(3_000_000 - missing))
+    with (tmp_path / "f").open("rb") as file:
+        with pytest.raises(CopyError, match="a file became shorter while it was copied"):
+            checksum.add_file(file.fileno(), 0, 3_000_000)
+        # Nothing reads on behind the caller's back, and the next part is as good as any.
+        checksum.add_file(file.fileno(), 0, 3_000_000 - missing)
+    assert checksum.value == zlib.crc32(bytes(3_000_000 - missing))
+
+
+def test_the_value_outlives_the_thread(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(bytes(3_000_000))
+    with (tmp_path / "f").open("rb") as file, Checksum() as checksum:
+        checksum.add_file(file.fileno(), 0, 3_000_000)
+    checksum.close()
+    checksum.add(b"more")
+    assert checksum.value == zlib.crc32(bytes(3_000_000) + b"more")

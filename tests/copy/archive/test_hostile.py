@@ -1,0 +1,116 @@
+"""The corpus of hostile archives, unpacked by the one unpacker that every way of copying uses."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from pycrictl.copy.archive.unpack import Unpacker
+from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.tree.places import LocalRoot, open_destination
+from pycrictl.errors import CopyError, EntryRefused, PycrictlError
+from tests.copy.hostile import HONEST, HOSTILE, Case, build_surroundings, snapshot
+
+
+@pytest.fixture
+def parent(tmp_path: Path) -> Path:
+    build_surroundings(tmp_path)
+    return tmp_path
+
+
+def unpack(
+    case: Case, dest: Path, rules: Rules, skipped: list[Skipped], *, step: int = 0
+) -> Summary:
+    with (
+        open_destination(LocalRoot(), os.fsencode(dest)) as destination,
+        Unpacker(destination, rules, on_skip=skipped.append, single=False) as unpacker,
+    ):
+        step = step or max(len(case.data), 1)
+        for start in range(0, len(case.data), step):
+            unpacker.receive_data(case.data[start : start + step])
+        return unpacker.finish()
+
+
+def made_in(dest: Path) -> dict[str, bytes | None]:
+    made: dict[str, bytes | None] = {}
+    for folder, folders, files in os.walk(dest):
+        for name in (*folders, *files):
+            path = Path(folder) / name
+            shown = str(path.relative_to(dest))
+            if path.is_symlink():
+                made[shown] = b"->" + os.fsencode(path.readlink())
+            else:
+                made[shown] = path.read_bytes() if path.is_file() else None
+    return made
+
+
+@pytest.mark.parametrize("archive", [False, True], ids=["", "keep"])
+@pytest.mark.parametrize("case", HOSTILE.values(), ids=HOSTILE.keys())
+def test_refused_and_nothing_changed(parent: Path, case: Case, archive: bool) -> None:
+    dest = parent / "dest"
+    if case.before:
+        case.before(dest)
+    before = snapshot(parent)
+    with pytest.raises(PycrictlError) as info:
+        unpack(case, dest, Rules(archive=archive), [])
+    assert snapshot(parent) == before
+    assert case.refused is not None
+    rule = info.value.rule if isinstance(info.value, EntryRefused) else ""
+    assert case.refused == rule or case.refused in info.value.message, info.value.message
+    assert "\x1b" not in info.value.message
+    assert "\n" not in info.value.message
+
+
+@pytest.mark.parametrize("step", [0, 100], ids=["whole", "pieces"])
+@pytest.mark.parametrize(
+    ("case", "archive"),
+    [
+        pytest.param(case, archive, id=f"{name}{'-keep' if archive else ''}")
+        for name, case in HONEST.items()
+        for archive in (False, True)
+        if not (archive and name == "uid-huge")  # an owner that no system knows
+    ],
+)
+def test_taken_whole(parent: Path, case: Case, archive: bool, step: int) -> None:
+    dest = parent / "dest"
+    if case.before:
+        case.before(dest)
+    before = snapshot(parent, but=["dest"])
+    skipped: list[Skipped] = []
+    summary = unpack(case, dest, Rules(archive=archive), skipped, step=step)
+    after = snapshot(parent, but=["dest"])
+    if case is HONEST["pre-hardlink"]:
+        # The other name of the file is gone, and the file has the only name left.
+        assert before.pop("secret")[4] == 2
+        assert after.pop("secret")[4] == 1
+        assert (parent / "secret").read_text() == "keep me"
+    assert after == before
+    assert made_in(dest) == case.made
+    assert tuple(each.path for each in skipped) == case.skipped
+    assert summary.skipped == len(case.skipped)
+
+
+def test_set_id_bits_and_owners_only_if_wanted(parent: Path) -> None:
+    unpack(HONEST["setuid"], parent / "dest", Rules(), [])
+    assert stat.S_IMODE((parent / "dest/x").stat().st_mode) == 0o755
+    unpack(HONEST["setuid"], parent / "dest", Rules(archive=True), [])
+    assert stat.S_IMODE((parent / "dest/x").stat().st_mode) == 0o6755
+    assert not os.listxattr(parent / "dest/x")
+    unpack(HONEST["xattrs"], parent / "dest", Rules(archive=True), [])
+    assert not os.listxattr(parent / "dest/x")
+
+
+def test_an_impossible_owner_cannot_be_kept(parent: Path) -> None:
+    with pytest.raises(EntryRefused) as info:
+        unpack(HONEST["uid-huge"], parent / "dest", Rules(archive=True), [])
+    assert info.value.rule == "owner"
+
+
+@pytest.mark.parametrize("case", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_directory_that_does_not_exist_is_not_made(parent: Path, case: Case) -> None:
+    with pytest.raises(CopyError, match="there is no directory"):
+        unpack(case, parent / "dest/nowhere", Rules(), [])

@@ -1,0 +1,370 @@
+"""Copies through programs: those of this machine stand for a container's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from pycrictl.copy.exec.over_exec import OverExec
+from pycrictl.copy.exec.remote import Ended, ProgramMissing, Remote, Session, in_large_pieces
+from pycrictl.copy.method import Watch
+from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.tree.content import CHUNK_BYTES
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.errors import CopyError, PycrictlError, Unimplemented
+from pycrictl.streaming.pump import Ends
+from pycrictl.wire.command import ExitReported
+from pycrictl.wire.tar.header import Entry, Kind
+from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
+from tests.copy.trees import stages_in
+
+KEEP = Rules(archive=True)
+PLAIN = Rules()
+
+
+class ThisMachine(Remote):
+    """Runs the programs here, and remembers them. A shell would be none.
+
+    Attributes:
+        missing: programs that are not there.
+        tar: what ``tar`` writes and how it ends, in place of what it is; None: it is what it is.
+        stops_reading: ``tar`` reads nothing and reports success, as a runtime may that has lost
+            the exit status.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(CriClient("/nowhere.sock", timeout_s=1), "c")
+        self.commands: list[tuple[str, ...]] = []
+        self.missing: set[str] = set()
+        self.tar: tuple[bytes, bytes, int] | None = None
+        self.stops_reading = False
+
+    def _run_now(self, command: Sequence[str], limit_s: int) -> Ended:
+        self._note(command)
+        if command[0] in self.missing:
+            raise ProgramMissing(command[0])
+        done = subprocess.run(
+            list(map(os.fsencode, command)), capture_output=True, check=False, env=ENVIRON
+        )
+        return Ended(done.returncode, done.stdout, done.stderr)
+
+    def _note(self, command: Sequence[str]) -> None:
+        assert not {"sh", "ash", "bash"} & set(command)
+        self.commands.append(tuple(command))
+
+    def check_running(self) -> None:
+        """It always does."""
+
+    def stream(self, *command: str, stdin: bool) -> Session:
+        self._note(command)
+
+        async def begin(ends: Ends) -> ExitReported:
+            if command[0] in self.missing:
+                return ExitReported(127)
+            if self.tar is not None:
+                stdout, stderr, status = self.tar
+                await ends.stdout.write(stdout)
+                await ends.stderr.write(stderr)
+                return ExitReported(status)
+            if self.stops_reading:
+                return ExitReported(0)
+            return await _run(command, ends)
+
+        return Session(command[0], begin, stdin=stdin)
+
+
+ENVIRON = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
+
+
+async def _run(command: Sequence[str], ends: Ends) -> ExitReported:
+    process = await asyncio.create_subprocess_exec(
+        *map(os.fsencode, command),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=ENVIRON,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    while ends.stdin is not None and (data := await ends.stdin.read()):
+        process.stdin.write(data)
+        await process.stdin.drain()
+    process.stdin.close()
+    while piece := await process.stdout.read(100_000):
+        await ends.stdout.write(piece)
+    await ends.stderr.write(await process.stderr.read())
+    return ExitReported(await process.wait())
+
+
+class Copies:
+    """Copies by the method, and what they told."""
+
+    def __init__(self) -> None:
+        self.remote = ThisMachine()
+        self.method = OverExec(self.remote)
+        self.skipped: list[Skipped] = []
+        self.watch = Watch(self.count, self.skipped.append)
+        self.bytes = 0
+        self.content_bytes = 0
+
+    def told(self, summary: Summary) -> str:
+        self.content_bytes = summary.size_bytes
+        return f"{summary.files} {summary.directories} {summary.links} {summary.kept}"
+
+    def count(self, count: int) -> None:
+        self.bytes += count
+
+    def copy_to(self, local: Path, path: Path | str, rules: Rules = PLAIN) -> str:
+        summary = self.method.copy_to(os.fsencode(local), os.fsencode(path), rules, self.watch)
+        return self.told(summary)
+
+    def copy_from(self, path: Path | str, local: Path, rules: Rules = PLAIN) -> str:
+        summary = self.method.copy_from(os.fsencode(path), os.fsencode(local), rules, self.watch)
+        return self.told(summary)
+
+
+@pytest.fixture
+def copies() -> Copies:
+    return Copies()
+
+
+def make_tree(top: Path) -> None:
+    (top / "sub/empty").mkdir(parents=True)
+    names = ["f", "with space", "new\nline", "-rf", "--checkpoint-action=exec=x", "*", "$(x)"]
+    for name in [*names, os.fsdecode(b"\xff"), "n" * 255]:
+        (top / name).write_text(name[:5], errors="surrogateescape")
+    (top / "sub/hard").hardlink_to(top / "f")
+    (top / "sub/up").symlink_to("../f")
+    (top / "sub/empty").chmod(0o700)
+    for path in (*top.rglob("*"), top):
+        os.utime(path, ns=(1_700_000_000_123_456_789,) * 2, follow_symlinks=False)
+
+
+def seen(top: Path) -> dict[str, tuple[object, ...]]:
+    found: dict[str, tuple[object, ...]] = {}
+    for path in (top, *top.rglob("*")):
+        status = path.lstat()
+        content: object = path.read_bytes() if path.is_file() else None
+        link = path.readlink() if path.is_symlink() else None
+        found[str(path.relative_to(top))] = (status.st_mode, status.st_mtime_ns, content, link)
+    return found
+
+
+def test_there_and_back_with_gnu_programs(copies: Copies, tmp_path: Path) -> None:
+    make_tree(tmp_path / "tree")
+    there = copies.copy_to(tmp_path / "tree", tmp_path / "new", KEEP)
+    back = copies.copy_from(tmp_path / "new", tmp_path / "back", KEEP)
+    assert there == back == "10 3 1 0"
+    assert seen(tmp_path / "new") == seen(tmp_path / "tree") == seen(tmp_path / "back")
+    assert copies.skipped == []
+    assert copies.bytes > 0
+    assert stages_in(tmp_path) == []
+    for command in copies.remote.commands:
+        assert command[0] in {"tar", "test", "mkdir", "mv", "rm", "find", "stat", "cat"}
+
+
+def test_paths_that_look_like_options(copies: Copies, tmp_path: Path) -> None:
+    for name in ("-rf", "--checkpoint-action=exec=touch x", "*?[a]", "$(x)", "a b\nc"):
+        (tmp_path / "in").write_text(name)
+        copies.copy_to(tmp_path / "in", tmp_path / name)
+        assert (tmp_path / name).read_text() == name
+        copies.copy_from(tmp_path / name, tmp_path / "out")
+        assert (tmp_path / "out").read_text() == name
+    with pytest.raises(CopyError, match="is not UTF-8"):
+        Remote(CriClient("/nowhere.sock", timeout_s=1), "c").run("ls", os.fsdecode(b"/\xff"))
+
+
+def test_directories_that_meet(copies: Copies, tmp_path: Path) -> None:
+    for path, text in {
+        "src/d/a": "new",
+        "src/d/sub/b": "new",
+        "src/d/sub/only-new/c": "new",
+        "dst/d/a": "old",
+        "dst/d/sub/b": "old",
+        "dst/d/sub/only-old": "old",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    (tmp_path / "dst/d/sub").chmod(0o750)
+    told = copies.copy_to(tmp_path / "src/d", tmp_path / "dst", Rules(no_clobber=True))
+    assert told == "1 3 0 2"
+    files = {path.name: path.read_text() for path in tmp_path.glob("dst/**/*") if path.is_file()}
+    assert files == {"a": "old", "b": "old", "only-old": "old", "c": "new"}
+    assert copies.copy_to(tmp_path / "src/d", tmp_path / "dst") == "3 3 0 0"
+    files = {path.name: path.read_text() for path in tmp_path.glob("dst/**/*") if path.is_file()}
+    assert files == {"a": "new", "b": "new", "only-old": "old", "c": "new"}
+    assert (tmp_path / "dst/d/sub").stat().st_mode & 0o777 == 0o750
+    # Everything is compared before anything is moved.
+    (tmp_path / "src/d/a").write_text("newer")
+    (tmp_path / "dst/d/sub/b").unlink()
+    (tmp_path / "dst/d/sub/b").mkdir()
+    before = seen(tmp_path / "dst/d/sub")
+    with pytest.raises(CopyError, match="over the directory"):
+        copies.copy_to(tmp_path / "src/d", tmp_path / "dst")
+    assert seen(tmp_path / "dst/d/sub") == before
+    assert (tmp_path / "dst/d/a").read_text() == "new"
+    assert stages_in(tmp_path) == []
+
+
+def test_the_content_of_files_that_stay_is_not_copied(copies: Copies, tmp_path: Path) -> None:
+    for path, text in {"src/d/a": "abc", "src/d/b": "12345", "dst/d/a": "", "dst/d/b": ""}.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    (tmp_path / "src/d/hard").hardlink_to(tmp_path / "src/d/a")
+    told = copies.copy_to(tmp_path / "src/d", tmp_path / "dst", Rules(no_clobber=True))
+    # "a" stays as it was, but its content comes under its other name.
+    assert (told, copies.content_bytes) == ("1 1 0 2", 3)
+    assert (tmp_path / "dst/d/hard").read_text() == "abc"
+    told = copies.copy_to(tmp_path / "src/d", tmp_path / "dst", Rules(no_clobber=True))
+    assert (told, copies.content_bytes) == ("0 1 0 3", 0)
+
+
+def test_an_archive_with_nothing_in_it(copies: Copies, tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(END_OF_ARCHIVE)
+    (tmp_path / "dst").mkdir()
+    with (tmp_path / "a.tar").open("rb") as file:
+        summary = copies.method.unpack_to(
+            file.fileno(), bytes(tmp_path / "dst"), PLAIN, copies.watch
+        )
+    assert summary == Summary()
+    assert list((tmp_path / "dst").iterdir()) == []
+
+
+def archive(*entries: tuple[Entry, bytes]) -> bytes:
+    parts = [encode_entry(entry) + data + padding_after(len(data)) for entry, data in entries]
+    return b"".join(parts) + END_OF_ARCHIVE
+
+
+def named(name: bytes, data: bytes = b"x", kind: Kind = Kind.FILE, link: bytes = b"") -> bytes:
+    return archive((Entry(name, kind, len(data), link=link), data))
+
+
+GOOD = named(b"./f", b"new")
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        ((GOOD[:700], b"", 0), "ends"),
+        ((GOOD[:-1024], b"", 0), "ends"),
+        ((b"", b"", 0), "archive"),
+        ((b"usage: tar", b"", 0), "archive"),
+        ((GOOD, b"tar: ./f: Input/output error\n", 2), "Input/output error"),
+        ((GOOD, b"Killed\n", 137), "Killed"),
+        ((GOOD, b"", 1), "it ended with status 1"),
+        ((b"", b"tar: ./f: No such file or directory\n", 1), "no such file or directory"),
+        ((named(b"../f"), b"", 0), 'holds ".."'),
+        ((named(b"/f"), b"", 0), "absolute"),
+        ((named(b"./g"), b"", 0), "not below"),
+        ((GOOD[:-1024] + named(b"./f", b"2"), b"", 0), "the same name was there before"),
+        ((GOOD + b"x" * 512, b"", 0), "something follows the end"),
+    ],
+)
+def test_what_tar_must_not_write(
+    copies: Copies, tmp_path: Path, output: tuple[bytes, bytes, int], line: str
+) -> None:
+    (tmp_path / "f").write_text("old")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/f").write_text("old")
+    copies.remote.tar = output
+    with pytest.raises(PycrictlError, match=line):
+        copies.copy_from(tmp_path / "f", tmp_path / "out")
+    pieces = copies.method.pack_from(os.fsencode(tmp_path / "f"), copies.watch)
+    passed: list[bytes] = []
+    with pytest.raises(PycrictlError, match=line):
+        passed.extend(map(bytes, pieces))
+    assert END_OF_ARCHIVE not in passed
+    assert (tmp_path / "out/f").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["f", "f", "out"]
+
+
+def test_complaints_of_a_tar_that_went_on(copies: Copies, tmp_path: Path) -> None:
+    complaints = (
+        b"tar: ./f: file changed as we read it\n",
+        b"tar: ./gone: File removed before we read it\n",
+    )
+    copies.remote.tar = (GOOD, b"".join(complaints), 1)
+    copies.copy_from("/etc/f", tmp_path / "new")
+    assert (tmp_path / "new").read_text() == "new"
+    (skipped,) = copies.skipped
+    assert (skipped.path, skipped.rule) == (b"./gone", "tar")
+    copies.remote.tar = (GOOD, complaints[0] + b"something else\n", 1)
+    with pytest.raises(CopyError):
+        copies.copy_from("/etc/f", tmp_path / "newer")
+    assert not (tmp_path / "newer").exists()
+    copies.remote.tar = (GOOD, b"x" * 10_000_000 + b"\n", 2)
+    with pytest.raises(CopyError) as info:
+        copies.copy_from("/etc/f", tmp_path / "newer")
+    assert len(info.value.message) < 400
+
+
+def test_a_success_that_is_none(copies: Copies, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"x" * 3_000_000)
+    (tmp_path / "out").mkdir()
+    copies.remote.stops_reading = True
+    with pytest.raises(CopyError, match="has not unpacked everything"):
+        copies.copy_to(tmp_path / "f", tmp_path / "out")
+    copies.remote.tar, copies.remote.stops_reading = (
+        (b"", b"tar: No space left on device", 1),
+        False,
+    )
+    with pytest.raises(CopyError, match="no space left on device"):
+        copies.copy_to(tmp_path / "f", tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_nothing_more_is_read_when_tar_has_ended(copies: Copies, tmp_path: Path) -> None:
+    with (tmp_path / "f").open("wb") as file:
+        file.truncate(4 << 30)
+    (tmp_path / "out").mkdir()
+    copies.remote.tar = (b"", b"tar: No space left on device", 1)
+    with pytest.raises(CopyError, match="no space left on device"):
+        copies.copy_to(tmp_path / "f", tmp_path / "out")
+    assert copies.bytes < 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("missing", "act"),
+    [
+        ("tar", Copies.copy_to),
+        ("tar", Copies.copy_from),
+        ("test", Copies.copy_to),
+        ("mkdir", Copies.copy_to),
+        ("mv", Copies.copy_to),
+        ("find", Copies.copy_to),
+    ],
+)
+def test_programs_that_are_missing(
+    copies: Copies, tmp_path: Path, missing: str, act: Callable[[Copies, Path, Path], str]
+) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/f").write_text("1")
+    (tmp_path / ("out/d" if missing == "find" else "out")).mkdir(parents=True)
+    copies.remote.missing = {missing}
+    # Another method may be tried as long as nothing was sent.
+    error = CopyError if missing in ("mkdir", "mv", "find") else Unimplemented
+    with pytest.raises(error, match=f"there is no {missing} in the container"):
+        act(copies, tmp_path / "d", tmp_path / "out")
+    assert list((tmp_path / "out").rglob("f")) == []
+    assert stages_in(tmp_path) == []
+
+
+def test_pieces_of_one_size() -> None:
+    size_bytes = CHUNK_BYTES
+    pieces: list[bytes | memoryview] = [
+        b"a" * 100,
+        b"b" * (3 * size_bytes),
+        b"",
+        memoryview(b"c" * 7),
+    ]
+    found = list(in_large_pieces(pieces))
+    assert [len(piece) for piece in found] == [size_bytes] * 3 + [107]
+    assert b"".join(found) == b"".join(pieces)
+    assert list(in_large_pieces([])) == []

@@ -1,0 +1,195 @@
+"""Whole trees, directly and by an archive: what arrives, and what never does."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.tree.janitor import random_name
+from pycrictl.errors import CopyError, EntryRefused
+from tests.copy.trees import (
+    KEEP,
+    MIB,
+    Copy,
+    both_ways,
+    by_archive,
+    directly,
+    listing,
+    needs_root,
+    nothing_is_left,
+    tree,
+)
+
+__all__ = ["nothing_is_left", "tree"]
+
+
+@both_ways
+def test_everything_is_kept(copy: Copy, tree: Path, tmp_path: Path) -> None:
+    summary = copy(tree, tmp_path / "new", KEEP)
+    assert listing(tmp_path / "new") == listing(tree)
+    assert summary == Summary(files=4, directories=3, links=1, size_bytes=MIB + 77 + 8)
+
+
+@both_ways
+def test_a_second_copy_changes_nothing(copy: Copy, tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "into").mkdir()
+    copy(tree, tmp_path / "into", KEEP)
+    assert listing(tmp_path / "into/tree") == listing(tree)
+    copy(tree, tmp_path / "into", KEEP)
+    assert listing(tmp_path / "into/tree") == listing(tree)
+    copy(f"{tree}/.", tmp_path / "into/tree", KEEP)
+    assert listing(tmp_path / "into/tree") == listing(tree)
+
+
+@both_ways
+def test_contents_go_into_a_directory(copy: Copy, tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "into").mkdir()
+    (tmp_path / "into/kept").write_text("kept")
+    copy(f"{tree}/.", tmp_path / "into")
+    assert {path.name for path in (tmp_path / "into").iterdir()} == {
+        *("kept", "f", "sub"),
+        os.fsdecode(b"\xff\n"),
+    }
+
+
+@both_ways
+def test_links_as_the_source(copy: Copy, tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "to-tree").symlink_to("tree")
+    (tmp_path / "to-nothing").symlink_to("/nonexistent")
+    copy(tmp_path / "to-tree", tmp_path / "l")
+    assert (tmp_path / "l").readlink() == Path("tree")
+    copy(f"{tmp_path}/to-tree/", tmp_path / "followed")
+    assert (tmp_path / "followed/f").read_text() == "hello"
+    copy(tmp_path / "to-tree", tmp_path / "followed-2", follow=True)
+    assert (tmp_path / "followed-2/f").read_text() == "hello"
+    with pytest.raises(CopyError, match="it leads out") as info:
+        copy(tmp_path / "to-nothing", tmp_path / "m")
+    assert "-L" in str(info.value.hint)
+    assert not (tmp_path / "m").is_symlink()
+    copy(tree / "f", tmp_path / "to-nothing")  # replaced, not written through
+    assert not (tmp_path / "to-nothing").is_symlink()
+    assert (tmp_path / "to-nothing").read_text() == "hello"
+    copy(tree / "f", tmp_path / "to-tree")  # a link to a directory is the directory
+    assert (tmp_path / "to-tree").is_symlink()
+    assert (tree / "f").read_text() == "hello"
+
+
+@both_ways
+def test_what_is_no_file_is_skipped(copy: Copy, tree: Path, tmp_path: Path) -> None:
+    os.mkfifo(tree / "pipe")
+    (tree / random_name().decode()).mkdir()
+    (tree / "abs").symlink_to("/etc/passwd")
+    skipped: list[Skipped] = []
+    summary = copy(tree, tmp_path / "new", on_skip=skipped.append)
+    assert {each.path: each.rule for each in skipped} == {
+        b"tree/pipe": "special",
+        b"tree/abs": "outward-link",
+    }
+    assert not (tmp_path / "new/pipe").exists()
+    assert summary.files == 4
+    for path in (tree / "pipe", Path("/dev/null")):
+        with pytest.raises(CopyError, match="never copied"):
+            copy(path, tmp_path / "x")
+    (next(tree.glob(".pycrictl-*"))).rmdir()
+
+
+@both_ways
+def test_wrong_sources(copy: Copy, tree: Path, tmp_path: Path) -> None:
+    with pytest.raises(CopyError, match="no such file"):
+        copy(tree / "nothing", tmp_path / "x")
+    for wrong in (f"{tree}/f/", f"{tree}/f/."):
+        with pytest.raises(CopyError, match=r"not a directory"):
+            copy(wrong, tmp_path / "x")
+    with pytest.raises(CopyError, match="there is no directory"):
+        copy(tree, tmp_path / "no/where")
+    with pytest.raises(CopyError, match="there is no directory"):
+        copy(tree / "f", tree / "f/x")
+    with pytest.raises(CopyError, match="file name too long"):
+        copy(tree / "f", tmp_path / ("n" * 256))
+    assert not (tmp_path / "x").exists()
+
+
+@both_ways
+def test_sizes_are_limited(copy: Copy, tree: Path, tmp_path: Path) -> None:
+    before = listing(tmp_path)
+    with pytest.raises(EntryRefused, match="more than 100 bytes"):
+        copy(tree, tmp_path / "new", Rules(max_size_bytes=100))
+    with pytest.raises(EntryRefused, match="3th entry"):
+        copy(tree, tmp_path / "new", Rules(max_entries=2))
+    with pytest.raises(EntryRefused, match="more than 4 bytes"):
+        copy(tree / "f", tmp_path / "new", Rules(max_size_bytes=4))
+    after = listing(tmp_path)
+    assert {name: each[2] for name, each in after.items()} == {
+        name: each[2] for name, each in before.items()
+    }
+    copy(tree / "f", tmp_path / "new", Rules(max_size_bytes=5))
+
+
+@both_ways
+def test_a_sparse_file(copy: Copy, tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(200 * MIB)
+        file.seek(100 * MIB)
+        file.write(b"x")
+    copy(tmp_path / "sparse", tmp_path / "new")
+    status = (tmp_path / "new").stat()
+    assert status.st_size == 200 * MIB
+    assert status.st_blocks * 512 < MIB
+    with (tmp_path / "new").open("rb") as file:
+        file.seek(100 * MIB - 1)
+        assert file.read(3) == b"\0x\0"
+
+
+@both_ways
+def test_a_deep_tree(copy: Copy, tmp_path: Path) -> None:
+    deep = tmp_path / "deep"
+    for count, is_accepted in ((500, True), (520, False)):
+        inner = deep.joinpath(*["d"] * count)
+        inner.mkdir(parents=True, exist_ok=True)
+        if is_accepted:
+            copy(deep, tmp_path / "new")
+            assert (tmp_path / "new").joinpath(*["d"] * count).is_dir()
+        else:
+            with pytest.raises(CopyError, match="deep"):
+                copy(deep, tmp_path / "new-2")
+            assert not (tmp_path / "new-2").exists()
+
+
+# Without root
+
+
+@needs_root
+def test_directories_that_their_owner_cannot_write_to() -> None:
+    """Another user copies a tree with closed directories, and gets their modes."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as name:
+        top = Path(name)
+        (top / "tree/sub/empty").mkdir(parents=True)
+        (top / "tree/sub/f").write_text("hello")
+        (top / "tree/sub/empty").chmod(0o500)
+        (top / "tree/sub").chmod(0o550)
+        for path in (top, *top.rglob("*")):
+            os.chown(path, 65534, 65534)
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            with suppress(BaseException):
+                os.setgid(65534)
+                os.setuid(65534)
+                directly(top / "tree", top / "new", KEEP)
+                directly(top / "tree/sub", top / "sub", KEEP)
+                (top / "into/tree").mkdir(parents=True)
+                directly(top / "tree", top / "into", KEEP)
+                by_archive(top / "tree", top / "by-archive", KEEP)
+                status = 0
+            os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        for copied in ("new", "into/tree", "by-archive"):
+            assert listing(top / copied) == listing(top / "tree")
+        assert listing(top / "sub") == listing(top / "tree/sub")
+        assert (top / "new/sub/f").stat().st_uid == 65534

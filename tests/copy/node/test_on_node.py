@@ -1,0 +1,423 @@
+"""Which root directory is a container's: told by processes of this machine, without a runtime."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.copy.method import Watch
+from pycrictl.copy.node import on_node
+from pycrictl.copy.node.on_node import OnNode
+from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess
+from pycrictl.copy.tree.places import IdMap
+from pycrictl.errors import (
+    CopyError,
+    FailedPrecondition,
+    PycrictlError,
+    Unimplemented,
+)
+from tests.copy.trees import open_fds
+
+ID = "c" * 64
+KEEP = Rules(archive=True)
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+# A process with a mount namespace and a root directory of its own, and maybe a user namespace:
+# all that a container is here.
+FIRST_PROCESS = """
+import ctypes, os, subprocess, sys
+CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
+root, has_users = sys.argv[1], len(sys.argv) > 2
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.unshare(CLONE_NEWNS | (CLONE_NEWUSER if has_users else 0)) == 0
+os.write(1, b"unshared\\n")
+os.read(0, 1)
+if has_users:
+    os.setgid(0)
+    os.setuid(0)
+script = 'mount --make-rprivate / && mount --bind "$0" "$0" && cd "$0" && pivot_root . old'
+subprocess.run(["sh", "-c", script, root], check=True)
+os.chdir("/")
+os.write(1, b"ready\\n")
+os.read(0, 1)
+"""
+
+
+def ignore(_: object) -> None:
+    pass
+
+
+UNWATCHED = Watch(ignore, ignore)
+
+
+def start(root: Path, *, users: str = "") -> subprocess.Popen[bytes]:
+    """Start the first process of a pretended container whose root directory is ``root``."""
+    (root / "old").mkdir(parents=True, exist_ok=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", FIRST_PROCESS, root, *([users] if users else [])],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout.readline() == b"unshared\n"
+    if users:
+        Path(f"/proc/{process.pid}/uid_map").write_text(users)
+        Path(f"/proc/{process.pid}/gid_map").write_text(users)
+    process.stdin.write(b"x")
+    process.stdin.flush()
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        pipe.close()
+
+
+@pytest.fixture
+def container(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    (tmp_path / "root/etc").mkdir(parents=True)
+    (tmp_path / "root/etc/f").write_text("of the container")
+    process = start(tmp_path / "root")
+    yield process
+    stop(process)
+
+
+def told(pid: int, **others: int) -> Callable[[], FirstProcess]:
+    """A runtime that says the same all the time."""
+    return lambda: FirstProcess(ID, pid, 1, **others)
+
+
+@needs_root
+def test_the_root_of_a_container(container: subprocess.Popen[bytes]) -> None:
+    before = open_fds()
+    with ContainerRoot(told(container.pid, uid=7, gid=8)) as root:
+        fd = root.find(b"/etc/../../../etc/f", follow=True)
+        assert Path(f"/proc/self/fd/{fd}").read_text() == "of the container"
+        os.close(fd)
+        assert root.default_owner == (7, 8)
+        assert root.uids.to_host(5) == 5
+        root.check_running()
+    assert open_fds() == before
+    with ContainerRoot(told(container.pid)) as root:
+        stop(container)
+        with pytest.raises(FailedPrecondition, match="has stopped"):
+            root.check_running()
+
+
+@needs_root
+def test_processes_that_are_no_container(container: subprocess.Popen[bytes]) -> None:
+    before = open_fds()
+    with pytest.raises(CopyError, match="shares the file systems of the node"):
+        ContainerRoot(told(os.getpid()))
+    with pytest.raises((CopyError, PermissionError)):
+        ContainerRoot(told(1))  # closed even to root, where the node is a container
+    with subprocess.Popen(
+        ["unshare", "--mount", "sh", "-c", "echo ready && exec cat"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with pytest.raises(CopyError, match="shares the file systems of the node"):
+            ContainerRoot(told(process.pid))
+        stop(process)
+        with pytest.raises(FailedPrecondition, match="has stopped"):
+            ContainerRoot(told(process.pid))
+    assert open_fds() == before
+
+
+@needs_root
+def test_a_number_that_is_used_again(container: subprocess.Popen[bytes]) -> None:
+    """The runtime must mean the same process before and after its root was opened."""
+    first = FirstProcess(ID, container.pid, 1)
+    before = open_fds()
+    for second in (
+        first._replace(pid=os.getpid()),
+        first._replace(started_at_ns=2),
+        first._replace(container_id="d" * 64),
+    ):
+        with pytest.raises(FailedPrecondition, match="has stopped"):
+            ContainerRoot(iter([first, second]).__next__)
+
+    with pytest.raises(StopIteration):  # whatever the runtime fails with the second time
+        ContainerRoot(iter([first]).__next__)
+    assert open_fds() == before
+
+    answers: list[FirstProcess] = []
+
+    def dies() -> FirstProcess:
+        answers.append(first)
+        if len(answers) == 2:
+            stop(container)
+        return first
+
+    with pytest.raises(FailedPrecondition, match="has stopped"):
+        ContainerRoot(dies)
+    assert len(answers) == 2
+
+
+@needs_root
+def test_the_cgroup_of_another_container(container: subprocess.Popen[bytes]) -> None:
+    def check(text: str, ours: str = "0::/\n") -> bool:
+        with ContainerRoot(told(container.pid)) as root:
+            try:
+                root._check_cgroup(text, ours)
+            except FailedPrecondition:
+                return False
+            return True
+
+    assert check(f"0::/k8s.io/{ID}\n")
+    assert check(f"0::/kubepods.slice/cri-containerd-{ID}.scope/init\n")
+    assert check(f"12:cpu:/pod/{ID}\n1:name=systemd:/x\n")
+    assert check("0::/\n")
+    other = f"0::/k8s.io/{'d' * 64}\n"
+    assert not check(other)
+    assert check(other, other)
+    assert check(f"{other}/{ID}", other)
+    assert not check(f"{other}/{'e' * 64}", other)
+
+
+# User namespaces
+
+
+@needs_root
+def test_a_user_namespace() -> None:
+    """Numbers inside and outside differ; what has no number inside cannot be its owner."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as name:
+        top = Path(name)
+        top.chmod(0o755)
+        (top / "root").mkdir()
+        (top / "tree/sub").mkdir(parents=True)
+        (top / "tree/sub/f").write_text("1")
+        (top / "tree/l").symlink_to("sub/f")
+        os.chown(top / "tree/sub/f", 1000, 2000)
+        (top / "root/old").mkdir()
+        for path in (top / "root", top / "root/old"):
+            os.chown(path, 100_000, 100_000)
+        process = start(top / "root", users="0 100000 65536\n")
+        try:
+            check_user_namespace(top, process.pid)
+        finally:
+            stop(process)
+
+
+def check_user_namespace(top: Path, pid: int) -> None:
+    inside, tree = top / "root", os.fsencode(top / "tree")
+    OnNode(told(pid, uid=5, gid=6)).copy_to(tree, b"/a", Rules(), UNWATCHED)
+    method = OnNode(told(pid))
+    for name in ("a", "a/sub", "a/sub/f", "a/l"):
+        status = (inside / name).lstat()
+        assert (status.st_uid, status.st_gid) == (100_005, 100_006), name
+    method.copy_to(tree, b"/b", KEEP, UNWATCHED)
+    for name, owner in (("b", (100_000, 100_000)), ("b/sub/f", (101_000, 102_000))):
+        status = (inside / name).lstat()
+        assert (status.st_uid, status.st_gid) == owner
+    method.copy_from(b"/b", os.fsencode(top / "c"), KEEP, UNWATCHED)
+    assert (top / "c/sub/f").stat().st_uid == 1000
+    os.chown(top / "tree/sub/f", 70_000, 0)
+    with pytest.raises(CopyError, match="no user or group 70000"):
+        method.copy_to(tree, b"/d", KEEP, UNWATCHED)
+    assert sorted(path.name for path in inside.iterdir()) == ["a", "b", "old"]
+
+
+def test_id_maps() -> None:
+    ids = IdMap.parse("         0     100000      1000\n      5000          7          1\nbroken\n")
+    assert ids.ranges == ((0, 100000, 1000), (5000, 7, 1))
+    assert [ids.to_host(inside) for inside in (0, 999, 5000)] == [100000, 100999, 7]
+    assert [ids.to_container(outside) for outside in (100000, 7, 8, 0)] == [0, 5000, None, None]
+    for unknown in (1000, 4999, 5001, 2**32):
+        with pytest.raises(CopyError, match=f"no user or group {unknown}"):
+            ids.to_host(unknown)
+
+
+# What the runtime says
+
+
+class Runtime:
+    """Answers as a runtime's client does."""
+
+    def __init__(self, info: Any, *, state: int = cri_pb2.CONTAINER_RUNNING, pod: str = "") -> None:
+        self._info = info
+        self._state = state
+        self._pod = pod
+        self.asked: list[str] = []
+
+    def call(self, method: str, _request: object) -> Any:
+        self.asked.append(method)
+        if method == "ListPodSandbox":
+            return cri_pb2.ListPodSandboxResponse(
+                items=[cri_pb2.PodSandbox(id="p", runtime_handler=self._pod)]
+            )
+        answer = cri_pb2.ContainerStatusResponse()
+        answer.status.id = ID
+        answer.status.state = self._state  # type: ignore[assignment]
+        answer.status.started_at = 99
+        if self._info is not None:
+            answer.info["info"] = (
+                self._info if isinstance(self._info, str) else json.dumps(self._info)
+            )
+        return answer
+
+
+def locate(runtime: Runtime) -> FirstProcess:
+    return on_node.locate(runtime, ID)
+
+
+def test_containerd_tells() -> None:
+    spec = {"process": {"user": {"uid": 3, "gid": 4}}}
+    runtime = Runtime({"pid": 77, "runtimeType": "io.containerd.runc.v2", "runtimeSpec": spec})
+    assert locate(runtime) == FirstProcess(ID, 77, 99, 3, 4)
+    assert runtime.asked == ["ContainerStatus"]
+
+
+def test_cri_o_tells() -> None:
+    runtime = Runtime({"pid": 77, "sandboxID": "p", "privileged": False}, pod="crun")
+    assert locate(runtime) == FirstProcess(ID, 77, 99)
+    assert runtime.asked == ["ContainerStatus", "ListPodSandbox"]
+
+
+@pytest.mark.parametrize(
+    ("info", "pod"),
+    [
+        ({"pid": 77, "runtimeType": "io.containerd.kata.v2"}, ""),
+        ({"pid": 77, "runtimeType": "io.containerd.runsc.v1"}, ""),
+        ({"pid": 77, "runtimeType": "io.containerd.somethingnew.v1"}, ""),
+        ({"pid": 77, "sandboxID": "p"}, "kata-qemu"),
+        ({"pid": 77, "sandboxID": "p"}, "gVisor"),
+    ],
+)
+def test_a_kernel_of_its_own(info: dict[str, Any], pod: str) -> None:
+    with pytest.raises(Unimplemented, match="kernel of its own") as caught:
+        locate(Runtime(info, pod=pod))
+    assert "--method exec" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        *(None, "", "{", "[]", "1", "[" * 100_000, {}),
+        *({"pid": pid} for pid in (0, 1, -5, "77", None, 7.5, [77], True)),
+    ],
+    ids=lambda info: str(info)[:20],
+)
+def test_no_process_is_told(info: Any) -> None:
+    with pytest.raises(Unimplemented, match="does not tell the process"):
+        locate(Runtime(info))
+
+
+def test_strange_users_are_root() -> None:
+    specs: tuple[Any, ...] = (1, {"process": []}, {"process": {"user": {"uid": "x"}}}, {})
+    for spec in specs:
+        assert locate(Runtime({"pid": 77, "runtimeSpec": spec})).uid == 0
+
+
+@pytest.mark.parametrize(
+    "state", [cri_pb2.CONTAINER_CREATED, cri_pb2.CONTAINER_EXITED, cri_pb2.CONTAINER_UNKNOWN]
+)
+def test_only_running_containers(state: int) -> None:
+    with pytest.raises(FailedPrecondition, match="is not running"):
+        locate(Runtime({"pid": 77}, state=state))
+
+
+# Copies
+
+
+@needs_root
+def test_a_container_that_stops_meanwhile(
+    container: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    (tmp_path / "big").write_bytes(bytes(range(256)) * 400)
+    (tmp_path / "here").mkdir()
+
+    def stopping(_: int) -> None:
+        stop(container)
+
+    here = os.fsencode(tmp_path)
+    with pytest.raises(FailedPrecondition, match="has stopped"):
+        OnNode(told(container.pid)).copy_to(
+            here + b"/big", b"/etc/f", Rules(), Watch(stopping, ignore)
+        )
+    assert (tmp_path / "root/etc/f").read_text() == "of the container"
+    assert [path.name for path in (tmp_path / "root/etc").iterdir()] == ["f"]
+    other = start(tmp_path / "root")
+    with pytest.raises(FailedPrecondition, match="has stopped"):
+        OnNode(told(other.pid)).copy_from(
+            b"/etc", here + b"/here", Rules(), Watch(lambda _: stop(other), ignore)
+        )
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+@needs_root
+def test_a_stream_that_breaks(container: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.write(write, b"not an archive")
+    os.close(write)
+    with pytest.raises(PycrictlError):
+        OnNode(told(container.pid)).unpack_to(read, b"/etc", Rules(), UNWATCHED)
+    os.close(read)
+    assert [path.name for path in (tmp_path / "root/etc").iterdir()] == ["f"]
+
+
+@needs_root
+def test_other_users_are_told_to_be_root(container: subprocess.Popen[bytes]) -> None:
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        with suppress(BaseException):
+            os.setuid(65534)
+            try:
+                OnNode(told(container.pid)).copy_from(b"/etc/f", b"x", Rules(), UNWATCHED)
+            except CopyError as exc:
+                os.write(write, f"{exc.message}; {exc.hint}".encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    os.close(write)
+    assert b"closed to this user; run as root" in os.read(read, 1000)
+    os.close(read)
+
+
+def test_memory_does_not_grow_with_the_size(tmp_path: Path) -> None:
+    """Peak memory of a process of its own that copies 64 MiB in every way."""
+    (tmp_path / "f").write_bytes(os.urandom(2**20) * 64)
+    script = f"""
+import resource
+from pycrictl.copy.archive.pack import pack
+from pycrictl.copy.archive.unpack import Unpacker
+from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
+from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.node.local import TreeCopy
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+here = {os.fsencode(tmp_path)!r}
+with open_source(LocalRoot(), here + b"/f") as source:
+    with open_destination(LocalRoot(), here + b"/g") as place:
+        with TreeCopy(place, Rules(), on_skip=print) as copy:
+            copy.run(source, on_bytes=lambda _: None)
+            copy.commit()
+    with open_destination(LocalRoot(), here + b"/h") as place:
+        with Unpacker(place, Rules(), on_skip=print) as unpacker:
+            for piece in pack(source, on_skip=print):
+                unpacker.receive_data(piece)
+            unpacker.finish()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    result = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+    assert int(result.stdout) < 8 * 1024
+    for name in ("g", "h"):
+        assert (tmp_path / name).read_bytes() == (tmp_path / "f").read_bytes()

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pycrictl.copy.rules.outcome import MAX_SKIPPED, Outcome, decode, encode_failure, encode_success
+from pycrictl.copy.rules.policy import Skipped
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.errors import CopyError, RemoteProtocolError
+
+COPIED = Summary(files=1, directories=2, links=3, size_bytes=4, kept=0, skipped=1)
+
+
+def test_a_success() -> None:
+    skipped = (Skipped(b"a\xff\n", "special", "it is a named pipe"),)
+    text = encode_success(COPIED, skipped)
+    assert json.loads(text)["status"] == "Success"
+    assert decode(text) == Outcome("", COPIED, skipped)
+
+
+def test_not_everything_is_named() -> None:
+    skipped = [Skipped(b"x" * 4000, "rule", "reason" * 1000)] * 1000
+    text = encode_success(COPIED, skipped)
+    assert len(text) < 200_000
+    assert len(decode(text).skipped) == MAX_SKIPPED
+
+
+def test_a_failure_is_for_people() -> None:
+    text = encode_failure(CopyError("it is \x1b[31mbroken", hint="mend it"))
+    assert json.loads(text)["reason"] == "copy"
+    assert decode(text) == Outcome(r"it is \x1b[31mbroken (mend it)")
+    assert (
+        decode(b'{"status":"Failure"}').failure == "the server reports a failure without a reason"
+    )
+
+
+@pytest.mark.parametrize(
+    "copied", ["1", "[]", '{"files":-1}', '{"files":"1"}', '{"files":true}', '{"files":1e3}']
+)
+def test_other_servers_say_what_they_like(copied: str) -> None:
+    assert decode(b'{"status":"Success","copied":%b}' % copied.encode()).copied is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b'{"a":1}',
+        b'{"status":"Success","details":5}',
+        b'{"status":"Success","details":{"causes":{"a":1}}}',
+        b'{"status":"Success","details":{"causes":[1]}}',
+        b"[" * 10_000,
+    ],
+)
+def test_what_is_no_outcome(text: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="not a Status object"):
+        decode(text)

@@ -1,0 +1,315 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycrictl.copy.rules.policy import (
+    MAX_ID,
+    MAX_TIME_NS,
+    Item,
+    Judge,
+    Make,
+    Rules,
+    Skipped,
+    stays_inside,
+    take_apart,
+)
+from pycrictl.errors import EntryRefused
+from pycrictl.wire.tar.header import Entry, Kind
+
+PLAIN = Rules()
+KEEP = Rules(archive=True)
+D, F, L, H = Kind.DIRECTORY, Kind.FILE, Kind.SYMLINK, Kind.HARDLINK
+
+
+def verdicts(*entries: Entry, rules: Rules = PLAIN, **how: Any) -> list[Item | Skipped]:
+    judge = Judge(rules, **how)
+    return [judge.judge(entry) for entry in entries]
+
+
+def rule_of(*entries: Entry, rules: Rules = PLAIN, **how: Any) -> str:
+    """The rule that the last of the entries breaks; the others are taken."""
+    judge = Judge(rules, **how)
+    for entry in entries[:-1]:
+        judge.judge(entry)
+    with pytest.raises(EntryRefused) as info:
+        judge.judge(entries[-1])
+    assert info.value.path == entries[-1].name
+    assert info.value.reason in info.value.message
+    assert info.value.message.isprintable()
+    return info.value.rule
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        (b"a", (b"a",)),
+        (b"./a//b/.", (b"a", b"b")),
+        (b".", ()),
+        (b"...", (b"...",)),
+        (b"..a/b..", (b"..a", b"b..")),
+        (b"\xff\n", (b"\xff\n",)),
+        (b"n" * 255, (b"n" * 255,)),
+        (b"/".join([b"d"] * 512), (b"d",) * 512),
+    ],
+)
+def test_names(name: bytes, path: tuple[bytes, ...]) -> None:
+    assert take_apart(name, what=name) == path
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        (b"", "empty"),
+        (b"/a", "absolute"),
+        (b"//a", "absolute"),
+        (b"a\0", "nul"),
+        (b"..", "dot-dot"),
+        (b"a/../b", "dot-dot"),
+        (b"a/..", "dot-dot"),
+        (b"n" * 256, "too-long"),
+        (b"a/" * 2047 + b"aa", "too-long"),
+        (b"/".join([b"d"] * 513), "too-deep"),
+    ],
+)
+def test_impossible_names(name: bytes, rule: str) -> None:
+    assert rule_of(Entry(name, F), single=False) == rule
+    if name:
+        assert rule_of(Entry(b"f", F), Entry(b"h", H, link=name), single=False) == rule
+
+
+@given(st.binary(max_size=40))
+def test_no_name_leads_out(name: bytes) -> None:
+    try:
+        path = take_apart(name, what=name)
+    except EntryRefused:
+        return
+    assert all(part not in (b"", b".", b"..") and b"/" not in part for part in path)
+    assert not any(b"\0" in part for part in path)
+
+
+# Links
+
+
+@pytest.mark.parametrize(
+    ("target", "depth", "inside"),
+    [
+        (b"x", 0, True),
+        (b"x/y", 0, True),
+        (b".", 0, True),
+        (b"..", 0, False),
+        (b"..", 1, True),
+        (b"../x", 1, True),
+        (b"../../x", 1, False),
+        (b"../../x", 2, True),
+        (b"./../x", 1, True),
+        (b".././../x", 1, False),
+        (b"a/..", 5, False),
+        (b"../a/../x", 5, False),
+        (b"/", 5, False),
+        (b"/x", 5, False),
+        (b"..x", 0, True),
+        (b"...", 0, True),
+        (b"..//..//x", 1, False),
+    ],
+)
+def test_inside(target: bytes, depth: int, inside: bool) -> None:
+    assert stays_inside(target, depth=depth) is inside
+
+
+@given(
+    st.lists(st.sampled_from([b"..", b".", b"a", b"b", b""]), max_size=8).map(b"/".join),
+    st.integers(0, 4),
+)
+def test_a_target_inside_never_rises_above_the_top(target: bytes, depth: int) -> None:
+    level = depth
+    lowest = level
+    for part in target.split(b"/"):
+        level += (part not in (b"", b".", b"..")) - (part == b"..")
+        lowest = min(lowest, level)
+    if stays_inside(target, depth=depth):
+        assert lowest >= 0
+        assert not target.startswith(b"/")
+
+
+def test_links() -> None:
+    kept, skipped, lone = (
+        verdicts(Entry(b"d/l", L, link=b"../f"), single=False)[0],
+        verdicts(Entry(b"d/l", L, link=b"../../f"), single=False)[0],
+        verdicts(Entry(b"l", L, link=b"f"))[0],
+    )
+    assert isinstance(kept, Item)
+    assert (kept.make, kept.target, kept.path) == (Make.SYMLINK, b"../f", (b"d", b"l"))
+    assert skipped == Skipped(b"d/l", "outward-link", 'it leads out, to "../../f"')
+    assert isinstance(lone, Item)
+    assert lone.path == ()
+
+
+def test_a_link_counts_from_the_top_of_what_is_copied() -> None:
+    [_, inner] = verdicts(Entry(b"top", D), Entry(b"top/l", L, link=b"../beside"))
+    assert isinstance(inner, Skipped)
+
+
+@pytest.mark.parametrize("target", [b"", b"a\0b", b"x" * 4096])
+def test_impossible_targets(target: bytes) -> None:
+    assert rule_of(Entry(b"l", L, link=target), single=False) == "link-target"
+
+
+def test_hard_links() -> None:
+    [_, item, again] = verdicts(
+        Entry(b"top/f", F),
+        Entry(b"top/d/h", H, link=b"./top//f"),
+        Entry(b"top/i", H, link=b"top/d/h"),
+    )
+    assert isinstance(item, Item)
+    assert isinstance(again, Item)
+    assert (item.make, item.original, item.path) == (Make.HARDLINK, (b"f",), (b"d", b"h"))
+    assert again.original == (b"d", b"h")
+    assert rule_of(Entry(b"top/f", F), Entry(b"top/h", H, link=b"f")) == "beside"
+    assert rule_of(Entry(b"d", D), Entry(b"h", H, link=b"d"), single=False) == "hard-link"
+    assert rule_of(Entry(b"h", H, link=b"missing"), single=False) == "hard-link"
+
+
+def test_hard_links_to_links_are_links() -> None:
+    [_, shifted, kept] = verdicts(
+        Entry(b"a/b/l", L, link=b"../../x"),
+        Entry(b"m", H, link=b"a/b/l"),
+        Entry(b"a/b/n", H, link=b"a/b/l"),
+        single=False,
+    )
+    assert isinstance(shifted, Skipped)
+    assert isinstance(kept, Item)
+    assert (kept.make, kept.target) == (Make.SYMLINK, b"../../x")
+
+
+def test_hard_links_to_what_was_skipped() -> None:
+    [_, skipped] = verdicts(Entry(b"p", Kind.FIFO), Entry(b"q", H, link=b"p"), single=False)
+    assert isinstance(skipped, Skipped)
+    assert skipped.rule == "hard-link-to-skipped"
+
+
+# The top
+
+
+def test_the_first_entry_names_the_top() -> None:
+    judge = Judge(PLAIN)
+    item = judge.judge(Entry(b"top/a", F))
+    assert isinstance(item, Item)
+    assert (judge.top, item.path) == (b"top", (b"a",))
+    for name in (b"other", b"topper/x", b"."):
+        with pytest.raises(EntryRefused, match="is not below"):
+            judge.judge(Entry(name, F))
+
+
+def test_a_top_of_the_expected_name_only() -> None:
+    assert rule_of(Entry(b"other", F), name=b"top") == "beside"
+    [item] = verdicts(Entry(b"top", F), name=b"top")
+    assert isinstance(item, Item)
+
+
+def test_contents() -> None:
+    [top, item] = verdicts(Entry(b".", D), Entry(b"./a", F))
+    assert isinstance(top, Item)
+    assert isinstance(item, Item)
+    assert (top.path, item.path) == ((), (b"a",))
+
+
+@pytest.mark.parametrize("kind", [F, L, H, Kind.FIFO])
+def test_the_top_of_an_archive_is_a_directory(kind: Kind) -> None:
+    assert rule_of(Entry(b".", kind, link=b"x"), single=False) == "top"
+    assert rule_of(Entry(b".", kind, link=b"x"), single=True) == "top"
+
+
+# Twice, and in the way
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "rule"),
+    [
+        (Entry(b"x", F), Entry(b"x", F), "duplicate"),
+        (Entry(b"x", F), Entry(b"./x", F), "duplicate"),
+        (Entry(b"x", L, link=b"y"), Entry(b"x", L, link=b"y"), "duplicate"),
+        (Entry(b"x", F), Entry(b"x", H, link=b"x"), "duplicate"),
+        (Entry(b"x", Kind.FIFO), Entry(b"x", Kind.FIFO), "duplicate"),
+        (Entry(b"x", F), Entry(b"x", D), "type-change"),
+        (Entry(b"x", D), Entry(b"x", F), "type-change"),
+        (Entry(b"x", L, link=b"y"), Entry(b"x", F), "type-change"),
+        (Entry(b"x", Kind.FIFO), Entry(b"x", F), "type-change"),
+        (Entry(b"x/y", F), Entry(b"x", F), "type-change"),
+        (Entry(b"x", F), Entry(b"x/y", F), "not-a-directory"),
+        (Entry(b"x", L, link=b"y"), Entry(b"x/y", F), "not-a-directory"),
+        (Entry(b"x", L, link=b"/"), Entry(b"x/y/z", F), "not-a-directory"),
+        (Entry(b"x", Kind.CHARACTER), Entry(b"x/y", F), "not-a-directory"),
+    ],
+)
+def test_one_name_for_one_thing(first: Entry, second: Entry, rule: str) -> None:
+    assert rule_of(first, second, single=False) == rule
+
+
+def test_a_directory_may_come_twice_and_late() -> None:
+    found = verdicts(Entry(b"d/x", F), Entry(b"d", D), Entry(b"d/", D), single=False)
+    assert all(isinstance(item, Item) for item in found)
+
+
+# What is kept
+
+
+def test_modes_times_and_owners() -> None:
+    entry = Entry(b"f", F, 3, 0o7777, 5, 6, 7)
+    [item] = verdicts(entry, rules=Rules(umask=0o027))
+    assert item == Item((), Make.FILE, 3, 0o750)
+    [item] = verdicts(entry, rules=Rules(archive=True, umask=0o027))
+    assert item == Item((), Make.FILE, 3, 0o7777, 5, (6, 7))
+
+
+@pytest.mark.parametrize(
+    ("mtime_ns", "kept"),
+    [(0, 0), (-1, None), (MAX_TIME_NS, None), (MAX_TIME_NS - 1, 2**40 * 10**9 - 1)],
+)
+def test_impossible_times_are_not_kept(mtime_ns: int, kept: int | None) -> None:
+    [item] = verdicts(Entry(b"f", F, mtime_ns=mtime_ns), rules=KEEP)
+    assert isinstance(item, Item)
+    assert item.mtime_ns == kept
+
+
+@pytest.mark.parametrize(("uid", "gid"), [(MAX_ID + 1, 0), (0, 2**32), (-1, 0)])
+def test_impossible_owners(uid: int, gid: int) -> None:
+    assert rule_of(Entry(b"f", F, uid=uid, gid=gid), rules=KEEP) == "owner"
+    assert isinstance(verdicts(Entry(b"f", F, uid=uid, gid=gid))[0], Item)
+
+
+@pytest.mark.parametrize("kind", [Kind.CHARACTER, Kind.BLOCK, Kind.FIFO])
+def test_devices_are_skipped_even_with_archive(kind: Kind) -> None:
+    [skipped] = verdicts(Entry(b"f", kind), rules=KEEP)
+    assert isinstance(skipped, Skipped)
+    assert skipped.rule == "special"
+
+
+# Limits
+
+
+def test_sizes_are_added_up() -> None:
+    rules = Rules(max_size_bytes=10)
+    entries = [Entry(b"t/a", F, 4), Entry(b"t/b", F, 6), Entry(b"t/c", F, 0)]
+    assert all(isinstance(item, Item) for item in verdicts(*entries, rules=rules))
+    assert rule_of(*entries, Entry(b"t/d", F, 1), rules=rules) == "too-large"
+    assert rule_of(Entry(b"t", F, 11), rules=rules) == "too-large"
+    assert rule_of(Entry(b"t", F, 2**64 - 1), rules=rules) == "too-large"
+    assert rule_of(Entry(b"t", F, -1)) == "size"
+    assert rule_of(Entry(b"t", F, 1), rules=Rules(max_size_bytes=0)) == "too-large"
+    assert isinstance(verdicts(Entry(b"t", F, 0), rules=Rules(max_size_bytes=0))[0], Item)
+
+
+def test_entries_are_counted() -> None:
+    rules = Rules(max_entries=2)
+    assert rule_of(Entry(b"t", D), Entry(b"t/a", F), Entry(b"t/b", F), rules=rules) == "too-many"
+
+
+def test_a_file_has_no_slash_behind_its_name() -> None:
+    assert rule_of(Entry(b"f/", F)) == "trailing-slash"

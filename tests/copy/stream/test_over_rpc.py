@@ -1,0 +1,386 @@
+"""The method rpc with honest servers, and what its calls cannot do."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import tarfile
+import threading
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.copy.rules import outcome
+from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.stream import transfer
+from pycrictl.copy.stream.messages import OUTCOME, Messages
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.errors import CopyError, Exhausted, NotFound, StreamError, Unimplemented
+from pycrictl.streaming.target import TlsFiles
+from pycrictl.wire.tar.writer import END_OF_ARCHIVE
+from tests.copy.copier import FAILURE, HONEST, MIB, Copier, client, copier, server
+from tests.copy.copyserver import SUCCESS, CopyServer, copy_server, offer, sending
+from tests.copy.hostile import FILE, member
+from tests.fakecri.server import FakeServer, Status
+from tests.streaming.servers import make_certificates
+
+__all__ = ["client", "copier", "server"]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    top = tmp_path / "tree"
+    (top / "sub").mkdir(parents=True)
+    (top / "f").write_bytes(os.urandom(2 * MIB + 7))
+    (top / "sub/g").write_text("g")
+    (top / "sub/link").symlink_to("../f")
+    return top
+
+
+def names_of(archive: bytes | bytearray) -> list[str]:
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        return sorted(tar.getnames())
+
+
+# Honest servers
+
+
+def test_into_a_container(fake: FakeServer, server: CopyServer, copier: Copier, tree: Path) -> None:
+    offer(fake, server)
+    summary = copier.into(tree, "/to/")
+    assert summary == Summary(files=2, directories=2, links=1, size_bytes=2 * MIB + 8)
+    names = ["tree", "tree/f", "tree/sub", "tree/sub/g", "tree/sub/link"]
+    assert names_of(server.received) == names
+    probe, request = (call.request for call in fake.calls)
+    assert (probe.container_id, probe.path, probe.size) == ("c1", "", 0)
+    assert (request.container_id, request.path) == ("c1", "/to/")
+    assert request.size == len(server.received) == copier.bytes
+    assert request.checksum == zlib.crc32(server.received)
+    assert copier.totals == [request.size]
+
+
+def test_out_of_a_container(
+    fake: FakeServer, server: CopyServer, copier: Copier, tmp_path: Path
+) -> None:
+    offer(fake, server, HONEST)
+    server.script = sending(HONEST, piece_bytes=100)
+    assert copier.out("/x/d", tmp_path / "new") == Summary(files=1, directories=1, size_bytes=7)
+    assert (tmp_path / "new/f").read_text() == "content"
+    assert (copier.totals, copier.bytes) == ([len(HONEST)], len(HONEST))
+    (call,) = fake.calls
+    assert (call.request.container_id, call.request.path) == ("c1", "/x/d")
+    # As long as it may take to measure what is copied.
+    assert call.deadline_s is not None
+    assert call.deadline_s > 500
+
+
+def test_archives_both_ways(
+    fake: FakeServer, server: CopyServer, copier: Copier, tmp_path: Path
+) -> None:
+    offer(fake, server, HONEST)
+    server.script = sending(HONEST)
+    assert b"".join(map(bytes, copier.pack_from(b"/x/d", copier.watch))) == HONEST
+    server.script = server.take
+    (tmp_path / "a.tar").write_bytes(HONEST)
+    with (tmp_path / "a.tar").open("rb") as file:
+        summary = copier.unpack_to(file.fileno(), b"/to", Rules(), copier.watch)
+    assert summary == Summary(files=1, directories=1, size_bytes=7)
+    assert server.received == HONEST
+    request = fake.calls[-1].request
+    # So that the server takes it for an archive, whatever it holds.
+    assert (request.path, request.size, request.checksum) == (
+        "/to/.",
+        len(HONEST),
+        zlib.crc32(HONEST),
+    )
+
+
+def test_what_the_server_did_and_left_out(
+    fake: FakeServer, server: CopyServer, copier: Copier, tree: Path, tmp_path: Path
+) -> None:
+    left_out = [Skipped(b"tree/\xff", "special", "it is a named pipe")]
+    said = outcome.encode_success(Summary(files=7, skipped=1), left_out)
+    offer(fake, server, HONEST)
+
+    def take(messages: Messages) -> None:
+        server.take_all(messages)
+        for start in range(len(said)):
+            messages.send(OUTCOME, said[start : start + 1])
+
+    server.script = take
+    assert copier.into(tree, "/to") == Summary(files=7, skipped=1)
+    assert copier.skipped == left_out
+    server.script = sending(HONEST, said)
+    assert copier.out("/d", tmp_path / "new") == Summary(
+        files=1, directories=1, size_bytes=7, skipped=1
+    )
+    assert copier.skipped == left_out * 2
+
+
+def test_content_is_counted_before_it_is_written(
+    fake: FakeServer, server: CopyServer, copier: Copier
+) -> None:
+    archive = member(b"f", FILE, b"x" * (3 * MIB)) + END_OF_ARCHIVE
+    offer(fake, server, archive)
+    server.script = sending(archive)
+    written = 0
+    for piece in copier.pack_from(b"/f", copier.watch):
+        written += len(piece)
+        # No header and no padding, but nothing that has been handed out is missing.
+        assert written - 10_000 <= copier.bytes <= 3 * MIB
+    assert (written, copier.bytes) == (len(archive), 3 * MIB)
+    assert copier.totals == []  # of the archive, which is not what is counted
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/to/.", "/to/"),
+        ("/to/./", "/to/"),
+        ("/to/./.", "/to/"),
+        ("/to//.//", "/to/"),
+        ("/.", "/"),
+        ("/to/", "/to/"),
+        ("/to", "/to"),
+        ("/", "/"),
+        ("/to/a.", "/to/a."),
+    ],
+)
+def test_a_directory_is_not_asked_for_as_if_for_an_archive(
+    fake: FakeServer, server: CopyServer, copier: Copier, tree: Path, path: str, asked: str
+) -> None:
+    offer(fake, server)
+    copier.into(tree, path)
+    assert fake.calls[-1].request.path == asked
+
+
+# Interruptions
+
+
+@pytest.mark.parametrize("said", [SUCCESS, FAILURE, b""])
+def test_an_interruption_while_the_server_is_at_it(
+    fake: FakeServer,
+    server: CopyServer,
+    copier: Copier,
+    tree: Path,
+    said: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(transfer, "_HASTE_S", 1.0)
+    offer(fake, server)
+    given_up = threading.Event()
+
+    def take(messages: Messages) -> None:
+        server.take_all(messages)
+        time.sleep(0.2)  # the client waits by now
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        time.sleep(0.2)
+        if said:
+            messages.send(OUTCOME, said)
+        else:
+            given_up.wait(60)
+
+    server.script = take
+    if said == SUCCESS:
+        assert copier.into(tree, "/to").files == 2
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            copier.into(tree, "/to")
+    given_up.set()
+    assert ("has not told whether" in caplog.text) is (not said)
+
+
+@pytest.mark.parametrize("is_verified", [True, False])
+def test_tls(fake: FakeServer, client: CriClient, tmp_path: Path, is_verified: bool) -> None:
+    certificates = make_certificates(tmp_path)
+    with copy_server(certificates.server_context()) as server:
+        offer(fake, server, HONEST)
+        server.script = sending(HONEST)
+        copier = Copier(client, tls=TlsFiles(ca=certificates.ca) if is_verified else None)
+        copier.out("/d", tmp_path / "new")
+        assert (tmp_path / "new/f").read_text() == "content"
+        server.script = server.take
+        (tmp_path / "big").write_bytes(os.urandom(3 * MIB))
+        copier.into(tmp_path / "big", "/to")
+        assert len(server.received) == copier.totals[-1]
+
+
+# Sources that change
+
+
+@pytest.mark.parametrize("size", [1000, 2 * MIB])
+@pytest.mark.parametrize("change", ["longer", "shorter", "gone", "other"])
+def test_a_source_that_changes_after_it_was_measured(
+    fake: FakeServer, server: CopyServer, copier: Copier, tmp_path: Path, change: str, size: int
+) -> None:
+    (tmp_path / "d").mkdir()
+    file = tmp_path / "d/f"
+    file.write_bytes(b"y" * size)
+
+    def answer(request: Any, context: Any) -> cri_pb2.CopyToContainerResponse:
+        if change == "longer":
+            file.write_bytes(b"y" * 3 * size)
+        elif change == "shorter":
+            file.write_bytes(b"")
+        elif change == "gone":
+            file.unlink()
+        elif request.size:
+            file.write_bytes(b"x" * size)
+        return cri_pb2.CopyToContainerResponse(url=server.url)
+
+    fake.prepare("CopyToContainer", cri_pb2.CopyToContainerResponse(), answer)
+    ended = threading.Event()
+
+    def take(messages: Messages) -> None:
+        try:
+            server.take_all(messages)
+            wanted = fake.calls[-1].request.checksum
+            is_same = zlib.crc32(server.received) == wanted
+            messages.send(OUTCOME, SUCCESS if is_same else FAILURE)
+        finally:
+            ended.set()
+
+    server.script = take
+    with pytest.raises(CopyError, match=r"changed while it was copied|the disk is"):
+        copier.into(tmp_path / "d", "/to")
+    assert ended.wait(60)
+
+
+@pytest.mark.parametrize("change", ["longer", "shorter", "other"])
+def test_a_large_file_that_changes_while_it_is_sent(
+    fake: FakeServer, server: CopyServer, copier: Copier, tmp_path: Path, change: str
+) -> None:
+    file = tmp_path / "f"
+    size = 64 * MIB  # more than the system takes in before it is received
+    file.write_bytes(bytes(range(256)) * (size // 256))
+    offer(fake, server)
+    ended = threading.Event()
+
+    def take(messages: Messages) -> None:
+        first = messages.receive()
+        assert first is not None
+        server.received += first.data
+        if change == "shorter":
+            os.truncate(file, 10 * MIB)
+        with file.open("r+b") as writing:
+            if change == "longer":
+                writing.seek(size)
+                writing.write(b"more")
+            elif change == "other":
+                writing.seek(size - 10)
+                writing.write(b"other")
+        try:
+            server.take_all(messages)
+            messages.send(OUTCOME, SUCCESS)
+        finally:
+            ended.set()
+
+    server.script = take
+    if change == "shorter":
+        with pytest.raises(CopyError, match="became shorter while it was copied"):
+            copier.into(file, "/to")
+    else:
+        copier.into(file, "/to")
+        assert len(server.received) == copier.totals[-1]
+        assert b"more" not in server.received  # what is appended is left out
+        assert (b"other" in server.received) is (change == "other")  # its checksum is wrong
+    assert ended.wait(60)
+
+
+# What the calls cannot carry, and runtimes without them
+
+
+@pytest.mark.parametrize(
+    "rules", [Rules(archive=True), Rules(no_clobber=True), Rules(in_place=True)]
+)
+def test_rules_that_the_call_cannot_carry(
+    fake: FakeServer, copier: Copier, tree: Path, rules: Rules
+) -> None:
+    with pytest.raises(Unimplemented, match="cannot be told"):
+        copier.into(tree, "/to", rules)
+    with pytest.raises(Unimplemented, match="cannot be told"):
+        copier.unpack_to(-1, b"/to", rules, copier.watch)
+    assert fake.calls == []
+
+
+def test_other_things_that_the_call_cannot_carry(
+    fake: FakeServer, copier: Copier, tmp_path: Path
+) -> None:
+    with pytest.raises(Unimplemented, match="-L"):
+        copier.copy_from(b"/x", bytes(tmp_path / "n"), Rules(), copier.watch, follow=True)
+    with pytest.raises(Unimplemented, match="UTF-8") as info:
+        copier.copy_from(b"/\xff", bytes(tmp_path / "n"), Rules(), copier.watch)
+    assert info.value.hint == "--method node can do it"
+    assert fake.calls == []
+
+
+def test_rules_of_this_side_are_kept(
+    fake: FakeServer, server: CopyServer, copier: Copier, tmp_path: Path
+) -> None:
+    archive = member(b"f", FILE, b"new", mode=0o4640, mtime_s=1_000_000) + END_OF_ARCHIVE
+    offer(fake, server, archive)
+    server.script = sending(archive)
+    (tmp_path / "f").write_text("old")
+    assert copier.out("/f", tmp_path / "f", Rules(no_clobber=True)).kept == 1
+    assert (tmp_path / "f").read_text() == "old"
+    copier.out("/f", tmp_path / "f", Rules(archive=True))
+    assert (tmp_path / "f").read_text() == "new"
+    assert (tmp_path / "f").stat().st_mtime == 1_000_000
+    with pytest.raises(CopyError, match="more than 2 bytes"):
+        copier.out("/f", tmp_path / "f", Rules(max_size_bytes=2))
+
+
+def test_a_runtime_without_the_calls_is_asked_first(
+    fake: FakeServer, copier: Copier, tree: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(Unimplemented, match="CopyFromContainer"):
+        copier.out("/x", tmp_path / "new")
+    with pytest.raises(Unimplemented, match="CopyToContainer"):
+        copier.into(tree, "/to")
+    reading, writing = os.pipe()
+    os.write(writing, HONEST)
+    with pytest.raises(Unimplemented, match="CopyToContainer"):
+        copier.unpack_to(reading, b"/to", Rules(), copier.watch)
+    assert os.read(reading, 10_000) == HONEST
+    os.close(reading)
+    os.close(writing)
+    with pytest.raises(Unimplemented):
+        next(copier.pack_from(b"/x", copier.watch))
+    assert (copier.totals, copier.bytes, copier.skipped) == ([], 0, [])
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (grpc.StatusCode.NOT_FOUND, NotFound),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, Exhausted),
+    ],
+)
+def test_a_refused_call(
+    fake: FakeServer, copier: Copier, tree: Path, code: Any, error: type[Exception]
+) -> None:
+    fake.prepare(
+        "CopyToContainer",
+        Status(grpc.StatusCode.INVALID_ARGUMENT, "no path"),
+        Status(code, "try again later"),
+    )
+    with pytest.raises(error, match="try again later"):
+        copier.into(tree, "/to")
+
+
+@pytest.mark.parametrize("data", [b"no archive" * 100, HONEST[:-1024], b""])
+def test_a_bad_archive_is_not_sent(
+    fake: FakeServer, server: CopyServer, copier: Copier, tmp_path: Path, data: bytes
+) -> None:
+    fake.prepare("CopyToContainer", Status(grpc.StatusCode.INVALID_ARGUMENT, "no path"))
+    (tmp_path / "a.tar").write_bytes(data)
+    with (tmp_path / "a.tar").open("rb") as file, pytest.raises((CopyError, StreamError)):
+        copier.unpack_to(file.fileno(), b"/to", Rules(), copier.watch)

@@ -1,0 +1,110 @@
+"""The content of files, by every way that the system has, and holes in it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pycrictl.copy.tree import content
+from pycrictl.copy.tree.content import SparseWriter, copy_content, segments
+from pycrictl.errors import CopyError
+from tests.copy.trees import MIB, directly, needs_root, nothing_is_left
+
+__all__ = ["nothing_is_left"]
+
+
+@pytest.mark.parametrize("way", content._WAYS, ids=lambda way: way.__name__)
+def test_every_way_of_copying(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Callable[..., int]
+) -> None:
+    def unsupported(*_: object) -> int:
+        raise OSError(errno.EXDEV, "unsupported")
+
+    ways = [way if each is way else unsupported for each in content._WAYS]
+    monkeypatch.setattr(content, "_WAYS", (*ways[: content._WAYS.index(way) + 1],))
+    data = os.urandom(MIB) + bytes(MIB) + os.urandom(300_001)
+    (tmp_path / "f").write_bytes(data)
+    told: list[int] = []
+    with (tmp_path / "f").open("rb") as source, (tmp_path / "g").open("wb") as target:
+        copy_content(source.fileno(), target.fileno(), len(data), shown=b"f", on_bytes=told.append)
+    assert (tmp_path / "g").read_bytes() == data
+    assert sum(told) == len(data)
+
+
+def test_a_disk_error_is_not_taken_for_a_missing_feature(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> int:
+        raise OSError(errno.EIO, "disk")
+
+    monkeypatch.setattr(content, "_WAYS", (broken, *content._WAYS))
+    (tmp_path / "f").write_bytes(bytes(content.SMALL_BYTES + 1))
+    with pytest.raises(CopyError, match='cannot copy "f": input/output error'):
+        directly(tmp_path / "f", tmp_path / "g")
+
+
+def test_runs_of_every_length_are_written(tmp_path: Path) -> None:
+    data = os.urandom(2 * MIB)
+    fd = os.open(tmp_path / "f", os.O_WRONLY | os.O_CREAT)
+    writer = SparseWriter(fd, 10 * MIB)
+    written = b""
+    for size in (1, 262_143, 262_144, 262_145, MIB + 7, 0, 2 * MIB):
+        writer.write(memoryview(data)[:size])
+        written += data[:size]
+    writer.finish()
+    os.close(fd)
+    assert (tmp_path / "f").read_bytes() == written
+    # What was reserved is what was written.
+    assert (tmp_path / "f").stat().st_blocks * 512 < len(written) + 65_536
+
+
+@needs_root
+def test_a_file_system_that_reserves_nothing(tmp_path: Path) -> None:
+    subprocess.run(["mount", "-t", "ramfs", "ramfs", tmp_path], check=True)
+    try:
+        test_runs_of_every_length_are_written(tmp_path)
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 200_000])
+def test_holes_are_found_in_streams(tmp_path: Path, size: int) -> None:
+    hole = 65_536
+    data = os.urandom(hole) + bytes(3 * hole) + b"x" + bytes(size)
+    fd = os.open(tmp_path / "f", os.O_WRONLY | os.O_CREAT)
+    writer = SparseWriter(fd, len(data))
+    for start in range(0, len(data), 2 * hole):
+        writer.write(memoryview(data)[start : start + 2 * hole])
+    writer.finish()
+    os.close(fd)
+    assert (tmp_path / "f").read_bytes() == data
+    assert (tmp_path / "f").stat().st_blocks * 512 < len(data) - 2 * hole
+
+
+def test_segments_of_a_file_with_holes(tmp_path: Path) -> None:
+    with (tmp_path / "f").open("wb") as file:
+        file.truncate(10 * MIB)
+        for start in (MIB, 5 * MIB):
+            file.seek(start)
+            file.write(b"x" * 4096)
+    with (tmp_path / "f").open("rb") as file:
+        assert segments(file.fileno(), 10 * MIB) == [
+            (MIB, MIB + 4096),
+            (5 * MIB, 5 * MIB + 4096),
+        ]
+        assert segments(file.fileno(), 3 * MIB) == [(MIB, MIB + 4096)]
+        assert segments(file.fileno(), 5 * MIB + 10) == [
+            (MIB, MIB + 4096),
+            (5 * MIB, 5 * MIB + 10),
+        ]
+        assert segments(file.fileno(), 0) == []
+    read, write = os.pipe()
+    with pytest.raises(OSError, match="Illegal seek"):
+        segments(read, MIB)
+    os.close(read)
+    os.close(write)

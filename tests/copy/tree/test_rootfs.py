@@ -1,0 +1,424 @@
+"""Finding and changing things through directories that are held open."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from pycrictl.copy.tree import resolve as resolving
+from pycrictl.copy.tree.resolve import (
+    MAX_LINKS,
+    PROC_MAGIC,
+    KernelFileSystem,
+    file_system_type,
+    kernel_resolves,
+    mount_number,
+    own_descriptors,
+    refuse_kernel_file_system,
+    resolve,
+    resolve_by_kernel,
+    resolve_by_steps,
+)
+from pycrictl.copy.tree.rootfs import (
+    RENAME_EXCHANGE,
+    RENAME_NOREPLACE,
+    Directory,
+    raise_descriptor_limit,
+    reopen_regular,
+    set_link_time,
+    set_owner,
+    to_error,
+)
+from pycrictl.errors import CopyError
+from tests.copy.racer import flipping
+from tests.copy.trees import open_fds
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+RESOLVERS: dict[str, Callable[..., int]] = {
+    "kernel": resolve_by_kernel,
+    "steps": resolve_by_steps,
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[int]:
+    """A root with links of all kinds, in a folder that has things to escape to."""
+    top = tmp_path / "root"
+    (top / "dir/sub").mkdir(parents=True)
+    (top / "outside").write_text("inside")
+    (tmp_path / "outside").write_text("outside")
+    (top / "file").write_text("file")
+    (top / "dir/file").write_text("dir/file")
+    for name, target in {
+        "to-file": "file",
+        "to-dir": "dir",
+        "to-dir-slash": "dir/",
+        "abs": "/dir/file",
+        "abs-root": "/",
+        "up": "../../../../outside",
+        "dir/up": "../../outside",
+        "dir/sub/back": "../../to-dir/sub/../file",
+        "dangling": "nowhere",
+        "loop": "loop",
+        "long-0": "file",
+        **{f"long-{number}": f"long-{number - 1}" for number in range(1, MAX_LINKS + 1)},
+    }.items():
+        (top / name).symlink_to(target)
+    fd = os.open(top, os.O_PATH)
+    yield fd
+    os.close(fd)
+
+
+@pytest.mark.parametrize("resolver", RESOLVERS.values(), ids=RESOLVERS.keys())
+@pytest.mark.parametrize(
+    ("path", "follow", "found"),
+    [
+        ("file", True, "file"),
+        ("/file", True, "file"),
+        ("//dir//file", True, "dir/file"),
+        ("./dir/./file", True, "dir/file"),
+        ("dir/../file", True, "file"),
+        ("../../file", True, "file"),
+        ("../../../outside", True, "inside"),
+        ("to-file", True, "file"),
+        ("to-dir/file", True, "dir/file"),
+        ("to-dir-slash/file", True, "dir/file"),
+        ("abs", True, "dir/file"),
+        ("abs-root/abs-root/dir/file", True, "dir/file"),
+        ("up", True, "inside"),
+        ("dir/up", True, "inside"),
+        ("dir/sub/back", True, "dir/file"),
+        (f"long-{MAX_LINKS - 1}", True, "file"),
+        ("to-dir/file", False, "dir/file"),
+        ("nowhere", True, errno.ENOENT),
+        ("dangling", True, errno.ENOENT),
+        ("dir/nowhere/file", True, errno.ENOENT),
+        ("file/x", True, errno.ENOTDIR),
+        ("file/..", True, errno.ENOTDIR),
+        ("file/", True, errno.ENOTDIR),
+        ("to-file/", False, errno.ENOTDIR),
+        ("loop", True, errno.ELOOP),
+        (f"long-{MAX_LINKS}", True, errno.ELOOP),
+    ],
+)
+def test_resolve(
+    root: int, resolver: Callable[..., int], path: str, follow: bool, found: str | int
+) -> None:
+    before = open_fds()
+    if isinstance(found, int):
+        with pytest.raises(OSError) as info:  # noqa: PT011 (the errno is looked at)
+            resolver(root, path.encode(), follow=follow)
+        assert info.value.errno == found
+    else:
+        fd = resolver(root, path.encode(), follow=follow)
+        assert Path(f"/proc/self/fd/{fd}").read_text() == found
+        os.close(fd)
+    assert open_fds() == before
+
+
+@pytest.mark.parametrize("resolver", RESOLVERS.values(), ids=RESOLVERS.keys())
+@pytest.mark.parametrize(
+    ("path", "follow", "kind"),
+    [
+        ("to-file", False, stat.S_IFLNK),
+        ("dangling", False, stat.S_IFLNK),
+        ("loop", False, stat.S_IFLNK),
+        ("to-dir", False, stat.S_IFLNK),
+        ("to-dir/", False, stat.S_IFDIR),
+        ("to-dir/.", False, stat.S_IFDIR),
+        ("to-dir", True, stat.S_IFDIR),
+        ("/", True, stat.S_IFDIR),
+        (".", False, stat.S_IFDIR),
+        ("..", True, stat.S_IFDIR),
+    ],
+)
+def test_the_last_component(
+    root: int, resolver: Callable[..., int], path: str, follow: bool, kind: int
+) -> None:
+    fd = resolver(root, path.encode(), follow=follow)
+    assert stat.S_IFMT(os.fstat(fd).st_mode) == kind
+    os.close(fd)
+
+
+@pytest.mark.parametrize("resolver", RESOLVERS.values(), ids=RESOLVERS.keys())
+def test_links_to_open_files_are_refused(resolver: Callable[..., int]) -> None:
+    fd = os.open("/proc", os.O_PATH)
+    for path in (b"self/root/etc", b"self/exe", b"self/cwd/x", b"self/fd/0", b"1/root/etc"):
+        with pytest.raises(OSError) as info:  # noqa: PT011
+            resolver(fd, path, follow=True)
+        assert info.value.errno in (errno.ELOOP, errno.EXDEV, errno.EACCES)
+    os.close(fd)
+
+
+def test_the_kernel_resolves_here_and_steps_do_where_it_cannot(
+    root: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert kernel_resolves()
+    os.close(resolve(root, b"dir/up"))
+    monkeypatch.setattr(resolving, "_OPENAT2", 99_999)  # ENOSYS, as on an old kernel
+    kernel_resolves.cache_clear()
+    try:
+        assert not kernel_resolves()
+        fd = resolve(root, b"dir/up")
+        assert Path(f"/proc/self/fd/{fd}").read_text() == "inside"
+        os.close(fd)
+        with pytest.raises(OSError, match="not implemented"):
+            resolve_by_kernel(root, b"file", follow=True)
+    finally:
+        kernel_resolves.cache_clear()
+
+
+@pytest.mark.parametrize("resolver", [*RESOLVERS.values(), None], ids=[*RESOLVERS.keys(), "naive"])
+def test_no_escape_while_a_component_is_exchanged(
+    tmp_path: Path, resolver: Callable[..., int] | None
+) -> None:
+    """The naive way, which the attack succeeds against, shows that the attack is one."""
+    (tmp_path / "root/dir").mkdir(parents=True)
+    (tmp_path / "root/dir/data").write_text("inside")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/data").write_text("outside")
+    (tmp_path / "root/evil").symlink_to(tmp_path / "outside")
+    root = os.open(tmp_path / "root", os.O_PATH)
+    seen = {"inside": 0, "outside": 0, "error": 0}
+    wanted = ("inside", "outside" if resolver is None else "error")
+    with flipping(tmp_path / "root", "dir", "evil"):
+        enough_at = time.monotonic() + 2
+        give_up_at = enough_at + 60
+        while (now := time.monotonic()) < enough_at or (
+            now < give_up_at and min(seen[what] for what in wanted) <= 100
+        ):
+            try:
+                if resolver is None:
+                    fd = os.open(b"dir/data", os.O_PATH, dir_fd=root)
+                else:
+                    fd = resolver(root, b"dir/data", follow=True)
+            except OSError:
+                seen["error"] += 1
+                continue
+            seen[Path(f"/proc/self/fd/{fd}").read_text()] += 1
+            os.close(fd)
+    os.close(root)
+    assert seen["inside"] > 100
+    if resolver is None:
+        assert seen["outside"] > 100
+    else:
+        assert seen["outside"] == 0
+        assert seen["error"] > 100
+
+
+# File systems
+
+
+def test_file_systems_of_the_kernel() -> None:
+    for path in ("/proc", "/proc/self/mem", "/sys", "/proc/sys/kernel/core_pattern"):
+        fd = os.open(path, os.O_PATH)
+        with pytest.raises(KernelFileSystem, match="fs, which is never copied"):
+            refuse_kernel_file_system(fd, b"x")
+        with pytest.raises(CopyError):
+            Directory(os.dup(fd), b"x") if Path(path).is_dir() else reopen_regular(
+                fd, device=None, shown=b"x"
+            )
+        os.close(fd)
+
+
+def test_ordinary_file_systems(tmp_path: Path) -> None:
+    fd = os.open(tmp_path, os.O_PATH)
+    refuse_kernel_file_system(fd, b"x")
+    assert file_system_type(fd) != PROC_MAGIC
+    os.close(fd)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file_system_type(fd)
+
+
+def test_a_refused_directory_is_closed() -> None:
+    before = open_fds()
+    with pytest.raises(KernelFileSystem):
+        Directory(os.open("/proc", os.O_PATH), b"/proc")
+    assert open_fds() == before
+
+
+def test_mount_numbers(tmp_path: Path) -> None:
+    here, proc = os.open(tmp_path, os.O_PATH), os.open("/proc", os.O_PATH)
+    assert mount_number(here) != mount_number(proc)
+    assert mount_number(here) == mount_number(os.dup(here))
+    os.close(here)
+    os.close(proc)
+
+
+def test_own_descriptors_after_a_fork() -> None:
+    own_descriptors()
+    pid = os.fork()
+    if pid == 0:
+        with suppress(BaseException):
+            inner = os.open("/dev/null", os.O_RDONLY)
+            os.stat(str(inner), dir_fd=own_descriptors())
+            os._exit(0)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+# Directories
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Directory]:
+    with Directory(os.open(path, os.O_PATH), b"shown") as directory:
+        yield directory
+
+
+@pytest.mark.parametrize("name", [b"", b".", b"..", b"a/b", b"/", b"../x"])
+def test_only_single_names(tmp_path: Path, name: bytes) -> None:
+    with opened(tmp_path) as directory:
+        calls: list[Callable[[], object]] = [
+            lambda: directory.lstat(name),
+            lambda: directory.enter(name),
+            lambda: directory.pin(name),
+            lambda: directory.read_link(name),
+            lambda: directory.make(name),
+            lambda: directory.create(name),
+            lambda: directory.give_name(0, name),
+            lambda: directory.symlink(b"x", name),
+            lambda: directory.link(directory, name, b"x"),
+            lambda: directory.link(directory, b"x", name),
+            lambda: directory.move(name, directory, b"x"),
+            lambda: directory.move(b"x", directory, name, flags=RENAME_NOREPLACE),
+            lambda: directory.unlink(name),
+        ]
+        for call in calls:
+            with pytest.raises(OSError) as info:  # noqa: PT011
+                call()
+            assert info.value.errno == errno.EINVAL
+
+
+def test_links_are_never_followed(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "f").write_text("keep me")
+    (tmp_path / "to-d").symlink_to("d")
+    (tmp_path / "to-f").symlink_to("f")
+    with opened(tmp_path) as directory:
+        with pytest.raises(NotADirectoryError):
+            directory.enter(b"to-d")
+        with pytest.raises(CopyError, match="not a regular file"):
+            directory.open_regular(b"to-f")
+        with pytest.raises(FileExistsError):
+            directory.create(b"to-f")
+        with pytest.raises(FileExistsError):
+            directory.make(b"to-d")
+        directory.link(directory, b"to-f", b"second")
+        assert (tmp_path / "second").is_symlink()
+        directory.remove(b"to-d")
+        directory.remove(b"to-f")
+    assert (tmp_path / "d").is_dir()
+    assert (tmp_path / "f").read_text() == "keep me"
+
+
+def test_only_regular_files_are_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "f").write_text("text")
+    before = open_fds()
+    with opened(tmp_path) as directory:
+        for name in (b"pipe", b"d"):
+            with pytest.raises(CopyError, match="not a regular file"):
+                directory.open_regular(name)
+        fd, status = directory.open_regular(b"f")
+        assert os.read(fd, 10) == b"text"
+        assert status.st_size == 4
+        os.close(fd)
+    assert open_fds() == before
+
+
+def test_making_and_moving(tmp_path: Path) -> None:
+    with opened(tmp_path) as directory:
+        with directory.make(b"d") as inner:
+            assert stat.S_IMODE((tmp_path / "d").stat().st_mode) == 0o700
+            assert inner.shown == b"shown/d"
+            fd = inner.create(b"f")
+            assert stat.S_IMODE(os.fstat(fd).st_mode) == 0o600
+            os.close(fd)
+            inner.move(b"f", directory, b"g", flags=RENAME_NOREPLACE)
+            os.close(inner.create(b"f"))
+            with pytest.raises(FileExistsError):
+                inner.move(b"f", directory, b"g", flags=RENAME_NOREPLACE)
+            (tmp_path / "g").write_text("g")
+            inner.move(b"f", directory, b"g", flags=RENAME_EXCHANGE)
+            assert (tmp_path / "d/f").read_text() == "g"
+            inner.move(b"f", directory, b"g")
+            assert directory.lstat(b"nothing") is None
+        fd = directory.create_unnamed()
+        os.write(fd, b"unnamed")
+        directory.give_name(fd, b"named")
+        with pytest.raises(FileExistsError):
+            directory.give_name(fd, b"named")
+        os.close(fd)
+        assert (tmp_path / "named").read_text() == "unnamed"
+        assert sorted(entry.name for entry in directory.scan()) == ["d", "g", "named"]
+        (tmp_path / "d/deep/er").mkdir(parents=True)
+        (tmp_path / "d/deep/link").symlink_to("/")
+        for number in range(1500):
+            (tmp_path / f"d/deep/{number}").touch()
+        directory.remove(b"d")
+        assert not (tmp_path / "d").exists()
+        with pytest.raises(FileNotFoundError):
+            directory.remove(b"d")
+
+
+def test_a_scan_that_is_given_up_leaves_nothing_open(tmp_path: Path) -> None:
+    (tmp_path / "f").touch()
+    with opened(tmp_path) as directory:
+        before = open_fds()
+        names = directory.scan()
+        next(names)
+        assert open_fds() != before
+        names.close()
+        assert open_fds() == before
+
+
+def test_what_is_nested_too_deep_is_not_removed(tmp_path: Path) -> None:
+    raise_descriptor_limit()
+    fd = os.open(tmp_path, os.O_PATH)
+    for _ in range(700):
+        os.mkdir("d", dir_fd=fd)
+        fd, outer = os.open("d", os.O_PATH, dir_fd=fd), fd
+        os.close(outer)
+    os.close(fd)
+    with opened(tmp_path) as directory, pytest.raises(OSError, match="too long"):
+        directory.remove(b"d")
+    subprocess.run(["rm", "-rf", tmp_path / "d"], check=True)
+
+
+@needs_root
+def test_owner_and_time_of_a_link_itself(tmp_path: Path) -> None:
+    (tmp_path / "f").touch()
+    (tmp_path / "l").symlink_to("f")
+    before = (tmp_path / "f").stat()
+    with opened(tmp_path) as directory:
+        pinned = directory.pin(b"l")
+        set_owner(pinned, 12, 34)
+        set_link_time(pinned, 1_500_000_000_123_456_789)
+        os.close(pinned)
+    link = (tmp_path / "l").lstat()
+    assert (link.st_uid, link.st_gid) == (12, 34)
+    assert link.st_mtime_ns == 1_500_000_000_123_456_789
+    after = (tmp_path / "f").stat()
+    assert (after.st_uid, after.st_mtime_ns) == (before.st_uid, before.st_mtime_ns)
+    with pytest.raises(OSError, match="Bad file"):
+        set_owner(pinned, 1, 1)
+    with pytest.raises(OSError, match="Bad file"):
+        set_link_time(pinned, 1)
+
+
+def test_errors_name_the_thing_and_help() -> None:
+    error = to_error(OSError(errno.EROFS, "whatever"), "copy to", b"/x\x1b\xff")
+    assert error.message == r'cannot copy to "/x\x1b\udcff": read-only file system'
+    assert error.hint is not None
+    assert to_error(OSError(errno.ENOENT, ""), "copy", b"x").hint is None

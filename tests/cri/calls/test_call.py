@@ -1,0 +1,440 @@
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+
+from pycrictl import errors
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
+from tests.fakecri import FakeServer, Maker, Status, hang, hostile, serve
+
+LIST = cri_pb2.ListImagesRequest()
+EMPTY = cri_pb2.ListImagesResponse()
+MIB = 1024 * 1024
+LIMIT_S = 60
+
+
+@pytest.fixture
+def client(fake: FakeServer) -> Iterator[CriClient]:
+    with CriClient(fake.path, timeout_s=LIMIT_S) as client:
+        yield client
+
+
+def images_of(size_bytes: int) -> cri_pb2.ListImagesResponse:
+    return cri_pb2.ListImagesResponse(images=[cri_pb2.Image(id="x" * size_bytes)])
+
+
+class TestAnswers:
+    def test_a_unary_call(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("ListImages", images_of(3))
+        answer = client.call(
+            "ListImages",
+            cri_pb2.ListImagesRequest(
+                filter=cri_pb2.ImageFilter(image=cri_pb2.ImageSpec(image="busybox"))
+            ),
+        )
+        assert answer.images[0].id == "xxx"
+        (call,) = fake.calls
+        assert call.method == "ListImages"
+        assert call.request.filter.image.image == "busybox"
+        assert call.deadline_s == pytest.approx(LIMIT_S, abs=20)
+
+    def test_both_services_over_one_connection(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("Version", cri_pb2.VersionResponse())
+        fake.prepare("ListImages", EMPTY)
+        client.call("Version", cri_pb2.VersionRequest())
+        client.call("ListImages", LIST)
+        assert fake.methods() == ["Version", "ListImages"]
+
+    def test_deadlines(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("RunPodSandbox", None)
+        fake.prepare("PullImage", None)
+        fake.prepare("ListImages", None, None, None)
+        client.call("RunPodSandbox", cri_pb2.RunPodSandboxRequest())
+        client.call("PullImage", cri_pb2.PullImageRequest())
+        client.call("ListImages", LIST, timeout_s=600)
+        client.call("ListImages", LIST, timeout_s=None)
+        client.call("ListImages", LIST, timeout_s=1e300)
+        found = [call.deadline_s for call in fake.calls]
+        nearly = [pytest.approx(2 * LIMIT_S, abs=20), None, pytest.approx(600, abs=20), None]
+        assert found[:4] == nearly
+        assert found[4] is None  # what takes longer than 30 years has no limit for gRPC
+
+    def test_15_mib(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("ListImages", images_of(15 * MIB))
+        assert len(client.call("ListImages", LIST).images[0].id) == 15 * MIB
+
+    def test_17_mib(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("ListImages", images_of(17 * MIB), EMPTY)
+        with pytest.raises(errors.Exhausted) as caught:
+            client.call("ListImages", LIST, what="listing images")
+        assert caught.value.message == (
+            "listing images: the answer has 17.0 MiB, more than the limit of 16.0 MiB"
+        )
+        assert client.call("ListImages", LIST) == EMPTY
+
+    def test_garbage_in_a_valid_frame(
+        self, fake: FakeServer, client: CriClient, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        fake.prepare("ListImages", b"\xff\xff\xff")
+        with pytest.raises(errors.RemoteProtocolError) as caught:
+            client.call("ListImages", LIST, what="listing images")
+        assert caught.value.message == (
+            f'listing images: the answer of "{fake.endpoint}" is not a valid ListImagesResponse'
+        )
+        assert not caplog.records
+
+    def test_an_unknown_call_is_a_bug(self, client: CriClient) -> None:
+        with pytest.raises(KeyError):
+            client.call("NoSuchCall", LIST)
+
+
+class TestErrors:
+    def test_a_status(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("ImageStatus", Status(grpc.StatusCode.NOT_FOUND, "no image\n\x1b[2J here"))
+        with pytest.raises(errors.NotFound) as caught:
+            client.call("ImageStatus", cri_pb2.ImageStatusRequest(), what='looking at "x"')
+        assert caught.value.message == r'looking at "x": not found: no image \x1b[2J here'
+        assert caught.value.details == "no image\n\x1b[2J here"
+
+    def test_without_a_purpose_the_call_is_named(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("ImageStatus", RuntimeError("boom"))
+        with pytest.raises(errors.RuntimeFault, match=r"^ImageStatus: boom$"):
+            client.call("ImageStatus", cri_pb2.ImageStatusRequest())
+
+    def test_a_call_that_the_runtime_lacks(self, fake: FakeServer, client: CriClient) -> None:
+        request = cri_pb2.ImagePullProgressRequest()
+        with pytest.raises(errors.Unimplemented) as caught:
+            client.call("ImagePullProgress", request)
+        assert caught.value.message == (
+            f'the runtime at "{fake.endpoint}" does not implement ImagePullProgress'
+        )
+        fake.prepare(
+            "Version",
+            cri_pb2.VersionResponse(runtime_name="containerd", runtime_version="1.6.20\n"),
+        )
+        client.call("Version", cri_pb2.VersionRequest())
+        assert client.runtime == "containerd 1.6.20"
+        with pytest.raises(errors.Unimplemented) as caught:
+            client.call("ImagePullProgress", request, what="watching pulls")
+        assert caught.value.message == (
+            "watching pulls: containerd 1.6.20 does not implement ImagePullProgress"
+        )
+
+    def test_a_runtime_that_is_alive_but_slow(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("ListImages", hang())
+        with pytest.raises(errors.DeadlineExceeded) as caught:
+            client.call("ListImages", LIST, timeout_s=0.2, what="listing images")
+        assert caught.value.message == "listing images: no answer within 200ms"
+        assert caught.value.hint is not None
+        assert "--timeout" in caught.value.hint
+
+    def test_a_deadline_of_the_runtime_itself(self, fake: FakeServer, client: CriClient) -> None:
+        details = "context deadline exceeded"
+        fake.prepare("ListImages", Status(grpc.StatusCode.DEADLINE_EXCEEDED, details))
+        with pytest.raises(errors.DeadlineExceeded) as caught:
+            client.call("ListImages", LIST)
+        assert caught.value.message == f"ListImages: the runtime ran out of time: {details}"
+
+    def test_a_runtime_that_says_unavailable(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("ListImages", Status(grpc.StatusCode.UNAVAILABLE, "shutting down"))
+        with pytest.raises(errors.Unavailable, match=r"is unavailable: shutting down$"):
+            client.call("ListImages", LIST)
+
+    def test_a_runtime_that_goes_away(self) -> None:
+        with serve() as server:
+            server.prepare("ListImages", EMPTY)
+            client = CriClient(server.path, timeout_s=LIMIT_S)
+            client.call("ListImages", LIST)
+        with client, pytest.raises(errors.ConnectError) as caught:
+            client.call("ListImages", LIST, what="listing images")
+        assert caught.value.message == (
+            f'listing images: the runtime at "{server.endpoint}" went away: no such file'
+        )
+
+    def test_a_runtime_that_comes_back(self) -> None:
+        with serve() as server:
+            server.prepare("ListImages", EMPTY)
+            client = CriClient(server.path, timeout_s=LIMIT_S)
+            client.call("ListImages", LIST)
+        os.makedirs(os.path.dirname(server.path))  # noqa: PTH103, PTH120
+        with client, serve(server.path) as again:
+            again.prepare("ListImages", EMPTY, repeat=True)
+            deadline = time.monotonic() + LIMIT_S
+            while time.monotonic() < deadline:
+                try:
+                    assert client.call("ListImages", LIST) == EMPTY
+                except errors.Unavailable:
+                    time.sleep(0.05)
+                    continue
+                break
+            assert again.methods() == ["ListImages"]
+
+
+class TestHostilePeers:
+    """Without a deadline, as for a pull, none of them may keep the program waiting for long."""
+
+    @pytest.mark.parametrize("deadline_s", [0.3, None])
+    @pytest.mark.parametrize("kind", [hostile.hung, hostile.unaccepted])
+    def test_hung(self, kind: type, deadline_s: float | None) -> None:
+        started = time.monotonic()
+        with kind() as path, CriClient(path, timeout_s=0.3) as client:
+            with pytest.raises(errors.ConnectError) as caught:
+                client.call("PullImage", cri_pb2.PullImageRequest(), timeout_s=deadline_s)
+        assert caught.value.message == (
+            f'cannot reach the runtime at "unix://{path}":'
+            " it accepts connections but does not answer"
+        )
+        assert caught.value.hint is not None
+        assert "systemctl" in caught.value.hint
+        assert time.monotonic() - started < 60
+
+    @pytest.mark.parametrize(
+        ("kind", "reason"),
+        [
+            (hostile.closing, "it closes every connection at once"),
+            (hostile.resetting, "it closes every connection at once"),
+            (hostile.http1, 'it is no gRPC server: it answers "HTTP/1.1 400 Bad Request"'),
+            (
+                lambda: hostile.answering(b"SSH-2.0-x\r\n" + b"\xff" * 4000),
+                'it is no gRPC server: it answers "SSH-2.0-x"',
+            ),
+            (hostile.dead, "connection refused: nothing listens there"),
+        ],
+    )
+    def test_others(self, kind: type, reason: str) -> None:
+        with kind() as path, CriClient(path, timeout_s=LIMIT_S) as client:
+            with pytest.raises(errors.ConnectError) as caught:
+                client.call("PullImage", cri_pb2.PullImageRequest())
+        assert caught.value.message.endswith(": " + reason)
+        assert f'"unix://{path}"' in caught.value.message
+        assert caught.value.hint
+
+    def test_an_http2_server_without_grpc(self) -> None:
+        with hostile.http2_without_grpc() as path, CriClient(path, timeout_s=LIMIT_S) as client:
+            with pytest.raises(errors.ConnectError) as caught:
+                client.call("ListImages", LIST)
+        assert caught.value.message == (
+            f'"unix://{path}" is no gRPC server: it answers with the HTTP status 404'
+        )
+
+    def test_one_that_shakes_hands_and_then_hangs(self) -> None:
+        settings = hostile.HTTP2_SETTINGS + hostile.HTTP2_SETTINGS_ACK
+        with hostile.answering(settings) as path, CriClient(path, timeout_s=1) as client:
+            with pytest.raises(errors.DeadlineExceeded, match="no answer within 1s"):
+                client.call("ListImages", LIST)
+
+
+class TestPending:
+    def test_looking_while_it_runs(self, fake: FakeServer, client: CriClient) -> None:
+        go_on = threading.Event()
+
+        def pull(request: object, context: object) -> cri_pb2.PullImageResponse:
+            assert go_on.wait(LIMIT_S)
+            return cri_pb2.PullImageResponse(image_ref="sha256:1")
+
+        fake.prepare("PullImage", pull)
+        pending = client.start("PullImage", cri_pb2.PullImageRequest())
+        with pytest.raises(grpc.FutureTimeoutError):
+            pending.result(timeout=0.01)
+        assert not pending.done()
+        go_on.set()
+        assert pending.result().image_ref == "sha256:1"
+        assert pending.done()
+        pending.cancel()
+        assert pending.result().image_ref == "sha256:1"
+
+    def test_cancelling(self, fake: FakeServer, client: CriClient) -> None:
+        gone = threading.Event()
+        fake.prepare("PullImage", until(gone))
+        pending = client.start("PullImage", cri_pb2.PullImageRequest(), what='pulling "x"')
+        wait_for_call(fake)
+        pending.cancel()
+        with pytest.raises(errors.Cancelled, match=r'^pulling "x": cancelled$'):
+            pending.result()
+        assert gone.wait(LIMIT_S)
+
+    def test_cancelled_by_the_runtime(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("PullImage", Status(grpc.StatusCode.CANCELLED, "context canceled"))
+        pending = client.start("PullImage", cri_pb2.PullImageRequest(), what='pulling "x"')
+        with pytest.raises(errors.Cancelled, match=r'^pulling "x": cancelled: context canceled$'):
+            pending.result()
+
+    def test_an_error(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("PullImage", RuntimeError("401 Unauthorized"))
+        pending = client.start("PullImage", cri_pb2.PullImageRequest(), what='pulling "x"')
+        with pytest.raises(errors.RuntimeFault, match=r'^pulling "x": 401 Unauthorized$'):
+            pending.result()
+
+    def test_closing_the_client_ends_it(self, fake: FakeServer, client: CriClient) -> None:
+        gone = threading.Event()
+        fake.prepare("PullImage", until(gone))
+        pending = client.start("PullImage", cri_pb2.PullImageRequest())
+        wait_for_call(fake)
+        client.close()
+        client.close()
+        assert gone.wait(LIMIT_S)
+        with pytest.raises(errors.Cancelled):
+            pending.result()
+
+
+class TestStreams:
+    def test_to_the_end(self, fake: FakeServer, client: CriClient) -> None:
+        events = [cri_pb2.ContainerEventResponse(container_id=text) for text in "abc"]
+        fake.prepare("GetContainerEvents", events)
+        answers = client.stream("GetContainerEvents", cri_pb2.GetEventsRequest())
+        assert [event.container_id for event in answers] == ["a", "b", "c"]
+        assert fake.calls[0].deadline_s is None
+
+    def test_one_that_breaks(self, fake: FakeServer, client: CriClient) -> None:
+        first = cri_pb2.ContainerEventResponse(container_id="a")
+        fake.prepare("GetContainerEvents", [first, Status(grpc.StatusCode.INTERNAL, "lost")])
+        answers = client.stream(
+            "GetContainerEvents", cri_pb2.GetEventsRequest(), what="reading events"
+        )
+        assert next(answers) == first
+        with pytest.raises(errors.RuntimeFault, match=r"^reading events: internal error: lost$"):
+            next(answers)
+
+    def test_one_that_the_runtime_lacks(self, client: CriClient) -> None:
+        answers = client.stream("StreamContainers", cri_pb2.StreamContainersRequest())
+        with pytest.raises(errors.Unimplemented, match=r"does not implement StreamContainers$"):
+            next(answers)
+
+    def test_leaving_early_cancels(self, fake: FakeServer, client: CriClient) -> None:
+        gone = threading.Event()
+        first = cri_pb2.ContainerEventResponse(container_id="a")
+        begun = threading.Event()
+        fake.prepare("GetContainerEvents", [first, until(gone, begun)])
+        answers = client.stream("GetContainerEvents", cri_pb2.GetEventsRequest())
+        assert next(answers) == first
+        assert begun.wait(LIMIT_S)
+        answers.close()
+        assert gone.wait(LIMIT_S)
+
+    def test_garbage(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("GetContainerEvents", [b"\xff"])
+        answers = client.stream("GetContainerEvents", cri_pb2.GetEventsRequest())
+        with pytest.raises(errors.RemoteProtocolError):
+            next(answers)
+
+
+class TestInterrupts:
+    def test_ctrl_c_cancels_a_call_and_leaves_the_client_usable(
+        self, fake: FakeServer, client: CriClient
+    ) -> None:
+        gone = threading.Event()
+        fake.prepare("PullImage", until(gone))
+        fake.prepare("Version", cri_pb2.VersionResponse())
+        interrupter = interrupt_when_called(fake)
+        started = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            client.call("PullImage", cri_pb2.PullImageRequest())
+        assert gone.wait(LIMIT_S)
+        assert time.monotonic() - started < 60
+        interrupter.join()
+        client.call("Version", cri_pb2.VersionRequest())
+
+    def test_ctrl_c_cancels_a_stream(self, fake: FakeServer, client: CriClient) -> None:
+        gone = threading.Event()
+        fake.prepare("GetContainerEvents", [until(gone)])
+        interrupter = interrupt_when_called(fake)
+        with pytest.raises(KeyboardInterrupt):
+            next(client.stream("GetContainerEvents", cri_pb2.GetEventsRequest()))
+        assert gone.wait(LIMIT_S)
+        interrupter.join()
+
+    def test_ctrl_c_waits_until_a_call_has_begun(self, fake: FakeServer, client: CriClient) -> None:
+        """A channel waits in vain for the end of a call that was interrupted while it began."""
+        fake.prepare("PullImage", None)
+        channel, handler = client.channel, signal.getsignal(signal.SIGINT)
+        begun: list[Any] = []
+
+        class Remote:
+            def __init__(self, path: str) -> None:
+                self._remote: Any = channel.unary_unary(path)
+
+            def future(self, *args: Any, **kwargs: Any) -> Any:
+                signal.raise_signal(signal.SIGINT)
+                begun.append(self._remote.future(*args, **kwargs))
+                return begun[-1]
+
+        interrupted: Any = SimpleNamespace(unary_unary=Remote, close=channel.close)
+        client._channel = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            client.start("PullImage", cri_pb2.PullImageRequest())
+        assert signal.getsignal(signal.SIGINT) is handler
+        assert begun.pop().result(timeout=LIMIT_S) == b""
+
+
+class TestLog:
+    def test_requests_and_answers_without_secrets(
+        self, fake: FakeServer, client: CriClient, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG, "pycrictl.cri")
+        fake.prepare(
+            "PullImage", cri_pb2.PullImageResponse(image_ref="sha256:1"), RuntimeError("boom")
+        )
+        fake.prepare("Exec", cri_pb2.ExecResponse(url="http://127.0.0.1:1/exec/s3cr3t"))
+        request = cri_pb2.PullImageRequest(auth=cri_pb2.AuthConfig(username="u", password="s3cr3t"))
+        client.call("PullImage", request)
+        with pytest.raises(errors.RuntimeFault):
+            client.call("PullImage", request)
+        client.call("Exec", cri_pb2.ExecRequest(container_id="c"))
+        lines = [record.getMessage() for record in caplog.records]
+        assert len(lines) == 6
+        assert lines[0] == '> PullImage {auth { username: "u" password: "[redacted]" }}'
+        assert lines[1].startswith("< PullImage after ")
+        assert lines[1].endswith('10 bytes: {image_ref: "sha256:1"}')
+        assert lines[3].startswith("< PullImage failed: ")
+        assert lines[4] == '> Exec {container_id: "c"}'
+        assert not any("s3cr3t" in line for line in lines)
+
+    def test_nothing_without_debug(
+        self, fake: FakeServer, client: CriClient, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO, "pycrictl.cri")
+        fake.prepare("ListImages", EMPTY)
+        client.call("ListImages", LIST)
+        assert not caplog.records
+
+
+def until(gone: threading.Event, begun: threading.Event | None = None) -> Maker:
+    """An answer that sets `begun`, waits until the client has given up, and then sets `gone`."""
+
+    def wait(request: object, context: grpc.ServicerContext) -> Any:
+        if begun is not None:
+            begun.set()
+        status = hang(100)(request, context)
+        gone.set()
+        return status
+
+    return wait
+
+
+def wait_for_call(fake: FakeServer) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not fake.calls and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert fake.calls
+
+
+def interrupt_when_called(fake: FakeServer) -> threading.Thread:
+    """Sends this process a SIGINT as soon as the first call has arrived."""
+
+    def interrupt() -> None:
+        wait_for_call(fake)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    return thread

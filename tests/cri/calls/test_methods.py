@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.methods import deadline_s, method, method_names
+
+
+def test_a_call_of_each_service() -> None:
+    version = method("Version")
+    assert version.service == "runtime.v1.RuntimeService"
+    assert version.path == "/runtime.v1.RuntimeService/Version"
+    assert version.request_type is cri_pb2.VersionRequest
+    assert version.response_type is cri_pb2.VersionResponse
+    assert not version.is_stream
+    assert method("PullImage").path == "/runtime.v1.ImageService/PullImage"
+
+
+def test_streams() -> None:
+    streams = {name for name in method_names() if method(name).is_stream}
+    assert streams == {
+        "GetContainerEvents",
+        "StreamContainers",
+        "StreamContainerStats",
+        "StreamImages",
+        "StreamPodSandboxes",
+        "StreamPodSandboxMetrics",
+        "StreamPodSandboxStats",
+    }
+
+
+def test_names_are_those_of_both_services_and_unique() -> None:
+    names = method_names()
+    assert len(set(names)) == len(names)
+    services = cri_pb2.DESCRIPTOR.services_by_name.values()
+    assert len(names) == sum(len(service.methods) for service in services)
+    assert {"RunPodSandbox", "ListImages", "ImagePullProgress", "CopyToContainer"} <= set(names)
+    for name in names:
+        assert method(name).request_type.DESCRIPTOR.full_name.startswith("runtime.v1.")
+
+
+def test_messages_may_be_named_otherwise_than_the_call() -> None:
+    assert method("GetContainerEvents").request_type is cri_pb2.GetEventsRequest
+    assert method("GetContainerEvents").response_type is cri_pb2.ContainerEventResponse
+
+
+def test_the_same_object_each_time() -> None:
+    assert method("Version") is method("Version")
+
+
+@pytest.mark.parametrize("name", ["NoSuchCall", "", "version"])
+def test_unknown_calls(name: str) -> None:
+    with pytest.raises(KeyError):
+        method(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "request_message", "expected"),
+    [
+        ("Version", cri_pb2.VersionRequest(), 3),
+        ("ListImages", cri_pb2.ListImagesRequest(), 3),
+        ("StreamImages", cri_pb2.StreamImagesRequest(), 3),
+        ("CheckpointContainer", cri_pb2.CheckpointContainerRequest(timeout=60), 3),
+        ("RunPodSandbox", cri_pb2.RunPodSandboxRequest(), 6),
+        ("StopContainer", cri_pb2.StopContainerRequest(), 3),
+        ("StopContainer", cri_pb2.StopContainerRequest(timeout=10), 13),
+        ("StopContainer", cri_pb2.StopContainerRequest(timeout=-10), 3),
+        ("ExecSync", cri_pb2.ExecSyncRequest(), None),
+        ("ExecSync", cri_pb2.ExecSyncRequest(timeout=5), 8),
+        ("ExecSync", cri_pb2.ExecSyncRequest(timeout=-5), None),
+        ("PullImage", cri_pb2.PullImageRequest(), None),
+        ("GetContainerEvents", cri_pb2.GetEventsRequest(), None),
+    ],
+)
+def test_deadlines(name: str, request_message: Any, expected: float | None) -> None:
+    assert deadline_s(name, request_message, 3) == expected

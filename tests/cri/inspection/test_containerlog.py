@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.cri.inspection.containerlog import (
+    ContainerLog,
+    Life,
+    container_log,
+    previous_path,
+    reopen_log,
+    resolve,
+)
+from pycrictl.errors import NotFound, PycrictlError, Unavailable, UsageError
+from tests.fakecri import FakeServer, Status, answers
+
+ID = "0123456789abcdef" * 4
+RUNNING = cri_pb2.CONTAINER_RUNNING
+EXITED = cri_pb2.CONTAINER_EXITED
+AWAY = Status(grpc.StatusCode.UNAVAILABLE, "restarting")
+
+
+@pytest.fixture
+def client(fake: FakeServer) -> CriClient:
+    return CriClient(fake.path, timeout_s=5)
+
+
+def answer(
+    *, path: str = "/pods/web/2.log", attempt: int = 0, state: cri_pb2.ContainerState = EXITED
+) -> cri_pb2.ContainerStatusResponse:
+    response = cri_pb2.ContainerStatusResponse(status=answers.container_status())
+    response.status.metadata.name = "web"
+    response.status.metadata.attempt = attempt
+    response.status.log_path = path
+    response.status.state = state
+    return response
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_whole_id_is_not_looked_up(fake: FakeServer, client: CriClient) -> None:
+    with client:
+        assert resolve(client, ID) == ID
+    assert fake.calls == []
+
+
+def test_names_and_beginnings(fake: FakeServer, client: CriClient) -> None:
+    listed = cri_pb2.ListContainersResponse()
+    listed.containers.add(id=ID).metadata.name = "web"
+    listed.containers.add(id="f" * 64).metadata.name = "0123"
+    fake.offer("ListContainers", listed)
+    with client:
+        assert resolve(client, "web") == ID
+        assert resolve(client, "01234") == ID
+        assert resolve(client, "0123") == "f" * 64
+        assert resolve(client, "other") == "other"
+        with pytest.raises(UsageError, match="empty"):
+            resolve(client, "")
+
+
+def test_names_with_their_pod(fake: FakeServer, client: CriClient) -> None:
+    def containers(request: Any, context: Any) -> cri_pb2.ListContainersResponse:
+        listed = cri_pb2.ListContainersResponse()
+        if request.filter.pod_sandbox_id == "p1":
+            listed.containers.add(id=ID).metadata.name = "main"
+        return listed
+
+    sandboxes = cri_pb2.ListPodSandboxResponse()
+    for pod_id, namespace in (("p1", "prod"), ("p2", "test")):
+        metadata = cri_pb2.PodSandboxMetadata(name="web", namespace=namespace)
+        sandboxes.items.add(id=pod_id, metadata=metadata)
+    fake.offer("ListPodSandbox", sandboxes)
+    fake.offer("ListContainers", containers)
+    with client:
+        assert resolve(client, "prod/web/main") == ID
+        assert resolve(client, "p1/main") == ID
+        assert resolve(client, "prod/nosuch/main") == "prod/nosuch/main"
+        with pytest.raises(NotFound, match='no container "main" in pod "test/web"'):
+            resolve(client, "test/web/main")
+        with pytest.raises(UsageError, match='"web" matches 2 pods'):
+            resolve(client, "web/main")
+
+
+def test_the_log(fake: FakeServer, client: CriClient) -> None:
+    fake.prepare("ContainerStatus", answer(), answer(state=RUNNING, attempt=1))
+    with client:
+        assert container_log(client, ID) == ContainerLog(ID, "/pods/web/2.log", False)
+        assert container_log(client, ID) == ContainerLog(ID, "/pods/web/2.log", True)
+
+
+def test_the_log_of_the_attempt_before(fake: FakeServer, client: CriClient) -> None:
+    fake.prepare("ContainerStatus", answer(state=RUNNING, attempt=2), answer(state=RUNNING))
+    with client:
+        found = container_log(client, ID, previous=True)
+        assert found == ContainerLog(ID, "/pods/web/1.log", False)
+        with pytest.raises(PycrictlError, match=r'no attempt before this one .* "web"'):
+            container_log(client, ID, previous=True)
+
+
+def test_no_log_path(fake: FakeServer, client: CriClient) -> None:
+    fake.prepare("ContainerStatus", answer(path=""))
+    with client, pytest.raises(PycrictlError, match='the container "web" has no log') as caught:
+        container_log(client, ID)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("path", "previous"),
+    [
+        ("/pods/web/3.log", "/pods/web/2.log"),
+        ("/pods/we.b/3", "/pods/we.b/2"),
+        ("/pods/web/3.log.gz", "/pods/web/2.gz"),
+        ("/", "/2"),
+    ],
+)
+def test_previous_path(path: str, previous: str) -> None:
+    assert previous_path(path, 3) == previous
+
+
+def test_reopen(fake: FakeServer, client: CriClient) -> None:
+    refusal = Status(grpc.StatusCode.UNKNOWN, "container is not running")
+    fake.prepare("ReopenContainerLog", cri_pb2.ReopenContainerLogResponse(), refusal)
+    with client:
+        reopen_log(client, ID)
+        with pytest.raises(PycrictlError, match=r"reopening the log of .* is not running"):
+            reopen_log(client, ID)
+    assert fake.calls[0].request.container_id == ID
+
+
+def test_life_is_asked_about_once_a_second(fake: FakeServer, client: CriClient) -> None:
+    fake.prepare("ContainerStatus", answer(state=RUNNING), answer())
+    clock = Clock()
+    with client:
+        life = Life(client, ContainerLog(ID, "/log", True), clock=clock)
+        for passed_s, lives, asked in ((0.9, True, 0), (0.1, True, 1), (0.5, True, 1), (0.6, 0, 2)):
+            clock.now += passed_s
+            assert life.lasts() == lives
+            assert len(fake.calls) == asked
+        clock.now += 60
+        assert not life.lasts()
+    assert len(fake.calls) == 2
+
+
+def test_what_has_ended_is_not_asked_about(fake: FakeServer, client: CriClient) -> None:
+    clock = Clock()
+    with client:
+        life = Life(client, ContainerLog(ID, "/log", False), clock=clock)
+        clock.now += 60
+        assert not life.lasts()
+    assert fake.calls == []
+
+
+def test_a_removed_container_has_ended(fake: FakeServer, client: CriClient) -> None:
+    fake.prepare("ContainerStatus", Status(grpc.StatusCode.NOT_FOUND, "gone"))
+    clock = Clock()
+    with client:
+        life = Life(client, ContainerLog(ID, "/log", True), clock=clock)
+        clock.now += 1
+        assert not life.lasts()
+
+
+def test_a_runtime_that_is_away(fake: FakeServer, client: CriClient) -> None:
+    fake.prepare("ContainerStatus", AWAY, answer(state=RUNNING), AWAY, AWAY)
+    clock = Clock()
+    with client:
+        life = Life(client, ContainerLog(ID, "/log", True), clock=clock)
+        for _ in range(3):
+            clock.now += 9
+            assert life.lasts()
+        clock.now += 2
+        with pytest.raises(Unavailable):
+            life.lasts()
+
+
+def test_other_failures_count_at_once(fake: FakeServer, client: CriClient) -> None:
+    fake.prepare("ContainerStatus", Status(grpc.StatusCode.PERMISSION_DENIED, "no"))
+    clock = Clock()
+    with client:
+        life = Life(client, ContainerLog(ID, "/log", True), clock=clock)
+        clock.now += 1
+        with pytest.raises(PycrictlError) as caught:
+            life.lasts()
+    assert not isinstance(caught.value, NotFound)

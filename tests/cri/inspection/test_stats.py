@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.cri.inspection.stats import sample_containers, sample_pods
+from pycrictl.errors import DeadlineExceeded, RuntimeFault, Unimplemented
+from tests.fakecri import FakeServer, Status, hang
+
+NO_CGROUP = Status(grpc.StatusCode.UNKNOWN, "cgroupPath is empty")
+
+
+@pytest.fixture
+def client(fake: FakeServer) -> CriClient:
+    return CriClient(fake.path, timeout_s=5)
+
+
+def pod_stats(identifier: str) -> cri_pb2.PodSandboxStats:
+    stats = cri_pb2.PodSandboxStats()
+    stats.attributes.id = identifier
+    return stats
+
+
+def one_pod(request: Any, context: Any) -> Any:
+    if request.pod_sandbox_id == "no-cgroup":
+        return NO_CGROUP
+    if request.pod_sandbox_id == "stopped":
+        return Status(grpc.StatusCode.NOT_FOUND, "stopped")
+    return cri_pb2.PodSandboxStatsResponse(stats=pod_stats(request.pod_sandbox_id))
+
+
+def pods(*ids: str) -> cri_pb2.ListPodSandboxResponse:
+    return cri_pb2.ListPodSandboxResponse(
+        items=[
+            cri_pb2.PodSandbox(
+                id=identifier, metadata=cri_pb2.PodSandboxMetadata(name=f"name-{identifier}")
+            )
+            for identifier in ids
+        ]
+    )
+
+
+CONDITION = cri_pb2.PodSandboxStatsFilter(id="x", label_selector={"k": "v"})
+
+
+def test_one_call_where_all_can_be_measured(fake: FakeServer, client: CriClient) -> None:
+    stats = [pod_stats("b"), pod_stats("a")]
+    fake.prepare("ListPodSandboxStats", cri_pb2.ListPodSandboxStatsResponse(stats=stats))
+    with client:
+        sample = sample_pods(client, CONDITION)
+    assert [each.attributes.id for each in sample.stats] == ["a", "b"]
+    assert sample.failures == ()
+    assert fake.methods() == ["StreamPodSandboxStats", "ListPodSandboxStats"]
+
+
+def test_one_by_one_where_one_cannot(fake: FakeServer, client: CriClient) -> None:
+    fake.prepare("ListPodSandboxStats", NO_CGROUP)
+    fake.prepare("ListPodSandbox", pods("b", "no-cgroup", "stopped", "a"))
+    fake.prepare("PodSandboxStats", one_pod, repeat=True)
+    with client:
+        sample = sample_pods(client, CONDITION)
+    assert [each.attributes.id for each in sample.stats] == ["a", "b"]
+    assert [failure.message for failure in sample.failures] == [
+        "pod no-cgroup (name-no-cgroup): cgroupPath is empty"
+    ]
+    (listed,) = (call for call in fake.calls if call.method == "ListPodSandbox")
+    assert listed.request.filter.id == "x"
+    assert dict(listed.request.filter.label_selector) == {"k": "v"}
+
+
+def test_none_can_be_measured(fake: FakeServer, client: CriClient) -> None:
+    fake.prepare("ListPodSandboxStats", NO_CGROUP)
+    fake.prepare("ListPodSandbox", pods("no-cgroup"))
+    fake.prepare("PodSandboxStats", one_pod, repeat=True)
+    with client, pytest.raises(RuntimeFault, match="ListPodSandboxStats: cgroupPath is empty"):
+        sample_pods(client, CONDITION)
+
+
+def test_no_second_try_of_what_is_not_implemented(fake: FakeServer, client: CriClient) -> None:
+    with client, pytest.raises(Unimplemented):
+        sample_pods(client, CONDITION)
+    assert fake.methods() == ["StreamPodSandboxStats", "ListPodSandboxStats"]
+
+
+def test_no_second_try_of_a_runtime_that_hangs(fake: FakeServer) -> None:
+    fake.prepare("ListPodSandboxStats", hang())
+    with CriClient(fake.path, timeout_s=1) as client, pytest.raises(DeadlineExceeded):
+        sample_pods(client, CONDITION)
+    assert fake.methods() == ["StreamPodSandboxStats", "ListPodSandboxStats"]
+
+
+def test_containers_one_by_one(fake: FakeServer, client: CriClient) -> None:
+    def one(request: Any, context: Any) -> Any:
+        if request.container_id == "bad":
+            return Status(grpc.StatusCode.INTERNAL, "no metrics")
+        answer = cri_pb2.ContainerStatsResponse()
+        answer.stats.attributes.id = request.container_id
+        return answer
+
+    found = [cri_pb2.Container(id=identifier) for identifier in ("b", "bad", "a")]
+    found[1].metadata.name = "evil\x1b[2J"
+    fake.prepare("ListContainerStats", Status(grpc.StatusCode.INTERNAL, "no metrics"))
+    fake.prepare("ListContainers", cri_pb2.ListContainersResponse(containers=found))
+    fake.prepare("ContainerStats", one, repeat=True)
+    condition = cri_pb2.ContainerStatsFilter(pod_sandbox_id="p", label_selector={"k": "v"})
+    with client:
+        sample = sample_containers(client, condition)
+    assert [each.attributes.id for each in sample.stats] == ["a", "b"]
+    assert [failure.message.partition(": ")[2] for failure in sample.failures] == [
+        "internal error: no metrics"
+    ]
+    (listed,) = (call for call in fake.calls if call.method == "ListContainers")
+    assert listed.request.filter == cri_pb2.ContainerFilter(
+        pod_sandbox_id="p", label_selector={"k": "v"}
+    )

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.cri.lifecycle import image_removal
+from pycrictl.errors import NotFound, PycrictlError
+from tests.fakecri import FakeServer, Status
+
+
+def image(number: int, *tags: str, pinned: bool = False, digest: str = "") -> cri_pb2.Image:
+    digests = [digest] if digest else []
+    return cri_pb2.Image(
+        id=f"sha256:{number:064x}", repo_tags=tags, repo_digests=digests, pinned=pinned
+    )
+
+
+def container(name: str = "", *, ref: str = "", image_id: str = "") -> cri_pb2.Container:
+    return cri_pb2.Container(
+        id="c", image=cri_pb2.ImageSpec(image=name), image_ref=ref, image_id=image_id
+    )
+
+
+def client_of(fake: FakeServer) -> CriClient:
+    return CriClient(fake.path, timeout_s=5.0)
+
+
+def unused(fake: FakeServer, images: list[cri_pb2.Image]) -> set[int]:
+    with client_of(fake) as client:
+        ids = image_removal.unused_images(client, client, images)
+    return {int(image_id.removeprefix("sha256:"), 16) for image_id in ids}
+
+
+def prepare(fake: FakeServer, *containers: cri_pb2.Container, sandbox: str | None = None) -> None:
+    fake.prepare("ListContainers", cri_pb2.ListContainersResponse(containers=containers))
+    info = {} if sandbox is None else {"config": sandbox}
+    fake.prepare("Status", cri_pb2.StatusResponse(info=info))
+
+
+def test_pinned_and_used_images_stay(fake: FakeServer) -> None:
+    images = [
+        image(1, "x/pinned:1", pinned=True),
+        image(2, "x/by-name:1"),
+        image(3, "x/by-ref:1"),
+        image(4, digest="x/by-digest@sha256:aa"),
+        image(5, "x/by-id:1"),
+        image(6, "x/free:1"),
+    ]
+    prepare(
+        fake,
+        container("x/by-name:1"),
+        container(f"sha256:{3:064x}", ref=f"sha256:{3:064x}"),
+        container("x/moved:1", ref="x/by-digest@sha256:aa"),
+        container("", image_id=f"{5:064x}"),
+    )
+    assert unused(fake, images) == {6}
+
+
+def test_a_tag_that_has_moved_protects_both(fake: FakeServer) -> None:
+    images = [image(1), image(2, "x/app:1")]
+    prepare(fake, container("x/app:1", ref=f"sha256:{1:064x}"))
+    assert unused(fake, images) == set()
+
+
+def test_other_spellings_are_looked_up(fake: FakeServer) -> None:
+    images = [image(1, "docker.io/library/busybox:latest"), image(2, "x/free:1")]
+    prepare(fake, container("busybox"))
+    fake.prepare("ImageStatus", cri_pb2.ImageStatusResponse(image=images[0]))
+    assert unused(fake, images) == {2}
+    assert fake.calls[-1].request.image.image == "busybox"
+
+
+def test_an_image_that_is_gone_protects_none(fake: FakeServer) -> None:
+    prepare(fake, container("x/gone:1"))
+    fake.prepare("ImageStatus", cri_pb2.ImageStatusResponse())
+    assert unused(fake, [image(1, "x/free:1")]) == {1}
+
+
+def test_a_failing_lookup_stops_the_prune(fake: FakeServer) -> None:
+    prepare(fake, container("busybox"))
+    fake.prepare("ImageStatus", Status(grpc.StatusCode.INTERNAL, "boom"))
+    with pytest.raises(PycrictlError, match='finding the image "busybox", which is in use'):
+        unused(fake, [image(1, "x/free:1")])
+
+
+@pytest.mark.parametrize(
+    ("config", "kept"),
+    [
+        ('{"sandboxImage": "x/pause:3.9"}', True),
+        ('{"sandboxImage": 5}', False),
+        ("[]", False),
+        ("{", False),
+        (None, False),
+    ],
+)
+def test_the_image_of_sandboxes(fake: FakeServer, config: str | None, kept: bool) -> None:
+    prepare(fake, sandbox=config)
+    assert unused(fake, [image(1, "x/pause:3.9")]) == (set() if kept else {1})
+
+
+def test_a_runtime_without_status_still_prunes(fake: FakeServer) -> None:
+    fake.prepare("ListContainers", cri_pb2.ListContainersResponse())
+    assert unused(fake, [image(1, "x/free:1")]) == {1}
+
+
+def test_nothing_to_prune_asks_nothing(fake: FakeServer) -> None:
+    assert unused(fake, [image(1, "x/pinned:1", pinned=True)]) == set()
+    assert fake.calls == []
+
+
+def test_two_names_of_one_image_are_one_removal(fake: FakeServer) -> None:
+    answer = cri_pb2.ImageStatusResponse(image=image(1, "x/a:1", "x/a:2"))
+    fake.prepare("ImageStatus", answer, answer)
+    with client_of(fake) as client:
+        found = image_removal.find_images(client, ("x/a:1", "x/a:2"))
+    assert [(entry.target, entry.other_tags) for entry in found] == [
+        ("x/a:1", ("x/a:1", "x/a:2")),
+    ]
+
+
+@pytest.mark.parametrize("target", ["sha256:" + "1" * 64, "1111111111"])
+def test_an_id_goes_without_a_warning(target: str) -> None:
+    assert image_removal.FoundImage(target, image(1, "x/a:1", "x/a:2")).other_tags == ()
+
+
+def test_what_is_gone_is_named(fake: FakeServer) -> None:
+    untagged = image(1, digest="x/a@sha256:aa")
+    fake.prepare("ImageStatus", cri_pb2.ImageStatusResponse(image=untagged))
+    fake.prepare("RemoveImage", None)
+    with client_of(fake) as client:
+        found = image_removal.find_images(client, ("x/a",))
+        assert list(image_removal.remove_images(client, found)) == [
+            image_removal.ImageRemoval("x/a", ("x/a@sha256:aa",))
+        ]
+
+
+def test_a_missing_image_is_an_error(fake: FakeServer) -> None:
+    fake.prepare("ImageStatus", cri_pb2.ImageStatusResponse())
+    with client_of(fake) as client:
+        (removal,) = image_removal.remove_images(
+            client, image_removal.find_images(client, ("x/none",))
+        )
+    assert isinstance(removal.error, NotFound)
+    assert removal.error.message == 'no such image "x/none"'
+    assert fake.methods() == ["ImageStatus"]

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.cri.lists.containers import (
+    container_query,
+    first_tags,
+    list_containers,
+    select_containers,
+)
+from pycrictl.errors import RuntimeFault, UsageError
+from tests.fakecri import FakeServer, Status
+
+
+def container(name: str, created_at: int, image: str = "i:1", **labels: str) -> cri_pb2.Container:
+    return cri_pb2.Container(
+        id=name,
+        metadata=cri_pb2.ContainerMetadata(name=name),
+        image=cri_pb2.ImageSpec(image=image),
+        created_at=created_at,
+        labels={f"io.kubernetes.pod.{key}": value for key, value in labels.items()},
+    )
+
+
+CONTAINERS = [
+    container("a", 1, namespace="prod"),
+    container("b", 3),
+    container("ab", 2, "j:2", namespace="default"),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({}, ["b", "ab", "a"]),
+        ({"name": "a"}, ["ab", "a"]),
+        ({"namespace": "^unknown$"}, ["b"]),
+        ({"namespace": "d"}, ["ab", "a"]),
+        ({"latest": True}, ["b"]),
+        ({"last": 2}, ["b", "ab"]),
+        ({"latest": True, "name": "a"}, ["ab"]),
+    ],
+)
+def test_selection_and_order(options: dict[str, object], names: list[str]) -> None:
+    query = container_query(**options)  # type: ignore[arg-type]
+    assert [each.id for each in select_containers(CONTAINERS, query)] == names
+    assert select_containers(CONTAINERS, query, images={"nosuch"}) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "state"),
+    [
+        ({}, cri_pb2.CONTAINER_RUNNING),
+        ({"all_states": True}, None),
+        ({"latest": True}, None),
+        ({"last": 3}, None),
+        ({"last": 0}, cri_pb2.CONTAINER_RUNNING),
+        ({"state": "Exited"}, cri_pb2.CONTAINER_EXITED),
+        ({"state": "exited", "all_states": True}, cri_pb2.CONTAINER_EXITED),
+        ({"state": "created", "latest": True}, cri_pb2.CONTAINER_CREATED),
+        ({"state": "unknown", "last": 1}, cri_pb2.CONTAINER_UNKNOWN),
+    ],
+)
+def test_which_state_is_asked_for(options: dict[str, object], state: int | None) -> None:
+    condition = container_query(**options).condition  # type: ignore[arg-type]
+    assert (condition.state.state if condition.HasField("state") else None) == state
+
+
+def test_what_the_runtime_filters_by() -> None:
+    query = container_query(container_id="c", pod="p", labels={"k": "a=b"}, all_states=True)
+    assert query.condition == cri_pb2.ContainerFilter(
+        id="c", pod_sandbox_id="p", label_selector={"k": "a=b"}
+    )
+
+
+def test_an_unknown_state() -> None:
+    with pytest.raises(UsageError, match='unknown state "paused"') as raised:
+        container_query(state="paused")
+    assert raised.value.hint == "states are created, running, exited, unknown"
+
+
+def image(reference: str, identifier: str, *tags: str) -> cri_pb2.ImageStatusResponse:
+    assert reference
+    return cri_pb2.ImageStatusResponse(image=cri_pb2.Image(id=identifier, repo_tags=tags))
+
+
+def test_containers_of_an_image_by_any_of_its_names(fake: FakeServer) -> None:
+    ids = {"i:1": "sha256:1", "j:2": "sha256:1", "alias": "sha256:1"}
+    fake.prepare("ListContainers", cri_pb2.ListContainersResponse(containers=CONTAINERS))
+    fake.prepare(
+        "ImageStatus",
+        lambda request, context: image("x", ids[request.image.image]),
+        repeat=True,
+    )
+    with CriClient(fake.path, timeout_s=5) as client:
+        found = list_containers(client, client, container_query(image="alias", name="a"))
+    assert [each.id for each in found] == ["ab", "a"]
+    asked = [call.request.image.image for call in fake.calls if call.method == "ImageStatus"]
+    assert asked[0] == "alias"
+    assert sorted(asked[1:]) == ["i:1", "j:2"]
+
+
+def test_no_container_is_of_an_image_that_is_not_there(fake: FakeServer) -> None:
+    fake.prepare("ListContainers", cri_pb2.ListContainersResponse(containers=CONTAINERS))
+    fake.prepare("ImageStatus", cri_pb2.ImageStatusResponse())
+    with CriClient(fake.path, timeout_s=5) as client:
+        assert list_containers(client, client, container_query(image="nosuch")) == []
+    assert fake.methods()[-1] == "ImageStatus"
+
+
+def test_first_tags(fake: FakeServer) -> None:
+    containers = [container("a", 1, "x"), container("b", 2, "x"), container("c", 3, "y")]
+    containers.append(container("d", 4, ""))
+    answers = {"x": image("x", "1", "x:2", "x:1"), "y": image("y", "2")}
+    fake.prepare("ImageStatus", lambda request, context: answers[request.image.image], repeat=True)
+    with CriClient(fake.path, timeout_s=5) as client:
+        assert first_tags(client, containers) == {"x": "x:2"}
+    assert len(fake.calls) == 2
+
+
+def test_an_image_service_that_fails(fake: FakeServer) -> None:
+    fake.prepare("ImageStatus", Status(grpc.StatusCode.INTERNAL, "broken"))
+    with (
+        CriClient(fake.path, timeout_s=5) as client,
+        pytest.raises(RuntimeFault, match='looking for image "i:1": internal error: broken'),
+    ):
+        first_tags(client, CONTAINERS[:1])

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.cri.calls.methods import method
+from pycrictl.cri.lists import fetch
+from pycrictl.errors import DeadlineExceeded, Exhausted, PycrictlError, RuntimeFault
+from tests.fakecri import FakeServer, Status, hang
+
+
+@pytest.fixture
+def client(fake: FakeServer) -> CriClient:
+    return CriClient(fake.path, timeout_s=5)
+
+
+def containers(first: int, count: int, *, label_bytes: int = 0) -> list[cri_pb2.Container]:
+    return [
+        cri_pb2.Container(id=str(number), labels={"big": "x" * label_bytes})
+        for number in range(first, first + count)
+    ]
+
+
+EACH: list[tuple[Callable[[CriClient], list[object]], str, str]] = [
+    (lambda client: [*fetch.containers(client)], "StreamContainers", "ListContainers"),
+    (lambda client: [*fetch.pods(client)], "StreamPodSandboxes", "ListPodSandbox"),
+    (lambda client: [*fetch.images(client)], "StreamImages", "ListImages"),
+    (
+        lambda client: [*fetch.container_stats(client, cri_pb2.ContainerStatsFilter())],
+        "StreamContainerStats",
+        "ListContainerStats",
+    ),
+    (
+        lambda client: [*fetch.pod_stats(client, cri_pb2.PodSandboxStatsFilter())],
+        "StreamPodSandboxStats",
+        "ListPodSandboxStats",
+    ),
+    (
+        lambda client: [*fetch.pod_metrics(client)],
+        "StreamPodSandboxMetrics",
+        "ListPodSandboxMetrics",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fetch", "stream", "unary"), EACH, ids=[each[1] for each in EACH])
+def test_a_stream_is_used_where_it_is_offered(
+    fake: FakeServer,
+    client: CriClient,
+    fetch: Callable[[CriClient], list[object]],
+    stream: str,
+    unary: str,
+) -> None:
+    part = method(stream).response_type
+    field = part.DESCRIPTOR.fields[0].name
+    one, two = part(), part()
+    getattr(one, field).add()
+    getattr(two, field).add()
+    getattr(two, field).add()
+    fake.prepare(stream, [one, part(), two])
+    with client:
+        assert len(fetch(client)) == 3
+    assert fake.methods() == [stream]
+
+
+@pytest.mark.parametrize(("fetch", "stream", "unary"), EACH, ids=[each[1] for each in EACH])
+def test_a_runtime_without_streams_is_asked_for_one_message(
+    fake: FakeServer,
+    client: CriClient,
+    fetch: Callable[[CriClient], list[object]],
+    stream: str,
+    unary: str,
+) -> None:
+    answer = method(unary).response_type()
+    getattr(answer, answer.DESCRIPTOR.fields[0].name).add()
+    fake.prepare(unary, answer)
+    with client:
+        assert len(fetch(client)) == 1
+    assert fake.methods() == [stream, unary]
+
+
+def test_the_filter_goes_with_both(fake: FakeServer, client: CriClient) -> None:
+    fake.prepare("ListContainers", None)
+    condition = cri_pb2.ContainerFilter(id="a", label_selector={"k": "v"})
+    with client:
+        assert fetch.containers(client, condition) == []
+    assert [call.request.filter for call in fake.calls] == [condition, condition]
+
+
+def test_a_list_larger_than_any_message(fake: FakeServer, client: CriClient) -> None:
+    parts = [
+        cri_pb2.StreamContainersResponse(containers=containers(first, 100, label_bytes=2000))
+        for first in range(0, 10_000, 100)
+    ]
+    assert sum(part.ByteSize() for part in parts) > 20_000_000
+    fake.prepare("StreamContainers", parts)
+    with client:
+        found = fetch.containers(client)
+    assert [int(each.id) for each in found] == list(range(10_000))
+
+
+def test_a_message_over_the_limit_is_told(fake: FakeServer, client: CriClient) -> None:
+    whole = cri_pb2.ListContainersResponse(containers=containers(0, 9000, label_bytes=2000))
+    fake.prepare("ListContainers", whole)
+    with client, pytest.raises(Exhausted, match=r"ListContainers: the answer has 17\.\d MiB"):
+        fetch.containers(client)
+
+
+def test_a_stream_that_breaks_is_no_list(fake: FakeServer, client: CriClient) -> None:
+    part = cri_pb2.StreamContainersResponse(containers=containers(0, 3))
+    fake.prepare("StreamContainers", [part, Status(grpc.StatusCode.INTERNAL, "disk")])
+    with client, pytest.raises(RuntimeFault, match="ListContainers: internal error: disk"):
+        fetch.containers(client)
+    assert fake.methods() == ["StreamContainers"]
+
+
+def test_a_hanging_stream_ends_in_time(fake: FakeServer) -> None:
+    fake.prepare("StreamPodSandboxes", [hang(100)])
+    start = time.monotonic()
+    with (
+        CriClient(fake.path, timeout_s=0.5) as client,
+        pytest.raises(DeadlineExceeded, match="ListPodSandbox: no answer within 500ms"),
+    ):
+        fetch.pods(client)
+    assert time.monotonic() - start < 60
+    assert fake.methods() == ["StreamPodSandboxes"]
+
+
+def test_both_missing_names_the_older_call(fake: FakeServer, client: CriClient) -> None:
+    with client, pytest.raises(PycrictlError, match="does not implement ListPodSandboxMetrics"):
+        fetch.pod_metrics(client)

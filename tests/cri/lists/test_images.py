@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.lists.images import apply_filters, parse_filters, select_by_name, sort_images
+from pycrictl.errors import UsageError
+from tests.captures.scene import digest, fake_images, hex_id, real_images
+
+
+def image(number: int, *tags: str, digests: tuple[str, ...] = ()) -> cri_pb2.Image:
+    return cri_pb2.Image(id=f"sha256:{hex_id(number)}", repo_tags=tags, repo_digests=digests)
+
+
+def numbers(images: list[cri_pb2.Image]) -> list[int]:
+    return [int(image.id[7:9], 16) for image in images]
+
+
+IMAGES = sort_images(fake_images())
+
+IDS = st.integers(0, 255)
+IMAGE_LISTS = st.lists(
+    st.builds(image, IDS, st.sampled_from(["a:1", "b:1", "c:1", "<none>:<none>"]))
+    | st.builds(lambda number: image(number, digests=(digest("b", number),)), IDS)
+    | st.builds(image, IDS),
+    unique_by=lambda image: image.id,
+    max_size=12,
+)
+
+
+@given(IMAGE_LISTS.flatmap(lambda images: st.tuples(st.just(images), st.permutations(images))))
+def test_the_order_does_not_depend_on_the_runtimes(
+    both: tuple[list[cri_pb2.Image], list[cri_pb2.Image]],
+) -> None:
+    images, shuffled = both
+    expected = sort_images(images)
+    assert sort_images(shuffled) == expected
+    assert sorted(numbers(expected)) == sorted(numbers(images))
+
+
+@given(IMAGE_LISTS)
+def test_images_with_a_tag_are_sorted_by_it(images: list[cri_pb2.Image]) -> None:
+    tags = [image.repo_tags[0] for image in sort_images(images) if image.repo_tags]
+    named = [tag for tag in tags if tag != "<none>:<none>"]
+    assert named == sorted(named)
+
+
+def test_images_without_a_name_stand_by_their_id() -> None:
+    images = [image(1, "c:1"), image(5, "a:1"), image(7, "b:1"), image(6), image(2), image(0)]
+    assert numbers(sort_images(images)) == [0, 5, 7, 1, 2, 6]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("", [2, 1, 3, 4, 5, 8, 6, 7]),
+        ("a.io/one", [2]),
+        ("a.io/one:latest", [2]),
+        ("a.io/one:other", []),
+        ("one", [2]),
+        ("two:2", [1]),
+        ("two:3", []),
+        ("b.io/alias", [1]),
+        ("wo", []),
+        ("c.io/dig", [3]),
+        (digest("c.io/dig", 24), [3]),
+        (digest("dig", 24), [3]),
+        (digest("c.io/dig", 25), []),
+        (digest("a.io/one", 24), []),
+        ("localhost:5000/x/y", [6]),
+        ("x/y:tag", [6]),
+        ("0101", [1]),
+        ("010", []),
+        (f"sha256:{hex_id(4)}", [4]),
+        ("sha256:0404", [4]),
+        (f"sha256:{hex_id(4)}0", []),
+        ("notag", [7]),
+        ("nosuch", []),
+    ],
+)
+def test_names(name: str, expected: list[int]) -> None:
+    assert numbers(select_by_name(IMAGES, name)) == expected
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        (["dangling=true"], [3, 4]),
+        (["dangling=false"], [2, 1, 5, 8, 6, 7]),
+        (["dangling=maybe"], []),
+        (["dangling="], []),
+        (["reference=^b"], [1, 7]),
+        (["reference=io/"], [2, 1, 3, 5, 8]),
+        (["reference=<none>"], [4, 5, 6]),
+        (["reference=x/y"], [6]),
+        (["before=b.io/two:2"], [3, 4, 5, 8, 6, 7]),
+        (["since=b.io/two:1"], [2]),
+        (["since=a.io/one:latest"], []),
+        ([f"since={digest('c.io/dig', 24)[:20]}"], [2, 1]),
+        (["since=0303"], [2, 1]),
+        (["since=sha256:0303"], [2, 1]),
+        (["before=nosuch:1"], [2, 1, 3, 4, 5, 8, 6, 7]),
+        (["since=c.io/dig@sha256:00"], [2, 1, 3, 4, 5, 8, 6, 7]),
+        (["before=a.io/one:latest", "since=0808", "dangling=true"], [3, 4]),
+        (["dangling=false", "before=0303"], [2, 1, 5, 8, 6, 7]),
+    ],
+)
+def test_filters(filters: list[str], expected: list[int]) -> None:
+    assert numbers(apply_filters(IMAGES, parse_filters(filters))) == expected
+
+
+@pytest.mark.parametrize("item", ["", "x", "label=x", "dangling", "Reference=x", "=x"])
+def test_unknown_filters_are_refused(item: str) -> None:
+    with pytest.raises(UsageError, match=r"unknown filter") as caught:
+        parse_filters([item])
+    assert f'"{item}"' in caught.value.message
+    assert caught.value.hint is not None
+    assert "before=" in caught.value.hint
+
+
+def test_invalid_patterns_are_refused() -> None:
+    with pytest.raises(UsageError, match=r'"\(" for --filter is not a valid regular expression'):
+        parse_filters(["dangling=true", "reference=("])
+
+
+def test_filters_of_an_empty_list() -> None:
+    filters = parse_filters(["dangling=true", "reference=.", "before=x:1", "since=x:1"])
+    assert apply_filters([], filters) == []
+
+
+def test_thousands_of_images() -> None:
+    images = [
+        cri_pb2.Image(id=f"sha256:{n:064x}", repo_tags=[f"r:{n:05}"] if n % 2 else [])
+        for n in range(20_000)
+    ]
+    assert sort_images(reversed(images)) == images
+
+
+def test_a_real_node_is_in_crictls_order() -> None:
+    assert sort_images(reversed(real_images())) == real_images()

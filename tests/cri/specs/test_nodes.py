@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycrictl.cri.specs.nodes import Node, SyntaxProblem, parse
+
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**30), 10**30)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def plain(node: Node) -> Any:
+    match node.kind:
+        case "mapping":
+            return {entry.key: plain(entry.node) for entry in node.entries}
+        case "list":
+            return [plain(item) for item in node.items]
+        case _:
+            return node.value
+
+
+@given(VALUES, st.sampled_from([None, 1, "\t"]), st.booleans())
+def test_json_is_read_as_json(value: Any, indent: int | str | None, is_ascii: bool) -> None:
+    text = json.dumps(value, indent=indent, ensure_ascii=is_ascii)
+    assert plain(parse(text)) == value
+
+
+TEXTS: st.SearchStrategy[Any] = st.recursive(
+    st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.text(), TEXTS, min_size=1), st.booleans(), st.sampled_from(["'", '"']))
+def test_quoted_yaml_is_read_as_yaml(value: Any, is_flow: bool, style: str) -> None:
+    text = yaml.safe_dump(value, default_flow_style=is_flow, default_style=style)
+    assert plain(parse(text)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a: 5", 5),
+        ("a: 0x10", 16),
+        ("a: 0o17", 15),
+        ("a: 1_000", 1000),
+        ("a: -9223372036854775808", -(2**63)),
+        ("a: 18446744073709551615", 2**64 - 1),
+        ("a: 1e3", 1000.0),
+        ("a: .5", 0.5),
+        ("a: 1.10", 1.1),
+        ("a: yes", True),
+        ("a: Off", False),
+        ("a: ~", None),
+        ("a:", None),
+        ("a: 'yes'", "yes"),
+        ("a: !!str 5", "5"),
+        ("a: 12:30:45", "12:30:45"),
+        ("a: 2024-01-01", "2024-01-01"),
+        ("a: 1.2.3", "1.2.3"),
+        ("a: 0x", "0x"),
+        ("a: <<", "<<"),
+        ("a: |\n  one\n  two\n", "one\ntwo\n"),
+        ('{"a": "\\ud83d\\ude00"}', "😀"),
+        ('{"a":\t1e3}', 1000.0),
+        ("{a: 1}", 1),
+    ],
+)
+def test_scalars(text: str, value: object) -> None:
+    (entry,) = parse(text).entries
+    assert (entry.node.value, type(entry.node.value)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{\n "a": 1,\n "b": {\n  "c":\n   [1,\n 2]\n }\n}',
+        "a: 1\n\n# comment\nb:\n  c:\n  - 1\n  - 2\n",
+    ],
+)
+def test_lines(text: str) -> None:
+    lines = text.splitlines()
+    b = parse(text).entries[1]
+    c = b.node.entries[0]
+    assert "b" in lines[b.line - 1]
+    assert "c" in lines[c.line - 1]
+    assert [item.value for item in c.node.items] == [1, 2]
+    assert all(str(item.value) in lines[item.line - 1] for item in c.node.items)
+
+
+def test_repeated_keys_are_kept() -> None:
+    assert [entry.line for entry in parse("a: 1\na: 2").entries] == [1, 2]
+    assert len(parse('{"a": 1, "a": 2}').entries) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "problem"),
+    [
+        ('{"a":\n', 1, "it is not JSON: expecting value"),
+        ('{"a": 1,\n b}}', 2, "it is not JSON: expecting property name"),
+        ("a: b: c", 1, "it is not YAML: mapping values are not allowed"),
+        ("a: 1\n\tb: 1", 2, "it is not YAML: "),
+        ("a: \x1b[2J", 1, "it is not YAML: "),
+        ("a: 1\n--- \nb: 1", 2, "a second document begins"),
+        ("a: &x 1\nb: *x", 2, "aliases are not supported"),
+        ("? [1]\n: 2", 1, "a key is a list or a mapping"),
+        ("a: !!python/object/apply:os.system [x]", 1, "the tag"),
+        ("a: !!binary aGk=", 1, "the tag"),
+        ("[" * 200 + "]" * 200, 1, "nested too deep"),
+        ("[" * 200_000, 1, "nested too deep"),
+        ("a:\n" + "".join(" " * n + "- \n" for n in range(100)), 65, "nested too deep"),
+    ],
+)
+def test_what_is_refused(text: str, line: int, problem: str) -> None:
+    with pytest.raises(SyntaxProblem) as caught:
+        parse(text)
+    assert str(caught.value).startswith(problem) or problem in str(caught.value)
+    assert caught.value.line == line
+    assert str(caught.value).isprintable()
+
+
+def test_a_bomb_costs_nothing() -> None:
+    levels = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 30)]
+    with pytest.raises(SyntaxProblem, match="aliases"):
+        parse("\n".join(["l0: &l0 [x]", *levels]))
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        line = parse(text).line
+    except SyntaxProblem as problem:
+        line = problem.line
+    assert 1 <= line <= len(text.splitlines()) + 1

@@ -1,0 +1,208 @@
+"""The schema and the loader accept the same documents."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.specs import configuration, fieldrules
+from pycrictl.cri.specs.schema import Schema, container_schema, pod_schema
+from tests.captures import capture
+
+ODD: st.SearchStrategy[Any] = st.sampled_from(
+    [
+        *(None, True, 0, 1, -1, 2.0, 1.5, 2**31, 2**63, -(2**63), 2**64),
+        *("", "x", "5", "-5", "05", "NODE", "SIGTERM", "TCP", "00000000000000000001"),
+        *("9223372036854775807", "9223372036854775808", "-9223372036854775808"),
+        *("18446744073709551615", "18446744073709551616"),
+        *([], {}, ["a"], {"name": "a"}, {"": ""}),
+    ]
+)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+
+
+def scalar(field: FieldDescriptor) -> st.SearchStrategy[Any]:
+    if field.enum_type is not None:
+        names = fieldrules.enum_names(field.enum_type)
+        return st.sampled_from([*names, *names.values()])
+    if field.type in fieldrules.INTEGERS:
+        numbers = st.integers(*fieldrules.INTEGERS[field.type])
+        return numbers | numbers.map(str) if fieldrules.text_pattern(field) else numbers
+    return st.booleans() if field.type == FieldDescriptor.TYPE_BOOL else TEXT
+
+
+def value(field: FieldDescriptor) -> st.SearchStrategy[Any]:
+    if (in_map := fieldrules.map_value(field)) is not None:
+        return st.dictionaries(TEXT, scalar(in_map), max_size=2)
+    one = document(field.message_type) if field.message_type is not None else scalar(field)
+    return st.lists(one, max_size=2) if field.is_repeated else one
+
+
+def document(message: Any) -> st.SearchStrategy[dict[str, Any]]:
+    """Documents for a message that are right for the most part."""
+
+    @st.composite
+    def draw_document(draw: st.DrawFn) -> dict[str, Any]:
+        fields = draw(st.lists(st.sampled_from(list(message.fields)), max_size=3))
+        found: dict[str, Any] = {}
+        for field in fields:
+            key = draw(st.sampled_from(fieldrules.spellings(field)))
+            is_odd = draw(st.integers(0, 30)) == 0
+            found[key] = draw(ODD if is_odd else value(field))
+        if draw(st.integers(0, 30)) == 0:
+            found[draw(st.sampled_from(["", "nme", "Metadata", "x"]))] = draw(ODD)
+        return found
+
+    return draw_document()
+
+
+def loads(text: str, message: Message, required: tuple[tuple[str, ...], ...]) -> bool:
+    try:
+        configuration.parse(text, message, required)
+    except configuration.Problem:
+        return False
+    return True
+
+
+POD_VALIDATOR = jsonschema.Draft202012Validator(pod_schema())
+CONTAINER_VALIDATOR = jsonschema.Draft202012Validator(container_schema())
+
+
+@given(document(cri_pb2.PodSandboxConfig.DESCRIPTOR), st.booleans())
+def test_pods(found: dict[str, Any], has_name: bool) -> None:
+    if has_name:
+        found["metadata"] = {"name": "a", "namespace": "b"}
+    accepted = loads(json.dumps(found), cri_pb2.PodSandboxConfig(), configuration.POD_REQUIRES)
+    assert accepted == POD_VALIDATOR.is_valid(found)
+
+
+@given(document(cri_pb2.ContainerConfig.DESCRIPTOR), st.booleans())
+def test_containers(found: dict[str, Any], has_name: bool) -> None:
+    if has_name:
+        found |= {"metadata": {"name": "a"}, "image": {"image": "b"}}
+    accepted = loads(json.dumps(found), cri_pb2.ContainerConfig(), configuration.CONTAINER_REQUIRES)
+    assert accepted == CONTAINER_VALIDATOR.is_valid(found)
+
+
+def every_value(message: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+    """Each field of a message, wherever it stands, by the keys that lead to it."""
+    found = []
+    for field in message.fields:
+        here = (*path, field.name)
+        if field.message_type is None or fieldrules.map_value(field) is not None:
+            found.append((here, field))
+        elif not field.is_repeated:
+            found += every_value(field.message_type, here)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("root", "validator"),
+    [(cri_pb2.PodSandboxConfig, POD_VALIDATOR), (cri_pb2.ContainerConfig, CONTAINER_VALIDATOR)],
+)
+def test_each_field_with_each_odd_value(
+    root: type[Message], validator: jsonschema.Draft202012Validator
+) -> None:
+    base: dict[str, Any] = {"metadata": {"name": "a"}, "image": {"image": "b"}}
+    if root is cri_pb2.PodSandboxConfig:
+        base = {"metadata": {"name": "a", "namespace": "b"}}
+    odd: list[Any] = [
+        None,
+        True,
+        0,
+        2.0,
+        1.5,
+        -1,
+        2**32,
+        2**63,
+        2**64,
+        "",
+        "5",
+        "-5",
+        "NODE",
+        [],
+        {},
+        ["a"],
+    ]
+    odd += ["9223372036854775807", "9223372036854775808", "18446744073709551616", {"a": "b"}]
+    accepted = 0
+    for keys, _ in every_value(root.DESCRIPTOR):
+        for probe in odd:
+            found = json.loads(json.dumps(base))
+            inner = found
+            for key in keys[:-1]:
+                inner = inner.setdefault(key, {})
+            inner[keys[-1]] = probe
+            is_accepted = loads(json.dumps(found), root(), ())
+            accepted += is_accepted
+            if keys[0] not in base:
+                assert is_accepted == validator.is_valid(found), (keys, probe)
+    assert accepted > 50
+
+
+NEWER = (("Mount", "mount_options"),)
+"""Fields that the API got after the recorded version."""
+
+
+def as_crictl_writes(schema: Schema) -> dict[str, dict[str, Any]]:
+    """The definitions without what crictl's schema lacks: second spellings, limits, names."""
+
+    def simple(value: Schema) -> Schema:
+        if "oneOf" in value:
+            return {"oneOf": [{"type": choice["type"]} for choice in value["oneOf"]]}
+        if value.get("$ref") in ("#/$defs/int64", "#/$defs/uint64"):
+            return {"type": "integer"}
+        if "items" in value:
+            return {"items": simple(value["items"]), "type": "array"}
+        return {key: value[key] for key in value if key not in ("minimum", "maximum")}
+
+    simplified = {}
+    for name, definition in schema["$defs"].items():
+        if name in ("int64", "uint64"):
+            continue
+        second = definition.get("dependentSchemas", {})
+        properties = {
+            key: simple(value)
+            for key, value in definition["properties"].items()
+            if key not in second
+        }
+        simplified[name] = {**definition, "properties": properties}
+        simplified[name].pop("dependentSchemas", None)
+    return simplified
+
+
+def test_definitions_are_crictls() -> None:
+    text = capture("run-jsonschema-both").output
+    decoder = json.JSONDecoder()
+    pod, end = decoder.raw_decode(text)
+    container, _ = decoder.raw_decode(text, text.index("{", end))
+    for schema, recorded in ((pod_schema(), pod), (container_schema(), container)):
+        for key in ("$schema", "$id", "$ref"):
+            assert schema[key] == recorded[key]
+        ours = as_crictl_writes(schema)
+        for name, field in NEWER:
+            ours.get(name, {"properties": {}})["properties"].pop(field, None)
+        assert ours == recorded["$defs"]
+        assert list(ours) == list(recorded["$defs"])
+
+
+@pytest.mark.parametrize("root", [cri_pb2.PodSandboxConfig, cri_pb2.ContainerConfig])
+def test_properties_have_the_order_of_the_api(root: type[Message]) -> None:
+    schema = pod_schema() if root is cri_pb2.PodSandboxConfig else container_schema()
+    properties = schema["$defs"][root.DESCRIPTOR.name]["properties"]
+    fields: Any = root.DESCRIPTOR.fields
+    spellings = [fieldrules.spellings(field) for field in fields]
+    assert list(properties) == [key for keys in spellings for key in keys]
+
+
+def test_schemas_are_schemas() -> None:
+    for schema in (pod_schema(), container_schema()):
+        jsonschema.Draft202012Validator.check_schema(schema)

@@ -1,0 +1,246 @@
+"""Copies that end in the middle, and what is left of them: nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.copy.stream.messages import TO_CONTAINER
+from pycrictl.errors import CopyError, PycrictlError
+from pycrictl.proxy.copies.job import CopyJob
+from pycrictl.proxy.copies.quotas import Quotas
+from pycrictl.proxy.copies.service import Copies
+from pycrictl.proxy.pulls.lookup import Lookup
+from pycrictl.proxy.relay.calls import Answer, Request
+from pycrictl.proxy.relay.server import Peer
+from pycrictl.proxy.relay.upstream import Upstream
+from pycrictl.proxy.serve.log import Log
+from pycrictl.proxy.serve.tokens import Tokens
+from tests.copy.hostile import FILE, member
+from tests.copy.node.test_on_node import ID, needs_root
+from tests.copy.trees import stages_in
+from tests.fakecri.server import FakeServer
+from tests.proxy.copier import (
+    ARCHIVE,
+    MIB,
+    Copier,
+    Pretended,
+    Start,
+    outcome_of,
+    pretended,
+    refusal,
+    spools,
+    stream,
+)
+from tests.waiting import until, wait_until
+
+pytestmark = needs_root
+
+
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """A file system of 4 MiB."""
+    with tempfile.TemporaryDirectory(prefix="pct-") as folder:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], check=True)
+        yield Path(folder)
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+# What ends in the middle
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "dropped"])
+def test_a_client_that_goes_frees_everything(
+    copier: Copier, container: Pretended, is_closed: bool
+) -> None:
+    (container.root / "big").write_bytes(bytes(range(256)) * (32 * MIB // 256))
+    messages = stream(copier.ask_to("/to/new", 10 * MIB))
+    messages.send(TO_CONTAINER, member(b"f", FILE, size=9 * MIB))
+    messages.send(TO_CONTAINER, bytes(MIB))
+    reading = stream(copier.ask_from("/big").url)
+    assert reading.receive() is not None
+    wait_until(lambda: [copy["state"] for copy in copier.copies] == ["copying"] * 2)
+    for one in (messages, reading):
+        if is_closed:
+            one.close()
+        else:
+            one.abort()
+    copier.wait_until_idle()
+    assert list((container.root / "to").iterdir()) == []
+
+
+def test_a_container_that_stops(copier: Copier, container: Pretended, tmp_path: Path) -> None:
+    messages = stream(copier.ask_to("/to/new", len(ARCHIVE), zlib.crc32(ARCHIVE)))
+    messages.send(TO_CONTAINER, ARCHIVE)
+    wait_until(lambda: copier.copies[0]["state"] == "copying")
+    container.stop()
+    messages.end_channel(TO_CONTAINER)
+    assert "has stopped" in outcome_of(messages).failure
+    messages.close()
+    assert list((container.root / "to").iterdir()) == []
+
+
+@pytest.mark.parametrize("way", ["terminate", "kill9"])
+def test_a_proxy_that_ends(container: Pretended, start: Start, way: str) -> None:
+    (container.root / "to/d").mkdir()
+    (container.root / "to/d/slow").write_text("old")
+    (container.root / "big").write_bytes(bytes(64 * MIB))
+    copier = Copier(start())
+    reading = stream(copier.ask_from("/big").url)
+    assert reading.receive() is not None
+    writing = stream(copier.ask_to("/to", 2**40))
+    head = member(b"d/", b"5", mode=0o755) + member(b"d/slow", FILE, size=2**39)
+    writing.send(TO_CONTAINER, head + bytes(MIB))
+    wait_until(lambda: len(copier.copies) == 2 and bool(stages_in(container.root)))
+    begin = time.monotonic()
+    if way == "terminate":
+        copier.proxy.terminate()
+        assert copier.proxy.wait() == 0
+        assert copier.proxy.log().count("end=stopped") == 2
+        assert stages_in(container.root) == []
+    else:
+        copier.proxy.kill9()
+    assert time.monotonic() - begin < 20  # of the 30 s that calls are given
+    with pytest.raises((PycrictlError, AssertionError)):
+        outcome_of(writing)
+    with pytest.raises((PycrictlError, AssertionError)):
+        outcome_of(reading)
+    writing.abort()
+    reading.abort()
+    copier.client.close()
+    wait_until(lambda: stages_in(container.root) == [])
+    assert (container.root / "to/d/slow").read_text() == "old"
+
+
+def test_no_room_for_the_spool(
+    container: Pretended, start: Start, disk: Path, tmp_path: Path
+) -> None:
+    (container.root / "big").write_bytes(os.urandom(8 * MIB))
+    (container.root / "small").write_text("1")
+    copier = Copier(start("--spool-dir", str(disk)))
+    with copier.client:
+        for _ in range(2):
+            code, message = refusal(copier.ask_from, "/big")
+            assert code == "RESOURCE_EXHAUSTED"
+            assert "not enough space" in message
+            assert "try again later" in message
+            copier.wait_until_idle()
+        copier.out("/small", tmp_path / "o")
+        assert (tmp_path / "o").read_text() == "1"
+        copier.wait_until_idle()
+
+
+def test_no_place_for_the_spool(container: Pretended, start: Start) -> None:
+    (container.root / "f").write_text("1")
+    copier = Copier(start("--spool-dir", "/nonexistent"))
+    with copier.client:
+        assert "cannot spool in" in refusal(copier.ask_from, "/f")[1]
+        copier.wait_until_idle()
+
+
+def test_no_room_in_the_container(
+    fake: FakeServer, start: Start, disk: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/small").write_text("1")
+    (tmp_path / "d/big").write_bytes(os.urandom(8 * MIB))
+    with pretended(fake, disk / "root") as container:
+        copier = Copier(start())
+        with copier.client:
+            for source in (tmp_path / "d", tmp_path / "d/big"):
+                with pytest.raises(CopyError, match="no space left on device"):
+                    copier.into(source, "/to")
+                copier.wait_until_idle()
+                assert list((container.root / "to").iterdir()) == []
+            copier.into(tmp_path / "d/small", "/to")
+
+
+# Without a whole proxy
+
+
+class Direct:
+    """The calls alone, with URLs that expire when the test wants it."""
+
+    def __init__(self, fake: FakeServer, lifetime_s: float) -> None:
+        self.quotas = Quotas(copies_per_pod=3)
+        self.urls: list[str] = []
+        self.copies = Copies(
+            Lookup(Upstream(fake.path)),
+            self.quotas,
+            runtime_path=fake.path,
+            spool_folder="/var/tmp",
+            tokens=Tokens[CopyJob](lifetime_s=lifetime_s),
+            url=lambda token: token,
+            log=Log("pycrictl.proxy.test"),
+            lifetime_s=lifetime_s,
+        )
+
+    async def ask_from(self, path: str) -> Answer:
+        message = cri_pb2.CopyFromContainerRequest(container_id=ID, path=path)
+        request = Request("", message.SerializeToString())
+        return await self.copies.handle_from(request, Peer(1, 0))
+
+    async def until_idle(self) -> None:
+        await until(lambda: not self.quotas.taken)
+        assert self.copies.snapshot() == []
+
+
+def test_urls_that_nobody_opens_expire(
+    fake: FakeServer, container: Pretended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (container.root / "f").write_text("1")
+
+    async def run() -> None:
+        direct = Direct(fake, 60.0)
+        ahead_s = 0.0  # the loop's clock is set forward, so that no call takes too long for it
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "time", lambda: time.monotonic() + ahead_s)
+        for _ in range(2):
+            answers = [await direct.ask_from("/f") for _ in range(4)]
+            assert [answer.code for answer in answers] == [0, 0, 0, 8]
+            assert len(spools(os.getpid())) == 3
+            ahead_s += 60.0
+            await direct.until_idle()
+            assert spools(os.getpid()) == []
+        token = cri_pb2.CopyFromContainerResponse.FromString(answers[0].response or b"").url
+        assert direct.copies.redeem(token) is None
+
+    asyncio.run(run())
+
+
+def test_a_call_that_is_given_up_leaves_nothing(fake: FakeServer, container: Pretended) -> None:
+    (container.root / "big").write_bytes(bytes(64 * MIB))
+
+    async def run() -> None:
+        direct = Direct(fake, 60.0)
+        asking = asyncio.create_task(direct.ask_from("/big"))
+        await until(lambda: direct.quotas.taken > 0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await direct.until_idle()
+        assert spools(os.getpid()) == []
+
+    asyncio.run(run())
+
+
+def test_stopping_ends_what_waits(fake: FakeServer, container: Pretended) -> None:
+    (container.root / "f").write_text("1")
+
+    async def run() -> None:
+        direct = Direct(fake, 60.0)
+        assert (await direct.ask_from("/f")).code == 0
+        await direct.copies.stop()
+        await direct.until_idle()
+        assert spools(os.getpid()) == []
+
+    asyncio.run(run())

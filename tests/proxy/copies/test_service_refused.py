@@ -1,0 +1,208 @@
+"""What the proxy refuses to copy, before the stream and on it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import zlib
+from pathlib import Path
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.copy.rules.outcome import Outcome, decode
+from pycrictl.copy.stream.messages import CHANNEL_END, OUTCOME, TO_CONTAINER, Messages
+from pycrictl.errors import FailedPrecondition, PycrictlError
+from pycrictl.wire.tar.writer import END_OF_ARCHIVE
+from tests.copy.hostile import FILE, member
+from tests.copy.node.test_on_node import ID, needs_root
+from tests.copy.trees import stages_in
+from tests.node.kubelet import RUNTIME
+from tests.proxy.copier import (
+    ARCHIVE,
+    MIB,
+    Copier,
+    Pretended,
+    Start,
+    outcome_of,
+    refusal,
+    spools,
+    stream,
+)
+from tests.waiting import wait_until
+
+pytestmark = needs_root
+
+
+def test_codes(copier: Copier, container: Pretended) -> None:
+    for ask in (copier.ask_to, copier.ask_from):
+        for path in ("", "to", "/to/../to", "/to/\0"):
+            assert refusal(ask, path)[0] == "INVALID_ARGUMENT"
+        assert refusal(ask, "/to", container="")[0] == "INVALID_ARGUMENT"
+        assert refusal(ask, "/to", container="e" * 64)[0] == "NOT_FOUND"
+    assert refusal(copier.ask_from, "/none")[0] == "NOT_FOUND"
+    assert refusal(copier.ask_from, "/dev")[0] == "NOT_FOUND"
+    os.mkfifo(container.root / "pipe")
+    assert refusal(copier.ask_from, "/pipe")[0] == "FAILED_PRECONDITION"
+    container.runtime_type = "io.containerd.kata.v2"
+    assert refusal(copier.ask_to, "")[0] == "UNIMPLEMENTED"
+    assert refusal(copier.ask_from, "/to")[0] == "UNIMPLEMENTED"
+    container.state = cri_pb2.CONTAINER_EXITED
+    for ask in (copier.ask_to, copier.ask_from):
+        code, message = refusal(ask, "/to")
+        assert code == "FAILED_PRECONDITION"
+        assert message.startswith(f'pycrictl proxy: container "{ID}" is not running')
+    with pytest.raises(FailedPrecondition, match="is not running"):
+        copier.into("/etc/hostname", "/to")
+
+
+def test_a_request_that_cannot_be_read(copier: Copier) -> None:
+    for name in ("CopyToContainer", "CopyFromContainer"):
+        call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = copier.proxy.channel.unary_unary(
+            RUNTIME + name
+        )
+        assert refusal(call, b"\xff\xff", timeout=5)[0] == "INVALID_ARGUMENT"
+
+
+def test_the_size_limit_is_exact(container: Pretended, start: Start, tmp_path: Path) -> None:
+    (container.root / "to/exact").write_bytes(bytes(2048))
+    (container.root / "to/more").write_bytes(bytes(2049))
+    for name in ("exact", "more"):
+        os.utime(container.root / "to" / name, (0, 0))  # else the time needs a header of its own
+    size = 512 + 2048 + 1024
+    copier = Copier(start("--container-copy-size-limit", str(size)))
+    with copier.client:
+        assert copier.ask_from("/to/exact").size == size
+        code, message = refusal(copier.ask_from, "/to/more")
+        assert code == "RESOURCE_EXHAUSTED"
+        assert "ContainerCopySizeLimit" in message
+        assert "try again later" in message
+        stream(copier.ask_to(size=size)).close()
+        for more in (size + 1, 2**64 - 1):
+            assert refusal(copier.ask_to, size=more) == (code, message)
+        # Only the one that nobody has opened.
+        wait_until(lambda: [copy["direction"] for copy in copier.copies] == ["from"])
+        assert len(spools(copier.proxy.pid)) == 1
+
+
+def test_copies_of_a_pod_are_exact(container: Pretended, start: Start) -> None:
+    (container.root / "f").write_text("1")
+    copier = Copier(start("--container-copies-per-pod", "2"))
+    other = "d" * 64
+    with copier.client:
+        first = stream(copier.ask_to())
+        copier.ask_from("/f")
+        code, message = refusal(copier.ask_to)
+        assert code == "RESOURCE_EXHAUSTED"
+        assert "ContainerCopiesPerPod" in message
+        assert "try again later" in message
+        assert refusal(copier.ask_from, "/f")[0] == code
+        # Asking whether a copy is possible takes none.
+        assert refusal(copier.ask_to, "")[0] == "INVALID_ARGUMENT"
+        copier.ask_to(container=other)
+        assert [copy["pod"] for copy in copier.copies] == ["pod1", "pod1", "pod2"]
+        first.abort()
+        wait_until(lambda: len(copier.copies) == 2)
+        copier.ask_to()
+        assert refusal(copier.ask_to)[0] == code
+
+
+def send(messages: Messages, data: bytes) -> Outcome:
+    """Send all of it, or as much as the proxy takes before it says why it takes no more."""
+    for start in range(0, len(data), MIB):
+        messages.send(TO_CONTAINER, data[start : start + MIB])
+        if piece := messages.receive_waiting():
+            return decode(bytes(piece.data))
+    messages.end_channel(TO_CONTAINER)
+    return outcome_of(messages)
+
+
+BAD = (
+    (ARCHIVE[:-512], len(ARCHIVE), None, "bytes arrived, and"),
+    (ARCHIVE + bytes(512), len(ARCHIVE), None, "more than the"),
+    (ARCHIVE, len(ARCHIVE), 1, "another checksum"),
+    (ARCHIVE.replace(b"content", b"CONTENT"), len(ARCHIVE), None, "another checksum"),
+    (ARCHIVE[:-1024], len(ARCHIVE) - 1024, zlib.crc32(ARCHIVE[:-1024]), "too early"),
+    (bytes(17 * MIB), 2**64 - 1, None, "follows the end of the archive"),
+    (b"x" * 1024, 1024, None, "not a tar archive"),
+    (member(b"../f", FILE, b"x") + END_OF_ARCHIVE, 2560, None, "holds"),
+    (b"", 0, 0, "too early"),
+)
+
+
+def test_a_bad_stream_changes_nothing(copier: Copier, container: Pretended) -> None:
+    (container.root / "to/f").write_text("old")
+    for data, size, checksum, why in BAD:
+        checksum = zlib.crc32(ARCHIVE) if checksum is None else checksum
+        messages = stream(copier.ask_to("/to/f", size, checksum))
+        assert why in send(messages, data).failure
+        messages.close()
+        copier.wait_until_idle()
+        assert (container.root / "to/f").read_text() == "old"
+        assert stages_in(container.root) == []
+    wait_until(lambda: copier.proxy.log().count("end=failed") == len(BAD))
+
+
+def test_a_good_stream_changes_it(copier: Copier, container: Pretended) -> None:
+    (container.root / "to/f").write_text("old")
+    messages = stream(copier.ask_to("/to/f", len(ARCHIVE), zlib.crc32(ARCHIVE)))
+    outcome = send(messages, ARCHIVE)
+    assert outcome.failure == ""
+    assert outcome.copied is not None
+    assert outcome.copied.files == 1
+    assert messages.receive() is None  # closed in good order
+    messages.close()
+    assert (container.root / "to/f").read_text() == "content"
+
+
+def test_other_channels_are_not_the_clients(copier: Copier, container: Pretended) -> None:
+    for channel in (1, OUTCOME, 77, CHANNEL_END):
+        messages = stream(copier.ask_to("/to/f"))
+        messages.send(channel, b"x")
+        assert "channel that is not its own" in outcome_of(messages).failure
+        messages.close()
+
+
+def test_a_url_works_once_and_only_as_a_websocket(copier: Copier, container: Pretended) -> None:
+    (container.root / "f").write_text("1")
+    upgrade = ["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"]
+    upgrade.append("Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==")
+    protocol = "Sec-WebSocket-Protocol: v5.channel.k8s.io"
+    for fields, early in (
+        ([], b""),
+        (upgrade, b""),
+        ([*upgrade, protocol.replace("v5", "v4")], b""),
+        ([*upgrade, protocol], b"\x88\x80abcd"),  # before the handshake is over
+    ):
+        url = copier.ask_from("/f").url
+        address, _, path = url.removeprefix("http://").partition("/")
+        head = "\r\n".join([f"GET /{path} HTTP/1.1", f"Host: {address}", *fields, "", ""])
+        with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), 5) as sock:
+            sock.sendall(head.encode() + early)
+            assert sock.recv(100).startswith(b"HTTP/1.1 400 ")
+        with pytest.raises(PycrictlError, match="404"):
+            stream(url)
+    with pytest.raises(PycrictlError, match="404"):
+        stream(url.replace("/copy/", "/progress/"))
+    copier.wait_until_idle()
+    messages = stream(copier.ask_from("/f").url)
+    assert outcome_of(messages).failure == ""
+    messages.close()
+
+
+def test_a_slot_is_free_as_soon_as_the_outcome_is_known(
+    container: Pretended, start: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "f").write_text("1")
+    copier = Copier(start("--container-copies-per-pod", "1"))
+    with copier.client:
+        for number in range(20):
+            messages = stream(copier.ask_to(f"/to/{number}", len(ARCHIVE), zlib.crc32(ARCHIVE)))
+            assert send(messages, ARCHIVE).failure == ""
+            reading = stream(copier.ask_from(f"/to/{number}").url)
+            messages.abort()
+            assert outcome_of(reading).failure == ""
+            copier.into(tmp_path / "f", "/to")
+            reading.abort()
+        copier.wait_until_idle()

@@ -1,0 +1,284 @@
+"""ImagePullProgress of a proxy in front of a runtime that is not containerd."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.errors import UpgradeRefused
+from pycrictl.progress.stream import follow
+from pycrictl.proxy.pulls.board import Board, PodKey
+from pycrictl.proxy.pulls.lookup import Lookup, Target
+from pycrictl.proxy.pulls.poller import LayerPoller
+from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Bell, Progress
+from pycrictl.proxy.relay.calls import Request
+from pycrictl.proxy.relay.server import Peer
+from pycrictl.proxy.relay.upstream import Upstream
+from pycrictl.proxy.serve.log import Log
+from pycrictl.proxy.serve.stream_server import Address, StreamServer
+from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens
+from pycrictl.wire.progress import Report
+from tests.fakecri import FakeServer, Status
+from tests.node.kubelet import RUNTIME
+from tests.proxy.program import Program
+from tests.proxy.pulls.test_limiter import Gate, pod, prepare, status
+from tests.waiting import wait_until
+
+Start = Callable[..., Program]
+WEB, DB = pod("web"), pod("db")
+
+
+def sandboxes(request: Any, context: Any) -> cri_pb2.ListPodSandboxResponse:
+    """As containerd does: the filter takes the beginning of an ID."""
+    pods = [
+        cri_pb2.PodSandbox(id=one.id, metadata=one.config.metadata)
+        for one in (WEB, DB)
+        if one.id.startswith(request.filter.id)
+    ]
+    return cri_pb2.ListPodSandboxResponse(items=pods)
+
+
+def containers(request: Any, context: Any) -> cri_pb2.ListContainersResponse:
+    container = cri_pb2.Container(id="c1", pod_sandbox_id=WEB.id)
+    container.image.image = "a/first:1"
+    found = [container] if request.filter.id == "c1" else []
+    return cri_pb2.ListContainersResponse(containers=found)
+
+
+def ask(proxy: Program, pod_id: str = "", container_id: str = "") -> str:
+    request = cri_pb2.ImagePullProgressRequest(pod_sandbox_id=pod_id, container_id=container_id)
+    response = cri_pb2.ImagePullProgressResponse
+    return proxy.kubelet.call(RUNTIME + "ImagePullProgress", request, response, timeout_s=60).url
+
+
+def code_of_asking(proxy: Program, pod_id: str = "", container_id: str = "") -> str:
+    with pytest.raises(grpc.RpcError) as caught:
+        ask(proxy, pod_id, container_id)
+    error: Any = caught.value
+    assert error.details().startswith("pycrictl proxy: ")
+    name: str = error.code().name
+    return name
+
+
+def read(url: str) -> list[Report]:
+    found: list[Report] = []
+    asyncio.run(follow(url, on_report=found.append, on_note=pytest.fail, timeout_s=60))
+    return found
+
+
+def test_whole_images_and_no_invented_number(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    fake.prepare("ListPodSandbox", sandboxes, repeat=True)
+    fake.prepare("ListContainers", containers, repeat=True)
+    proxy = start("--max-parallel-image-pulls", "1")
+    futures = [proxy.kubelet.start_pull("a/first:1", WEB)]
+    wait_until(lambda: gate.running)
+    futures.append(proxy.kubelet.start_pull("a/theirs:1", DB))
+    wait_until(lambda: len(status(proxy)["waiting"]) == 1)
+    futures.append(proxy.kubelet.start_pull("a/second:1", WEB))
+    wait_until(lambda: len(status(proxy)["waiting"]) == 2)
+    urls = [ask(proxy, WEB.id), ask(proxy, WEB.id, "c1"), ask(proxy, container_id="c1")]
+
+    found: list[list[Report]] = [[] for _ in urls]
+
+    def heard(stream: list[Report], report: Report) -> None:
+        stream.append(report)
+        # Both images in the first stream, and something in the others: the pulls may go on.
+        if all(found) and len({one.image for one in found[0]}) == 2:
+            gate.open.set()
+
+    async def follow_all() -> None:
+        streams = [
+            follow(url, on_report=partial(heard, one), on_note=pytest.fail, timeout_s=60)
+            for url, one in zip(urls, found, strict=True)
+        ]
+        await asyncio.wait_for(asyncio.gather(*streams), 60)
+
+    asyncio.run(follow_all())
+    whole, *of_container = found
+    assert all(future.result(60).image_ref for future in futures)
+    assert {(one.layer, one.progress, one.total) for one in whole} == {("", 0, 0)}
+    first = [(one.phase, one.queue_position) for one in whole if one.image == "a/first:1"]
+    second = [(one.phase, one.queue_position) for one in whole if one.image == "a/second:1"]
+    assert len(first) + len(second) == len(whole)
+    assert first == [("downloading", 0), ("done", 0)]
+    assert second[0] == ("waiting", 2)
+    assert second[-1] == ("done", 0)
+    for stream in of_container:
+        assert [(one.image, one.phase) for one in stream] == [
+            ("a/first:1", "downloading"),
+            ("a/first:1", "done"),
+        ]
+
+
+def test_nothing_is_pulled(fake: FakeServer, start: Start) -> None:
+    fake.prepare("ListPodSandbox", sandboxes, repeat=True)
+    proxy = start()
+    assert read(ask(proxy, WEB.id)) == []
+
+
+def test_attempts_with_several_credentials_are_one_pull(fake: FakeServer, start: Start) -> None:
+    denied = Status(grpc.StatusCode.UNKNOWN, "denied")
+    fake.prepare("ImageStatus", cri_pb2.ImageStatusResponse(), repeat=True)
+    fake.prepare("PullImage", denied, cri_pb2.PullImageResponse(image_ref="r"))
+    fake.prepare("ListPodSandbox", sandboxes, repeat=True)
+    proxy = start()
+    first = proxy.kubelet.start_pull("a/b:1", WEB, auth=cri_pb2.AuthConfig(password="1"))
+    assert first.exception(60) is not None
+    url = ask(proxy, WEB.id)
+    proxy.kubelet.pull("a/b:1", WEB, auth=cri_pb2.AuthConfig(password="2"))
+    found = read(url)
+    assert not any(one.error for one in found)
+    assert found[-1].phase == "done"
+    assert status(proxy)["failures"] == []
+
+
+def test_a_failure_is_told_at_the_end(fake: FakeServer, start: Start) -> None:
+    prepare(fake, Status(grpc.StatusCode.UNKNOWN, "denied by https://u:pw@host/x"))
+    fake.prepare("ListPodSandbox", sandboxes, repeat=True)
+    proxy = start()
+    assert proxy.kubelet.start_pull("a/b:1", WEB).exception(60) is not None
+    found = read(ask(proxy, WEB.id))
+    assert [(one.phase, one.error) for one in found][-1] == (
+        "failed",
+        "denied by https://[redacted]@host/x",
+    )
+    assert "pw@" not in proxy.log()
+
+
+def test_what_is_refused(fake: FakeServer, start: Start) -> None:
+    fake.prepare("ListPodSandbox", sandboxes, repeat=True)
+    fake.prepare("ListContainers", containers, repeat=True)
+    proxy = start()
+    assert code_of_asking(proxy) == "INVALID_ARGUMENT"
+    assert code_of_asking(proxy, "nosuch") == "NOT_FOUND"
+    assert code_of_asking(proxy, "id-") == "NOT_FOUND"  # it begins two IDs
+    assert code_of_asking(proxy, container_id="nosuch") == "NOT_FOUND"
+    assert code_of_asking(proxy, DB.id, "c1") == "NOT_FOUND"
+    assert ask(proxy, "id-w").startswith("http://127.0.0.1:")
+
+
+def test_a_runtime_that_answers_garbage(fake: FakeServer, start: Start) -> None:
+    fake.prepare("ListPodSandbox", b"\xff\xff", Status(grpc.StatusCode.UNKNOWN, "broken"))
+    proxy = start()
+    assert code_of_asking(proxy, WEB.id) == "INTERNAL"
+    with pytest.raises(grpc.RpcError) as caught:
+        ask(proxy, WEB.id)
+    error: Any = caught.value
+    assert (error.code(), error.details()) == (grpc.StatusCode.UNKNOWN, "broken")
+
+
+def test_too_many_urls_that_nobody_opens(fake: FakeServer, start: Start) -> None:
+    fake.prepare("ListPodSandbox", sandboxes, repeat=True)
+    proxy = start()
+    urls: set[str] = set()
+
+    def ask_on() -> None:
+        for _ in range(501):
+            urls.add(ask(proxy, WEB.id))
+
+    with pytest.raises(grpc.RpcError) as caught:
+        ask_on()
+    error: Any = caught.value
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "try again later" in error.details()
+    assert len(urls) == 500  # half of all
+    assert ask(proxy, DB.id) not in urls
+    assert not any(url.rpartition("/")[2] in proxy.log() for url in urls)
+
+
+def test_a_url_works_once_and_not_for_long(
+    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pycrictl.proxy.pulls.progress._SETTLE_S", 0.1)
+    fake.prepare("ListPodSandbox", sandboxes, repeat=True)
+    request = cri_pb2.ImagePullProgressRequest(pod_sandbox_id=WEB.id).SerializeToString()
+
+    class Ageing(Tokens[Target]):
+        """Its tokens are older than the clock says, if a test wants it."""
+
+        age_s = 0.0
+
+        def redeem(self, token: str, *, now: float) -> Target | None:
+            return super().redeem(token, now=now + self.age_s)
+
+    async def run() -> list[int]:
+        bell, log, tokens = Bell(), Log("pycrictl.proxy.test"), Ageing()
+        layers = LayerPoller(fake.path, log=log, on_look=bell.ring)
+        progress = Progress(
+            Lookup(Upstream(fake.path)),
+            Board(),
+            layers,
+            place=lambda ticket: 0,
+            bell=bell,
+            tokens=tokens,
+            url=lambda token: streams.url(token),
+        )
+        streams = StreamServer[Target](redeem=progress.redeem, follow=progress.follow, log=log)
+        await streams.start(Address("127.0.0.1", 0))
+
+        async def new_url() -> str:
+            answer = await progress.handle(Request(IMAGE_PULL_PROGRESS, request), Peer(-1, -1))
+            assert answer.response is not None
+            return cri_pb2.ImagePullProgressResponse.FromString(answer.response).url
+
+        async def status_of(url: str) -> int:
+            try:
+                await follow(url, on_report=print, on_note=pytest.fail, timeout_s=60)
+            except UpgradeRefused as refusal:
+                return refusal.status
+            return 101
+
+        try:
+            used, expired = await new_url(), await new_url()
+            found = [await status_of(used), await status_of(used)]
+            tokens.age_s = LIFETIME_S
+            found.append(await status_of(expired))
+            tokens.age_s = 0.0
+            return [*found, await status_of(await new_url())]
+        finally:
+            await streams.stop()
+            await layers.close()
+
+    assert asyncio.run(run()) == [101, 404, 404, 101]
+
+
+def test_a_heartbeat_repeats_the_last_record(
+    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pycrictl.proxy.pulls.progress.HEARTBEAT_S", 0.5)
+
+    async def run() -> list[list[Report]]:
+        bell, board, log = Bell(), Board(), Log("pycrictl.proxy.test")
+        lookup = Lookup(Upstream(fake.path))
+        layers = LayerPoller(fake.path, log=log, on_look=bell.ring)
+        progress = Progress(
+            lookup,
+            board,
+            layers,
+            place=lambda ticket: 3,
+            bell=bell,
+            tokens=Tokens(),
+            url=lambda token: token,
+        )
+        target = Target(PodKey("default", "web", "u1"))
+        board.ask(1, target.pod, image="a", reference="a", now=0.0)
+        found = []
+        async with contextlib.aclosing(progress.follow(target)) as batches:
+            async for batch in batches:
+                found.append(batch)
+                if len(found) == 3:
+                    break
+        await layers.close()
+        return found
+
+    batches = asyncio.run(run())
+    assert batches == [[Report("a", "", 0, 0, "", "waiting", 3)]] * 3

@@ -1,0 +1,158 @@
+"""Calls through the proxy while the runtime or a client is gone, hangs or talks nonsense."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import grpc
+import pytest
+
+from pycrictl.proxy.relay import server
+from pycrictl.wire import grpc_http2, hpack, http2
+from tests.proxy.forwarding import (
+    PATIENCE_S,
+    back_again,
+    failure,
+    fake,
+    receive_request,
+    stream,
+    unary,
+    unavailable,
+    wait_for_end,
+)
+from tests.proxy.runtime import Proxy, Runtime, channel_to
+
+# A runtime that is gone
+
+
+def test_runtime_that_starts_after_the_proxy(
+    folder: Path, serve: Callable[..., Proxy], stack: ExitStack
+) -> None:
+    runtime = Runtime(folder / "runtime.sock")
+    stack.callback(runtime.stop)
+    channel = stack.enter_context(channel_to(serve().path))
+    for _ in range(3):
+        reason = unavailable(channel, runtime.path)
+        assert reason == "cannot be reached: No such file or directory"
+    runtime.start()
+    back_again(channel)
+
+
+def test_all_of_many_calls_learn_that_the_runtime_is_down(
+    folder: Path, serve: Callable[..., Proxy], stack: ExitStack
+) -> None:
+    channel = stack.enter_context(channel_to(serve().path))
+    for _ in range(5):
+        calls = [unary(channel, "Echo").future(b"", timeout=PATIENCE_S) for _ in range(50)]
+        details = {str(call.exception().details()) for call in calls}  # type: ignore[union-attr]
+        assert len(details) == 1
+        assert details.pop().startswith("pycrictl proxy: ")
+
+
+def test_runtime_killed_during_calls(
+    runtime: Runtime, channel: grpc.Channel, stack: ExitStack
+) -> None:
+    waiting = unary(channel, "Hang").future(b"")
+    events = stream(channel, "Events")(b"")
+    assert next(events) == b"first"
+    for _ in range(2):
+        runtime.seen.get(timeout=PATIENCE_S)
+    runtime.stop()
+    for call in (lambda: waiting.result(timeout=PATIENCE_S), lambda: next(events)):
+        error = failure(call)
+        assert error.code() is grpc.StatusCode.UNAVAILABLE
+    assert "cannot be reached" in unavailable(channel, runtime.path)
+    again = Runtime(runtime.path)
+    stack.callback(again.stop)
+    again.start()
+    back_again(channel)
+
+
+def test_runtime_that_breaks_off(
+    folder: Path, serve: Callable[..., Proxy], stack: ExitStack
+) -> None:
+    """Before its answer, in the middle of it, and with a GOAWAY before."""
+
+    def before(connection: socket.socket) -> None:
+        connection.sendall(http2.settings())
+        receive_request(connection)
+
+    def within(connection: socket.socket) -> None:
+        before(connection)
+        head = hpack.encode(grpc_http2.response_headers())
+        message = http2.frame(http2.DATA, 0, 1, grpc_http2.prefixed(b"half"))
+        connection.sendall(http2.header_frames(1, head, end_stream=False) + message[:-1])
+
+    def after_goodbye(connection: socket.socket) -> None:
+        before(connection)
+        connection.sendall(http2.goaway(1, http2.ErrorCode.NO_ERROR))
+
+    path = folder / "runtime.sock"
+    fake(path, stack, [before, within, after_goodbye])
+    channel = stack.enter_context(channel_to(serve().path))
+    for _ in range(3):
+        assert unavailable(channel, path) == "closed the connection"
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"HTTP/1.1 400 Bad Request\r\n\r\n", bytes(9), b"\xff" * 4096, b"SSH-2.0-x\r\n", b"\0\0"],
+    ids=["http", "zeros", "ones", "text", "short"],
+)
+def test_runtime_that_answers_garbage(
+    folder: Path, serve: Callable[..., Proxy], stack: ExitStack, garbage: bytes
+) -> None:
+    path = folder / "runtime.sock"
+    fake(path, stack, [lambda connection: connection.sendall(garbage)] * 2)
+    channel = stack.enter_context(channel_to(serve().path))
+    for _ in range(2):
+        reason = unavailable(channel, path)
+        assert reason in ("does not speak gRPC", "closed the connection")
+
+
+def test_runtime_that_turns_to_garbage(
+    folder: Path, serve: Callable[..., Proxy], stack: ExitStack
+) -> None:
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(http2.settings())
+        receive_request(connection)
+        # An index of the compression table that nothing has filled.
+        connection.sendall(http2.header_frames(1, b"\xfe", end_stream=True))
+        wait_for_end(connection)
+
+    path = folder / "runtime.sock"
+    fake(path, stack, [answer])
+    channel = stack.enter_context(channel_to(serve().path))
+    assert unavailable(channel, path) == "does not speak gRPC"
+
+
+def test_runtime_that_hangs(
+    folder: Path,
+    serve: Callable[..., Proxy],
+    stack: ExitStack,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "HANDSHAKE_TIMEOUT_S", 0.2)
+    path = folder / "runtime.sock"
+    fake(path, stack, [lambda connection: wait_for_end(connection)])
+    channel = stack.enter_context(channel_to(serve().path))
+    assert unavailable(channel, path) == "does not answer"
+
+
+def test_client_that_speaks_garbage_is_dropped(
+    runtime: Runtime, serve: Callable[..., Proxy], stack: ExitStack
+) -> None:
+    proxy = serve()
+    for garbage in (
+        b"GET / HTTP/1.1\r\n\r\n",
+        http2.PREFACE + http2.frame(http2.CONTINUATION, 0, 1),
+    ):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(PATIENCE_S)
+            client.connect(str(proxy.path))
+            client.sendall(garbage)
+            wait_for_end(client)
+    back_again(stack.enter_context(channel_to(proxy.path)))

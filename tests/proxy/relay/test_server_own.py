@@ -1,0 +1,259 @@
+"""Calls that the proxy answers itself, beside those that it forwards."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import grpc
+import pytest
+
+from pycrictl.proxy.relay.calls import Answer, CallRecord, Request
+from pycrictl.proxy.relay.server import Peer
+from pycrictl.wire import grpc_http2, hpack, http2
+from tests.proxy.forwarding import (
+    OWN,
+    PATIENCE_S,
+    back_again,
+    failure,
+    fake,
+    own,
+    pairs,
+    peer_of_this_process,
+    receive_request,
+    unary,
+    unavailable,
+    wait_for_end,
+)
+from tests.proxy.runtime import Proxy, Runtime, channel_to
+from tests.waiting import wait_until
+
+# A runtime that is gone
+
+
+def open_connections(path: Path) -> list[str]:
+    return [line for line in Path("/proc/net/unix").read_text().splitlines() if str(path) in line]
+
+
+# Own calls
+
+
+def test_own_call_is_answered_by_its_handler(
+    runtime: Runtime, serve: Callable[..., Proxy], stack: ExitStack
+) -> None:
+    asked: list[tuple[Request, Peer]] = []
+
+    async def answer(request: Request, peer: Peer) -> Answer:
+        asked.append((request, peer))
+        return Answer(
+            response=request.message[::-1],
+            initial_metadata=(("x-first-bin", b"\xff"),),
+            trailing_metadata=(("x-last", "2"),),
+        )
+
+    channel = stack.enter_context(channel_to(serve({OWN: answer}).path))
+    sent = (("traceparent", "00-1"), ("x-raw-bin", b"\x00"))
+    response, call = own(channel).with_call(b"abc", timeout=100, metadata=sent)
+    assert response == b"cba"
+    assert pairs(call.initial_metadata()) == [("x-first-bin", b"\xff")]
+    assert pairs(call.trailing_metadata()) == [("x-last", "2")]
+    [(request, peer)] = asked
+    assert (request.path, request.message) == (OWN, b"abc")
+    assert sorted(request.metadata) == sorted(sent)
+    assert request.timeout_s is not None
+    assert 90 < request.timeout_s <= 110
+    assert peer == Peer(*peer_of_this_process())
+    assert own(channel)(b"x") == b"x"
+    assert asked[1][0].timeout_s is None
+    back_again(channel)
+
+
+@pytest.mark.parametrize("trailing", [(), (("grpc-status-details-bin", b"\x08\x08"),)])
+def test_own_call_fails(
+    runtime: Runtime,
+    serve: Callable[..., Proxy],
+    stack: ExitStack,
+    trailing: tuple[tuple[str, bytes], ...],
+) -> None:
+    message = "TooManyPullingInParallelErr: 3 × 10 s\n100%"
+
+    async def answer(request: Request, peer: Peer) -> Answer:
+        return Answer(8, message, trailing_metadata=trailing)
+
+    channel = stack.enter_context(channel_to(serve({OWN: answer}).path))
+    error = failure(lambda: own(channel)(b""))
+    assert (error.code(), error.details()) == (grpc.StatusCode.RESOURCE_EXHAUSTED, message)
+    assert pairs(error.trailing_metadata()) == list(trailing)
+
+
+def test_handler_that_breaks_is_an_internal_error(
+    runtime: Runtime,
+    serve: Callable[..., Proxy],
+    stack: ExitStack,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def answer(request: Request, peer: Peer) -> Answer:
+        raise KeyError("secret")
+
+    channel = stack.enter_context(channel_to(serve({OWN: answer}).path))
+    error = failure(lambda: own(channel)(b""))
+    assert error.code() is grpc.StatusCode.INTERNAL
+    assert error.details() == "pycrictl proxy: internal error"
+    assert f"handler_failed path={OWN}" in caplog.text
+    back_again(channel)
+
+
+@pytest.mark.parametrize("how", ["cancel", "deadline", "death"])
+def test_handler_is_cancelled_with_its_call(
+    runtime: Runtime, serve: Callable[..., Proxy], how: str
+) -> None:
+    began, ended = threading.Event(), threading.Event()
+
+    async def answer(request: Request, peer: Peer) -> Answer:
+        began.set()
+        try:
+            await asyncio.sleep(PATIENCE_S)
+        finally:
+            ended.set()
+        return Answer()
+
+    with channel_to(serve({OWN: answer}).path) as channel:
+        back_again(channel)  # connecting must not count for the deadline
+        call = own(channel).future(b"", timeout=1.0 if how == "deadline" else None)
+        assert began.wait(PATIENCE_S)
+        if how == "cancel":
+            call.cancel()
+        elif how == "deadline":
+            assert failure(call.result).code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        else:
+            channel.close()
+        assert ended.wait(PATIENCE_S / 2)
+
+
+def test_own_calls_work_without_a_runtime(
+    folder: Path, serve: Callable[..., Proxy], stack: ExitStack
+) -> None:
+    began = threading.Event()
+    release: list[asyncio.Event] = []
+
+    async def answer(request: Request, peer: Peer) -> Answer:
+        if request.message == b"wait":
+            release.append(asyncio.Event())
+            began.set()
+            await release[0].wait()
+        return Answer(response=request.message)
+
+    proxy = serve({OWN: answer})
+    channel = stack.enter_context(channel_to(proxy.path))
+    waiting = own(channel).future(b"wait", timeout=PATIENCE_S)
+    assert began.wait(PATIENCE_S)
+    assert own(channel)(b"x", timeout=PATIENCE_S) == b"x"
+    assert "cannot be reached" in unavailable(channel, folder / "runtime.sock")
+    assert own(channel)(b"y", timeout=PATIENCE_S) == b"y"
+
+    async def let_go() -> None:
+        release[0].set()
+
+    proxy.run(let_go())
+    assert waiting.result(timeout=PATIENCE_S) == b"wait"
+
+
+def test_own_call_outlives_the_runtime(
+    runtime: Runtime, serve: Callable[..., Proxy], stack: ExitStack
+) -> None:
+    began = threading.Event()
+    release: list[asyncio.Event] = []
+
+    async def answer(request: Request, peer: Peer) -> Answer:
+        release.append(asyncio.Event())
+        began.set()
+        await release[0].wait()
+        return Answer(response=b"still here")
+
+    proxy = serve({OWN: answer})
+    channel = stack.enter_context(channel_to(proxy.path))
+    back_again(channel)
+    call = own(channel).future(b"", timeout=PATIENCE_S)
+    assert began.wait(PATIENCE_S)
+    runtime.stop()
+    assert "cannot be reached" in unavailable(channel, runtime.path)
+
+    async def let_go() -> None:
+        release[0].set()
+
+    proxy.run(let_go())
+    assert call.result(timeout=PATIENCE_S) == b"still here"
+
+
+def test_own_and_forwarded_answers_share_the_connection(
+    runtime: Runtime, serve: Callable[..., Proxy], stack: ExitStack
+) -> None:
+    """Megabytes of both at once: a byte too many for a window would end the connection."""
+
+    async def answer(request: Request, peer: Peer) -> Answer:
+        return Answer(response=request.message * 3)
+
+    records: list[CallRecord] = []
+    proxy = serve({OWN: answer}, on_call=lambda record, peer: records.append(record))
+    channel = stack.enter_context(channel_to(proxy.path))
+    messages = [hashlib.shake_128(b"%d" % n).digest(200_000) for n in range(40)]
+    calls = []
+    for message in messages:
+        calls.append(own(channel).future(message, timeout=PATIENCE_S))
+        calls.append(unary(channel, "Echo").future(message * 3, timeout=PATIENCE_S))
+    results = [call.result() for call in calls]
+    assert results == [message * 3 for message in messages for _ in range(2)]
+    assert len(open_connections(proxy.path)) == 2  # the listening one, and one client's
+    wait_until(lambda: len(records) == len(calls))
+    assert sorted((record.code, record.is_own) for record in records) == (
+        [(0, False)] * 40 + [(0, True)] * 40
+    )
+
+
+def test_no_call_is_carried_out_twice_when_the_runtime_says_goodbye(
+    folder: Path, serve: Callable[..., Proxy], stack: ExitStack
+) -> None:
+    """Its GOAWAY comes while calls are on their way, and gRPC makes those again by itself."""
+    asked: list[bytes] = []
+    served: list[bytes] = []
+
+    async def answer(request: Request, peer: Peer) -> Answer:
+        asked.append(request.message)
+        return Answer(response=request.message)
+
+    def one_call_each(connection: socket.socket) -> None:
+        connection.sendall(http2.settings())
+        try:
+            stream_id, content = receive_request(connection)
+        except ConnectionError:
+            return
+        served.append(content)
+        connection.sendall(
+            http2.goaway(stream_id, http2.ErrorCode.NO_ERROR)
+            + http2.header_frames(
+                stream_id, hpack.encode(grpc_http2.response_headers()), end_stream=False
+            )
+            + http2.frame(http2.DATA, 0, stream_id, content)
+            + http2.header_frames(
+                stream_id, hpack.encode(grpc_http2.status_headers(0)), end_stream=True
+            )
+        )
+        wait_for_end(connection)
+
+    goodbyes = 4
+    fake(folder / "runtime.sock", stack, [one_call_each] * goodbyes)
+    channel = stack.enter_context(channel_to(serve({OWN: answer}).path))
+    expected = [b"%d" % n for n in range(100 * goodbyes)]
+    for start in range(0, len(expected), 100):
+        calls = [own(channel).future(one, timeout=PATIENCE_S) for one in expected[start:][:50]]
+        other = unary(channel, "Any").future(b"%d" % start, timeout=PATIENCE_S)
+        calls += [own(channel).future(one, timeout=PATIENCE_S) for one in expected[start:][50:100]]
+        assert [call.result() for call in calls] == expected[start:][:100]
+        assert other.result() == b"%d" % start
+    assert sorted(asked) == sorted(expected)
+    assert served == [grpc_http2.prefixed(b"%d" % (100 * n)) for n in range(goodbyes)]

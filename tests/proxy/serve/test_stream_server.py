@@ -1,0 +1,334 @@
+"""The streaming server on a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+import pytest
+
+from pycrictl.errors import ConfigError, UpgradeRefused
+from pycrictl.progress.stream import follow
+from pycrictl.proxy.serve.log import Log
+from pycrictl.proxy.serve.stream_server import Address, StreamServer, parse_address
+from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens
+from pycrictl.wire.progress import ProgressDecoder, Report
+from tests.waiting import until
+
+REPORTS = [Report("image", f"sha256:{number}", number, 10) for number in range(5)]
+
+
+class Source:
+    """Streams by token; ``go_on`` lets the endless one continue."""
+
+    def __init__(self) -> None:
+        self.tokens = {"good": "good", "endless": "endless", "flood": "flood"}
+        self.open = 0
+        self.batches = 0
+
+    def redeem(self, token: str) -> str | None:
+        return self.tokens.pop(token, None)
+
+    async def follow(self, name: str) -> AsyncGenerator[list[Report], None]:
+        self.open += 1
+        try:
+            yield REPORTS[:2]
+            yield REPORTS[2:]
+            if name == "endless":
+                await asyncio.Event().wait()
+            while name == "flood":
+                self.batches += 1
+                yield REPORTS * 200
+                await asyncio.sleep(0)
+        finally:
+            self.open -= 1
+
+
+def serve(test: Callable[[StreamServer[str], Source], Awaitable[None]]) -> None:
+    async def run() -> None:
+        source = Source()
+        server = StreamServer[str](
+            redeem=source.redeem, follow=source.follow, log=Log("pycrictl.proxy.test")
+        )
+        await server.start(Address("127.0.0.1", 0))
+        try:
+            async with asyncio.timeout(100):
+                await test(server, source)
+        finally:
+            await server.stop()
+        assert source.open == 0
+
+    asyncio.run(run())
+
+
+async def exchange(server: StreamServer[str], request: str) -> bytes:
+    reader, writer = await asyncio.open_connection(*server.address)
+    writer.write(request.encode())
+    try:
+        return await reader.read(-1)
+    finally:
+        writer.close()
+
+
+def get(server: StreamServer[str], token: str, *fields: str, method: str = "GET") -> str:
+    lines = [f"{method} /progress/{token} HTTP/1.1", *fields, "", ""]
+    if not any(field.startswith("Host") for field in fields):
+        lines.insert(1, f"Host: {server.address.authority}")
+    return "\r\n".join(lines)
+
+
+def test_a_websocket_gets_a_message_for_each_record() -> None:
+    async def test(server: StreamServer[str], source: Source) -> None:
+        found: list[Report] = []
+        await follow(server.url("good"), on_report=found.append, on_note=pytest.fail, timeout_s=60)
+        assert found == REPORTS
+
+    serve(test)
+
+
+def test_plain_http_gets_a_line_for_each_record() -> None:
+    async def test(server: StreamServer[str], source: Source) -> None:
+        answer = await exchange(server, get(server, "good"))
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"application/x-ndjson" in head
+        assert body.endswith(b"0\r\n\r\n")
+
+    serve(test)
+
+
+def test_http_1_0_gets_the_lines_without_chunks() -> None:
+    async def test(server: StreamServer[str], source: Source) -> None:
+        request = get(server, "good").replace("HTTP/1.1", "HTTP/1.0")
+        body = (await exchange(server, request)).partition(b"\r\n\r\n")[2]
+        decoder = ProgressDecoder()
+        assert decoder.receive_data(body) == REPORTS
+
+    serve(test)
+
+
+def test_a_token_works_once() -> None:
+    async def test(server: StreamServer[str], source: Source) -> None:
+        assert b" 200 " in await exchange(server, get(server, "good"))
+        answer = await exchange(server, get(server, "good"))
+        assert answer.startswith(b"HTTP/1.1 404 ")
+        with pytest.raises(UpgradeRefused) as caught:
+            await follow(server.url("good"), on_report=print, on_note=pytest.fail, timeout_s=60)
+        assert caught.value.status == 404
+
+    serve(test)
+
+
+@pytest.mark.parametrize("is_websocket", [True, False], ids=["websocket", "http"])
+def test_a_token_expires(is_websocket: bool) -> None:
+    now = 1000.0
+    tokens = Tokens[str]()
+
+    async def ask(server: StreamServer[str], token: str) -> bytes:
+        """The status code of the answer."""
+        fields = [
+            *("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"),
+            "Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==",
+        ] * is_websocket
+        reader, writer = await asyncio.open_connection(*server.address)
+        writer.write(get(server, token, *fields).encode())
+        try:
+            return (await reader.readline()).split()[1]
+        finally:
+            writer.close()
+
+    async def run() -> None:
+        nonlocal now
+        server = StreamServer[str](
+            redeem=lambda token: tokens.redeem(token, now=now),
+            follow=Source().follow,
+            log=Log("pycrictl.proxy.test"),
+        )
+        await server.start(Address("127.0.0.1", 0))
+        try:
+            early, late = (tokens.issue("pod", "good", now=now) for _ in range(2))
+            now += LIFETIME_S - 0.001
+            assert await ask(server, early) == (b"101" if is_websocket else b"200")
+            assert await ask(server, early) == b"404"
+            now += 0.001
+            assert await ask(server, late) == b"404"
+            assert len(tokens) == 0
+        finally:
+            await server.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        (["Origin: http://evil.example"], 403),
+        (["Origin: null"], 403),
+        (["Origin: http://[broken"], 403),
+        (["Host: evil.example"], 403),
+        (["Host: 127.0.0.1"], 403),
+        (["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"], 400),
+        (["Content-Length: 7"], 400),
+        (["Bad Field: 1"], 400),
+    ],
+)
+def test_what_is_refused_leaves_the_token_good(fields: list[str], status: int) -> None:
+    async def test(server: StreamServer[str], source: Source) -> None:
+        answer = await exchange(server, get(server, "good", *fields))
+        assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+        assert "good" in source.tokens
+
+    serve(test)
+
+
+def test_only_get() -> None:
+    async def test(server: StreamServer[str], source: Source) -> None:
+        for method in ("POST", "HEAD", "DELETE", "OPTIONS"):
+            answer = await exchange(server, get(server, "good", method=method))
+            assert answer.startswith(b"HTTP/1.1 405 ")
+            assert b"Allow: GET" in answer
+        assert "good" in source.tokens
+
+    serve(test)
+
+
+def test_its_own_origin_is_taken() -> None:
+    async def test(server: StreamServer[str], source: Source) -> None:
+        host = f"localhost:{server.address.port}"
+        answer = await exchange(
+            server, get(server, "good", f"Host: {host}", f"Origin: http://{host}")
+        )
+        assert answer.startswith(b"HTTP/1.1 200 ")
+
+    serve(test)
+
+
+@pytest.mark.parametrize("target", ["/", "/progress/", "/progress/good/x", "/other/good", "*"])
+def test_other_paths_are_not_found(target: str) -> None:
+    async def test(server: StreamServer[str], source: Source) -> None:
+        request = get(server, "good").replace("/progress/good", target)
+        assert (await exchange(server, request)).startswith(b"HTTP/1.1 404 ")
+
+    serve(test)
+
+
+def test_garbage_is_dropped() -> None:
+    async def test(server: StreamServer[str], source: Source) -> None:
+        assert await exchange(server, "\x16\x03\x01" * 10 + "\r\n\r\n") != b""
+        assert await exchange(server, "x" * 100_000) == b""
+
+    serve(test)
+
+
+def test_ten_thousand_guesses_find_nothing() -> None:
+    async def test(server: StreamServer[str], source: Source) -> None:
+        free = asyncio.Semaphore(50)
+
+        async def guess(number: int) -> bytes:
+            async with free:
+                return (await exchange(server, get(server, f"{number:032d}")))[:13]
+
+        answers = await asyncio.gather(*map(guess, range(10_000)))
+        assert set(answers) == {b"HTTP/1.1 404 "}
+        assert "good" in source.tokens
+
+    serve(test)
+
+
+@pytest.mark.parametrize("kind", ["websocket", "http"])
+def test_a_client_that_goes_ends_its_stream(kind: str) -> None:
+    async def test(server: StreamServer[str], source: Source) -> None:
+        if kind == "websocket":
+            task = asyncio.create_task(
+                follow(
+                    server.url("endless"),
+                    on_report=lambda report: None,
+                    on_note=pytest.fail,
+                    timeout_s=60,
+                )
+            )
+            await until(lambda: source.open > 0)
+            task.cancel()
+        else:
+            _, writer = await asyncio.open_connection(*server.address)
+            writer.write(get(server, "endless").encode())
+            await until(lambda: source.open > 0)
+            writer.close()
+        await until(lambda: source.open == 0)
+
+    serve(test)
+
+
+def test_who_never_reads_stops_the_source_and_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pycrictl.proxy.serve.stream_server.STUCK_S", 0.3)
+
+    async def test(server: StreamServer[str], source: Source) -> None:
+        reader, writer = await asyncio.open_connection(*server.address, limit=1024)
+        writer.write(get(server, "flood").encode())
+        await until(lambda: source.open > 0)
+        await until(lambda: source.open == 0)
+        # Not more than the kernel's buffers took; each batch is about 50 kB.
+        assert source.batches < 400
+        writer.close()
+        assert not reader.at_eof()
+
+    with caplog.at_level(logging.INFO, "pycrictl.proxy.test"):
+        serve(test)
+    assert "end=stuck" in caplog.text
+    assert "flood" in caplog.text
+
+
+def test_who_breaks_off_in_the_middle_of_many_records(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(server: StreamServer[str], source: Source) -> None:
+        for _ in range(5):
+            source.tokens["flood"] = "flood"
+            reader, writer = await asyncio.open_connection(*server.address)
+            writer.write(get(server, "flood").encode())
+            await reader.readexactly(100_000)
+            writer.transport.abort()
+            await until(lambda: source.open == 0)
+
+    serve(test)
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+def test_stopping_ends_streams_without_a_normal_end(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(server: StreamServer[str], source: Source) -> None:
+        answer = asyncio.create_task(exchange(server, get(server, "endless")))
+        await until(lambda: source.open > 0)
+        await server.stop()
+        assert not (await answer).endswith(b"0\r\n\r\n")
+
+    with caplog.at_level(logging.INFO, "pycrictl.proxy.test"):
+        serve(test)
+    assert "end=stopped" in caplog.text
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+def test_the_address_is_in_use() -> None:
+    async def test(server: StreamServer[str], source: Source) -> None:
+        other = StreamServer[str](redeem=source.redeem, follow=source.follow, log=Log("x"))
+        with pytest.raises(ConfigError, match="cannot listen"):
+            await other.start(server.address)
+
+    serve(test)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:8080", ("::1", 8080))],
+)
+def test_addresses(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text) == address
+    assert parse_address(text).authority == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "127.0.0.1", ":80", "localhost:80", "0.0.0.0:80", "[::]:1", "127.0.0.1:70000"]
+)
+def test_bad_addresses(text: str) -> None:
+    with pytest.raises(ValueError, match=r"IP:PORT|all addresses"):
+        parse_address(text)

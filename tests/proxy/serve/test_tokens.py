@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from pycrictl.errors import Exhausted
+from pycrictl.proxy.serve.tokens import LIFETIME_S, MAX_OUTSTANDING, Tokens, random_token
+
+
+def test_a_token_works_once() -> None:
+    tokens = Tokens[str]()
+    token = tokens.issue("pod", "payload", now=0)
+    assert tokens.redeem(token, now=1) == "payload"
+    assert tokens.redeem(token, now=1) is None
+    assert len(tokens) == 0
+
+
+def test_a_token_has_192_bits_and_fits_in_a_url() -> None:
+    token = random_token()
+    assert re.fullmatch(r"[A-Za-z0-9_-]{32}", token)
+    assert len({random_token() for _ in range(1000)}) == 1000
+
+
+def test_a_token_expires() -> None:
+    tokens = Tokens[str]()
+    early = tokens.issue("pod", "early", now=0)
+    late = tokens.issue("pod", "late", now=0)
+    assert tokens.redeem(early, now=LIFETIME_S - 0.001) == "early"
+    assert tokens.redeem(late, now=LIFETIME_S) is None
+    assert len(tokens) == 0
+
+
+def test_expired_tokens_are_forgotten_by_the_next_one() -> None:
+    tokens = Tokens[int]()
+    for number in range(100):
+        tokens.issue("pod", number, now=number)
+    assert len(tokens) == LIFETIME_S
+    tokens.issue("pod", 100, now=1000)
+    assert len(tokens) == 1
+
+
+def test_guesses_find_nothing_and_cost_nothing() -> None:
+    tokens = Tokens[str]()
+    token = tokens.issue("pod", "payload", now=0)
+    for _ in range(10_000):
+        assert tokens.redeem(random_token(), now=1) is None
+    assert tokens.redeem(token, now=1) == "payload"
+
+
+@given(st.text(st.characters(codec=None)))  # lone surrogates too
+def test_anything_may_be_brought(text: str) -> None:
+    tokens = Tokens[str](source=lambda: "good")
+    tokens.issue("pod", "payload", now=0)
+    assert tokens.redeem(text, now=0) == ("payload" if text == "good" else None)
+
+
+def test_the_token_itself_is_not_kept() -> None:
+    tokens = Tokens[str]()
+    token = tokens.issue("pod", "payload", now=0)
+    assert token not in repr(vars(tokens))
+
+
+def test_one_pod_may_hold_half_and_others_still_get_theirs() -> None:
+    tokens = Tokens[int]()
+    for number in range(MAX_OUTSTANDING // 2):
+        tokens.issue("greedy", number, now=0)
+    with pytest.raises(Exhausted, match=r'500 stream URLs of pod "greedy" .* try again later'):
+        tokens.issue("greedy", 0, now=0)
+    for number in range(MAX_OUTSTANDING // 4):
+        tokens.issue("second", number, now=0)
+    with pytest.raises(Exhausted, match='of pod "second"') as caught:
+        tokens.issue("second", 0, now=0)
+    assert caught.value.code == "ResourceExhausted"
+    assert caught.value.hint == "a URL that nobody opens expires after 1m0s"
+    assert tokens.issue("modest", 0, now=0)
+    assert tokens.issue("greedy", 0, now=LIFETIME_S)
+
+
+def test_all_pods_together_are_bounded() -> None:
+    tokens = Tokens[int]()
+    for number in range(MAX_OUTSTANDING):
+        tokens.issue(f"pod-{number}", number, now=0)
+    with pytest.raises(Exhausted, match="1000 stream URLs are waiting to be opened; try again"):
+        tokens.issue("pod-1000", 0, now=0)
+
+
+def test_a_broken_source_is_noticed() -> None:
+    tokens = Tokens[int](source=lambda: "again")
+    tokens.issue("pod", 1, now=0)
+    with pytest.raises(AssertionError, match="repeats itself"):
+        tokens.issue("pod", 2, now=0)
+    assert tokens.redeem("again", now=0) == 1
+
+
+class TokenRules(RuleBasedStateMachine):
+    """Tokens against a plain list of what is good."""
+
+    MAX = 12
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.made: list[str] = []
+        self.good: dict[str, tuple[str, int, float]] = {}
+        self.tokens = Tokens[int](lifetime_s=10, max_outstanding=self.MAX, source=self.source)
+
+    def source(self) -> str:
+        self.made.append(f"token-{len(self.made)}")
+        return self.made[-1]
+
+    @rule(pod=st.sampled_from("abc"))
+    def issue(self, pod: str) -> None:
+        held = sum(holder == pod for holder, _, _ in self.good.values())
+        if held < self.MAX - len(self.good):
+            payload = len(self.made)
+            token = self.tokens.issue(pod, payload, now=self.now)
+            self.good[token] = (pod, payload, self.now + 10)
+        else:
+            with pytest.raises(Exhausted, match="try again later"):
+                self.tokens.issue(pod, -1, now=self.now)
+
+    @precondition(lambda self: self.made)
+    @rule(data=st.data())
+    def redeem(self, data: st.DataObject) -> None:
+        token = data.draw(st.sampled_from(self.made))
+        _, payload, _ = self.good.pop(token, (None, None, None))
+        assert self.tokens.redeem(token, now=self.now) == payload
+
+    @rule(seconds=st.integers(1, 12))
+    def pass_time(self, seconds: int) -> None:
+        self.now += seconds
+        self.good = {token: kept for token, kept in self.good.items() if kept[2] > self.now}
+
+    @invariant()
+    def the_bound_holds_and_nothing_leaks(self) -> None:
+        assert len(self.good) <= len(self.tokens) <= self.MAX
+        assert self.tokens.redeem("made up", now=self.now) is None  # sweeps
+        assert len(self.tokens) == len(self.good)
+        assert sum(self.tokens._held.values()) == len(self.good)
+        assert all(self.tokens._held.values())
+
+
+TestTokenRules = TokenRules.TestCase
+TestTokenRules.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)

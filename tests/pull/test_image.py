@@ -1,0 +1,125 @@
+"""A pull that waits, on a containerd in memory that answers ``PullImage`` as well."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any, NoReturn
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.errors import Interrupted
+from pycrictl.progress.tracker import View
+from pycrictl.pull.image import pull
+from tests.containerd.fakectd import FakeContainerd, Lease
+
+REFERENCE = "https://u:topsecret@registry.example/app:1"
+WAIT_S = 20.0
+
+
+class Recorder:
+    """Keeps the views; ``on_view`` plays what happens next."""
+
+    def __init__(self, on_view: Callable[[View], None]) -> None:
+        self.views: list[View] = []
+        self._on_view = on_view
+        self.is_closed = False
+
+    def show(self, view: View) -> None:
+        self.views.append(view)
+        self._on_view(view)
+
+    def note(self, text: str) -> None:
+        raise AssertionError(text)
+
+    def end(self, images: Collection[str]) -> None:
+        raise AssertionError(images)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def answered() -> Event:
+    """Set when the runtime is to answer ``PullImage``."""
+    return Event()
+
+
+@pytest.fixture
+def begun() -> Event:
+    """Set when ``PullImage`` has come."""
+    return Event()
+
+
+@pytest.fixture
+def fake(tmp_path: Path, begun: Event, answered: Event) -> Iterator[FakeContainerd]:
+    def pull_image(request: cri_pb2.PullImageRequest, context: grpc.ServicerContext) -> object:
+        context.add_callback(answered.set)  # a call that was cancelled has no use for an answer
+        begun.set()
+        assert answered.wait(WAIT_S)
+        return cri_pb2.PullImageResponse(image_ref=f"ref of {request.image.image}")
+
+    handler = grpc.unary_unary_rpc_method_handler(
+        pull_image,
+        request_deserializer=cri_pb2.PullImageRequest.FromString,
+        response_serializer=cri_pb2.PullImageResponse.SerializeToString,
+    )
+    service = grpc.method_handlers_generic_handler(
+        "runtime.v1.ImageService", {"PullImage": handler}
+    )
+    with FakeContainerd(tmp_path, service) as fake:
+        yield fake
+
+
+def test_a_pull_without_layers_is_named_and_waits(fake: FakeContainerd, answered: Event) -> None:
+    """First for the runtime, then for the registry, and that for good: a lease that holds nothing
+    for long is not taken for a pull any more."""
+
+    def play(view: View) -> None:
+        if len(sink.views) == 2:
+            fake.leases["lease"] = Lease(time.time() - 1.0)
+        elif len(sink.views) == 4:
+            fake.leases.clear()
+        elif len(sink.views) == 6:
+            answered.set()
+
+    sink = Recorder(play)
+    request = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image=REFERENCE))
+    with CriClient(fake.endpoint.removeprefix("unix://"), timeout_s=WAIT_S) as client:
+        image_ref = pull(client, request, timeout_s=WAIT_S, open_sink=lambda: sink, interval_s=0.01)
+    assert image_ref == f"ref of {REFERENCE}"
+    assert sink.is_closed
+    awaited = [one for view in sink.views for one in view.awaited]
+    assert {one.image for one in awaited} == {"https://[redacted]@registry.example/app:1"}
+    assert [one.is_begun for one in awaited[:6]] == [False, False, True, True, True, True]
+    ages_s = [one.waited_s for one in awaited]
+    assert ages_s == sorted(ages_s)
+    assert 0.3 <= ages_s[0] < WAIT_S
+
+
+def test_an_interrupt_while_the_call_begins_cancels_the_pull(
+    fake: FakeContainerd, begun: Event, answered: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal is held back until the call has begun, and takes effect before anybody has it."""
+    begin = CriClient.start
+    kept: list[object] = []  # gRPC cancels what nobody has any more
+
+    def interrupted(*arguments: Any, **options: Any) -> NoReturn:
+        kept.append(begin(*arguments, **options))
+        assert begun.wait(WAIT_S)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(CriClient, "start", interrupted)
+    request = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image=REFERENCE))
+    path = fake.endpoint.removeprefix("unix://")
+    with (
+        CriClient(path, timeout_s=WAIT_S) as client,
+        pytest.raises(Interrupted, match="cancelled the pull of"),
+    ):
+        pull(client, request, timeout_s=WAIT_S, open_sink=None, interval_s=0.01)
+    assert answered.wait(WAIT_S)

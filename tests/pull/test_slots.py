@@ -1,0 +1,418 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from pycrictl.errors import DeadlineExceeded, Exhausted, PycrictlError
+from pycrictl.pull import slots
+from pycrictl.pull.slots import Retry, default_directory, pull_slot
+
+PATIENCE_S = 30.0
+ROOT = Path(__file__).parent.parent.parent
+
+# Tells its place, holds the slot until its input ends or for a while, and tells when that was.
+WORKER = """
+import sys, time
+from pathlib import Path
+from pycrictl.pull.slots import pull_slot
+def say(*words): print(*words, flush=True)
+directory, limit, hold_s = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+with pull_slot(limit, image="a", directory=directory, on_wait=lambda at: say("place", at)):
+    say("start", time.monotonic())
+    time.sleep(hold_s) if hold_s else sys.stdin.read()
+    end = time.monotonic()
+say("end", end)
+"""
+
+
+class Worker:
+    """Another process that wants a slot."""
+
+    def __init__(self, directory: Path, *, limit: int = 1, hold_s: float = 0) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(directory), str(limit), str(hold_s)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+
+    def line(self) -> list[str]:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().split()
+
+    def release(self) -> tuple[str, str]:
+        return self.process.communicate(timeout=PATIENCE_S)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate(timeout=PATIENCE_S)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "slots"
+
+
+class Start(Protocol):
+    def __call__(self, *, limit: int = 1, hold_s: float = 0) -> Worker: ...
+
+
+@pytest.fixture
+def start(directory: Path) -> Iterator[Start]:
+    """Starts workers; none outlives the test."""
+    workers: list[Worker] = []
+
+    def started(*, limit: int = 1, hold_s: float = 0) -> Worker:
+        workers.append(Worker(directory, limit=limit, hold_s=hold_s))
+        return workers[-1]
+
+    yield started
+    for worker in workers:
+        worker.kill()
+
+
+def is_free(directory: Path, limit: int = 1) -> bool:
+    try:
+        with pull_slot(limit, image="a", directory=directory, timeout_s=0):
+            return True
+    except DeadlineExceeded:
+        return False
+
+
+# Among processes
+
+
+def holder_and_waiters(start: Start, count: int) -> list[Worker]:
+    """A worker that holds the only slot, and those that wait for it, in the order of their line."""
+    workers = [start()]
+    assert workers[0].line()[0] == "start"
+    for place in range(1, count + 1):
+        workers.append(start())
+        assert workers[-1].line() == ["place", str(place)]
+    return workers
+
+
+def test_six_processes_never_hold_more_than_two_slots(start: Start) -> None:
+    begun = [(worker, worker.line()) for worker in [start(limit=2) for _ in range(6)]]
+    holding = [each for each in begun if each[1][0] == "start"]
+    in_line = sorted((each for each in begun if each[1][0] == "place"), key=lambda each: each[1])
+    assert (len(holding), len(in_line)) == (2, 4)
+    changes: list[tuple[float, int]] = []
+    for worker, head in holding + in_line:
+        out, err = worker.release()
+        times = dict([head, *(line.split() for line in out.splitlines())])
+        assert worker.process.returncode == 0, err
+        changes += [(float(times["start"]), 1), (float(times["end"]), -1)]
+    held = peak = 0
+    for _, change in sorted(changes):
+        held += change
+        peak = max(peak, held)
+    assert len(changes) == 12
+    assert peak == 2
+
+
+def test_first_come_first_served_and_everybody_learns_the_place(start: Start) -> None:
+    holder, first, second, third = holder_and_waiters(start, 3)
+    holder.release()
+    assert first.line()[0] == "start"
+    assert [second.line(), third.line()] == [["place", "1"], ["place", "2"]]
+    first.release()
+    assert second.line()[0] == "start"
+    assert third.line() == ["place", "1"]
+    second.release()
+    assert third.line()[0] == "start"
+
+
+def test_a_killed_process_frees_its_slot_and_its_place(start: Start) -> None:
+    holder, first, second = holder_and_waiters(start, 2)
+    first.kill()
+    assert second.line() == ["place", "1"]
+    holder.kill()
+    assert second.line()[0] == "start"
+
+
+def test_an_interrupted_waiter_leaves_the_line(start: Start) -> None:
+    _, first, second = holder_and_waiters(start, 2)
+    first.process.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in first.release()[1]
+    assert second.line() == ["place", "1"]
+
+
+def test_a_child_process_does_not_keep_the_slot(directory: Path, tmp_path: Path) -> None:
+    code = (
+        "import os, subprocess, sys, time\n"
+        "from pathlib import Path\n"
+        "from pycrictl.pull.slots import pull_slot\n"
+        "with pull_slot(1, image='a', directory=Path(sys.argv[1])):\n"
+        "    child = subprocess.Popen(['sleep', '60'], close_fds=False)\n"
+        "    forked = os.fork() or time.sleep(60) or os._exit(0)\n"
+        "print(child.pid, forked)\n"
+    )
+    # Into a file: a pipe would stay open as long as the children live.
+    with (tmp_path / "pids").open("w+") as pids:
+        subprocess.run(
+            [sys.executable, "-c", code, directory],
+            stdout=pids,
+            check=True,
+            timeout=PATIENCE_S,
+            cwd=ROOT,
+        )
+        pids.seek(0)
+        children = [int(pid) for pid in pids.read().split()]
+    try:
+        assert len(children) == 2
+        assert is_free(directory)
+    finally:
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+
+
+# Limits, deadlines, retries
+
+
+def test_a_limit_counts_all_slots_that_are_held(directory: Path) -> None:
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(pull_slot(3, image="a", directory=directory))
+        assert not is_free(directory, 2)
+        assert not is_free(directory, 3)
+        assert is_free(directory, 4)
+    assert is_free(directory, 1)
+
+
+def test_without_a_limit_nothing_is_touched(directory: Path) -> None:
+    with pull_slot(0, image="a", directory=directory):
+        assert not directory.exists()
+
+
+@pytest.mark.parametrize("limit", [-1, slots.MAX_LIMIT + 1])
+def test_an_impossible_limit_is_an_error(directory: Path, limit: int) -> None:
+    with pytest.raises(ValueError, match="the limit must be from 0 to 10000"):
+        pull_slot(limit, image="a", directory=directory).__enter__()
+
+
+class FakeTime:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.pauses: list[float] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.now += seconds
+        self.pauses.append(seconds)
+
+
+@contextmanager
+def slot_in_fake_time(
+    fake: FakeTime, directory: Path, *, timeout_s: float | None = None, retry: Retry | None = None
+) -> Iterator[list[int]]:
+    places: list[int] = []
+    with pull_slot(
+        1,
+        image="busybox",
+        directory=directory,
+        timeout_s=timeout_s,
+        retry=retry,
+        on_wait=places.append,
+        clock=fake.clock,
+        sleep=fake.sleep,
+    ):
+        yield places
+
+
+def test_a_deadline_ends_the_wait(directory: Path) -> None:
+    fake = FakeTime()
+    with (
+        pull_slot(1, image="a", directory=directory),
+        pytest.raises(
+            DeadlineExceeded, match='no slot for pulling "busybox" became free'
+        ) as caught,
+        slot_in_fake_time(fake, directory, timeout_s=12),
+    ):
+        pass
+    assert fake.now == pytest.approx(12)
+    assert (
+        caught.value.hint == "the limit is 1, and other processes of this node hold as many slots"
+    )
+    assert is_free(directory)
+
+
+def test_retries_happen_at_their_times_and_then_it_is_over(directory: Path) -> None:
+    fake = FakeTime()
+    with (
+        pull_slot(1, image="a", directory=directory),
+        pytest.raises(Exhausted, match=r"^TooManyPullingInParallelErr: .*busybox") as caught,
+        slot_in_fake_time(fake, directory, retry=Retry()),
+    ):
+        pass
+    assert fake.pauses == [10, 10, 10]
+    assert caught.value.code == "ResourceExhausted"
+    assert is_free(directory)
+
+
+def test_a_retry_takes_a_slot_that_became_free(directory: Path) -> None:
+    holder = pull_slot(1, image="a", directory=directory)
+    holder.__enter__()
+
+    class Meanwhile(FakeTime):
+        def sleep(self, seconds: float) -> None:
+            holder.__exit__(None, None, None)
+
+    with slot_in_fake_time(Meanwhile(), directory, retry=Retry(5, 1)) as places:
+        assert places == [0]
+        assert not is_free(directory)
+
+
+def test_a_deadline_ends_retries(directory: Path) -> None:
+    fake = FakeTime()
+    with (
+        pull_slot(1, image="a", directory=directory),
+        pytest.raises(DeadlineExceeded),
+        slot_in_fake_time(fake, directory, timeout_s=15, retry=Retry()),
+    ):
+        pass
+    assert fake.pauses == [10, 5]
+
+
+def test_nobody_overtakes_the_line(directory: Path) -> None:
+    holder = pull_slot(1, image="a", directory=directory)
+    holder.__enter__()
+    waits = threading.Event()
+    entered = threading.Event()
+    leave = threading.Event()
+
+    def wait_in_line() -> None:
+        with pull_slot(1, image="a", directory=directory, on_wait=lambda place: waits.set()):
+            entered.set()
+            leave.wait(PATIENCE_S)
+
+    waiter = threading.Thread(target=wait_in_line)
+    waiter.start()
+    try:
+        assert waits.wait(PATIENCE_S)
+        # One slot is free with this limit, but somebody waits for it already.
+        assert not is_free(directory, 2)
+        holder.__exit__(None, None, None)
+        assert entered.wait(PATIENCE_S)
+        assert is_free(directory, 2)
+    finally:
+        leave.set()
+        waiter.join(PATIENCE_S)
+
+
+def test_a_process_stopped_at_the_worst_moment_does_not_silence_the_others(
+    directory: Path,
+) -> None:
+    assert is_free(directory)
+    fake = FakeTime()
+    with (directory / "pulls").open("rb+") as stopped:
+        slots._Locks(stopped.fileno()).try_lock(slots._ADMISSION)
+        with (
+            pytest.raises(DeadlineExceeded),
+            slot_in_fake_time(fake, directory, timeout_s=60),
+        ):
+            pass
+    assert 60 <= fake.now < 61
+    assert is_free(directory)
+
+
+def test_an_error_in_the_block_frees_the_slot(directory: Path) -> None:
+    with pytest.raises(OSError, match="disk"), pull_slot(1, image="a", directory=directory):
+        raise OSError("disk")
+    assert is_free(directory)
+
+
+# The directory
+
+
+def test_the_directory_and_its_file_are_private(directory: Path) -> None:
+    with pull_slot(1, image="a", directory=directory):
+        assert directory.stat().st_mode & 0o777 == 0o700
+        assert (directory / "pulls").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_planted_link_is_refused(directory: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    directory.symlink_to(elsewhere)
+    with pytest.raises(PycrictlError, match=r'cannot use the directory ".*slots" for the slots'):
+        pull_slot(1, image="a", directory=directory).__enter__()
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_planted_link_in_place_of_the_file_is_refused(directory: Path, tmp_path: Path) -> None:
+    directory.mkdir(mode=0o700)
+    (directory / "pulls").symlink_to(tmp_path / "target")
+    with pytest.raises(PycrictlError, match="Too many levels of symbolic links"):
+        pull_slot(1, image="a", directory=directory).__enter__()
+    assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o702, 0o1777])
+def test_a_directory_that_others_may_write_to_is_refused(directory: Path, mode: int) -> None:
+    directory.mkdir()
+    directory.chmod(mode)
+    with pytest.raises(PycrictlError, match="another user owns it or may write to it") as caught:
+        pull_slot(1, image="a", directory=directory).__enter__()
+    assert caught.value.hint == "PYCRICTL_SLOTS_DIR names another one"
+
+
+def test_a_directory_of_somebody_else_is_refused(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory.mkdir(mode=0o700)
+    stranger = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: stranger)
+    with pytest.raises(PycrictlError, match="another user owns it"):
+        pull_slot(1, image="a", directory=directory).__enter__()
+
+
+def test_a_missing_parent_is_told(tmp_path: Path) -> None:
+    with pytest.raises(PycrictlError, match="No such file or directory"):
+        pull_slot(1, image="a", directory=tmp_path / "no" / "slots").__enter__()
+
+
+def test_a_file_in_place_of_the_directory_is_told(directory: Path) -> None:
+    directory.touch()
+    with pytest.raises(PycrictlError, match="Not a directory"):
+        pull_slot(1, image="a", directory=directory).__enter__()
+
+
+@pytest.mark.parametrize(
+    ("environ", "uid", "path"),
+    [
+        ({}, 0, "/run/pycrictl-slots"),
+        ({"XDG_RUNTIME_DIR": "/run/user/0"}, 0, "/run/pycrictl-slots"),
+        ({"XDG_RUNTIME_DIR": "/run/user/7"}, 7, "/run/user/7/pycrictl-slots"),
+        ({}, 7, "/tmp/pycrictl-slots-7"),
+        ({"PYCRICTL_SLOTS_DIR": "/a/b", "XDG_RUNTIME_DIR": "/c"}, 7, "/a/b"),
+    ],
+)
+def test_default_directory(environ: dict[str, str], uid: int, path: str) -> None:
+    assert default_directory(environ, uid) == Path(path)
+
+
+def test_the_kernel_reads_our_lock_structure(tmp_path: Path) -> None:
+    """Two descriptors of one file see each other's byte, at the right place and no other."""
+    with (tmp_path / "f").open("wb") as one, (tmp_path / "f").open("wb") as other:
+        assert slots._Locks(one.fileno()).try_lock(slots._LINE.start)
+        others = slots._Locks(other.fileno())
+        assert not others.try_lock(slots._LINE.start)
+        assert others.try_lock(slots._LINE.start + 1)
+        assert others.held(0, slots._LINE.stop) == [slots._LINE.start]

@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+
+import pytest
+
+from pycrictl.show.displays.block import Block
+from tests.show.screen import Screen, Terminal
+
+SIZE = (80, 24)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    with Terminal(*SIZE) as terminal:
+        yield terminal
+
+
+def test_draws_below_what_is_there_and_rests_at_its_start(terminal: Terminal) -> None:
+    terminal.stderr.write("$ pull\n")
+    block = Block(terminal.stderr)
+    block.draw(["one", "two", "three"], size=SIZE)
+    assert terminal.look() == ["$ pull", "one", "two", "three"]
+    assert terminal.screen.cursor == (0, 1)
+    block.close()
+
+
+def test_writes_only_what_differs(terminal: Terminal) -> None:
+    block = Block(terminal.stderr)
+    block.draw(["one", "two", "three"], size=SIZE)
+    terminal.look()
+    terminal.sent = b""
+    block.draw(["one", "two", "three"], size=SIZE)
+    terminal.look()
+    assert terminal.sent == b""
+    block.draw(["one", "2", "three"], size=SIZE)
+    assert terminal.look() == ["one", "2", "three"]
+    assert b"2" in terminal.sent
+    assert b"one" not in terminal.sent
+    assert b"three" not in terminal.sent
+    block.close()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (["a", "b", "total"], ["total"]),
+        (["a", "b", "total"], ["b", "total"]),
+        (["a", "total", "total"], ["a", "total"]),
+        (["total"], ["a", "b", "total"]),
+        (["a long line", "total"], ["a", "total"]),
+        (["a", "b", "c"], ["x", "y", "z"]),
+    ],
+)
+def test_leaves_nothing_of_the_frame_before(
+    terminal: Terminal, before: list[str], after: list[str]
+) -> None:
+    block = Block(terminal.stderr)
+    block.draw(before, size=SIZE)
+    block.draw(after, size=SIZE)
+    assert terminal.look() == after
+    assert terminal.screen.cursor == (0, 0)
+    block.close()
+
+
+def test_scrolls_at_the_bottom_of_the_screen(terminal: Terminal) -> None:
+    above = [f"line {number}" for number in range(30)]
+    terminal.stderr.write("".join(f"{line}\n" for line in above))
+    block = Block(terminal.stderr)
+    for frame in (["a"], ["a", "b", "c"], ["a", "b", "c", "d", "e"]):
+        block.draw(frame, size=SIZE)
+        terminal.look()
+        assert terminal.screen.everything == above + frame
+    block.close()
+
+
+def test_shows_the_last_lines_of_too_many(terminal: Terminal) -> None:
+    block = Block(terminal.stderr)
+    block.draw([str(number) for number in range(100)], size=SIZE)
+    assert terminal.look() == [str(number) for number in range(76, 100)]
+    block.close()
+
+
+def test_a_line_that_turns_out_wider_than_the_screen_does_not_wrap(terminal: Terminal) -> None:
+    block = Block(terminal.stderr)
+    block.draw(["x" * 100, "total"], size=SIZE)
+    assert terminal.look() == ["x" * 80, "total"]
+    assert terminal.screen.is_wrapping
+    block.close()
+
+
+def test_prints_above(terminal: Terminal) -> None:
+    block = Block(terminal.stderr)
+    block.print_above("before anything is drawn")
+    block.draw(["a", "total"], size=SIZE)
+    block.print_above("long " * 20)
+    assert terminal.look() == [
+        "before anything is drawn",
+        ("long " * 16).rstrip(),
+        ("long " * 4).rstrip(),
+        "a",
+        "total",
+    ]
+    block.close()
+
+
+@pytest.mark.parametrize("rewraps", [True, False])
+def test_follows_the_window(terminal: Terminal, rewraps: bool) -> None:
+    above = ["$ echo hello", "hello", "$ pull"]
+    terminal.stderr.write("".join(f"{line}\n" for line in above))
+    block = Block(terminal.stderr)
+    for columns, rows in [(80, 24), (200, 50), (70, 40), (33, 24), (100, 12), (40, 30), (80, 24)]:
+        terminal.resize(columns, rows, rewraps=rewraps)
+        for letter in "abcde":
+            frame = [f"{number} {letter * (columns - 3)}" for number in range(8)]
+            block.draw(frame, size=(columns, rows))
+            terminal.look()
+            assert terminal.screen.everything == above + frame
+    block.close(["done"])
+    terminal.look()
+    assert terminal.screen.everything == [*above, "done"]
+
+
+@pytest.mark.parametrize("rewraps", [True, False])
+def test_a_window_that_becomes_tiny_shows_the_block_right(
+    terminal: Terminal, rewraps: bool
+) -> None:
+    block = Block(terminal.stderr)
+    for columns, rows in [(80, 24), (20, 5), (80, 24), (10, 1), (80, 24)]:
+        terminal.resize(columns, rows, rewraps=rewraps)
+        frame = [f"{number} {'x' * (columns - 3)}" for number in range(min(10, rows))]
+        block.draw(frame, size=(columns, rows))
+        assert terminal.look()[-len(frame) :] == frame
+        assert terminal.screen.cut == 0
+    block.close()
+
+
+def test_a_whole_frame_repairs_what_others_wrote(terminal: Terminal) -> None:
+    block = Block(terminal.stderr)
+    frame = ["one", "two", "total"]
+    block.draw(frame, size=SIZE)
+    terminal.stderr.write("^C")
+    terminal.stderr.flush()
+    block.draw(frame, size=SIZE, whole=True)
+    assert terminal.look() == frame
+    terminal.stderr.write("\n")  # somebody pressed Enter: the line above stays, the block moves
+    block.draw(frame, size=SIZE, whole=True)
+    assert terminal.look() == ["one", *frame]
+    block.close()
+
+
+def test_close_puts_the_last_lines_in_its_place(terminal: Terminal) -> None:
+    terminal.stderr.write("$ pull\n")
+    block = Block(terminal.stderr)
+    block.draw(["a", "b", "total"], size=SIZE)
+    block.close(["demo:1  done"])
+    assert terminal.look() == ["$ pull", "demo:1  done"]
+    assert terminal.screen.cursor == (0, 2)
+    sent = terminal.sent
+    block.close()
+    terminal.look()
+    assert terminal.sent == sent
+
+
+def test_waits_for_a_terminal_that_does_not_block(terminal: Terminal) -> None:
+    os.set_blocking(terminal.stderr.fileno(), False)
+    frame = [f"{number} {'x' * 900}" for number in range(200)]  # more than any buffer holds
+    terminal.screen = Screen(1000, 500)
+    block = Block(terminal.stderr)
+    late = threading.Timer(0.1, terminal.read)
+    late.start()
+    block.draw(frame, size=(1000, 500))
+    os.set_blocking(terminal.stderr.fileno(), True)  # the mark has to wait for the reader too
+    terminal.mark_end()
+    late.join()
+    assert terminal.screen.lines == frame
+    block.close()
+
+
+def test_finishes_a_frame_that_a_signal_interrupted(terminal: Terminal) -> None:
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    terminal.screen = Screen(1000, 500)
+    terminal.stderr.write("$ pull\n")
+    block = Block(terminal.stderr)
+
+    def draw() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        block.draw([f"{number} {'x' * 900}" for number in range(200)], size=(1000, 500))
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            draw()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    reader = threading.Thread(target=terminal.read)
+    reader.start()
+    block.close(["interrupted"])
+    terminal.mark_end()
+    reader.join()
+    assert terminal.screen.lines == ["$ pull", "interrupted"]
+    assert terminal.screen.cursor == (0, 2)
+    assert terminal.screen.is_wrapping
+
+
+def test_a_terminal_that_went_away_is_no_error() -> None:
+    outer, inner = os.openpty()
+    with os.fdopen(inner, "w") as stderr:
+        block = Block(stderr)
+        block.draw(["one"], size=SIZE)
+        os.close(outer)
+        block.draw(["two"], size=SIZE)
+        block.print_above("note")
+        block.close(["done"])
+
+
+def _read_until(outer: int, screen: Screen, lines: list[str]) -> None:
+    deadline = time.monotonic() + 60
+    while screen.lines != lines:
+        assert time.monotonic() < deadline, screen.lines
+        if select.select([outer], [], [], 0.1)[0]:
+            screen.feed(os.read(outer, 65536))
+
+
+def test_ctrl_z_removes_the_block_and_going_on_draws_it_again() -> None:
+    screen = Screen(*SIZE)
+    drawn, tell_drawn = os.pipe()
+    child, outer = pty.fork()
+    if child == 0:
+        try:
+            with os.fdopen(2, "w", closefd=False) as stderr:
+                block = Block(stderr)
+                for _ in range(6000):
+                    block.draw(["a", "total"], size=SIZE)
+                    os.write(tell_drawn, b".")
+                    time.sleep(0.02)
+        finally:
+            os._exit(1)
+    try:
+        os.read(drawn, 1)
+        _read_until(outer, screen, ["a", "total"])
+        os.write(outer, b"\x1a")
+        assert os.WIFSTOPPED(os.waitpid(child, os.WUNTRACED)[1])
+        _read_until(outer, screen, [])
+        os.kill(child, signal.SIGCONT)
+        _read_until(outer, screen, ["a", "total"])
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        for descriptor in (outer, drawn, tell_drawn):
+            os.close(descriptor)
+
+
+def test_gives_ctrl_z_back() -> None:
+    with Terminal() as terminal:
+        before = signal.getsignal(signal.SIGTSTP)
+        block = Block(terminal.stderr)
+        assert signal.getsignal(signal.SIGTSTP) is not before
+        block.close()
+        assert signal.getsignal(signal.SIGTSTP) is before
+
+
+def test_leaves_an_ignored_ctrl_z_ignored() -> None:
+    before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+    try:
+        with Terminal() as terminal:
+            block = Block(terminal.stderr)
+            assert signal.getsignal(signal.SIGTSTP) is signal.SIG_IGN
+            block.close()
+            assert signal.getsignal(signal.SIGTSTP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTSTP, before)

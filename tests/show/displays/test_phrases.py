@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import pytest
+
+from pycrictl.show.displays import phrases
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain text", "plain text"),
+        ("two\nlines\t\r and \x85more\u2028end", "two lines and more end"),
+        ("\x1b[31m", "\\x1b[31m"),
+        ("\u202eevil\u2066", "\\u202eevil\\u2066"),
+        ("x" * 301, "x" * 297 + "..."),
+        ("x" * 300, "x" * 300),
+        ("é 宽", "é 宽"),
+        ("", ""),
+    ],
+)
+def test_clean(text: str, expected: str) -> None:
+    assert phrases.clean(text) == expected
+
+
+def test_clean_is_bounded_whatever_comes() -> None:
+    assert len(phrases.clean("\U000e0001" * 1_000_000)) == phrases.TEXT_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("digest", "expected"),
+    [
+        ("sha256:0123456789abcdef", "0123456789ab"),
+        ("0123", "0123"),
+        ("", ""),
+        ("sha256:\x1b\x1b\x1b\x1b", "\\x1b\\x1b\\x1b"),
+    ],
+)
+def test_short_digest(digest: str, expected: str) -> None:
+    assert phrases.short_digest(digest) == expected
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        ("docker.io/library/busybox:1.36", "docker.io/library/busybox:1.36"),
+        (f"pause@sha256:{'ab' * 32}", "pause@sha256:abababababab"),
+        (f"pause:3@sha256:{'ab' * 32}", "pause:3@sha256:abababababab"),
+        ("", ""),
+    ],
+)
+def test_short_image(reference: str, expected: str) -> None:
+    assert phrases.short_image(reference) == expected
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "expected"),
+    [
+        (0, 0, "0 B"),
+        (2048, 0, "2.0 KiB"),
+        (2048, -1, "2.0 KiB"),
+        (12, 512, "12/512 B"),
+        (0, 7 * 1024**2, "0.0/7.0 MiB"),
+        (38 * 1024**2, 61 * 1024**2, "38.0/61.0 MiB"),
+        (1024**2 - 1, 1024**2 - 1, "1.0/1.0 MiB"),
+        (1, 2**63 - 1, "0.0/8.0 EiB"),
+        (2048 * 1024**2, 1024**2, "2048.0/1.0 MiB"),
+    ],
+)
+def test_part(done: int, total: int, expected: str) -> None:
+    assert phrases.part(done, total) == expected
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "expected"),
+    [(0, 10, 0), (999, 1000, 99), (10, 10, 100), (20, 10, 100), (-1, 10, 0)],
+)
+def test_percent(done: int, total: int, expected: int) -> None:
+    assert phrases.percent(done, total) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0.0, "0:00"),
+        (0.2, "0:01"),
+        (59.5, "1:00"),
+        (3599, "59:59"),
+        (3600, "1:00:00"),
+        (359_999, "99:59:59"),
+        (360_000, ">99 h"),
+        (float("inf"), ">99 h"),
+        (float("nan"), ">99 h"),
+    ],
+)
+def test_clock(seconds: float, expected: str) -> None:
+    assert phrases.clock(seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0, "0.0 s"),
+        (6.24, "6.2 s"),
+        (9.96, "10 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 0 s"),
+        (125, "2 min 5 s"),
+        (3725, "1 h 2 min"),
+    ],
+)
+def test_duration(seconds: float, expected: str) -> None:
+    assert phrases.duration(seconds) == expected
+
+
+def test_ordinal() -> None:
+    numbers = (1, 2, 3, 4, 11, 12, 13, 21, 102, 111)
+    assert [phrases.ordinal(number) for number in numbers] == [
+        *("1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th"),
+    ]
+
+
+def test_plural() -> None:
+    assert [phrases.plural(number, "layer") for number in (0, 1, 2)] == [
+        *("0 layers", "1 layer", "2 layers"),
+    ]
+
+
+TEXTS = ["", "x", "abcdef", "宽宽宽", "a宽b", "é" * 5]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("columns", range(10))
+def test_what_is_cut_fits(text: str, columns: int) -> None:
+    assert phrases.width(phrases.cut(text, columns)) <= columns
+    assert phrases.width(phrases.cut_middle(text, columns)) <= max(columns, 1)
+    if columns:
+        assert phrases.width(phrases.fill(text, columns)) == columns
+
+
+def test_what_fits_is_not_cut() -> None:
+    assert phrases.cut("宽宽", 4) == "宽宽"
+    assert phrases.cut_middle("宽宽", 4) == "宽宽"
+
+
+def test_cut() -> None:
+    assert phrases.cut("abcdef", 4) == "abc…"
+    assert phrases.cut("宽宽宽", 4) == "宽…"
+    assert phrases.cut("abc", 1) == "…"
+    assert phrases.cut("abc", 0) == ""
+
+
+def test_cut_middle() -> None:
+    assert phrases.cut_middle("registry/path/name:tag", 11) == "regis…e:tag"
+    assert phrases.cut_middle("宽宽宽宽", 6) == "宽…宽"
+
+
+def test_join_fitting() -> None:
+    assert phrases.join_fitting(["abc", "def", "g"], 7) == "abc def"
+    assert phrases.join_fitting(["abc", "defgh", "i"], 7) == "abc"
+    assert phrases.join_fitting(["abcdefgh"], 4) == "abc…"

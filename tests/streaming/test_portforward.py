@@ -1,0 +1,490 @@
+"""Forwarding local ports to servers that behave exactly as badly as wanted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from pycrictl.errors import NotFound, PycrictlError, StreamError, UpgradeRefused
+from pycrictl.streaming.portforward import Forwarder, PortPair, listen
+from pycrictl.streaming.transport import Transport
+from pycrictl.wire.spdy.frames import Data, Ping, ResetStatus, RstStream, SynReply, SynStream
+
+from .servers import (
+    BINARY,
+    Handler,
+    accept_upgrade,
+    close_frame,
+    frame,
+    read_frame,
+    read_head,
+    run,
+    serve,
+)
+from .spdy_server import UPGRADE, SpdyPeer
+
+Talk = Callable[[SpdyPeer], Awaitable[None]]
+LIMIT_S = 30
+
+
+class Scene:
+    """A forwarder on a free port.
+
+    Attributes:
+        port: the local port.
+        asked: the ports that each URL was asked for with.
+        refusal: what the runtime says instead of a URL.
+        running: ends when forwarding does.
+    """
+
+    def __init__(self, address: str, transport: Transport, timeout_s: float = LIMIT_S) -> None:
+        self.notes: list[str] = []
+        self.handled: list[int] = []
+        self.asked: list[Sequence[int]] = []
+        self.refusal: PycrictlError | None = None
+        self.is_ready = asyncio.Event()
+        (listener,) = listen(["127.0.0.1"], [PortPair(0, 80)], note=self.notes.append)
+        self.port = listener.port
+
+        def ask_url(ports: Sequence[int]) -> str:
+            self.asked.append(ports)
+            if self.refusal is not None:
+                raise self.refusal
+            return f"http://{address}/portforward/secret"
+
+        forwarder = Forwarder(
+            ask_url,
+            transport=transport,
+            timeout_s=timeout_s,
+            handled=self.handled.append,
+            note=self.notes.append,
+        )
+        self.running = asyncio.create_task(forwarder.run([listener], ready=self.is_ready.set))
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+    async def get(self, data: bytes = b"") -> bytes:
+        """What a local connection gets for ``data``, which it ends."""
+        reader, writer = await self.connect()
+        writer.write(data)
+        writer.write_eof()
+        try:
+            return await asyncio.wait_for(reader.read(), LIMIT_S)
+        except ConnectionError:
+            return b"reset"
+        finally:
+            writer.transport.abort()
+
+
+@asynccontextmanager
+async def forwarding(
+    handler: Handler, transport: Transport = "spdy", timeout_s: float = LIMIT_S
+) -> AsyncIterator[Scene]:
+    async with serve(handler) as address:
+        scene = Scene(address, transport, timeout_s)
+        await asyncio.wait_for(scene.is_ready.wait(), LIMIT_S)
+        try:
+            yield scene
+        finally:
+            scene.running.cancel()
+            await asyncio.gather(scene.running, return_exceptions=True)
+            assert "secret" not in " ".join(scene.notes)
+
+
+def spdy(talk: Talk) -> Handler:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_head(reader)
+        writer.write(UPGRADE.format("portforward.k8s.io").encode())
+        await talk(SpdyPeer(reader, writer))
+
+    return handle
+
+
+class Pairs:
+    """The server's side of forwarded connections: accepts each and answers it at its end."""
+
+    def __init__(self, peer: SpdyPeer) -> None:
+        self._peer = peer
+        self._heard: dict[int, bytes] = {}
+        self._error_ids: dict[int, int] = {}
+        self._last_error_id = 0
+
+    async def serve(self) -> None:
+        while frame := await self._peer.next_frame():
+            match frame:
+                case SynStream():
+                    headers = dict(frame.headers)
+                    assert headers["port"] == "80"
+                    self._peer.send(SynReply(frame.stream_id))
+                    if headers["streamtype"] == "error":
+                        self._last_error_id = frame.stream_id
+                    else:
+                        self._heard[frame.stream_id] = b""
+                        self._error_ids[frame.stream_id] = self._last_error_id
+                case Data() if frame.stream_id in self._heard:
+                    self._heard[frame.stream_id] += frame.data
+                    if frame.is_last:
+                        self._answer(frame.stream_id, self._heard[frame.stream_id])
+                case _:
+                    pass
+
+    def _answer(self, stream_id: int, data: bytes) -> None:
+        error_id = self._error_ids[stream_id]
+        if data == b"refuse":
+            error = Data(error_id, b"nobody\x1b[2J listens", is_last=True)
+            self._peer.send(Data(stream_id, b"", is_last=True), error)
+        elif data == b"reset":
+            self._peer.send(RstStream(stream_id, ResetStatus.INTERNAL_ERROR))
+        elif data == b"garble":
+            self._peer.writer.write(b"\x80\x02garbage")
+        elif data == b"break":
+            self._peer.writer.transport.abort()
+        else:
+            self._peer.send(Data(stream_id, b"got " + data, is_last=True))
+            self._peer.send(Data(error_id, b"", is_last=True))
+
+
+def accepting(on_data: Callable[[SpdyPeer, list[int], Data], Awaitable[None]]) -> Talk:
+    """Accept every stream; ``on_data`` gets the numbers of all, in their order, and the data."""
+
+    async def talk(peer: SpdyPeer) -> None:
+        ids: list[int] = []
+        while frame := await peer.next_frame():
+            if isinstance(frame, SynStream):
+                peer.send(SynReply(frame.stream_id))
+                ids.append(frame.stream_id)
+            elif isinstance(frame, Data):
+                await on_data(peer, ids, frame)
+
+    return talk
+
+
+async def answering(peer: SpdyPeer) -> None:
+    await Pairs(peer).serve()
+
+
+def test_many_connections_over_spdy() -> None:
+    """Each asks for a URL, after the one that carries nothing."""
+
+    async def scenario() -> None:
+        async with forwarding(spdy(answering)) as scene:
+            words = [b"%d" % number for number in range(30)]
+            answers = await asyncio.gather(*(scene.get(word) for word in words))
+            assert answers == [b"got " + word for word in words]
+            assert scene.asked == [[]] * 31
+            assert scene.handled == [scene.port] * 30
+            assert scene.notes == []
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        (b"refuse", "nobody"),
+        (b"reset", "reset the connection"),
+        (b"break", "the connection to the runtime ended"),
+        (b"garble", "does not speak SPDY/3"),
+    ],
+)
+def test_a_connection_that_fails_is_told_and_concerns_no_other(word: bytes, reason: str) -> None:
+    async def scenario() -> None:
+        async with forwarding(spdy(answering)) as scene:
+            open_reader, open_writer = await scene.connect()
+            open_writer.write(b"first")
+            assert await scene.get(word) in (b"", b"reset")
+            assert await scene.get(b"after") == b"got after"
+            open_writer.write_eof()
+            assert await open_reader.read() == b"got first"
+            open_writer.close()
+            (note,) = scene.notes
+            assert note.startswith(f"forwarding {scene.port} -> 80: ")
+            assert reason in note
+            assert not scene.running.done()
+
+    run(scenario())
+
+
+def test_a_client_that_breaks_off() -> None:
+    async def scenario() -> None:
+        async with forwarding(spdy(answering)) as scene:
+            for _ in range(5):
+                _, writer = await scene.connect()
+                writer.write(b"half a word")
+                await writer.drain()
+                writer.transport.abort()
+            assert await scene.get(b"x") == b"got x"
+            assert scene.notes == []
+
+    run(scenario())
+
+
+def test_the_end_of_many_open_connections_is_silent(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with forwarding(spdy(answering)) as scene:
+            opened = [await scene.connect() for _ in range(20)]
+            for _, writer in opened:
+                writer.write(b"half a word")
+            assert await scene.get(b"x") == b"got x"
+        for _, writer in opened:
+            writer.close()
+
+    run(scenario())
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+def test_much_for_a_client_that_broke_off_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    async def flood(peer: SpdyPeer, ids: list[int], data: Data) -> None:
+        if data.stream_id == ids[-1]:
+            peer.send(*[Data(ids[-1], b"x" * 100)] * 2000)
+
+    async def scenario() -> None:
+        async with forwarding(spdy(accepting(flood))) as scene:
+            for _ in range(3):
+                reader, writer = await scene.connect()
+                writer.write(b"much")
+                assert await reader.readexactly(100) == b"x" * 100
+                writer.transport.abort()
+            reader, writer = await scene.connect()
+            writer.write(b"much")
+            assert await reader.readexactly(200_000) == b"x" * 200_000
+            writer.close()
+            assert scene.notes == []
+
+    run(scenario())
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+def test_an_idle_connection_that_the_server_closes_ends_it() -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        pass
+
+    async def scenario() -> None:
+        async with forwarding(spdy(talk)) as scene:
+            with pytest.raises(StreamError, match="the connection to the pod was lost"):
+                await asyncio.wait_for(scene.running, LIMIT_S)
+
+    run(scenario())
+
+
+def test_garbage_on_the_idle_connection_ends_it() -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        peer.writer.write(b"\x80\x02garbage")
+        await peer.next_frame()
+
+    async def scenario() -> None:
+        async with forwarding(spdy(talk)) as scene:
+            with pytest.raises(StreamError, match="does not speak SPDY/3") as caught:
+                await asyncio.wait_for(scene.running, LIMIT_S)
+            assert caught.value.exit_code == 1
+            with pytest.raises(ConnectionError):
+                await scene.connect()
+
+    run(scenario())
+
+
+def test_the_idle_connection_is_not_taken_for_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pycrictl.streaming.portforward.PING_S", 0.01)
+    pings: list[int] = []
+    enough = asyncio.Event()
+
+    async def talk(peer: SpdyPeer) -> None:
+        while frame := await peer.next_frame():
+            if isinstance(frame, Ping):
+                pings.append(frame.ping_id)
+                peer.send(frame)
+                if len(pings) == 3:
+                    enough.set()
+
+    async def scenario() -> None:
+        async with forwarding(spdy(talk)) as scene:
+            await asyncio.wait_for(enough.wait(), LIMIT_S)
+            assert not scene.running.done()
+        assert pings[:3] == [1, 3, 5]
+
+    run(scenario())
+
+
+def test_a_runtime_that_reads_no_more_of_one_connection() -> None:
+    """containerd reads nothing behind the data of a stream that it has given up."""
+
+    async def stuck(peer: SpdyPeer) -> None:
+        ids: list[int] = []
+        while len(ids) < 2:
+            frame = await peer.next_frame()
+            assert frame is not None
+            if isinstance(frame, SynStream):
+                peer.send(SynReply(frame.stream_id))
+                ids.append(frame.stream_id)
+        refusals.append(1)
+        peer.send(Data(ids[1], b"", is_last=True), Data(ids[0], b"nobody", is_last=True))
+        await asyncio.Event().wait()
+
+    async def talk(peer: SpdyPeer) -> None:
+        served.append(1)
+        await (stuck(peer) if len(served) == 2 else answering(peer))
+
+    served: list[int] = []
+    refusals: list[int] = []
+
+    async def scenario() -> None:
+        async with forwarding(spdy(talk)) as scene:
+            assert await scene.get(b"x" * 1000) == b""
+            for _ in range(5):
+                assert await scene.get(b"y") == b"got y"
+            assert scene.notes == [f"forwarding {scene.port} -> 80: nobody"]
+            assert refusals == [1]
+
+    run(scenario())
+
+
+def test_a_client_that_does_not_read_concerns_no_other() -> None:
+    async def flood(peer: SpdyPeer, ids: list[int], data: Data) -> None:
+        if data.data == b"much":
+            for _ in range(300):
+                peer.send(Data(ids[-1], b"x" * 100_000))
+        elif data.data:
+            peer.send(Data(ids[-1], b"got " + data.data))
+
+    async def scenario() -> None:
+        async with forwarding(spdy(accepting(flood))) as scene:
+            slow_reader, slow_writer = await scene.connect()
+            slow_writer.transport.pause_reading()  # type: ignore[attr-defined]
+            slow_writer.write(b"much")
+            await asyncio.sleep(0.2)
+            for _ in range(5):
+                reader, writer = await scene.connect()
+                writer.write(b"y")
+                assert await asyncio.wait_for(reader.readexactly(5), LIMIT_S) == b"got y"
+                writer.close()
+            slow_writer.transport.resume_reading()  # type: ignore[attr-defined]
+            assert len(await slow_reader.readexactly(30_000_000)) == 30_000_000
+            slow_writer.close()
+
+    run(scenario())
+
+
+def test_an_answer_that_comes_before_all_is_sent() -> None:
+    """The client has it whole, although nobody reads the rest of what it sends."""
+    answer = b"x" * 8_000_000
+
+    async def reply(peer: SpdyPeer, ids: list[int], data: Data) -> None:
+        if data.stream_id == ids[-1] and data.data:
+            peer.send(Data(ids[1], answer, is_last=True), Data(ids[0], b"", is_last=True))
+            await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        async with forwarding(spdy(accepting(reply))) as scene:
+            reader, writer = await scene.connect()
+            writer.write(b"y" * 20_000_000)
+            assert await asyncio.wait_for(reader.read(-1), LIMIT_S) == answer
+            writer.transport.abort()
+            assert scene.notes == []
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("transport", ["spdy", "websocket"])
+def test_a_connection_that_is_never_taken(transport: Transport) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        fields = await read_head(reader)
+        if transport == "spdy":
+            writer.write(UPGRADE.format("portforward.k8s.io").encode())
+        else:
+            writer.write(accept_upgrade(fields, "Sec-WebSocket-Protocol: v4.channel.k8s.io"))
+        await reader.read()
+
+    async def scenario() -> None:
+        async with forwarding(handle, transport, timeout_s=0.2) as scene:
+            assert await scene.get(b"x") == b""
+            (note,) = scene.notes
+            assert note.endswith(": the runtime did not take the connection within 0.2 s")
+
+    run(scenario())
+
+
+def test_a_pod_that_is_gone() -> None:
+    async def scenario() -> None:
+        async with forwarding(spdy(answering)) as scene:
+            scene.refusal = NotFound('no pod "p"')
+            assert await scene.get(b"x") == b""
+            assert scene.notes == [f'forwarding {scene.port} -> 80: no pod "p"']
+            scene.refusal = None
+            assert await scene.get(b"y") == b"got y"
+
+    run(scenario())
+
+
+def test_a_server_without_the_transport() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_head(reader)
+        writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+
+    async def scenario() -> None:
+        async with serve(handle) as address:
+            scene = Scene(address, "spdy")
+            with pytest.raises(UpgradeRefused, match="403"):
+                await asyncio.wait_for(scene.running, LIMIT_S)
+            assert not scene.is_ready.is_set()
+
+    run(scenario())
+
+
+HEADS = frame(BINARY, b"\x00\x50\x00") + frame(BINARY, b"\x01\x50\x00")
+
+
+async def websocket(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """One connection: five bytes are answered, and then that is the end."""
+    fields = await read_head(reader)
+    writer.write(accept_upgrade(fields, "Sec-WebSocket-Protocol: v4.channel.k8s.io") + HEADS)
+    data = b""
+    while len(data) < 5:
+        _, message = await read_frame(reader)
+        assert message[:1] == b"\x00"
+        data += message[1:]
+    if data == b"wrong":
+        writer.write(frame(BINARY, b"\x01nobody listens") + close_frame(1000))
+    else:
+        writer.write(frame(BINARY, b"\x00got " + data) + close_frame(1000))
+    await reader.read()
+
+
+def test_each_connection_has_its_own_websocket() -> None:
+    async def scenario() -> None:
+        async with forwarding(websocket, "websocket") as scene:
+            words = [b"%05d" % number for number in range(10)]
+            answers = await asyncio.gather(*(scene.get(word) for word in words))
+            assert answers == [b"got " + word for word in words]
+            assert await scene.get(b"wrong") == b""
+            assert await scene.get(b"after") == b"got after"
+            assert scene.asked == [[80]] * 13
+            (note,) = scene.notes
+            assert note == f"forwarding {scene.port} -> 80: nobody listens"
+
+    run(scenario())
+
+
+def test_a_websocket_that_is_refused_concerns_no_other_connection() -> None:
+    served = 0
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal served
+        served += 1
+        if served == 1:
+            await read_head(reader)
+            writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+            return
+        await websocket(reader, writer)
+
+    async def scenario() -> None:
+        async with forwarding(handle, "websocket") as scene:
+            assert await scene.get(b"first") in (b"", b"reset")
+            assert await scene.get(b"other") == b"got other"
+            (note,) = scene.notes
+            assert "404" in note
+
+    run(scenario())

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import struct
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycrictl.errors import LocalProtocolError
+from pycrictl.wire.spdy.frames import (
+    MAX_CONTROL_BYTES,
+    MAX_DATA_BYTES,
+    MAX_STREAM_ID,
+    Data,
+    Frame,
+    FrameDecoder,
+    FrameEncoder,
+    GoAway,
+    Headers,
+    Ping,
+    ResetStatus,
+    RstStream,
+    Settings,
+    SynReply,
+    SynStream,
+    WindowUpdate,
+)
+from tests.wire.recorded import RECORDED
+
+FIELDS = (("streamtype", "error"), ("port", "80"), ("requestid", "0"))
+FRAMES: list[Frame] = [
+    SynStream(1, FIELDS),
+    SynStream(MAX_STREAM_ID, (), is_last=True, is_unidirectional=True, priority=7, associated_id=5),
+    SynReply(1),
+    SynReply(3, FIELDS, is_last=True),
+    Headers(5, FIELDS),
+    Headers(5, (), is_last=True),
+    RstStream(7, ResetStatus.CANCEL),
+    RstStream(7, 4711),
+    Settings(()),
+    Settings(((4, 100), (7, 65536))),
+    Ping(1),
+    GoAway(9, 1),
+    GoAway(0),
+    WindowUpdate(0, 1000),
+    Data(1, b"data"),
+    Data(1, b"data", is_last=True),
+    Data(1, b""),
+    Data(1, b"", is_last=True),
+]
+
+
+def control(kind: int, payload: bytes, *, flags: int = 0, version: int = 3) -> bytes:
+    return struct.pack(">HHI", 0x8000 | version, kind, flags << 24 | len(payload)) + payload
+
+
+def encoded(frames: list[Frame]) -> bytes:
+    encoder = FrameEncoder()
+    return b"".join(map(encoder.encode, frames))
+
+
+def joined(frames: list[Frame]) -> list[Frame]:
+    """Put the parts of data frames together."""
+    result: list[Frame] = []
+    for frame in frames:
+        last = result[-1] if result else None
+        if (
+            isinstance(frame, Data)
+            and isinstance(last, Data)
+            and not last.is_last
+            and last.stream_id == frame.stream_id
+        ):
+            result[-1] = Data(frame.stream_id, bytes(last.data) + bytes(frame.data), frame.is_last)
+        else:
+            result.append(frame)
+    return result
+
+
+# Bytes
+
+
+def test_bytes_of_the_frames() -> None:
+    encoder = FrameEncoder()
+    assert encoder.encode(Data(3, b"abc", is_last=True)).hex() == "0000000301000003616263"
+    assert encoder.encode(RstStream(5, ResetStatus.CANCEL)).hex() == (
+        "80030003000000080000000500000005"
+    )
+    assert encoder.encode(Ping(2)).hex() == "800300060000000400000002"
+    assert encoder.encode(GoAway(7)).hex() == "80030007000000080000000700000000"
+    assert encoder.encode(WindowUpdate(1, 2)).hex() == "80030009000000080000000100000002"
+    assert encoder.encode(Settings(((4, 5),))).hex() == "800300040000000c000000010000000400000005"
+    syn = encoder.encode(SynStream(1, is_unidirectional=True, is_last=True, priority=3))
+    assert syn[:18].hex() == f"800300010300{len(syn) - 8:04x}" + "00000001" + "00000000" + "6000"
+
+
+@pytest.mark.parametrize("frame", FRAMES, ids=str)
+def test_each_frame_there_and_back(frame: Frame) -> None:
+    decoder = FrameDecoder()
+    assert decoder.receive_data(encoded([frame])) == [frame]
+    assert decoder.error is None
+
+
+def test_reserved_bits_and_unknown_flags_are_left_out() -> None:
+    decoder = FrameDecoder()
+    data = control(3, b"\x80\0\0\x01\0\0\0\x05") + control(9, b"\x80\0\0\x01\x80\0\0\x05")
+    data += control(7, b"\x80\0\0\x01\0\0\0\x00") + struct.pack(">II", 1, 0xFE << 24)
+    data += control(4, b"\0\0\0\x01\x03\0\0\x04\0\0\0\x09")
+    assert decoder.receive_data(data) == [
+        RstStream(1, 5),
+        WindowUpdate(1, 5),
+        GoAway(1),
+        Data(1, b""),
+        Settings(((4, 9),)),
+    ]
+
+
+def test_unknown_control_frames_are_left_out() -> None:
+    decoder = FrameDecoder()
+    assert decoder.receive_data(control(10, b"credential") + encoded([Ping(1)])) == [Ping(1)]
+    assert decoder.error is None
+
+
+# Pieces
+
+
+def test_data_is_passed_on_as_it_comes() -> None:
+    decoder = FrameDecoder()
+    head = struct.pack(">II", 1, 0x01 << 24 | MAX_DATA_BYTES)
+    assert decoder.receive_data(head) == []
+    assert decoder.receive_data(b"a") == [Data(1, b"a")]
+    assert decoder.receive_data(b"") == []
+    rest = bytes(MAX_DATA_BYTES - 1)
+    assert decoder.receive_data(rest + encoded([Ping(1)])) == [Data(1, rest, True), Ping(1)]
+
+
+WHOLE = encoded(FRAMES)
+
+
+@given(st.lists(st.integers(0, len(WHOLE))))
+def test_pieces_may_end_anywhere(cuts: list[int]) -> None:
+    decoder = FrameDecoder()
+    frames: list[Frame] = []
+    for start, end in pairwise([0, *sorted(cuts), len(WHOLE)]):
+        frames += decoder.receive_data(WHOLE[start:end])
+    assert joined(frames) == joined(FRAMES)
+
+
+@pytest.mark.parametrize("exchange", RECORDED)
+@pytest.mark.parametrize("piece_bytes", [1, 7, 65536])
+def test_recorded_by_containerd(exchange: str, piece_bytes: int) -> None:
+    """Both directions of it are whole, and ours come out the same when they are made anew."""
+    for side in ("c", "s"):
+        data = b"".join(piece for who, piece in RECORDED[exchange] if who == side)
+        decoder = FrameDecoder()
+        frames: list[Frame] = []
+        for start in range(0, len(data), piece_bytes):
+            frames += decoder.receive_data(data[start : start + piece_bytes])
+        assert decoder.error is None
+        assert not any(isinstance(frame, Settings | WindowUpdate) for frame in frames)
+        opening = SynStream if side == "c" else SynReply
+        assert sum(isinstance(frame, opening) for frame in frames) in (2, 3, 4)
+        if side == "c":
+            again = FrameDecoder().receive_data(encoded(joined(frames)))
+            assert joined(again) == joined(frames)
+
+
+# Violations
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (control(6, b"\0\0\0\1", version=2), "the peer does not speak SPDY/3"),
+        (control(6, bytes(MAX_CONTROL_BYTES + 1)), "too long a SPDY control frame"),
+        (control(99, bytes(MAX_CONTROL_BYTES + 1)), "too long a SPDY control frame"),
+        (struct.pack(">II", 0, 5) + b"abcde", "a SPDY data frame without a stream"),
+        (control(3, b"\0\0\0\0\0\0\0\5"), "a SPDY frame without a stream"),
+        (control(2, b"\0\0\0\0abc"), "a SPDY frame without a stream"),
+        (control(1, b"\0\0\0\0\0\0\0\0\0\0"), "a SPDY frame without a stream"),
+        (control(1, b"\0\0\0\1\0\0\0\0\0"), "a SPDY frame is cut off"),
+        (control(2, b"\0\0\0"), "a SPDY frame is cut off"),
+        (control(3, b"\0\0\0\1"), "a SPDY frame is cut off"),
+        (control(4, b"\0\0"), "a SPDY frame is cut off"),
+        (control(4, b"\0\0\0\1"), "a SPDY frame has a wrong length"),
+        (control(4, b"\xff\xff\xff\xff"), "a SPDY frame has a wrong length"),
+        (control(6, b""), "a SPDY frame is cut off"),
+        (control(7, b"\0\0\0\1"), "a SPDY frame is cut off"),
+        (control(8, b"\0\0\0\1"), "a SPDY header block is cut off"),
+        (control(9, b"\0\0\0\1"), "a SPDY frame is cut off"),
+        (control(2, b"\0\0\0\1nonsense"), "a SPDY header block cannot be decompressed"),
+    ],
+)
+def test_violations(data: bytes, reason: str) -> None:
+    decoder = FrameDecoder()
+    frames = decoder.receive_data(encoded([Ping(1)]) + data)
+    assert frames == [Ping(1)]
+    assert decoder.error is not None
+    assert decoder.error.message == reason
+    assert decoder.receive_data(encoded([Ping(3)])) == []
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Data(0, b"x"),
+        Data(-1, b"x"),
+        Data(MAX_STREAM_ID + 1, b"x"),
+        Data(1, bytes(MAX_DATA_BYTES + 1)),
+        SynStream(2**32),
+        SynStream(1, priority=8),
+        SynReply(-1),
+        Headers(2**32, ()),
+        RstStream(1, -1),
+        Settings(((1, 2**32),)),
+        Ping(2**32),
+        GoAway(2**32),
+        WindowUpdate(1, -1),
+        SynStream(1, (("A", ""),)),
+    ],
+)
+def test_what_cannot_be_sent(frame: Frame) -> None:
+    encoder = FrameEncoder()
+    with pytest.raises(LocalProtocolError):
+        encoder.encode(frame)
+    assert FrameDecoder().receive_data(encoder.encode(SynStream(1, FIELDS))) == [
+        SynStream(1, FIELDS)
+    ]
+
+
+# Any bytes
+
+kinds = st.integers(0, 12)
+control_frames = st.builds(
+    lambda kind, payload, flags: control(kind, payload, flags=flags),
+    kinds,
+    st.binary(max_size=40),
+    st.integers(0, 255),
+)
+data_frames = st.builds(
+    lambda stream_id, data: struct.pack(">II", stream_id, len(data)) + data,
+    st.integers(0, 5),
+    st.binary(max_size=20),
+)
+
+
+@given(st.lists(control_frames | data_frames | st.sampled_from([WHOLE]) | st.binary(max_size=30)))
+def test_random_frames(pieces: list[bytes]) -> None:
+    decoder = FrameDecoder()
+    for piece in pieces:
+        for frame in decoder.receive_data(piece):
+            assert not isinstance(frame, Data) or len(frame.data) <= len(piece)
+    assert decoder.error is None or decoder.error.message
+
+
+@given(st.integers(0, len(WHOLE) - 1), st.integers(1, 255))
+def test_a_bit_flipped(position: int, mask: int) -> None:
+    changed = bytearray(WHOLE)
+    changed[position] ^= mask
+    decoder = FrameDecoder()
+    frames = decoder.receive_data(bytes(changed))
+    assert len(frames) <= len(WHOLE) // 8

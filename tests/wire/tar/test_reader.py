@@ -1,0 +1,375 @@
+"""Archives that are read, block by block, and those that are refused."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycrictl.errors import RemoteProtocolError, StreamError
+from pycrictl.wire.tar.header import BLOCK_BYTES, MAX_SIZE_BYTES, encode_block, encode_record
+from pycrictl.wire.tar.reader import (
+    MAX_EXTENSION_BYTES,
+    MAX_GLOBAL_HEADERS,
+    MAX_TRAILER_BYTES,
+    ArchiveFinished,
+    DataReceived,
+    Entry,
+    EntryFinished,
+    EntryStarted,
+    Kind,
+    TarReader,
+)
+from pycrictl.wire.tar.writer import END_OF_ARCHIVE
+from tests.wire.archives import NS, content_of, events_of, packed
+
+
+def block(
+    name: bytes = b"name",
+    kind: bytes = b"0",
+    *,
+    size: int = 0,
+    mode: int = 0o644,
+    uid: int = 0,
+    gid: int = 0,
+    mtime_s: int = 0,
+    link: bytes = b"",
+) -> bytes:
+    return encode_block(
+        name, kind, size=size, mode=mode, uid=uid, gid=gid, mtime_s=mtime_s, link=link
+    )
+
+
+def patched(header: bytes, offset: int, data: bytes, *, checksum: bool = True) -> bytes:
+    """``header`` with other bytes in one place and, if wanted, a checksum that is right again."""
+    changed = bytearray(header)
+    changed[offset : offset + len(data)] = data
+    if checksum:
+        changed[148:156] = b" " * 8
+        changed[148:156] = b"%06o\0 " % sum(changed)
+    return bytes(changed)
+
+
+def signed(header: bytes) -> bytes:
+    """``header``, which has one byte above 127, with the checksum of old programs."""
+    return patched(header, 148, b"%06o" % (int(header[148:154], 8) - 256), checksum=False)
+
+
+def body(data: bytes) -> bytes:
+    return data + bytes(-len(data) % BLOCK_BYTES)
+
+
+def extension(kind: bytes, data: bytes) -> bytes:
+    return block(b"extension", kind, size=len(data)) + body(data)
+
+
+def pax(*records: tuple[bytes, bytes], kind: bytes = b"x") -> bytes:
+    return extension(kind, b"".join(encode_record(*record) for record in records))
+
+
+def only(*headers: bytes) -> Entry:
+    """The one entry of an archive of these blocks."""
+    [(entry, _)] = content_of(b"".join(headers) + END_OF_ARCHIVE)
+    return entry
+
+
+def violation(*pieces: bytes, eof: bool = False) -> str:
+    reader = TarReader()
+    for piece in pieces:
+        reader.receive_data(piece)
+    if eof:
+        reader.receive_eof()
+    assert isinstance(reader.error, StreamError)
+    assert reader.is_finished
+    before = reader.error
+    reader.receive_data(block() + END_OF_ARCHIVE)
+    reader.receive_eof()
+    assert reader.error is before
+    assert not any(isinstance(event, ArchiveFinished) for event in reader.events_received())
+    return before.message
+
+
+# Reading
+
+
+def test_a_file() -> None:
+    header = block(b"dir/f", size=5, mode=0o4755, uid=7, gid=8, mtime_s=9)
+    archive = header + body(b"hello") + END_OF_ARCHIVE
+    events = events_of(archive)
+    assert events == [
+        EntryStarted(Entry(b"dir/f", Kind.FILE, 5, 0o4755, 9 * NS, 7, 8)),
+        DataReceived(memoryview(b"hello")),
+        EntryFinished(),
+        ArchiveFinished(),
+    ]
+
+
+def test_content_is_not_copied() -> None:
+    data = bytearray(block(size=2000) + bytes(2048))
+    reader = TarReader()
+    reader.receive_data(data)
+    [_, received, _] = reader.events_received()
+    assert isinstance(received, DataReceived)
+    data[BLOCK_BYTES] = 1
+    assert received.data[0] == 1
+    assert len(received.data) == 2000
+
+
+@pytest.mark.parametrize("step", [1, 7, 511, 512, 513, 4096])
+def test_pieces_of_any_size(step: int) -> None:
+    members = [
+        (Entry(b"d", Kind.DIRECTORY, 0, 0o755, 1_500_000_001), b""),
+        (Entry(b"d/" + b"x" * 200, Kind.FILE, 700, mtime_ns=3), b"7" * 700),
+        (Entry(b"d/empty", Kind.FILE), b""),
+        (Entry(b"d/block", Kind.FILE, 512), b"5" * 512),
+        (Entry(b"d/l", Kind.SYMLINK, link=b"x" * 300), b""),
+    ]
+    assert content_of(packed(*members), step) == members
+    assert content_of(packed(*members, busybox=True), step) == members
+
+
+def test_empty_pieces_and_an_empty_archive() -> None:
+    assert events_of(b"", END_OF_ARCHIVE, b"", bytes(8 * 512)) == [ArchiveFinished()]
+
+
+@pytest.mark.parametrize(
+    ("type_", "kind"),
+    [
+        (b"0", Kind.FILE),
+        (b"\0", Kind.FILE),
+        (b"7", Kind.FILE),
+        (b"1", Kind.HARDLINK),
+        (b"2", Kind.SYMLINK),
+        (b"3", Kind.CHARACTER),
+        (b"4", Kind.BLOCK),
+        (b"5", Kind.DIRECTORY),
+        (b"6", Kind.FIFO),
+    ],
+)
+def test_kinds(type_: bytes, kind: Kind) -> None:
+    entry = only(block(kind=type_, link=b"target"))
+    assert entry.kind is kind
+    assert entry.link == (b"target" if kind in (Kind.HARDLINK, Kind.SYMLINK) else b"")
+
+
+def test_variants_of_the_header() -> None:
+    prefixed = patched(block(b"name"), 345, b"some/prefix")
+    assert only(prefixed).name == b"some/prefix/name"
+    assert only(patched(prefixed, 257, b"ustar  \0")).name == b"name"  # GNU has times there
+    assert only(patched(prefixed, 257, bytes(8))).name == b"name"
+
+
+def test_a_directory_loses_one_slash_and_a_file_none() -> None:
+    assert only(block(b"d/", b"5")).name == b"d"
+    assert only(block(b"d//", b"5")).name == b"d/"
+    assert only(block(b"/", b"5")).name == b"/"
+    assert only(block(b"f/")).name == b"f/"
+    assert only(extension(b"L", b"n" * 120 + b"/\0"), block(kind=b"\0")).name == b"n" * 120 + b"/"
+
+
+def test_pax_records_win() -> None:
+    records = pax(
+        (b"path", b"p\xff/q"),
+        (b"linkpath", b"l"),
+        (b"mtime", b"-1.25"),
+        (b"uid", b"4294967296"),
+        (b"gid", b"3"),
+        (b"comment", b"nobody reads it"),
+        (b"SCHILY.xattr.security.capability", b"\0\1"),
+        (b"hdrcharset", b"BINARY"),
+    )
+    entry = only(records, block(b"short", b"2", link=b"x", uid=1, gid=2, mtime_s=9))
+    assert entry == Entry(b"p\xff/q", Kind.SYMLINK, 0, 0o644, -1_250_000_000, 2**32, 3, link=b"l")
+
+
+def test_pax_size_counts_for_the_file_only() -> None:
+    for in_header in (0, 5):
+        archive = pax((b"size", b"5")) + block(size=in_header) + body(b"hello") + END_OF_ARCHIVE
+        assert content_of(archive)[0][1] == b"hello"
+    long = pax((b"size", b"5")) + extension(b"L", b"a" * 150 + b"\0") + block() + body(b"hello")
+    [(entry, data)] = content_of(long + END_OF_ARCHIVE)
+    assert (entry.name, data) == (b"a" * 150, b"hello")
+
+
+def test_records_do_not_reach_the_next_entry() -> None:
+    archive = pax((b"path", b"first")) + extension(b"K", b"link") + block(kind=b"2")
+    first, second = content_of(archive + block(b"second") + END_OF_ARCHIVE)
+    assert (first[0].name, first[0].link) == (b"first", b"link")
+    assert (second[0].name, second[0].link) == (b"second", b"")
+
+
+def test_global_headers_and_labels_are_passed_over() -> None:
+    archive = [pax((b"comment", b"a hash"), kind=b"g")] * MAX_GLOBAL_HEADERS
+    label = block(b"label", b"V")
+    assert only(*archive, label, block(b"f")).name == b"f"
+    assert only(pax((b"path", b"p")), *archive, block(b"f")).name == b"p"
+
+
+def test_binary_numbers() -> None:
+    assert only(block(uid=8**7, mtime_s=-5)) == Entry(
+        b"name", Kind.FILE, mtime_ns=-5 * NS, uid=8**7
+    )
+    [started] = events_of(block(size=9 * 1024**3), eof=False)
+    assert isinstance(started, EntryStarted)
+    assert started.entry.size_bytes == 9 * 1024**3
+
+
+def test_blank_numbers_are_0() -> None:
+    assert only(patched(block(uid=5), 108, bytes(16))) == Entry(b"name", Kind.FILE)
+    assert only(patched(block(), 100, b"   644 \0")) == Entry(b"name", Kind.FILE)
+
+
+# What is refused
+
+LONG_SIZE = patched(block(), 124, b"\x80" + (2**63).to_bytes(11, "big"))
+REFUSED = {
+    "checksum": (block() + patched(block(), 0, b"N", checksum=False), "checksum"),
+    "no checksum": (block(b"f") + patched(block(), 148, bytes(8), checksum=False), "checksum"),
+    "signed checksum": (block(b"f") + signed(block(b"\xff")), "wrong checksum"),
+    "unknown variant": (block(b"f") + patched(block(), 257, b"ustar\x0099"), "variant"),
+    "not octal": (block(b"f") + patched(block(), 100, b"0000648\0"), "invalid mode"),
+    "after NUL": (block(b"f") + patched(block(), 108, b"000\x00001\0"), "invalid owner"),
+    "plus": (block(b"f") + patched(block(), 116, b"+000644\0"), "invalid group"),
+    "minus": (block(b"f") + patched(block(), 124, b"-0000000001\0"), "invalid size"),
+    "binary minus": (block(b"f") + patched(block(), 124, b"\xff" * 12), "invalid size"),
+    "negative owner": (block(b"f") + patched(block(), 108, b"\xff" * 8), "invalid owner"),
+    "underscore": (block(b"f") + patched(block(), 124, b"00000000_01\0"), "invalid size"),
+    "no size": (block(b"f") + patched(block(), 124, bytes(12)), "no size"),
+    "huge": (block(b"f") + LONG_SIZE, "larger than any file"),
+    "data on a directory": (block(kind=b"5", size=1), "directory of the archive has content"),
+    "data on a link": (block(kind=b"2", size=1, link=b"x"), "symbolic link of the archive has"),
+    "data on a hard link": (block(kind=b"1", size=1, link=b"x"), "hard link of the archive has"),
+    "data on a device": (block(kind=b"3", size=1), "character device of the archive has"),
+    "data on a pipe": (block(kind=b"6", size=1), "named pipe of the archive has content"),
+    "data on a label": (block(kind=b"V", size=1), "label"),
+    "old sparse": (block(kind=b"S", size=512), "sparse"),
+    "pax sparse": (pax((b"GNU.sparse.major", b"1")), "sparse"),
+    "star sparse": (pax((b"SCHILY.realsize", b"1")), "sparse"),
+    "unknown type": (block(kind=b"M"), "unknown type 'M'"),
+    "escape in a type": (block(kind=b"\x1b"), r"unknown type '\\x1b'"),
+    "lone zero block": (bytes(512) + block(), "end mark"),
+    "data after the end": (END_OF_ARCHIVE + b"x", "follows the end"),
+    "second archive": (END_OF_ARCHIVE + block() + END_OF_ARCHIVE, "follows the end"),
+    "endless end": (END_OF_ARCHIVE + bytes(MAX_TRAILER_BYTES + 1), "follows the end"),
+    "end after a header": (pax((b"path", b"x")) + END_OF_ARCHIVE, "ends after an extended"),
+    "empty pax": (block(kind=b"x"), "empty or too long"),
+    "huge pax": (block(kind=b"x", size=MAX_EXTENSION_BYTES + 1), "empty or too long"),
+    "huge name": (block(kind=b"L", size=2**40), "empty or too long"),
+    "two pax": (pax((b"path", b"x")) * 2, "two pax headers"),
+    "two long names": (extension(b"L", b"x") * 2, "two long names"),
+    "two long links": (extension(b"K", b"x") * 2, "two long link names"),
+    "many global": (pax((b"a", b"b"), kind=b"g") * (MAX_GLOBAL_HEADERS + 1), "too many global"),
+    "global path": (pax((b"path", b"x"), kind=b"g"), "global header"),
+    "global size": (pax((b"size", b"1"), kind=b"g"), "global header"),
+    "global mtime": (pax((b"mtime", b"1"), kind=b"g"), "global header"),
+    "two names": (pax((b"path", b"x")) + extension(b"L", b"y") + block(), "two names"),
+    "two links": (
+        pax((b"linkpath", b"x")) + extension(b"K", b"y") + block(kind=b"2"),
+        "two names",
+    ),
+    "link of a file": (pax((b"linkpath", b"x")) + block(), "file of the archive has a link"),
+    "long link of a file": (extension(b"K", b"x") + block(), "file of the archive has a link"),
+    "NUL in a pax path": (pax((b"path", b"a\0b")) + block(), "NUL"),
+    "NUL in a pax link": (pax((b"linkpath", b"a\0b")) + block(kind=b"2"), "NUL"),
+    "NUL in a long name": (extension(b"L", b"a\0b\0"), "NUL"),
+    "two sizes": (pax((b"size", b"5")) + block(size=6), "two sizes"),
+    "pax size huge": (pax((b"size", b"9223372036854775808")) + block(), "two sizes"),
+    "pax size negative": (pax((b"size", b"-1")) + block(), "invalid size"),
+    "pax size float": (pax((b"size", b"1e3")) + block(), "invalid size"),
+    "pax size blank": (pax((b"size", b"")) + block(), "invalid size"),
+    "pax size long": (pax((b"size", b"9" * 30)) + block(), "invalid size"),
+    "pax uid": (pax((b"uid", b"-1")) + block(), "invalid owner"),
+    "pax gid": (pax((b"gid", b"0x1")) + block(), "invalid group"),
+    "pax nan": (pax((b"mtime", b"nan")) + block(), "invalid time"),
+    "pax inf": (pax((b"mtime", b"inf")) + block(), "invalid time"),
+    "pax exponent": (pax((b"mtime", b"1e9")) + block(), "invalid time"),
+    "pax size on a directory": (pax((b"size", b"5")) + block(kind=b"5"), "content"),
+    "record twice": (pax((b"path", b"x"), (b"path", b"x")), "twice"),
+    "record length 0": (extension(b"x", b"0 path=x\n"), "wrong length"),
+    "record too long": (extension(b"x", b"99 path=x\n"), "wrong length"),
+    "record too short": (extension(b"x", b"5 path=x\n"), "wrong length"),
+    "record within its length": (extension(b"x", b"2 path=x\n"), "wrong length"),
+    "record without a length": (extension(b"x", b"path=x\n"), "wrong length"),
+    "record without a line end": (extension(b"x", b"10 path=xyz"), "wrong length"),
+    "record with zeros": (extension(b"x", b"009 path=x\n"), "wrong length"),
+    "record without =": (extension(b"x", b"7 path\n"), "invalid record"),
+    "record without a keyword": (extension(b"x", b"5 =x\n"), "invalid record"),
+    "slow length": (extension(b"x", b"1" * 200_000), "wrong length"),
+}
+
+
+@pytest.mark.parametrize(("archive", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_refused(archive: bytes, message: str) -> None:
+    assert re.search(message, violation(archive)), violation(archive)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"\x1f\x8b\x08", "compressed \\(gzip\\)"),
+        (b"BZh91AY&SY", "compressed \\(bzip2\\)"),
+        (b"\xfd7zXZ\0", "compressed \\(xz\\)"),
+        (b"\x28\xb5\x2f\xfd", "compressed \\(zstd\\)"),
+        (b"PK\x03\x04", "compressed \\(zip\\)"),
+        (b"tar: not found\n", "not a tar archive"),
+    ],
+)
+def test_no_archive_at_all(data: bytes, message: str) -> None:
+    with pytest.raises(StreamError, match=message):
+        raise StreamError(violation(data.ljust(512, b"\x55")))
+
+
+@pytest.mark.parametrize("length", [0, 1, 511, 512, 600, 1024, 1536, 2047])
+def test_truncated(length: int) -> None:
+    archive = block(size=5) + body(b"hello") + END_OF_ARCHIVE
+    assert len(archive) == 2048
+    assert "too early" in violation(archive[:length], eof=True)
+
+
+def test_the_end_of_an_ended_archive_is_told_once() -> None:
+    reader = TarReader()
+    reader.receive_data(END_OF_ARCHIVE)
+    reader.receive_eof()
+    reader.receive_eof()
+    assert reader.events_received() == [ArchiveFinished()]
+    assert reader.is_finished
+
+
+def test_events_before_an_error_are_delivered() -> None:
+    reader = TarReader()
+    reader.receive_data(block(b"good") + block(kind=b"S"))
+    assert isinstance(reader.error, RemoteProtocolError)
+    assert [type(event) for event in reader.events_received()] == [EntryStarted, EntryFinished]
+
+
+@given(st.binary(max_size=3000), st.booleans())
+def test_any_bytes_give_an_error_or_events(data: bytes, is_headed: bool) -> None:
+    reader = TarReader()
+    reader.receive_data(block(size=100) + data if is_headed else data)
+    reader.receive_eof()
+    assert reader.is_finished
+    reader.events_received()
+
+
+@given(st.data())
+def test_a_changed_archive_gives_an_error_or_events(data: st.DataObject) -> None:
+    archive = bytearray(
+        pax((b"path", b"p"), (b"mtime", b"1.5"))
+        + extension(b"K", b"target")
+        + block(kind=b"2")
+        + block(size=5)
+        + body(b"hello")
+        + END_OF_ARCHIVE
+    )
+    for _ in range(data.draw(st.integers(1, 4))):
+        archive[data.draw(st.integers(0, len(archive) - 1))] = data.draw(st.integers(0, 255))
+    reader = TarReader()
+    reader.receive_data(archive)
+    reader.receive_eof()
+    assert reader.is_finished
+    for event in reader.events_received():
+        if isinstance(event, EntryStarted):
+            assert 0 <= event.entry.size_bytes <= MAX_SIZE_BYTES
+            assert event.entry.uid >= 0
