@@ -33,6 +33,7 @@ from pycrictl.progress.leases import (
 )
 from pycrictl.progress.names import Expected, Names
 from pycrictl.progress.tracker import Phase, Tracker
+from pycrictl.wire.progress import Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Set
@@ -371,19 +372,17 @@ def _add_ingests(
 
 def _report(tracker: Tracker, pull: Pull, now: float) -> None:
     for layer in pull.layers:
-        tracker.apply(
-            pull.image,
-            layer.digest,
-            layer.progress,
-            layer.size_bytes,
-            "" if layer.is_settled else pull.error,
-            layer.phase,
-            0,
-            layer.extracted,
-            layer.extracted_total,
-            now=now,
-            idle_s=layer.idle_s,
+        report = Report(
+            image=pull.image,
+            layer=layer.digest,
+            progress=layer.progress,
+            total=layer.size_bytes,
+            error="" if layer.is_settled else pull.error,
+            phase=layer.phase,
+            extracted=layer.extracted,
+            extracted_total=layer.extracted_total,
         )
+        tracker.apply(report, now=now, idle_s=layer.idle_s)
 
 
 def _active(pull: Pull) -> ActivePull:

@@ -40,6 +40,7 @@ from pycrictl.units import format_duration
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
+    from pycrictl.wire.progress import Report
 
 REOPEN_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
 """Pauses before a broken source is taken up again; as many tries as there are pauses."""
@@ -105,29 +106,10 @@ class ImageTracker(Tracker):
                 self._verdicts[image] = verdict
         return verdict
 
-    def apply(
-        self,
-        image: str,
-        layer: str,
-        progress: int,
-        total: int,
-        error: str = "",
-        phase: str = "",
-        queue_position: int = 0,
-        extracted: int = 0,
-        extracted_total: int = 0,
-        *,
-        now: float,
-        idle_s: float = 0.0,
-    ) -> None:
-        """Takes in a report on a wanted image."""
-        if self.wants(image):
-            super().apply(
-                *(image, layer, progress, total, error, phase),
-                *(queue_position, extracted, extracted_total),
-                now=now,
-                idle_s=idle_s,
-            )
+    def apply(self, report: Report, *, now: float, idle_s: float = 0.0) -> None:
+        """Take in a report on a wanted image."""
+        if self.wants(report.image):
+            super().apply(report, now=now, idle_s=idle_s)
 
 
 def _failed_items(view: View) -> dict[str, str]:
@@ -358,9 +340,9 @@ class _StreamWatch:
         return is_broken and not isinstance(exc, RemoteProtocolError)
 
     async def _follow_once(self) -> None:
-        def receive(report: tuple[str, str, int, int, str, str, int, int, int]) -> None:
+        def receive(report: Report) -> None:
             self._has_news = self._has_begun = True
-            self._tracker.apply(*report, now=time.monotonic())
+            self._tracker.apply(report, now=time.monotonic())
 
         try:
             url = await in_thread(self._open_url)

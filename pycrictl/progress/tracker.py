@@ -25,9 +25,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pycrictl.progress.speed import Speed
+
+if TYPE_CHECKING:
+    from pycrictl.wire.progress import Report
 
 __all__ = ["Awaited", "Item", "Phase", "Totals", "Tracker", "View"]
 
@@ -153,21 +156,7 @@ class Tracker:
         self._window_s = window_s
         self._speed = Speed(window_s)
 
-    def apply(
-        self,
-        image: str,
-        layer: str,
-        progress: int,
-        total: int,
-        error: str = "",
-        phase: str = "",
-        queue_position: int = 0,
-        extracted: int = 0,
-        extracted_total: int = 0,
-        *,
-        now: float,
-        idle_s: float = 0.0,
-    ) -> None:
+    def apply(self, report: Report, *, now: float, idle_s: float = 0.0) -> None:
         """Take in one report, read as the module's docstring says.
 
         An unknown ``phase`` is none. An error without numbers leaves the numbers as they were.
@@ -176,6 +165,10 @@ class Tracker:
             idle_s: how long nothing has moved as far as the source knows, which may be since
                 before the first report.
         """
+        # Not kept as it is: every report brings its own copy of the names.
+        image, layer, progress, total, error, phase, queue_position, extracted, extracted_total = (
+            report
+        )
         tracked = self._images.get(image, _NO_ITEMS).get(layer) or self._begin(image, layer, now)
         if tracked is None:
             return
@@ -252,7 +245,6 @@ class Tracker:
         self._items_left -= 1
         self._characters_left -= characters
         if group:
-            # Every message brings its own copy of the image's name; one of them is enough.
             image = next(iter(group.values())).image
         else:
             group = self._images[image] = {}

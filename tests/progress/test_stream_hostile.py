@@ -145,7 +145,7 @@ def test_a_flood_leaves_others_their_turn() -> None:
             last = now
 
     def apply(report: Report) -> None:
-        tracker.apply(*report, now=time.monotonic())
+        tracker.apply(report, now=time.monotonic())
 
     async def scenario() -> None:
         async with serve(websocket(*[flood] * 50, END)) as address:
@@ -178,7 +178,7 @@ def test_layers_without_end() -> None:
         async with serve(handler) as address:
             await follow(
                 f"http://{address}/x",
-                on_report=lambda report: tracker.apply(*report, now=0.0),
+                on_report=lambda report: tracker.apply(report, now=0.0),
                 on_note=print,
                 timeout_s=10,
             )
