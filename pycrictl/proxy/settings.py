@@ -16,8 +16,8 @@ import tomli
 from pycrictl.config import Setting, socket_path
 from pycrictl.copy.tree.content import DEFAULT_FOLDER
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
-from pycrictl.proxy.pulls import kubelet
 from pycrictl.proxy.pulls.decisions import Policy
+from pycrictl.proxy.pulls.kubelet_config import read_kubelet_config
 from pycrictl.proxy.serve.stream_server import Address, parse_address
 from pycrictl.units import parse_duration, parse_size, quote
 
@@ -31,7 +31,7 @@ _LONGEST_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ProxySettings:
     """All that the proxy is told. Sockets are absolute paths.
 
     Attributes:
@@ -60,7 +60,7 @@ class Settings:
     spool_dir: str
 
 
-def load(flags: Mapping[str, object]) -> Settings:
+def load(flags: Mapping[str, object]) -> ProxySettings:
     """The settings in force.
 
     Args:
@@ -85,7 +85,7 @@ def load(flags: Mapping[str, object]) -> Settings:
     if len(set(sockets)) < len(sockets):
         raise UsageError("upstream, listen and admin-socket must be three different sockets")
     limit, origin = _limit(source, file, values)
-    return Settings(
+    return ProxySettings(
         upstream=values["upstream"],
         listen=values["listen"],
         admin_socket=values["admin-socket"],
@@ -149,7 +149,7 @@ def _limit(flags: _Source, file: _Source, values: Mapping[str, Any]) -> tuple[in
         if is_serial is False:
             return 0, source.path or "flag"
     if named := values["kubelet-config"]:
-        limit = kubelet.read(named).limit
+        limit = read_kubelet_config(named).limit
         if limit is not None:
             return min(limit, MAX_LIMIT), named
     return 0, "default"

@@ -16,8 +16,10 @@ import yaml
 
 from pycrictl.containerd.settings import PullSettings
 from pycrictl.proxy.admin import AdminServer
-from pycrictl.proxy.pulls.decisions import Policy, PullKey
-from pycrictl.proxy.pulls.kubelet import KubeletPulls
+from pycrictl.proxy.lookup import PodKey
+from pycrictl.proxy.pulls.book import PullKey
+from pycrictl.proxy.pulls.decisions import Policy
+from pycrictl.proxy.pulls.kubelet_config import KubeletPulls
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, status_document
 from tests.cli.run import Run
@@ -62,26 +64,28 @@ def copy(direction: str, letter: str, path: str, state: str, size_bytes: int) ->
     }
 
 
+def pod(name: str) -> PodKey:
+    return PodKey("default", name, "uid")
+
+
 def document() -> dict[str, Any]:
     queue = PullQueue[str](2, Policy.WAIT)
-    (bad,) = queue.submit(1, PullKey("a/bad"), now=60, pod="default/w9")
+    (bad,) = queue.submit(1, PullKey("a/bad"), now=60, pod=pod("w9"))
     queue.finish(bad.pull, "", now=70, error="denied")  # type: ignore[union-attr]
-    queue.submit(2, PullKey("a/one"), now=80, pod="default/w1")
+    queue.submit(2, PullKey("a/one"), now=80, pod=pod("w1"))
     queue.submit(3, PullKey("a/two"), now=81)
-    queue.submit(4, PullKey("a/one"), now=82, pod="default/w2")
-    queue.submit(5, PullKey("a/there"), now=83, pod="default/w3", is_present=True)
-    queue.submit(6, PullKey("a/three"), now=84, pod="default/w3")
-    queue.submit(7, PullKey("a/\x1b[2J"), now=85, pod="default/w4")
+    queue.submit(4, PullKey("a/one"), now=82, pod=pod("w2"))
+    queue.submit(5, PullKey("a/there"), now=83, pod=pod("w3"), is_present=True)
+    queue.submit(6, PullKey("a/three"), now=84, pod=pod("w3"))
+    queue.submit(7, PullKey("a/\x1b[2J"), now=85, pod=pod("w4"))
     known = {2: (1024**2, 4 * 1024**2)}
     return {
         **status_document(
-            queue.snapshot(),
+            queue,
             now=100,
             wall_s=1_000_000_000,
             progress=known.get,
             limit_origin="flag",
-            retry_interval_s=10,
-            retries=3,
         ),
         "copies": [
             copy("to", "c", "/a\x1b", "copying", 3 * 1024**2),

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
-from pycrictl.proxy.pulls import kubelet
 from pycrictl.proxy.pulls.decisions import Policy
-from pycrictl.proxy.settings import Settings, load
+from pycrictl.proxy.pulls.kubelet_config import KubeletPulls, read_kubelet_config
+from pycrictl.proxy.settings import ProxySettings, load
 
 UPSTREAM = "unix:///run/containerd/containerd.sock"
 FULL = """
@@ -29,7 +29,7 @@ spool-dir = "/var/spool"
 """
 
 
-def settings(tmp_path: Path, toml: str = "", **flags: object) -> Settings:
+def settings(tmp_path: Path, toml: str = "", **flags: object) -> ProxySettings:
     file = tmp_path / "p.toml"
     file.write_text(toml)
     given = {key.replace("_", "-"): value for key, value in flags.items()}
@@ -52,7 +52,7 @@ def test_defaults(tmp_path: Path) -> None:
 
 def test_every_flag_has_a_key(tmp_path: Path) -> None:
     found = settings(tmp_path, FULL, upstream=None)
-    assert found == Settings(
+    assert found == ProxySettings(
         upstream="/a/b.sock",
         listen="/c.sock",
         admin_socket="/d.sock",
@@ -189,7 +189,7 @@ def test_a_bad_kubelet_configuration(tmp_path: Path, text: str, message: str) ->
     file = tmp_path / "k.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        kubelet.read(str(file))
+        read_kubelet_config(str(file))
     assert str(file) in caught.value.message
     assert message in caught.value.message
 
@@ -206,4 +206,4 @@ def test_a_bad_kubelet_configuration(tmp_path: Path, text: str, message: str) ->
     ],
 )
 def test_kubelets_own_limit(values: dict[str, Any], limit: int) -> None:
-    assert kubelet.KubeletPulls("k.yaml", **values).own_limit == limit
+    assert KubeletPulls("k.yaml", **values).own_limit == limit

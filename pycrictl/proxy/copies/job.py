@@ -18,9 +18,9 @@ from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.stream.messages import Messages
 from pycrictl.copy.tree.identity import Locate
 from pycrictl.errors import Cancelled, PycrictlError
-from pycrictl.proxy.copies import outgoing, worker
+from pycrictl.proxy.copies import incoming, outgoing
 from pycrictl.proxy.copies.outgoing import Content
-from pycrictl.proxy.relay.server import Peer
+from pycrictl.proxy.relay.calls import Peer
 from pycrictl.proxy.serve.log import Log
 
 T = TypeVar("T")
@@ -117,8 +117,8 @@ class CopyJob:
             sock,
             label="the client",
             is_server=True,
-            idle_s=worker.IDLE_S,
-            deadline=worker.deadline(self._size_bytes),
+            idle_s=incoming.IDLE_S,
+            deadline=incoming.deadline(self._size_bytes),
         )
         try:
             summary = await self._run(lambda: self._transfer(messages))
@@ -172,13 +172,13 @@ class CopyJob:
     def _transfer(self, messages: Messages) -> Summary:
         try:
             if self._content is not None:
-                return worker.deliver(
+                return incoming.deliver(
                     messages,
                     self._content,
                     check_wanted=self._check_wanted,
                     on_done=self._release_soon,
                 )
-            return worker.take_in(
+            return incoming.take_in(
                 messages,
                 self._locate,
                 self._path,
@@ -223,6 +223,6 @@ def _carry_out(work: Callable[[], T], done: Future[T]) -> None:
     try:
         result = work()
     except Exception as exc:
-        done.set_exception(worker.to_error(exc))
+        done.set_exception(incoming.to_error(exc))
     else:
         done.set_result(result)

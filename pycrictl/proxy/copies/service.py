@@ -32,9 +32,8 @@ from pycrictl.errors import (
 )
 from pycrictl.proxy.copies.job import CopyJob
 from pycrictl.proxy.copies.quotas import Quotas
-from pycrictl.proxy.pulls.lookup import Lookup, Refused
-from pycrictl.proxy.relay.calls import Answer, Request
-from pycrictl.proxy.relay.server import Peer
+from pycrictl.proxy.lookup import CallFailed, Lookup
+from pycrictl.proxy.relay.calls import Answer, CallRequest, Peer
 from pycrictl.proxy.serve.log import Log
 from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens
 from pycrictl.wire.codes import (
@@ -106,29 +105,29 @@ class Copies:
         self._loop = asyncio.get_running_loop()
         self._copies: set[CopyJob] = set()
 
-    async def handle_to(self, request: Request, peer: Peer) -> Answer:
+    async def handle_to(self, request: CallRequest, peer: Peer) -> Answer:
         """Answers CopyToContainer."""
         try:
             message = cri_pb2.CopyToContainerRequest.FromString(request.message)
             copy = await self._admit("to", message.container_id, message.path, peer, message.size)
             copy.checksum = message.checksum
-        except (Refused, PycrictlError, DecodeError) as exc:
+        except (PycrictlError, DecodeError) as exc:
             return _answer(exc)
         return self._give_url(copy, lambda url: cri_pb2.CopyToContainerResponse(url=url))
 
-    async def handle_from(self, request: Request, peer: Peer) -> Answer:
+    async def handle_from(self, request: CallRequest, peer: Peer) -> Answer:
         """Answers CopyFromContainer, when size and checksum are known."""
         try:
             message = cri_pb2.CopyFromContainerRequest.FromString(request.message)
             copy = await self._admit("from", message.container_id, message.path, peer)
-        except (Refused, PycrictlError, DecodeError) as exc:
+        except (PycrictlError, DecodeError) as exc:
             return _answer(exc)
         try:
             content = await copy.collect(self._spool_folder, self._quotas.check_size)
         except asyncio.CancelledError:
             copy.end("abandoned")
             raise
-        except (Refused, PycrictlError) as exc:
+        except PycrictlError as exc:
             answer = _answer(exc)
             copy.end("refused", error=answer.message)
             return answer
@@ -218,29 +217,20 @@ class _Runtime:
         """The answer.
 
         Raises:
-            RuntimeRefusal: there is none.
+            CallFailed: the runtime refused it.
+            CopyError: the runtime does not answer.
         """
         future = asyncio.run_coroutine_threadsafe(self._lookup.call(name, request), self._loop)
         try:
             return future.result(_ASK_S)
-        except Refused as refused:
-            raise RuntimeRefusal(refused.answer) from None
         except TimeoutError:
             future.cancel()
             raise CopyError("the runtime does not answer") from None
 
 
-class RuntimeRefusal(PycrictlError):
-    """The runtime answered a question with an error, which becomes the caller's."""
-
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(answer.message)
-        self.answer = answer
-
-
 def _answer(exc: Exception) -> Answer:
     """The error as a gRPC status."""
-    if isinstance(exc, Refused | RuntimeRefusal):
+    if isinstance(exc, CallFailed):
         return exc.answer
     if not isinstance(exc, PycrictlError):
         return Answer(INVALID_ARGUMENT, "pycrictl proxy: the request cannot be read")

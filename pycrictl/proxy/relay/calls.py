@@ -1,16 +1,24 @@
-"""What a call is to the proxy: a request, an answer, a record. Plain data, messages as bytes."""
+"""What a call is to the proxy: caller, request, answer, record. Plain data, messages as bytes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pycrictl.wire.grpc_http2 import Answer, Metadata
 
-__all__ = ["Answer", "CallRecord", "Metadata", "Request"]
+__all__ = ["Answer", "CallRecord", "CallRequest", "Metadata", "Peer"]
+
+
+class Peer(NamedTuple):
+    """The process at the other end of a client's connection; -1 where the kernel does not say."""
+
+    pid: int
+    uid: int
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CallRequest:
     """A call that the proxy answers by itself, with the one message that it has.
 
     Attributes:

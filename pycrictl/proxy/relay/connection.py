@@ -35,8 +35,8 @@ from enum import Enum, auto
 from typing import Final, TypeAlias
 
 from pycrictl.errors import RemoteProtocolError
-from pycrictl.proxy.relay.calls import Answer, CallRecord, Request
-from pycrictl.proxy.relay.streams import OwnStream, Stream
+from pycrictl.proxy.relay.calls import Answer, CallRecord, CallRequest
+from pycrictl.proxy.relay.http2_streams import OwnStream, Stream
 from pycrictl.wire import codes, grpc_http2, hpack, http2
 from pycrictl.wire.hpack import Header
 
@@ -49,7 +49,7 @@ class Requested:
     """An own call has all of its request; ``answer`` is due."""
 
     stream_id: int
-    request: Request
+    request: CallRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,7 +406,7 @@ class Relay:
 
     def _requested(self, stream_id: int, stream: OwnStream, now: float) -> None:
         request = stream.request()
-        if isinstance(request, Request):
+        if isinstance(request, CallRequest):
             self._events.append(Requested(stream_id, request))
         else:
             self.answer(stream_id, request, now=now)

@@ -12,10 +12,10 @@ import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from pycrictl.errors import RemoteProtocolError
-from pycrictl.proxy.relay.calls import Answer, CallRecord, Request
+from pycrictl.proxy.relay.calls import Answer, CallRecord, CallRequest, Peer
 from pycrictl.proxy.relay.connection import Abandoned, Relay, Requested
 from pycrictl.proxy.relay.upstream import HANDSHAKE_TIMEOUT_S, runtime_name
 from pycrictl.streaming.loop import end_tasks
@@ -33,18 +33,11 @@ _PEERCRED: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _log = logging.getLogger(__name__)
 
 
-class Peer(NamedTuple):
-    """The process at the other end of a client's connection; -1 where the kernel does not say."""
-
-    pid: int
-    uid: int
-
-
-Handler: TypeAlias = Callable[[Request, Peer], Awaitable[Answer]]
+Handler: TypeAlias = Callable[[CallRequest, Peer], Awaitable[Answer]]
 """Answers one own call; cancelled when the client gives up. What it raises becomes INTERNAL."""
 
 
-class Forwarder:
+class RelayServer:
     """Serves clients on a listening socket until it is stopped.
 
     Args:
@@ -117,7 +110,7 @@ class Forwarder:
 class _ClientSide(asyncio.Protocol):
     """A client's connection, and the owner of the one to the runtime."""
 
-    def __init__(self, forwarder: Forwarder) -> None:
+    def __init__(self, forwarder: RelayServer) -> None:
         self.relay = Relay(forwarder.own, upstream_name=runtime_name(forwarder.upstream))
         self._forwarder = forwarder
         self._loop = asyncio.get_running_loop()
@@ -287,7 +280,7 @@ class _ClientSide(asyncio.Protocol):
         if upstream is not None:
             _pause(upstream, self._is_full or self.relay.is_held or _is_glutted(upstream))
 
-    async def _answer(self, stream_id: int, request: Request) -> None:
+    async def _answer(self, stream_id: int, request: CallRequest) -> None:
         try:
             answer = await self._forwarder.own[request.path](request, self._peer)
         except asyncio.CancelledError:

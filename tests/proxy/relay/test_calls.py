@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pycrictl.proxy.relay.calls import CallRecord, Request
+from pycrictl.proxy.relay.calls import CallRecord, CallRequest
 
 
 def test_request_does_not_show_what_may_be_secret() -> None:
-    request = Request("/a/b", b"password", (("authorization", "token"),), 1.5)
-    assert repr(request) == "Request(path='/a/b', timeout_s=1.5)"
+    request = CallRequest("/a/b", b"password", (("authorization", "token"),), 1.5)
+    assert repr(request) == "CallRequest(path='/a/b', timeout_s=1.5)"
 
 
 def test_record_of_a_call() -> None:

@@ -14,8 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pycrictl.proxy.relay.calls import CallRecord
-from pycrictl.proxy.relay.server import Peer
+from pycrictl.proxy.relay.calls import CallRecord, Peer
 from pycrictl.wire import grpc_http2, hpack, http2
 from pycrictl.wire.client_call import ClientCall
 from tests.proxy.forwarding import (

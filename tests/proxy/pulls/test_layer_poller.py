@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pycrictl.proxy.pulls.poller import LayerPoller
+from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.serve.log import Log
 from tests.containerd.fakectd import FakeContainerd, Ingest, Lease
 from tests.fakecri import FakeServer
@@ -149,7 +149,7 @@ def test_the_runtime_comes_back(
 
 def test_another_runtime_is_asked_once(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "pycrictl.proxy.pulls.poller._TIMEOUT_S", 100.0
+        "pycrictl.proxy.pulls.layer_poller._TIMEOUT_S", 100.0
     )  # longer than the test may last
 
     async def test(bench: Bench) -> None:

@@ -11,7 +11,7 @@ import yaml
 from pycrictl.errors import ConfigError
 from pycrictl.units import escape, quote
 
-DEFAULT_PATH: Final = "/var/lib/kubelet/config.yaml"
+KUBELET_CONFIG: Final = "/var/lib/kubelet/config.yaml"
 _FILE_LIMIT_BYTES: Final = 1024 * 1024
 
 
@@ -46,8 +46,8 @@ class KubeletPulls:
         return self.limit or 0
 
 
-def read(path: str) -> KubeletPulls:
-    """Reads kubelet's configuration file.
+def read_kubelet_config(path: str) -> KubeletPulls:
+    """Read kubelet's configuration file.
 
     Raises:
         ConfigError: it cannot be read, or a value in it is not what kubelet takes.

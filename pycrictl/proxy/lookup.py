@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.methods import method
-from pycrictl.proxy.pulls.board import PodKey
+from pycrictl.errors import PycrictlError
 from pycrictl.proxy.relay.calls import Answer
 from pycrictl.proxy.relay.upstream import Upstream
 from pycrictl.wire.codes import INTERNAL, INVALID_ARGUMENT, NOT_FOUND
@@ -23,15 +23,26 @@ MAX_AT_ONCE: Final = 16
 """Calls at once; each has a connection."""
 
 
-class Refused(Exception):
-    """The caller's answer is an error."""
+class CallFailed(PycrictlError):
+    """The runtime did not answer as hoped; ``answer`` is what the proxy's own caller gets."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.message)
         self.answer = answer
 
 
-class Target(NamedTuple):
+class PodKey(NamedTuple):
+    """A pod as kubelet names it in every request (CRI ``PodSandboxMetadata``)."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class PullTarget(NamedTuple):
     """Whose pulls are meant: all of a pod, or those of one image in it.
 
     Attributes:
@@ -46,7 +57,7 @@ class Target(NamedTuple):
 
 
 def pod_key(metadata: cri_pb2.PodSandboxMetadata) -> PodKey | None:
-    """The pod of a request or of a sandbox; None where none is named."""
+    """Return the pod of a request or of a sandbox; None where none is named."""
     if not (metadata.name or metadata.uid):
         return None
     return PodKey(metadata.namespace, metadata.name, metadata.uid)
@@ -64,32 +75,32 @@ class Lookup:
         self._free = asyncio.Semaphore(MAX_AT_ONCE)
 
     async def is_present(self, image: cri_pb2.ImageSpec) -> bool:
-        """Whether the runtime has an image, by the reference as it resolves it; no if in doubt."""
+        """Return whether the runtime knows the reference as one of an image; False if in doubt."""
         try:
             answer = await self.call("ImageStatus", cri_pb2.ImageStatusRequest(image=image))
-        except Refused:
+        except CallFailed:
             return False
         return bool(answer.HasField("image"))
 
-    async def target(self, pod_sandbox_id: str, container_id: str) -> Target:
-        """Whom an ``ImagePullProgress`` request is about.
+    async def target(self, pod_sandbox_id: str, container_id: str) -> PullTarget:
+        """Return whom an ``ImagePullProgress`` request is about.
 
         Raises:
-            Refused: neither ID is given, there is no such pod or container, or the runtime cannot
-                be asked.
+            CallFailed: neither ID is given, there is no such pod or container, or the runtime
+                cannot be asked.
         """
         if not pod_sandbox_id and not container_id:
-            raise _refused(INVALID_ARGUMENT, "neither a pod sandbox ID nor a container ID is given")
+            raise _failure(INVALID_ARGUMENT, "neither a pod sandbox ID nor a container ID is given")
         image = ""
         if container_id:
             container = await self.container(container_id)
             if pod_sandbox_id and not container.pod_sandbox_id.startswith(pod_sandbox_id):
-                raise _refused(
+                raise _failure(
                     NOT_FOUND, f"no container {container_id!r} in the pod {pod_sandbox_id!r}"
                 )
             pod_sandbox_id = container.pod_sandbox_id
             image = container.image.user_specified_image or container.image.image
-        return Target(await self._pod(pod_sandbox_id), image)
+        return PullTarget(await self._pod(pod_sandbox_id), image)
 
     async def _pod(self, pod_sandbox_id: str) -> PodKey:
         request = cri_pb2.ListPodSandboxRequest()
@@ -98,28 +109,28 @@ class Lookup:
         pods = _matches(answer.items, pod_sandbox_id)
         key = pod_key(pods[0].metadata) if len(pods) == 1 else None
         if key is None:
-            raise _refused(NOT_FOUND, f"no pod sandbox {pod_sandbox_id!r}")
+            raise _failure(NOT_FOUND, f"no pod sandbox {pod_sandbox_id!r}")
         return key
 
     async def container(self, container_id: str) -> cri_pb2.Container:
-        """The container of that ID, or whose ID begins so.
+        """Return the container of that ID, or whose ID begins so.
 
         Raises:
-            Refused: there is none, or several, or the runtime cannot be asked.
+            CallFailed: there is none, or several, or the runtime cannot be asked.
         """
         request = cri_pb2.ListContainersRequest()
         request.filter.id = container_id
         answer = await self.call("ListContainers", request)
         containers: list[cri_pb2.Container] = _matches(answer.containers, container_id)
         if len(containers) != 1:
-            raise _refused(NOT_FOUND, f"no container {container_id!r}")
+            raise _failure(NOT_FOUND, f"no container {container_id!r}")
         return containers[0]
 
     async def call(self, name: str, request: Message) -> Any:
-        """The runtime's answer to a unary call.
+        """Make a unary call and return the runtime's response.
 
         Raises:
-            Refused: it answered with an error, or not in time.
+            CallFailed: it answered with an error, or not in time.
         """
         called = method(name)
         async with self._free:
@@ -127,21 +138,21 @@ class Lookup:
                 called.path, request.SerializeToString(), timeout_s=TIMEOUT_S
             )
         if answer.code or answer.response is None:
-            raise Refused(answer if answer.code else _broken(name))
+            raise CallFailed(answer if answer.code else _broken(name))
         try:
             return called.response_type.FromString(answer.response)
         except DecodeError:
-            raise Refused(_broken(name)) from None
+            raise CallFailed(_broken(name)) from None
 
 
 def _matches(items: Any, wanted: str) -> list[Any]:
-    """The object of that ID, else all whose ID begins so."""
+    """Return the object of that ID, else all whose ID begins so."""
     exact = [item for item in items if item.id == wanted]
     return exact or [item for item in items if item.id.startswith(wanted)]
 
 
-def _refused(code: int, message: str) -> Refused:
-    return Refused(Answer(code, f"pycrictl proxy: {message}"))
+def _failure(code: int, message: str) -> CallFailed:
+    return CallFailed(Answer(code, f"pycrictl proxy: {message}"))
 
 
 def _broken(name: str) -> Answer:

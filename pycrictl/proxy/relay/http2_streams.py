@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pycrictl.errors import RemoteProtocolError
-from pycrictl.proxy.relay.calls import Answer, Request
+from pycrictl.proxy.relay.calls import Answer, CallRequest
 from pycrictl.wire import codes, grpc_http2, hpack, http2
 from pycrictl.wire.hpack import Header
 
@@ -55,12 +55,12 @@ class OwnStream(Stream):
             return Answer(codes.RESOURCE_EXHAUSTED, "the request is too large")
         return None
 
-    def request(self) -> Request | Answer:
+    def request(self) -> CallRequest | Answer:
         """The whole request, or the error that is its answer."""
         if grpc_http2.is_compressed(self.body):
             return Answer(codes.UNIMPLEMENTED, "the request is compressed")
         try:
-            return Request(
+            return CallRequest(
                 path=self.path,
                 message=grpc_http2.only_message(self.body),
                 metadata=grpc_http2.metadata_of(self.headers),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pycrictl.proxy.relay import streams
-from pycrictl.proxy.relay.calls import Answer, Request
-from pycrictl.proxy.relay.streams import OwnStream
+from pycrictl.proxy.relay import http2_streams
+from pycrictl.proxy.relay.calls import Answer, CallRequest
+from pycrictl.proxy.relay.http2_streams import OwnStream
 from pycrictl.wire import codes, grpc_http2, hpack, http2
 
 
@@ -15,13 +15,13 @@ def test_request_is_put_together() -> None:
     stream = OwnStream("/a/b", 0.0, headers=headers)
     for octet in grpc_http2.prefixed(b"content"):
         assert stream.receive(bytes([octet])) is None
-    assert stream.request() == Request("/a/b", b"content", (("x", "y"),), 2.0)
+    assert stream.request() == CallRequest("/a/b", b"content", (("x", "y"),), 2.0)
     assert not stream.headers
     assert not stream.body
 
 
 def test_request_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "MAX_OWN_REQUEST_BYTES", 10)
+    monkeypatch.setattr(http2_streams, "MAX_OWN_REQUEST_BYTES", 10)
     stream = OwnStream("/a/b", 0.0)
     assert stream.receive(bytes(10)) is None
     refusal = stream.receive(b"x")
