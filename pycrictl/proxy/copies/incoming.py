@@ -1,16 +1,9 @@
-"""What happens to the files of a copy, at the proxy's end: blocking, for a thread of its own.
-
-What comes for a container is unpacked beside its destination as it arrives; what is taken from one
-has been measured before (``copy_content``).
-"""
+"""What comes for a container: unpacked beside its destination as it arrives. It blocks."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
-from contextlib import closing
-from typing import Final
 
 from pycrictl.copy.archive.checksum import Checksum
 from pycrictl.copy.archive.unpack import Unpacker
@@ -18,66 +11,12 @@ from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import Existing
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.stream.messages import (
-    CHANNEL_END,
-    FROM_CONTAINER,
-    OUTCOME,
-    TO_CONTAINER,
-    Messages,
-)
-from pycrictl.copy.stream.transfer import send_content, wrong_checksum
+from pycrictl.copy.stream.messages import CHANNEL_END, OUTCOME, TO_CONTAINER, Messages
+from pycrictl.copy.stream.transfer import wrong_checksum
 from pycrictl.copy.tree.identity import ContainerRoot, Locate
 from pycrictl.copy.tree.places import open_destination
 from pycrictl.errors import Cancelled, CopyError, PycrictlError, RemoteProtocolError
-from pycrictl.proxy.copies.outgoing import Content, Skips
-
-IDLE_S: Final = 60.0
-"""How long a client may send nothing, or take nothing."""
-
-SLOWEST_BYTES_PER_S: Final = 64 * 1024
-"""A client that is slower than that is given up, or a few of them would hold all slots."""
-
-
-def deadline(size_bytes: int) -> float:
-    """When a copy of that size must be over, from now."""
-    return time.monotonic() + IDLE_S + size_bytes / SLOWEST_BYTES_PER_S
-
-
-def deliver(
-    messages: Messages,
-    content: Content,
-    *,
-    check_wanted: Callable[[], None],
-    on_done: Callable[[], None],
-) -> Summary:
-    """Send what was taken from the container, and that it is all.
-
-    Args:
-        messages: to the client.
-        content: what to send.
-        check_wanted: raises if it is to stop.
-        on_done: called when the content is not needed any more, before the client learns of it.
-
-    Raises:
-        CopyError: the source has changed; the client has been told.
-        StreamError: the client is gone.
-    """
-    try:
-        with closing(content.pieces()) as pieces:
-            send_content(
-                messages,
-                FROM_CONTAINER,
-                pieces,
-                content.size_bytes,
-                after=lambda _: check_wanted(),
-            )
-    except CopyError as exc:
-        on_done()
-        messages.send(OUTCOME, outcome.encode_failure(exc))
-        raise
-    on_done()
-    messages.send(OUTCOME, outcome.encode_success(content.summary, content.skipped))
-    return content.summary
+from pycrictl.proxy.copies.outgoing import Skips
 
 
 def take_in(

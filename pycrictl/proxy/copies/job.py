@@ -10,6 +10,7 @@ import asyncio
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from pycrictl.copy.tree.identity import Locate
 from pycrictl.errors import Cancelled, PycrictlError
 from pycrictl.proxy.copies import incoming, outgoing
 from pycrictl.proxy.copies.outgoing import Content
+from pycrictl.proxy.copies.quotas import IDLE_S, time_limit_s
 from pycrictl.proxy.relay.calls import Peer
 from pycrictl.proxy.serve.log import Log
 
@@ -117,8 +119,8 @@ class CopyJob:
             sock,
             label="the client",
             is_server=True,
-            idle_s=incoming.IDLE_S,
-            deadline=incoming.deadline(self._size_bytes),
+            idle_s=IDLE_S,
+            deadline=time.monotonic() + time_limit_s(self._size_bytes),
         )
         try:
             summary = await self._run(lambda: self._transfer(messages))
@@ -172,7 +174,7 @@ class CopyJob:
     def _transfer(self, messages: Messages) -> Summary:
         try:
             if self._content is not None:
-                return incoming.deliver(
+                return outgoing.deliver(
                     messages,
                     self._content,
                     check_wanted=self._check_wanted,

@@ -1,8 +1,8 @@
-"""What is taken from a container: its size and checksum first, which are the answer of a call.
+"""What is taken from a container: measured for the answer to the call, then sent. It blocks.
 
-So it is gone through before anything is sent, and must be the same bytes when it is. Therefore it
-waits in a spool file meanwhile; only a large file that nobody has written to for a while is left
-where it is, and read a second time.
+The answer has size and checksum, so the content is read before anything is sent, and the same bytes
+must be sent afterwards. So it waits in a spool file; only a large file that nobody has written to
+for a while is left where it is, and read a second time.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from pycrictl.copy.archive.spool import Spool
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.stream.messages import PIECE_BYTES
+from pycrictl.copy.stream.messages import FROM_CONTAINER, OUTCOME, PIECE_BYTES, Messages
+from pycrictl.copy.stream.transfer import send_content
 from pycrictl.copy.tree.identity import ContainerRoot, Locate
 from pycrictl.copy.tree.places import Source, open_source
 from pycrictl.copy.tree.walk import OnSkip
+from pycrictl.errors import CopyError
 
 LARGE_BYTES: Final = 16 * 1024 * 1024
 """Smaller files are not worth keeping something of a container open."""
@@ -113,6 +115,43 @@ def collect(
         kept.pop_all()
     found.summary.skipped = skips.count
     return Content(keeper, found.size_bytes, found.crc32, found.summary, skips.named)
+
+
+def deliver(
+    messages: Messages,
+    content: Content,
+    *,
+    check_wanted: Callable[[], None],
+    on_done: Callable[[], None],
+) -> Summary:
+    """Send what was taken from the container, and that it is all.
+
+    Args:
+        messages: to the client.
+        content: what to send.
+        check_wanted: raises if it is to stop.
+        on_done: called when the content is not needed any more, before the client learns of it.
+
+    Raises:
+        CopyError: the source has changed; the client has been told.
+        StreamError: the client is gone.
+    """
+    try:
+        with closing(content.pieces()) as pieces:
+            send_content(
+                messages,
+                FROM_CONTAINER,
+                pieces,
+                content.size_bytes,
+                after=lambda _: check_wanted(),
+            )
+    except CopyError as exc:
+        on_done()
+        messages.send(OUTCOME, outcome.encode_failure(exc))
+        raise
+    on_done()
+    messages.send(OUTCOME, outcome.encode_success(content.summary, content.skipped))
+    return content.summary
 
 
 def _spool(

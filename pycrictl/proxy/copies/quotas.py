@@ -1,4 +1,4 @@
-"""How much may be copied: the size of one copy, and copies at once. Pure.
+"""How much may be copied: the size of one copy, copies at once, and how slowly. Pure.
 
 Whoever asks for more is refused at once and never waits. A copy counts from the call that asks for
 it until it is over, so a URL that nobody opens counts until it expires.
@@ -14,6 +14,18 @@ from pycrictl.units import format_bytes, quote
 
 MAX_COPIES: Final = 64
 """Of all pods together. Each may have a thread, and some buffers of 1 MiB."""
+
+
+IDLE_S: Final = 60.0
+"""How long a client may send nothing, or take nothing."""
+
+SLOWEST_BYTES_PER_S: Final = 64 * 1024
+"""A client that is slower is given up, or a few of them would hold all slots."""
+
+
+def time_limit_s(size_bytes: int) -> float:
+    """Return how long a copy of that size may take."""
+    return IDLE_S + size_bytes / SLOWEST_BYTES_PER_S
 
 
 class Quotas:
