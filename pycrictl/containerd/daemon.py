@@ -28,12 +28,12 @@ class Daemon(NamedTuple):
     started_s: float
 
     def still_runs(self) -> bool:
-        """Whether this very process is there; its number may have gone to another one."""
+        """Return whether this very process is there; its number may have gone to another one."""
         return _start_ticks(self.pid) == self.start_ticks
 
 
 def find_daemon(client: ContainerdClient) -> Daemon | None:
-    """The containerd behind a client; None if its process cannot be seen from here.
+    """Return the containerd behind a client; None if its process cannot be seen from here.
 
     containerd tells its process since 1.7. An older one is found as the listener of the socket,
     unless that turns out to be another program, such as a proxy in between.
@@ -53,7 +53,7 @@ def find_daemon(client: ContainerdClient) -> Daemon | None:
 
 
 def listener_pid(endpoint: str) -> int:
-    """The process that listens on a unix socket (SO_PEERCRED); 0 if it cannot be seen."""
+    """Return the process that listens on a unix socket (SO_PEERCRED); 0 if it cannot be seen."""
     scheme, _, path = endpoint.rpartition("://")
     if scheme not in ("", "unix") or not path.startswith("/"):
         return 0

@@ -67,18 +67,17 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ActivePull:
-    """A running pull. While it asks its registry it has no image, manifest or layers yet.
+    """A running pull.
 
     Attributes:
-        image: the name under which the tracker knows it; once it is there it never changes.
+        image: the name under which the tracker knows it; empty while the registry is asked. Once it
+            is there it never changes.
         started_s: wall time.
     """
 
     lease_id: str
     image: str
     started_s: float
-    manifest_digest: str
-    layer_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +101,6 @@ class PollResult:
 
     active: tuple[ActivePull, ...]
     ended: tuple[EndedPull, ...]
-
-    @property
-    def quiet(self) -> bool:
-        """Whether nothing is being pulled."""
-        return not self.active
 
 
 @dataclass(slots=True)
@@ -149,7 +143,7 @@ class ContentWatcher:
         self._meters: dict[str, _Meter] = {}
 
     def expect(self, reference: str, since_s: float) -> Expected:
-        """Announces a pull, before it is asked for, so that it will be shown by this name.
+        """Announce a pull, before it is asked for, so that it will be shown by this name.
 
         A reference by digest is recognised for certain. One by tag gets the first lease that
         appears from then on and comes from its repository, so pulls of several tags of one
@@ -167,11 +161,11 @@ class ContentWatcher:
         return expected
 
     def forget(self, expected: Expected) -> None:
-        """Takes back an announcement: its pull has ended, or never began."""
+        """Take back an announcement: its pull has ended, or never began."""
         self._names.forget(expected)
 
     def poll(self, tracker: Tracker, now: float, *, wall_s: float | None = None) -> PollResult:
-        """Looks at all pulls and reports every layer of them to ``tracker``.
+        """Look at all pulls and report every layer of them to ``tracker``.
 
         After an error the next poll goes on where this one stopped; nothing is lost.
 
@@ -199,8 +193,12 @@ class ContentWatcher:
             self._book.doubt()
             raise
         ended, self._ended = tuple(self._ended), []
-        shown = [pull for pull in self._pulls.values() if pull.is_shown]
-        return PollResult(tuple(map(_active, shown)), ended)
+        active = [
+            ActivePull(pull.lease_id, pull.image, pull.started_s)
+            for pull in self._pulls.values()
+            if pull.is_shown
+        ]
+        return PollResult(tuple(active), ended)
 
     # What runs
 
@@ -229,7 +227,7 @@ class ContentWatcher:
     def _greet(
         self, pull: Pull, held: Held, statuses: Iterable[content_pb2.Status], wall_s: float
     ) -> None:
-        """Decides whether a lease is a pull that should be shown, though it may have no image."""
+        """Decide whether a lease is a pull that should be shown, though it may have no image."""
         if pull.manifests:
             pull.is_shown = True
             return
@@ -241,7 +239,7 @@ class ContentWatcher:
             pull.is_shown = True
 
     def _follow(self, pull: Pull, sight: Sight, now: float, wall_s: float) -> None:
-        """Moves the layers of a pull to where they are now."""
+        """Move the layers of a pull to where they are now."""
         is_doubtful = pull.layers.look(sight, pull.snapshotter, wall_s)
         if is_doubtful or now >= pull.recheck_at:
             self._confirm(pull)
@@ -262,7 +260,7 @@ class ContentWatcher:
             self._book.moved(pull.lease_id, wall_s)
 
     def _confirm(self, pull: Pull) -> None:
-        """Asks the stores about what is not settled, whoever holds it."""
+        """Ask the stores about what is not settled, whoever holds it."""
         layers = pull.layers.unsettled
         infos = self._client.infos(layer.digest for layer in layers if not layer.is_complete)
         names = [name for layer in layers for name in layer.chain_ids]
@@ -279,7 +277,7 @@ class ContentWatcher:
         )
 
     def _measure(self, snapshotter: str, key: str, now: float) -> int:
-        """Bytes that an extraction has written so far."""
+        """Return how many bytes an extraction has written so far."""
         meter = self._meters[key]
         if now >= meter.next_at:
             began_at = time.monotonic()
@@ -317,7 +315,7 @@ class ContentWatcher:
                 other.recheck_at = -math.inf
 
     def _end(self, pull: Pull, reason: str, now: float) -> EndedPull | None:
-        """The verdict on a pull; None for a lease that was never shown as one."""
+        """Return the verdict on a pull; None for a lease that was never shown as one."""
         if not pull.manifests:
             if not pull.is_shown:
                 return None
@@ -335,7 +333,7 @@ class ContentWatcher:
 
 
 def _sort(resources: Iterable[leases_pb2.Resource], sight: Sight) -> Held:
-    """Sorts what a lease holds, and adds it to the sight of all pulls."""
+    """Sort what a lease holds, and add it to the sight of all pulls."""
     ingests, blobs, snapshotter = set(), set(), ""
     for resource in resources:
         if resource.type == INGESTS:
@@ -383,11 +381,6 @@ def _report(tracker: Tracker, pull: Pull, now: float) -> None:
             extracted_total=layer.extracted_total,
         )
         tracker.apply(report, now=now, idle_s=layer.idle_s)
-
-
-def _active(pull: Pull) -> ActivePull:
-    manifest_digest = next(iter(pull.manifests), "")
-    return ActivePull(pull.lease_id, pull.image, pull.started_s, manifest_digest, len(pull.layers))
 
 
 def _seconds(timestamp: Timestamp) -> float:

@@ -37,7 +37,7 @@ class Endings:
         self._finished_at: dict[str, float] = {}
 
     def end(self, images: Iterable[str], now: float) -> None:
-        """Tells that the pulls of these images have ended, as the view shown last has it."""
+        """Report that the pulls of these images have ended, as the last view shows it."""
         if ended := tuple(images):
             self._sink.end(ended)
             for image in ended:
@@ -47,7 +47,7 @@ class Endings:
             self._sink.show(self._tracker.view(now))
 
     def show(self, now: float, *, is_final: bool = False) -> View:
-        """Shows what a stream has said by now, and ends the images that have settled.
+        """Show what a stream has said by now, and end the images that have settled.
 
         Args:
             is_final: the stream has ended, and with it all that it told of; what it left unfinished

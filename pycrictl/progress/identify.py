@@ -79,7 +79,7 @@ class Pull:
         return [*self.manifests, *filter(None, [self.index_digest])]
 
     def add(self, digest: str, manifest: Manifest, now: float) -> None:
-        """Takes a manifest with its layers."""
+        """Add a manifest with its layers."""
         self.manifest_at = now if not self.manifests else self.manifest_at
         self.manifests[digest] = manifest
         self.unplaced.add(digest)
@@ -87,11 +87,11 @@ class Pull:
         self.recheck_at = -math.inf
 
     def is_late(self, now: float) -> bool:
-        """Whether what is not known by now is not waited for any longer."""
+        """Return whether it is time to show the pull with what is known."""
         return now - self.manifest_at >= SETTLE_S
 
     def is_ready(self, now: float) -> bool:
-        """Whether its layers can be reported: under a name, and in their right phases."""
+        """Return whether its layers can be reported: under a name, and in their right phases."""
         return bool(self.image) and (not self.unplaced or self.is_late(now))
 
 
@@ -104,7 +104,7 @@ class Identifier:
         self._names = names
 
     def look(self, pull: Pull, held: Held, nameless: int, now: float) -> None:
-        """Learns what it can of a pull from what its lease holds.
+        """Learn what can be learned of a pull from what its lease holds.
 
         Args:
             nameless: how many pulls that began earlier have no name yet.
@@ -119,14 +119,14 @@ class Identifier:
             self._name(pull, nameless, is_final=pull.is_late(now))
 
     def conclude(self, pull: Pull, now: float) -> None:
-        """Learns what is left of a pull whose lease is gone; it gets a name in any case."""
+        """Learn the rest about a pull whose lease is gone; it gets a name in any case."""
         pull.retry_at = -math.inf
         self._place(pull, frozenset(), now)
         if not pull.image:
             self._name(pull, 0, is_final=True)
 
     def images(self, pull: Pull) -> list[str]:
-        """Names of the images on the node that are what is pulled; their IDs are among them."""
+        """Return the names of the pulled image on the node; its ID is among them."""
         filters = (f"target.digest=={digest}" for digest in pull.digests)
         return [image.name for image in self._client.images(*filters)]
 

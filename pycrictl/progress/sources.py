@@ -53,13 +53,13 @@ class Sink(Protocol):
     """Where views go: a display."""
 
     def show(self, view: View) -> None:
-        """Shows a picture of all pulls."""
+        """Show a picture of all pulls."""
 
     def note(self, text: str) -> None:
-        """Shows one line beside the pulls."""
+        """Show one line beside the pulls."""
 
     def end(self, images: Collection[str]) -> None:
-        """Tells that the pulls of these images have ended; later views are without them."""
+        """Show that the pulls of these images have ended; later views are without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class ImageTracker(Tracker):
         self._verdicts: dict[str, bool] = {}
 
     def wants(self, image: str) -> bool:
-        """Whether reports on ``image`` are taken."""
+        """Return whether reports on ``image`` are taken."""
         if not self._wanted or not image:
             return True
         verdict = self._verdicts.get(image)
@@ -113,7 +113,7 @@ class ImageTracker(Tracker):
 
 
 def _failed_items(view: View) -> dict[str, str]:
-    """The first reason of each image with a failed item."""
+    """Return the first reason of each image with a failed item."""
     failures: dict[str, str] = {}
     for item in view.items:
         if item.phase is Phase.FAILED:
@@ -125,7 +125,7 @@ def _failed_items(view: View) -> dict[str, str]:
 
 
 def awaited(result: PollResult, tracker: ImageTracker) -> tuple[Awaited, ...]:
-    """The running pulls, if wanted, while the tracker has no item of them."""
+    """Return the running pulls, if wanted, while the tracker has no item of them."""
     now_s = time.time()
     return tuple(
         Awaited(pull.image, is_begun=True, waited_s=max(now_s - pull.started_s, 0.0))
@@ -135,7 +135,7 @@ def awaited(result: PollResult, tracker: ImageTracker) -> tuple[Awaited, ...]:
 
 
 def open_watcher(client: CriClient) -> tuple[ContentWatcher, PullSettings]:
-    """A watcher of the containerd behind ``client``'s socket, and its settings for pulls.
+    """Return a watcher of the containerd behind ``client``'s socket, and its pull settings.
 
     Raises:
         Unimplemented: the runtime is not containerd.
@@ -201,7 +201,7 @@ class _ContentWatch:
         return Outcome(seen=self._has_seen or bool(view.items), failures=tuple(failures))
 
     def _take(self, result: PollResult, tracker: ImageTracker) -> bool:
-        """Notes what ended; returns whether a wanted pull runs."""
+        """Note what ended; return whether a wanted pull is running."""
         runs = any(tracker.wants(pull.image) for pull in result.active)
         if runs:
             self._nameless.clear()  # it was tried again
@@ -216,7 +216,7 @@ class _ContentWatch:
         return runs
 
     def _poll(self, tracker: Tracker) -> PollResult:
-        """Polls until the runtime answers; it is waited for as long as a stream would be."""
+        """Poll until the runtime answers; wait for it as long as for a stream."""
         has_told = False
         for pause_s in REOPEN_PAUSES_S:
             try:
@@ -229,7 +229,7 @@ class _ContentWatch:
         return self._watcher.poll(tracker, time.monotonic())
 
     def _tell_timeout(self, view: View) -> None:
-        """Says once, when a pull stalls, when containerd will give it up."""
+        """Say once, when a pull stalls, when containerd will give it up."""
         timeout_s = self._settings.progress_timeout_s
         if self._has_told_timeout or not timeout_s:
             return
@@ -249,7 +249,7 @@ def watch_content(
     *,
     pace: Pace,
 ) -> Outcome:
-    """Watches containerd's content store until no wanted pull is left.
+    """Watch containerd's content store until no wanted pull is left.
 
     Raises:
         Unavailable: the runtime went away and stayed away.
@@ -333,7 +333,7 @@ class _StreamWatch:
             await asyncio.sleep(REOPEN_PAUSES_S[0])
 
     def _may_pass(self, exc: PycrictlError) -> bool:
-        """Whether another try may go well: more may once the runtime has shown that it can."""
+        """Return whether to try again: more often once the runtime has shown that it can."""
         if isinstance(exc, UpgradeRefused | RuntimeFault) and not isinstance(exc, Unavailable):
             return self._has_begun and not isinstance(exc, NotFound)
         is_broken = isinstance(exc, StreamError | ConnectError | Unavailable)
@@ -359,7 +359,7 @@ class _StreamWatch:
 def watch_stream(
     open_url: Callable[[], str], tracker: Tracker, sink: Sink, *, timeout_s: float, pace: Pace
 ) -> Outcome:
-    """Watches a runtime's own progress stream until the runtime ends it.
+    """Watch a runtime's own progress stream until the runtime ends it.
 
     Args:
         open_url: asks the runtime for a stream's URL; called again when a stream breaks. What the

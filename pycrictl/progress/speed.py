@@ -28,7 +28,7 @@ class Speed:
         self._since = 0.0
 
     def start(self, now: float) -> None:
-        """Tell when bytes could have begun to come; only the first call has an effect."""
+        """Note when bytes could have begun to come; only the first call has an effect."""
         if not self._samples:
             self._restart(now)
 

@@ -82,7 +82,7 @@ class Target:
         return self.pod.id if self.pod is not None else ""
 
     def look_for_container(self) -> bool:
-        """Looks for a container that was named and may have been created by now."""
+        """Look for a container that was named and may have been created by now."""
         if self._name and self.container is None:
             self.container = find_container(
                 self._client, self._name, pod_sandbox_id=self.pod_sandbox_id
@@ -90,7 +90,7 @@ class Target:
         return self.container is not None
 
     def open_stream(self) -> str:
-        """The URL of a progress stream (``ImagePullProgress``, KEP-5334)."""
+        """Ask for the URL of a progress stream (``ImagePullProgress``, KEP-5334)."""
         self.look_for_container()
         message = cri_pb2.ImagePullProgressRequest(
             pod_sandbox_id=self.pod_sandbox_id,
@@ -103,7 +103,7 @@ class Target:
 
 
 def watch(client: CriClient, request: Request, sink: Sink, pace: Pace) -> None:
-    """Watches pulls until none is left, or without end if ``pace.follow``.
+    """Watch pulls until none is left, or without end if ``pace.follow``.
 
     Raises:
         PullFailed: at least one pull failed; the message has the first reason.
@@ -160,7 +160,7 @@ def _watch_containerd(
 
 
 def _is_unsupported(exc: PycrictlError) -> bool:
-    """Whether a source does not exist, so that the next may be tried (KEP-5334, version skew)."""
+    """Return whether a source does not exist, so that the next is tried (KEP-5334)."""
     is_refused = isinstance(exc, UpgradeRefused) and exc.status in _NOT_OFFERED
     return isinstance(exc, Unimplemented) or is_refused
 

@@ -43,13 +43,13 @@ class AdminServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, listener: socket.socket) -> None:
-        """Begins to accept connections."""
+        """Begin to accept connections."""
         self._server = await asyncio.start_unix_server(
             self._serve, sock=listener, limit=MAX_REQUEST_BYTES
         )
 
     async def stop(self) -> None:
-        """Ends all connections."""
+        """End all connections."""
         if self._server is not None:
             self._server.close()
         await end_tasks(self._tasks)
@@ -89,7 +89,7 @@ class AdminServer:
 
 
 def ask(path: str, name: str, *, timeout_s: float, **arguments: Any) -> dict[str, Any]:
-    """Makes one call to the admin service of a running proxy.
+    """Make one call to the admin service of a running proxy.
 
     Args:
         path: its socket.

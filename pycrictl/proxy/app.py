@@ -118,7 +118,7 @@ class App:
         self._upstream = upstream
 
     async def run(self) -> None:
-        """Serves until a signal ends it.
+        """Serve until a signal ends it.
 
         Raises:
             UsageError: a socket is in use or cannot be made.
@@ -162,7 +162,7 @@ class App:
         self._log.info("stopped")
 
     def _ended(self, record: CallRecord, peer: Peer) -> None:
-        """Logs a stream that passed through; unary calls would drown everything else."""
+        """Log a stream that passed through; unary calls would drown everything else."""
         name = record.path.rpartition("/")[2]
         is_stream = name == "GetContainerEvents" or name.startswith("Stream")
         # Clients try streams of lists in vain where the runtime has none.
@@ -178,13 +178,13 @@ class App:
             )
 
     async def _look_at_runtime(self) -> None:
-        """Warns of a runtime that does not answer: it may be about to start, or the path wrong."""
+        """Warn of a runtime that does not answer: it may be starting, or the path is wrong."""
         found = await asyncio.to_thread(diagnose, self._settings.upstream, _LOOK_S)
         if found.finding is not Finding.ALIVE:
             self._log.warning("no_runtime", upstream=self._settings.upstream, reason=found.reason)
 
     async def _count_earlier(self) -> None:
-        """Lets pulls that an earlier proxy left at the runtime count until they are gone."""
+        """Let pulls that an earlier proxy left at the runtime count until they are gone."""
         if not self._settings.limit:
             return
         for lease_id in await self._layers.running() or ():
@@ -225,7 +225,7 @@ class App:
             return kubelet_document(None, exc.message)
 
     async def _containerd(self) -> dict[str, Any] | None:
-        """What containerd itself limits; None for another runtime."""
+        """Return what containerd itself limits; None for another runtime."""
         answer = await self._upstream.unary(
             "/runtime.v1.RuntimeService/Version",
             cri_pb2.VersionRequest().SerializeToString(),
@@ -247,7 +247,7 @@ class App:
 
 
 def run(settings: ProxySettings, environ: Mapping[str, str]) -> None:
-    """Serves until a signal ends it; errors as ``App.run``."""
+    """Serve until a signal ends it; errors as ``App.run``."""
 
     async def serve() -> None:
         await App(settings, environ).run()
@@ -256,7 +256,7 @@ def run(settings: ProxySettings, environ: Mapping[str, str]) -> None:
 
 
 def _raise_file_limit() -> None:
-    """Every client and every pull is a connection: takes as many as the system allows."""
+    """Take as many descriptors as the system allows: every client and pull is a connection."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(OSError, ValueError):

@@ -61,7 +61,7 @@ class ProxySettings:
 
 
 def load(flags: Mapping[str, object]) -> ProxySettings:
-    """The settings in force.
+    """Return the settings in force.
 
     Args:
         flags: values by the keys of the file and ``config``, as typed: durations are texts. None
@@ -110,11 +110,11 @@ class _Source(NamedTuple):
     given: Mapping[str, object]
 
     def checked(self) -> dict[str, Any]:
-        """The values, read."""
+        """Return the values, checked."""
         return {key: self.read(key, value) for key, value in self.given.items()}
 
     def read(self, key: str, value: object) -> Any:
-        """One value.
+        """Check one value.
 
         Raises:
             UsageError: a flag's is bad.
@@ -133,7 +133,7 @@ class _Source(NamedTuple):
 
 
 def _limit(flags: _Source, file: _Source, values: Mapping[str, Any]) -> tuple[int, str]:
-    """The limit, from the first source that says anything about it."""
+    """Return the limit and its origin, from the first source that says anything about it."""
     for source in (flags, file):
         found = source.checked()
         is_serial = found.get("serialize-image-pulls")
@@ -192,7 +192,7 @@ def _count(value: object) -> int:
 
 
 def _size(value: object) -> int:
-    """Bytes: a number, or a text such as ``10Gi``."""
+    """Read bytes: a number, or a text such as ``10Gi``."""
     if type(value) is int and value >= 0:
         return value
     return parse_size(_text(value))

@@ -95,7 +95,7 @@ def _receive(
 
 
 def to_error(exc: Exception) -> PycrictlError:
-    """What to tell of it: a bug of the proxy too ends a copy and nothing else."""
+    """Return the error to report: a bug in the proxy, too, ends one copy and nothing else."""
     if isinstance(exc, PycrictlError):
         return exc
     if isinstance(exc, OSError):

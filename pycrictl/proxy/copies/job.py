@@ -99,17 +99,17 @@ class CopyJob:
         return self._content
 
     def wait(self, lifetime_s: float) -> None:
-        """The URL has been given out; if nobody opens it, the copy is over."""
+        """Wait for somebody to open the URL, which ends the copy if nobody does."""
         self._state = "waiting"
         self._expiry = self._loop.call_later(lifetime_s, self.end, "expired")
 
     def redeemed(self) -> None:
-        """Somebody has opened the URL."""
+        """Stop waiting: somebody has opened the URL."""
         if self._expiry is not None:
             self._expiry.cancel()
 
     def drop(self) -> None:
-        """It will not be served: the URL was opened in a way that is of no use."""
+        """End the copy, whose URL was opened in a way that is of no use."""
         self.end("refused")
 
     async def serve(self, sock: socket.socket) -> None:
@@ -133,7 +133,7 @@ class CopyJob:
             self.end("done", files=summary.files, skipped=summary.skipped or "")
 
     def end(self, end: str, **details: object) -> None:
-        """It is over: frees all that it holds, as soon as its thread has let go."""
+        """End the copy; free all that it holds as soon as its thread has let go."""
         if self._is_ended:
             return
         self._is_ended = True
@@ -161,7 +161,7 @@ class CopyJob:
             self.work.add_done_callback(lambda _: self._free())
 
     def document(self) -> dict[str, Any]:
-        """What there is to say about it."""
+        """Describe the copy for the status."""
         return {
             "direction": self._direction,
             "container": self._container_id,
@@ -193,11 +193,11 @@ class CopyJob:
             messages.close()
 
     def _release_soon(self) -> None:
-        """Frees the slot before the client learns that the copy is over: it may ask for another."""
+        """Free the slot before the client learns that the copy is over: it may ask for another."""
         self._loop.call_soon_threadsafe(self._free)
 
     async def _run(self, work: Callable[[], T]) -> T:
-        """Does it in a thread, whose end is not waited for if this is cancelled."""
+        """Do it in a thread, which is not waited for if this is cancelled."""
         done: Future[T] = Future()
         self.work = future = asyncio.wrap_future(done)
         # Not one of a pool: it must not keep the program alive if a file system hangs.

@@ -55,7 +55,7 @@ class Content:
     skipped: list[Skipped]
 
     def pieces(self) -> Generator[memoryview, None, None]:
-        """The archive, as long as nobody has changed the source.
+        """Iterate over the archive, as long as nobody has changed the source.
 
         Raises:
             CopyError: it cannot be read any more.
@@ -189,4 +189,4 @@ class Skips:
 
 
 def _ignore(_: Skipped) -> None:
-    """It was told when the archive was measured."""
+    """Report nothing: that was done when the archive was measured."""

@@ -83,7 +83,7 @@ class Quotas:
         self._taken[pod] += 1
 
     def give(self, pod: str) -> None:
-        """A copy of the pod is over."""
+        """Take back the count of a copy that is over."""
         self._taken[pod] -= 1
         if not self._taken[pod]:
             del self._taken[pod]

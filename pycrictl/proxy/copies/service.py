@@ -106,7 +106,7 @@ class Copies:
         self._copies: set[CopyJob] = set()
 
     async def handle_to(self, request: CallRequest, peer: Peer) -> Answer:
-        """Answers CopyToContainer."""
+        """Answer CopyToContainer."""
         try:
             message = cri_pb2.CopyToContainerRequest.FromString(request.message)
             copy = await self._admit("to", message.container_id, message.path, peer, message.size)
@@ -116,7 +116,7 @@ class Copies:
         return self._give_url(copy, lambda url: cri_pb2.CopyToContainerResponse(url=url))
 
     async def handle_from(self, request: CallRequest, peer: Peer) -> Answer:
-        """Answers CopyFromContainer, when size and checksum are known."""
+        """Answer CopyFromContainer when size and checksum are known."""
         try:
             message = cri_pb2.CopyFromContainerRequest.FromString(request.message)
             copy = await self._admit("from", message.container_id, message.path, peer)
@@ -139,7 +139,7 @@ class Copies:
         )
 
     def redeem(self, token: str) -> CopyJob | None:
-        """Uses up the token of a URL; None if it is not good."""
+        """Use up the token of a URL; None if it is not good."""
         copy = self._tokens.redeem(token, now=self._loop.time())
         if not isinstance(copy, CopyJob):
             return None
@@ -147,7 +147,7 @@ class Copies:
         return copy
 
     async def stop(self) -> None:
-        """Ends all copies; what is not in its place then will not be."""
+        """End all copies; what is not in its place by then never will be."""
         for copy in list(self._copies):
             copy.end("stopped")
         threads = [copy.work for copy in self._copies if copy.work is not None]
@@ -155,7 +155,7 @@ class Copies:
             await asyncio.wait(threads, timeout=STOP_S)
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """What is copied, or about to be, for people."""
+        """Describe the copies that are made or about to be, for the status."""
         return [copy.document() for copy in sorted(self._copies, key=lambda copy: copy.began_at)]
 
     def _ended(self, copy: CopyJob) -> None:
@@ -214,7 +214,7 @@ class _Runtime:
         self._loop = loop
 
     def call(self, name: str, request: Message) -> Any:
-        """The answer.
+        """Return the answer.
 
         Raises:
             CallFailed: the runtime refused it.
@@ -229,7 +229,7 @@ class _Runtime:
 
 
 def _answer(exc: Exception) -> Answer:
-    """The error as a gRPC status."""
+    """Return the error as a gRPC status."""
     if isinstance(exc, CallFailed):
         return exc.answer
     if not isinstance(exc, PycrictlError):

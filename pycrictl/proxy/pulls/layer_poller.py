@@ -46,7 +46,7 @@ class _Connection:
     tracker: Tracker
 
     def poll(self, forgotten: set[str]) -> tuple[PollResult, dict[str, list[Item]]]:
-        """Looks once; the layers by the name of their image."""
+        """Look once; return the layers by the name of their image, too."""
         for name in forgotten:
             self.tracker.forget(name)
         now = time.monotonic()
@@ -86,7 +86,7 @@ class LayerPoller:
     # Which pulls run
 
     def begin(self, pull: int, reference: str, since_s: float) -> None:
-        """A pull is about to be asked of the runtime."""
+        """Follow a pull that is about to be asked of the runtime."""
         if not any(known.reference == reference for known in self._pulls.values()):
             self._items.pop(reference, None)
             self._forgotten.add(reference)
@@ -97,7 +97,7 @@ class LayerPoller:
         self._wanted.set()
 
     def end(self, pull: int) -> None:
-        """A pull is over."""
+        """Stop following a pull."""
         known = self._pulls.pop(pull, None)
         if known is not None and known.expected is not None and self._connection is not None:
             self._connection.watcher.forget(known.expected)
@@ -105,11 +105,11 @@ class LayerPoller:
     # What is seen of them
 
     def items(self, reference: str) -> list[Item]:
-        """The layers of an image that a running or just ended pull named so."""
+        """Return the layers of an image as a pull, running or just ended, names it."""
         return self._items.get(reference, [])
 
     def progress(self, pull: int) -> tuple[int, int] | None:
-        """Bytes and total bytes of a running pull; None while they are not known."""
+        """Return bytes and total bytes of a running pull; None while they are not known."""
         known = self._pulls.get(pull)
         items = self.items(known.reference) if known is not None else []
         if not items:
@@ -118,7 +118,7 @@ class LayerPoller:
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Has the layers followed while the block runs; it begins after a first look."""
+        """Have the layers followed while the block runs; it begins after a first look."""
         self._watchers += 1
         try:
             if self._task is None:
@@ -135,7 +135,7 @@ class LayerPoller:
                 self._task = None
 
     async def running(self) -> list[str] | None:
-        """The leases of all pulls that run at the runtime, the proxy's or not.
+        """Return the leases of all pulls running at the runtime, the proxy's or not.
 
         Returns:
             None if the runtime is not containerd or cannot be asked.
@@ -144,19 +144,19 @@ class LayerPoller:
         return None if result is None else [pull.lease_id for pull in result.active]
 
     async def gone(self, lease_id: str) -> None:
-        """Returns when a pull of ``running`` does not run any more, or nobody can tell."""
+        """Return when a pull of ``running`` has ended, or nobody can tell."""
         while True:
             if lease_id not in (await self.running() or ()):
                 return
             await asyncio.sleep(POLL_INTERVAL_S)
 
     async def refresh(self) -> None:
-        """Looks once if nobody watches."""
+        """Look once if nobody watches."""
         if self._task is None and self._pulls:
             await self._look()
 
     async def close(self) -> None:
-        """Ends polling for good."""
+        """End polling for good."""
         if self._task is not None:
             self._task.cancel()
             self._task = None

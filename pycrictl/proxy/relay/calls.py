@@ -40,15 +40,11 @@ class CallRecord:
 
     Attributes:
         code: of the gRPC status; None when the call ended without one, by a reset.
-        started: on the clock that the relay was told.
         request_bytes: data on the wire, with the few bytes that frame each message.
-        is_own: whether the proxy answered it, rather than the runtime.
     """
 
     path: str
     code: int | None
-    started: float
     duration_s: float
     request_bytes: int
     response_bytes: int
-    is_own: bool

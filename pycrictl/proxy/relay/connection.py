@@ -109,16 +109,16 @@ class Relay:
     # Output
 
     def client_data(self) -> bytes:
-        """What to send to the client now."""
+        """Take what is to be sent to the client now."""
         # SETTINGS come first, and they are the runtime's. A client need not wait for them.
         return _take(self._to_client) if self._has_settings else b""
 
     def upstream_data(self) -> bytes:
-        """What to send to the runtime now."""
+        """Take what is to be sent to the runtime now."""
         return _take(self._to_upstream)
 
     def events(self) -> list[Event]:
-        """What happened since the last time."""
+        """Take what has happened since the last time."""
         events, self._events = self._events, []
         return events
 
@@ -145,12 +145,12 @@ class Relay:
     # Input
 
     def upstream_connected(self, *, now: float) -> None:
-        """The connection to the runtime is open; what the client sent meanwhile goes there."""
+        """Note that the runtime is connected; what the client sent meanwhile goes there."""
         self._link = _Link.UP
         self._scan_client(b"", now)
 
     def receive_client(self, data: bytes, *, now: float) -> None:
-        """Bytes from the client.
+        """Take bytes from the client.
 
         Raises:
             RemoteProtocolError: they are not HTTP/2.
@@ -164,14 +164,14 @@ class Relay:
             self.receive_upstream(b"", now=now)
 
     def receive_upstream(self, data: bytes, *, now: float) -> None:
-        """Bytes from the runtime. If they are not HTTP/2, it is as good as gone (``is_down``)."""
+        """Take bytes from the runtime. If they are not HTTP/2, it counts as gone (``is_down``)."""
         try:
             self._scan_upstream(data, now)
         except RemoteProtocolError:
             self.lose_upstream("does not speak gRPC", now=now)
 
     def lose_upstream(self, why: str, *, now: float) -> None:
-        """The runtime cannot be reached or is gone: all its calls end as UNAVAILABLE.
+        """End all calls of a runtime that cannot be reached or is gone, as UNAVAILABLE.
 
         Args:
             why: goes on from the runtime's name, as in ``cannot be reached``.
@@ -205,18 +205,18 @@ class Relay:
         self._scan_client(b"", now)
 
     def lose_client(self, *, now: float) -> None:
-        """The client is gone: all its calls are over."""
+        """End all calls of a client that is gone."""
         for stream_id, stream in list(self._streams.items()):
             self._abandon(stream_id, stream, now)
 
     def go_away(self) -> None:
-        """Asks the client for a new connection for its next calls. Those under way go on."""
+        """Ask the client for a new connection for its next calls. Those under way go on."""
         if not self.is_going_away:
             self.is_going_away = True
             self._to_client.append(http2.goaway(http2.MAX_STREAM_ID, http2.ErrorCode.NO_ERROR))
 
     def answer(self, stream_id: int, answer: Answer, *, now: float) -> None:
-        """Answers an own call. Nothing happens if the client has given it up."""
+        """Answer an own call. Nothing happens if the client has given it up."""
         stream = self._streams.get(stream_id)
         if not isinstance(stream, OwnStream) or stream.is_over:
             return
@@ -264,7 +264,7 @@ class Relay:
             self._to_upstream.clear()
 
     def _client_frame(self, buffer: bytes, pos: int, stop: int, now: float) -> bytes | None:
-        """Returns what goes to the runtime in place of the frame; None for the frame itself."""
+        """Return what goes to the runtime in place of the frame; None for the frame itself."""
         kind = buffer[pos + 3]
         stream_id = int.from_bytes(buffer[pos + 5 : pos + 9], "big") & http2.MAX_STREAM_ID
         if kind == http2.HEADERS:
@@ -310,7 +310,7 @@ class Relay:
         return None
 
     def _acknowledged(self) -> None:
-        """The client is told that its oldest SETTINGS hold: now they do for own answers too."""
+        """Apply the client's oldest SETTINGS to own answers, now that it is told that they hold."""
         window_bytes = self._unacknowledged.popleft()
         difference = window_bytes - self._stream_window_bytes
         self._stream_window_bytes = window_bytes
@@ -378,7 +378,7 @@ class Relay:
         stop: int,
         now: float,
     ) -> None:
-        """A frame of an own call, or of one that is over."""
+        """Take a frame of an own call, or of one that is over."""
         if kind == http2.DATA:
             length = stop - pos - http2.HEAD_BYTES
             is_end = bool(buffer[pos + 4] & http2.END_STREAM)
@@ -412,7 +412,7 @@ class Relay:
             self.answer(stream_id, request, now=now)
 
     def _flush(self, stream_id: int, stream: OwnStream) -> None:
-        """Sends what the windows allow of an own answer, and its end after it."""
+        """Send what the windows allow of an own answer, and its end after it."""
         while stream.pending:
             chunk = stream.next_chunk(self._window_bytes)
             if not chunk:
@@ -461,7 +461,7 @@ class Relay:
         self._flush_all()  # an acknowledgement may have made windows larger
 
     def _first_settings(self, buffer: bytes, now: float) -> int:
-        """Puts the runtime's first frame before all else; returns its end, 0 without it."""
+        """Put the runtime's first frame before all else; return its end, 0 without it."""
         if len(buffer) >= http2.HEAD_BYTES:
             http2.check_server_preface(buffer)
         stop = http2.unit_end(buffer, 0)
@@ -472,7 +472,7 @@ class Relay:
         return stop
 
     def _upstream_frame(self, buffer: bytes, pos: int, stop: int, now: float) -> bytes | None:
-        """Returns what goes to the client in place of the frame; None for the frame itself."""
+        """Return what goes to the client in place of the frame; None for the frame itself."""
         kind = buffer[pos + 3]
         stream_id = int.from_bytes(buffer[pos + 5 : pos + 9], "big") & http2.MAX_STREAM_ID
         stream = self._streams.get(stream_id)
@@ -516,7 +516,7 @@ class Relay:
         self._early_pongs.append(pong)
 
     def _upstream_goes_away(self, buffer: bytes, pos: int, stop: int, now: float) -> bytes:
-        """Own calls go on when the runtime takes no more of its own."""
+        """Let own calls go on when the runtime takes no more calls."""
         self.is_going_away = True
         last = http2.number_of(buffer, pos, stop)
         newest_own = max((stream_id for stream_id, _ in self._own_streams()), default=0)
@@ -572,11 +572,9 @@ class Relay:
             CallRecord(
                 path=stream.path,
                 code=code,
-                started=stream.started,
                 duration_s=now - stream.started,
                 request_bytes=stream.request_bytes,
                 response_bytes=stream.response_bytes,
-                is_own=isinstance(stream, OwnStream),
             )
         )
 

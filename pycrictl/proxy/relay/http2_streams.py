@@ -49,14 +49,14 @@ class OwnStream(Stream):
     trailers: bytes = b""
 
     def receive(self, data: bytes) -> Answer | None:
-        """Takes a piece of the request; returns an error when it becomes too large."""
+        """Take a piece of the request; return an error when it becomes too large."""
         self.body += data
         if len(self.body) > MAX_OWN_REQUEST_BYTES:
             return Answer(codes.RESOURCE_EXHAUSTED, "the request is too large")
         return None
 
     def request(self) -> CallRequest | Answer:
-        """The whole request, or the error that is its answer."""
+        """Return the whole request, or the error that is its answer."""
         if grpc_http2.is_compressed(self.body):
             return Answer(codes.UNIMPLEMENTED, "the request is compressed")
         try:
@@ -72,7 +72,7 @@ class OwnStream(Stream):
             self.headers, self.body = [], bytearray()
 
     def begin(self, answer: Answer) -> list[Header] | None:
-        """Keeps an answer to be sent; returns what it begins with, None if it has no message."""
+        """Keep an answer to be sent; return what it begins with, None if it has no message."""
         status = grpc_http2.status_headers(answer.code, answer.message, answer.trailing_metadata)
         head = grpc_http2.response_headers(answer.initial_metadata)
         if answer.response is None:
@@ -84,7 +84,7 @@ class OwnStream(Stream):
         return head
 
     def next_chunk(self, connection_window_bytes: int) -> bytes:
-        """What of the message may be sent now; empty when nothing may."""
+        """Take what of the message may be sent now; empty when nothing may."""
         size = max(0, min(self.window_bytes, connection_window_bytes, http2.MAX_FRAME_BYTES))
         chunk, self.pending = self.pending[:size], self.pending[size:]
         self.window_bytes -= len(chunk)

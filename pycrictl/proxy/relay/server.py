@@ -61,7 +61,7 @@ class RelayServer:
         self._changed = asyncio.Event()
 
     async def start(self, listener: socket.socket) -> None:
-        """Begins to accept clients. The listener is closed by ``stop``."""
+        """Begin to accept clients. The listener is closed by ``stop``."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(
             lambda: _ClientSide(self), sock=listener, backlog=_BACKLOG
@@ -70,7 +70,7 @@ class RelayServer:
     async def stop(
         self, *, drain_s: float = 0.0, is_awaited: Callable[[str], bool] = lambda path: True
     ) -> None:
-        """Accepts no more clients and calls, lets calls finish, and ends the others.
+        """Accept no more clients and calls, let calls finish, and end the others.
 
         Args:
             drain_s: how long calls may take to finish.
@@ -91,7 +91,7 @@ class RelayServer:
         await asyncio.gather(*(connection.end() for connection in list(self._connections)))
 
     def open_paths(self) -> list[str]:
-        """The methods of all calls under way."""
+        """Return the methods of all calls under way."""
         return [path for connection in self._connections for path in connection.relay.open_paths]
 
     def connected(self, connection: _ClientSide) -> None:
@@ -208,7 +208,7 @@ class _ClientSide(asyncio.Protocol):
         self._pump()
 
     async def end(self) -> None:
-        """Ends all calls with a status, and the connection."""
+        """End all calls with a status, and the connection."""
         await end_tasks(self._answering.values())
         if self._upstream is not None:
             self._upstream.abort()
@@ -249,7 +249,7 @@ class _ClientSide(asyncio.Protocol):
             self.upstream_lost(f"cannot be reached: {os.strerror(exc.errno or 0)}")
 
     def _pump(self) -> None:
-        """Carries out what the relay wants done."""
+        """Carry out what the relay wants done."""
         relay = self.relay
         data = relay.upstream_data()
         if self._upstream is not None:
@@ -273,7 +273,7 @@ class _ClientSide(asyncio.Protocol):
             self._lingering = self._loop.call_later(LINGER_S, self._leave)
 
     def _pause_reading(self) -> None:
-        """Reads from an end only what the other one takes, and what it takes answers to."""
+        """Read from an end only what the other one takes, and what it takes answers to."""
         client, upstream = self._transport, self._upstream
         if client is not None:
             _pause(client, self._is_upstream_full or _is_glutted(client))

@@ -22,7 +22,7 @@ _READ_BYTES: Final = 65536
 
 
 def runtime_name(path: str) -> str:
-    """The runtime behind a socket, as status messages name it."""
+    """Name the runtime behind a socket, for status messages."""
     return f'the runtime at "unix://{path}"'
 
 
@@ -40,7 +40,7 @@ class Upstream:
         metadata: Metadata = (),
         timeout_s: float | None = None,
     ) -> Answer:
-        """Makes one call; cancelling it cancels it in the runtime.
+        """Make one call; cancelling it cancels it in the runtime.
 
         Args:
             method: full path, ``/runtime.v1.ImageService/PullImage``.

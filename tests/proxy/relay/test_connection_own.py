@@ -40,7 +40,7 @@ def test_own_call(sides: Sides) -> None:
         b"",
         head(1) + message(1, b"defg", end=False) + http2.header_frames(1, end, end_stream=True),
     )
-    assert sides.relay.events() == [CallRecord(OWN, 0, 0.0, 3.0, 8, 9, True)]
+    assert sides.relay.events() == [CallRecord(OWN, 0, 3.0, 8, 9)]
     assert sides.relay.is_idle
 
 

@@ -209,8 +209,8 @@ def test_own_and_forwarded_answers_share_the_connection(
     assert results == [message * 3 for message in messages for _ in range(2)]
     assert len(open_connections(proxy.path)) == 2  # the listening one, and one client's
     wait_until(lambda: len(records) == len(calls))
-    assert sorted((record.code, record.is_own) for record in records) == (
-        [(0, False)] * 40 + [(0, True)] * 40
+    assert sorted((record.path, record.code) for record in records) == (
+        [("/test.v1.Test/Echo", 0)] * 40 + [(OWN, 0)] * 40
     )
 
 

@@ -167,7 +167,7 @@ def proxy(
 
 
 def _log_to(stream: TextIO, *, debug: bool) -> None:
-    """Sends the proxy's log lines to ``stream``; the journal adds the time."""
+    """Send the proxy's log lines to ``stream``; the journal adds the time."""
     import logging
 
     handler = logging.StreamHandler(stream)

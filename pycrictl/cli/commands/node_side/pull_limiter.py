@@ -82,7 +82,7 @@ def pull_limiter(
 def _show_status(
     app: AppContext, ask: Callable[[], dict[str, Any]], output: str, pause_s: float | None
 ) -> None:
-    """Shows the status once, or again after each pause until Ctrl-C."""
+    """Show the status once, or again after each pause until Ctrl-C."""
     from pycrictl.show import limiter, render
 
     def write(out: TextIO) -> None:
