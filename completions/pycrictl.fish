@@ -632,28 +632,28 @@ function __pycrictl_describe --no-scope-shadowing
                 '--pod-cidr'\t''\t'The node\'s range of pod addresses'
         case 'proxy'
             set switches \
-                '--serialize-image-pulls'\t'The same as a limit of 1' \
+                '--serialize-image-pulls'\t'Same as a limit of 1' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
                 '--upstream'\t'@socket'\t'The runtime\'s socket' \
-                '--listen'\t'@socket'\t'The proxy\'s own (default: unix:///run/pycrictl/cri.sock)' \
-                '--max-parallel-image-pulls'\t''\t'The most images pulled at once (default: 0, no limit)' \
-                '--when-full'\t'wait|retry'\t'Wait in line for a slot (default), or look again a few times' \
-                '--retry-interval'\t''\t'With retry: the pause (default: 10s)' \
-                '--retries'\t''\t'With retry: how often (default: 3)' \
+                '--listen'\t'@socket'\t'The proxy\'s own socket (default: unix:///run/pycrictl/cri.sock)' \
+                '--max-parallel-image-pulls'\t''\t'Pull at most N images at once (default: 0, no limit)' \
+                '--when-full'\t'wait|retry'\t'With no free slot, wait in line (default) or retry a few times' \
+                '--retry-interval'\t''\t'With retry: the pause between tries (default: 10s)' \
+                '--retries'\t''\t'With retry: how many retries (default: 3)' \
                 '--kubelet-config'\t'@file'\t'Take the limit from kubelet\'s configuration, such as /var/lib/kubelet/config.yaml' \
-                '--config'\t'@file'\t'TOML; every option is a key (default: /etc/pycrictl.toml)' \
-                '--drain-timeout'\t''\t'How long pulls may finish after SIGTERM (default: 30s)' \
-                '--admin-socket'\t'@socket'\t'For pull-limiter (default: unix:///run/pycrictl/admin.sock)' \
-                '--stream-address'\t''\t'Where streams are served (default: 127.0.0.1:0, any port)' \
-                '--container-copy-size-limit'\t''\t'The most bytes of one copy, such as 10Gi (default: 0, no limit)' \
-                '--container-copies-per-pod'\t''\t'The most copies of a pod at once (default: 0, no limit)' \
-                '--spool-dir'\t'@directory'\t'Where copies out of containers wait (default: /var/tmp)'
+                '--config'\t'@file'\t'TOML file with these options as keys (default: /etc/pycrictl.toml)' \
+                '--drain-timeout'\t''\t'How long pulls may go on after SIGTERM (default: 30s)' \
+                '--admin-socket'\t'@socket'\t'Socket for pull-limiter (default: unix:///run/pycrictl/admin.sock)' \
+                '--stream-address'\t''\t'Address to serve streams on (default: 127.0.0.1:0, any port)' \
+                '--container-copy-size-limit'\t''\t'Largest copy, such as 10Gi (default: 0, no limit)' \
+                '--container-copies-per-pod'\t''\t'Make at most N copies per pod at once (default: 0, no limit)' \
+                '--spool-dir'\t'@directory'\t'Where to spool copies out of containers (default: /var/tmp)'
         case 'pull-limiter'
             set switches \
-                '-w'\t'Show it again and again, until Ctrl-C' \
-                '--watch'\t'Show it again and again, until Ctrl-C' \
+                '-w'\t'Show it repeatedly, until Ctrl-C' \
+                '--watch'\t'Show it repeatedly, until Ctrl-C' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \

@@ -1,4 +1,4 @@
-"""The process behind the socket and its age: what tells a running pull from a dead one's traces.
+"""The process behind the socket and its age, which tells running pulls from traces of dead ones.
 
 A killed containerd leaves its leases and unfinished blobs behind, and its successor lists them as
 if they were alive. What is older than the process cannot be.
@@ -35,7 +35,7 @@ class Daemon(NamedTuple):
 def find_daemon(client: ContainerdClient) -> Daemon | None:
     """Return the containerd behind a client; None if its process cannot be seen from here.
 
-    containerd tells its process since 1.7. An older one is found as the listener of the socket,
+    containerd gives its process since 1.7. An older one is found as the listener on the socket,
     unless that turns out to be another program, such as a proxy in between.
     """
     server = client.server()

@@ -35,7 +35,7 @@ class Documents:
         if document is None:
             if not is_likely and not self._begins_like_json(digest):
                 return None
-            # One byte more than a document may have tells that the blob is none.
+            # One byte more than a document may have shows that the blob is not one.
             data = self._client.read(digest, size_bytes=DOCUMENT_LIMIT_BYTES + 1)
             document = parse_document(data) if data is not None else None
             if document is None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
 
 DOCUMENT_LIMIT_BYTES: Final = 4 * 1024 * 1024
-"""A larger blob is no image document: registries must take manifests up to this size (OCI
+"""A larger blob is not an image document: registries must take manifests up to this size (OCI
 distribution specification), and none in use is near it."""
 
 _ENTRIES_LIMIT: Final = 10_000
@@ -45,13 +45,13 @@ class Index(NamedTuple):
     manifests: tuple[str, ...]
 
 
-class Config(NamedTuple):
+class ImageConfig(NamedTuple):
     """What unpacking needs of an image's config: the digests of the layers' tar streams."""
 
     diff_ids: tuple[str, ...]
 
 
-Document: TypeAlias = Manifest | Index | Config
+Document: TypeAlias = Manifest | Index | ImageConfig
 
 
 class IngestRef(NamedTuple):
@@ -69,7 +69,7 @@ def is_digest(value: object) -> TypeGuard[str]:
 def parse_document(data: bytes) -> Document | None:
     """Read a manifest, an index or a config by its shape; None for anything else.
 
-    The media type is not asked: it is optional in OCI documents, and a blob's own is not stored.
+    The media type does not count: it is optional in OCI documents, and a blob's own is not stored.
     """
     if len(data) > DOCUMENT_LIMIT_BYTES:
         return None
@@ -123,12 +123,12 @@ def _index(document: dict[str, Any]) -> Index | None:
     return Index(tuple(digests))
 
 
-def _config(document: dict[str, Any]) -> Config | None:
+def _config(document: dict[str, Any]) -> ImageConfig | None:
     rootfs = document["rootfs"]
     diff_ids = _entries(rootfs.get("diff_ids")) if isinstance(rootfs, dict) else None
     if diff_ids is None or not all(map(is_digest, diff_ids)):
         return None
-    return Config(tuple(diff_ids))
+    return ImageConfig(tuple(diff_ids))
 
 
 def chain_ids(diff_ids: Sequence[str]) -> tuple[str, ...]:
@@ -172,8 +172,8 @@ def repositories(labels: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
     """Return where an image's documents were fetched from, as ``host/path``, best first.
 
     Each mapping holds the labels of one document of the image. containerd drops the host's port,
-    never tells the tag, and only ever adds repositories: one that all documents name is likelier
-    than one that a single document kept from an earlier pull.
+    never gives the tag, and only ever adds repositories: one that all documents name is likelier
+    than one that a single document has kept from an earlier pull.
     """
     votes: dict[str, int] = {}
     for one in labels:

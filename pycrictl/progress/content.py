@@ -1,10 +1,10 @@
 """Watches every image pull of a containerd from outside, through containerd's own API.
 
-No containerd names its running pulls. But each holds a lease, and the lease holds what the pull has
-fetched: the manifest among it, and with it all layers and their sizes before the first one begins.
-One look costs a handful of calls: the leases, the unfinished blobs, what each pull's lease holds,
-and the size of what is being unpacked. Documents are read once. A node without pulls costs one
-call.
+containerd does not list its running pulls. But each holds a lease, and the lease holds what the
+pull has fetched, such as the manifest, which names all layers and their sizes before the first one
+begins. One look costs a handful of calls: the leases, the unfinished blobs, what each pull's lease
+holds, and the size of what is being unpacked. Documents are read once. A node without pulls costs
+one call.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ _UNKNOWN_REASON: Final = (
 class Ending(StrEnum):
     """How a pull ended, as far as that can be seen from outside.
 
-    ``UNKNOWN`` is no failure: a registry that refuses an image and one that says that the node has
-    the newest both end a pull before its lease holds anything.
+    ``UNKNOWN`` is not a failure: a pull ends before its lease holds anything both if the registry
+    refuses the image and if it says that the node has the newest.
     """
 
     DONE = "done"
@@ -114,10 +114,10 @@ class _Meter:
 class ContentWatcher:
     """Polls a containerd and feeds a tracker with every layer of every running pull.
 
-    One watcher can serve any number of displays: what it costs does not depend on them.
+    One watcher can serve any number of displays at the same cost.
 
     Args:
-        client: its ``endpoint`` should be set: containerd before 1.7 does not tell its process.
+        client: its ``endpoint`` should be set: containerd before 1.7 does not give its process.
         snapshotter: where layers are looked for until a pull shows where it unpacks them.
         max_concurrent_downloads: containerd's setting of that name; 0 for any number.
 
@@ -147,14 +147,14 @@ class ContentWatcher:
 
         A reference by digest is recognised for certain. One by tag gets the first lease that
         appears from then on and comes from its repository, so pulls of several tags of one
-        repository, begun together, may be told apart wrongly.
+        repository that begin together may be mixed up.
 
         Args:
             reference: the image as the caller names it.
             since_s: wall time.
 
         Returns:
-            What ``forget`` takes when the pull has ended; it tells the lease once that is found.
+            What ``forget`` takes when the pull has ended; it names the lease once that is found.
         """
         expected = Expected(reference, since_s)
         self._names.expect(expected)
@@ -175,7 +175,7 @@ class ContentWatcher:
 
         Raises:
             Unavailable: containerd is restarting.
-            PycrictlError: a call failed otherwise.
+            PycrictlError: a call failed for another reason.
         """
         wall_s = time.time() if wall_s is None else wall_s
         try:
@@ -203,8 +203,8 @@ class ContentWatcher:
     # What runs
 
     def _look(self, tracker: Tracker, now: float, wall_s: float) -> None:
-        # In this order no layer falls between two answers: what is no ingest any more has become
-        # a blob by the time that its lease is asked for blobs.
+        # In this order no layer is lost between two answers: what is no longer an ingest has become
+        # a blob by the time its lease is asked for blobs.
         statuses = self._client.statuses()
         sight, held = Sight(), dict[str, Held]()
         for pull in self._pulls.values():

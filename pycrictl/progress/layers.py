@@ -92,8 +92,8 @@ class Layer:
     @property
     def wants_trailer(self) -> bool:
         """Whether the end of its blob should be read to estimate its unpacked size."""
-        can_tell = self.is_gzip and self.size_bytes >= _SMALLEST_GZIP_BYTES
-        return can_tell and not self.has_trailer and self.phase is Phase.EXTRACTING
+        is_readable = self.is_gzip and self.size_bytes >= _SMALLEST_GZIP_BYTES
+        return is_readable and not self.has_trailer and self.phase is Phase.EXTRACTING
 
     def settle(self, phase: Phase) -> None:
         """Set the layer's final phase."""
@@ -219,7 +219,7 @@ class Layers:
     def _download(self, layer: Layer, ingest: Ingest, wall_s: float, *, is_crowded: bool) -> None:
         layer.progress = min(ingest.offset, layer.size_bytes)
         # containerd 2.x opens all layers at once and then lets a few download; whether a layer
-        # without a byte has its turn can only be told while there is room for all.
+        # without a byte has its turn is only certain while there is room for all.
         is_queued = layer.progress == 0 and is_crowded
         is_left_over = not ingest.is_held and ingest.updated_s < self._started_s
         if is_queued or is_left_over:

@@ -1,9 +1,9 @@
-"""Which leases are running pulls: containerd keeps the others' just the same.
+"""Which leases belong to running pulls.
 
 Every pull holds one lease from its first moment to its end, labelled with nothing but an expiry a
-day ahead. A pull that dies with its containerd leaves the lease behind, with its unfinished blobs,
-and neither says so. What is older than the daemon's process is dead. Where the process cannot be
-seen, a lease has to show signs of life.
+day ahead. A pull that dies with its containerd leaves behind its lease and its unfinished blobs,
+which look no different. What is older than the daemon's process is dead. Where the process cannot
+be seen, a lease has to show signs of life.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ SNAPSHOTS: Final = "snapshots/"
 """Types of what a lease holds; the last is followed by the snapshotter's name."""
 
 SILENCE_S: Final = 300.0
-"""How long a lease may show no sign of life, where the daemon's age is unknown. containerd gives up
-a download that stands still for as long by default."""
+"""How long a lease may show no sign of life where the daemon's age is unknown. By default
+containerd cancels a download that stands still for as long."""
 
 RESOLVING_S: Final = 120.0
-"""How long a lease that holds nothing is taken for a pull that still asks its registry."""
+"""How long a lease that holds nothing is taken for a pull that is still asking its registry."""
 
 _CLOCK_SLACK_S: Final = 0.05
 """Processes' start times are rounded to ticks of 10 ms, and calculated from two clocks."""
@@ -40,7 +40,7 @@ _Held: TypeAlias = frozenset[tuple[str, str, int]]
 
 
 class LeaseBook:
-    """Tells the leases of running pulls from those of dead ones and of others' work."""
+    """Distinguishes leases of running pulls from those of dead ones and of other work."""
 
     def __init__(self, client: ContainerdClient) -> None:
         self._client = client
@@ -57,7 +57,7 @@ class LeaseBook:
             self._must_ask = False
 
     def doubt(self) -> None:
-        """Look at the daemon anew, after a failed call: it may be another one by now."""
+        """Look at the daemon again, after a failed call: it may be another one by now."""
         self._must_ask = True
 
     def is_outlived(self, created_s: float) -> bool:

@@ -1,8 +1,8 @@
-"""What a pull on containerd is called, as containerd learns its reference only at the end. Pure.
+"""Names for pulls on containerd, which shows a pull's reference only at its end. Pure.
 
-In this order: what the caller said it is pulling; the name that was shown before for the same
-manifest; an image that the node already has under the same digest; the repository that containerd
-noted beside the manifest, with a short digest; the short digest alone.
+A name is, in this order: what the caller said it is pulling; the name that was shown before for the
+same manifest; an image that the node already has under the same digest; the repository that
+containerd noted beside the manifest, with a short digest; the short digest alone.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Names:
             fitting = by_tag if is_final else []
         if by_digest:
             return self._claim(by_digest[0], lease_id, digests)
-        # Pulls of one repository are told apart by their order alone.
+        # Pulls of one repository differ only in their order.
         if fitting and (is_final or len(fitting) == 1 or not earlier):
             return self._claim(fitting[min(earlier, len(fitting) - 1)], lease_id, digests)
         if by_tag and not is_final:

@@ -50,8 +50,8 @@ def canonical(text: str) -> str:
 def is_same_image(wanted: str, known: str) -> bool:
     """Return whether ``known``, a runtime's name of an image, may be what ``wanted`` names.
 
-    What ``known`` does not tell cannot speak against it: containerd names a running pull without
-    the registry's port and without the tag, by the manifest's digest alone.
+    What ``known`` leaves out does not count against it: containerd names a running pull without the
+    registry's port and without the tag, by the manifest's digest alone.
     """
     if wanted == known:
         return True

@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from pycrictl.wire.progress import Report
 
 REOPEN_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
-"""Pauses before a broken source is taken up again; as many tries as there are pauses."""
+"""Pauses before a broken source is tried again; as many tries as there are pauses."""
 
 STALL_S: Final = 30.0
-"""A layer that has not got a byte for so long is stalled."""
+"""A layer that has received nothing for so long is stalled."""
 
 
 class Sink(Protocol):
@@ -64,14 +64,14 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often to look, and whether to go on when nothing is pulled any more."""
+    """How often to look, and whether to go on when nothing is being pulled any more."""
 
     interval_s: float
     follow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WatchOutcome:
     """How the watched pulls ended.
 
     Attributes:
@@ -150,7 +150,7 @@ def open_watcher(client: CriClient) -> tuple[ContentWatcher, PullSettings]:
         raise
     info: dict[str, str] = {}
     daemon = None
-    with suppress(PycrictlError):  # what these tell is worth having, not worth failing for
+    with suppress(PycrictlError):  # worth having, not worth failing for
         info = dict(client.call("Status", cri_pb2.StatusRequest(verbose=True)).info)
         daemon = find_daemon(native)
     settings = pull_settings(info, pid=daemon.pid if daemon is not None else None)
@@ -173,16 +173,16 @@ class _ContentWatch:
         self._sink = sink
         self._has_seen = False
         self._nameless: list[str] = []
-        self._has_told_timeout = False
+        self._has_noted_timeout = False
 
-    def run(self, tracker: ImageTracker, pace: Pace) -> Outcome:
+    def run(self, tracker: ImageTracker, pace: Pace) -> WatchOutcome:
         quiet_since: float | None = None
         endings = Endings(tracker, self._sink)
         while True:
             result = self._poll(tracker)
             now = time.monotonic()
             view = tracker.view(now)
-            self._tell_timeout(view)
+            self._note_timeout(view)
             if not view.items:
                 view = replace(view, awaited=awaited(result, tracker))
             self._sink.show(view)
@@ -198,7 +198,7 @@ class _ContentWatch:
                 break
             time.sleep(pace.interval_s)
         failures = [*_failed_items(view).items(), *(("", reason) for reason in self._nameless)]
-        return Outcome(seen=self._has_seen or bool(view.items), failures=tuple(failures))
+        return WatchOutcome(seen=self._has_seen or bool(view.items), failures=tuple(failures))
 
     def _take(self, result: PollResult, tracker: ImageTracker) -> bool:
         """Note what ended; return whether a wanted pull is running."""
@@ -217,26 +217,26 @@ class _ContentWatch:
 
     def _poll(self, tracker: Tracker) -> PollResult:
         """Poll until the runtime answers; wait for it as long as for a stream."""
-        has_told = False
+        has_noted = False
         for pause_s in REOPEN_PAUSES_S:
             try:
                 return self._watcher.poll(tracker, time.monotonic())
             except (Unavailable, ConnectError, DeadlineExceeded) as exc:
-                if not has_told:
+                if not has_noted:
                     self._sink.note(f"{exc.message}; waiting for it")
-                    has_told = True
+                    has_noted = True
                 time.sleep(pause_s)
         return self._watcher.poll(tracker, time.monotonic())
 
-    def _tell_timeout(self, view: View) -> None:
+    def _note_timeout(self, view: View) -> None:
         """Say once, when a pull stalls, when containerd will give it up."""
         timeout_s = self._settings.progress_timeout_s
-        if self._has_told_timeout or not timeout_s:
+        if self._has_noted_timeout or not timeout_s:
             return
         if any(item.phase is Phase.DOWNLOADING and item.idle_s >= STALL_S for item in view.items):
-            self._has_told_timeout = True
+            self._has_noted_timeout = True
             self._sink.note(
-                f"containerd gives up a pull that gets no byte for {format_duration(timeout_s)}"
+                f"containerd cancels a pull that receives nothing for {format_duration(timeout_s)}"
                 " (image_pull_progress_timeout)"
             )
 
@@ -248,7 +248,7 @@ def watch_content(
     sink: Sink,
     *,
     pace: Pace,
-) -> Outcome:
+) -> WatchOutcome:
     """Watch containerd's content store until no wanted pull is left.
 
     Raises:
@@ -280,7 +280,7 @@ class _StreamWatch:
         self._has_news = self._has_begun = False
         self._ended = asyncio.Event()
 
-    async def run(self) -> Outcome:
+    async def run(self) -> WatchOutcome:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._tick())
             try:
@@ -291,8 +291,10 @@ class _StreamWatch:
         ended = (Phase.DONE, Phase.PRESENT, Phase.FAILED)
         if unfinished := [item for item in view.items if item.phase not in ended]:
             count = f"{len(unfinished)} layer{'s' * (len(unfinished) > 1)}"
-            self._sink.note(f"the runtime says that nothing is pulled any more; {count} unfinished")
-        return Outcome(seen=bool(view.items), failures=tuple(_failed_items(view).items()))
+            self._sink.note(
+                f"the runtime says that nothing is being pulled any more; {count} unfinished"
+            )
+        return WatchOutcome(seen=bool(view.items), failures=tuple(_failed_items(view).items()))
 
     async def _tick(self) -> None:
         while not self._ended.is_set():
@@ -322,7 +324,7 @@ class _StreamWatch:
                     # Whatever it is now, the stream was offered.
                     raise StreamError(exc.message, hint=exc.hint) from exc
                 if not tries:
-                    self._sink.note(f"{exc.message}; taking it up again")
+                    self._sink.note(f"{exc.message}; connecting again")
                 await asyncio.sleep(REOPEN_PAUSES_S[tries])
                 tries += 1
                 continue
@@ -358,17 +360,17 @@ class _StreamWatch:
 
 def watch_stream(
     open_url: Callable[[], str], tracker: Tracker, sink: Sink, *, timeout_s: float, pace: Pace
-) -> Outcome:
+) -> WatchOutcome:
     """Watch a runtime's own progress stream until the runtime ends it.
 
     Args:
-        open_url: asks the runtime for a stream's URL; called again when a stream breaks. What the
-            tracker knows survives that.
+        open_url: asks the runtime for a stream's URL; called again when a stream breaks. The
+            tracker keeps what it knows.
 
     Raises:
         Unimplemented: the runtime does not offer the call.
         UpgradeRefused: it offers the call but not the stream.
-        StreamError: the stream broke and could not be taken up again.
+        StreamError: the stream broke and could not be opened again.
     """
     try:
         return run_in_loop(

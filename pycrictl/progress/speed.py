@@ -46,7 +46,7 @@ class Speed:
             samples.popleft()
 
     def rate(self, now: float) -> float | None:
-        """Return bytes a second, None while there is too little to tell."""
+        """Return bytes a second, None while there are too few samples."""
         if not self._samples or self.measured_s(now) < _RATE_AFTER_S:
             return None
         then, gained = self._samples[0]

@@ -197,7 +197,7 @@ class Tracker:
             tracked.blob.see(tracked.look(now))
 
     def view(self, now: float) -> View:
-        """Return the picture at ``now``; costs time in proportion to the number of items."""
+        """Return the picture at ``now``; the time that takes grows with the number of items."""
         items: list[Item] = []
         changed: list[Item] = []
         furthest: dict[_Blob, Item] = {}
@@ -232,7 +232,7 @@ class Tracker:
         self._finest = None
 
     def measure_anew(self) -> None:
-        """Leave the rate so far behind: it was of other items than those that are left."""
+        """Forget the rate so far, which was that of other items than those that are left."""
         self._speed = Speed(self._window_s)
 
     def _begin(self, image: str, layer: str, now: float) -> _Tracked | None:
@@ -350,7 +350,7 @@ class _Tracked:
     is_viewed: bool = False
 
     def look(self, now: float) -> Item:
-        """Think about the report: its phase, and numbers that make sense together."""
+        """Read the report: its phase, and numbers that make sense together."""
         progress = max(self.progress, 0)
         total = max(self.total, progress) if self.total > 0 else 0
         phase = self.phase

@@ -1,4 +1,4 @@
-"""The proxy as a whole: everything made, joined, served until SIGTERM, and ended in good order."""
+"""The proxy as a whole: puts its parts together, serves until SIGTERM, and ends in good order."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class App:
     """A running proxy.
 
     Args:
-        settings: what it was told.
+        settings: of the proxy.
         environ: for systemd's ``NOTIFY_SOCKET``.
     """
 

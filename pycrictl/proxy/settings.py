@@ -32,16 +32,16 @@ _LONGEST_S: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class ProxySettings:
-    """All that the proxy is told. Sockets are absolute paths.
+    """The settings of a proxy. Sockets are absolute paths.
 
     Attributes:
         limit: the most images pulled at once; 0 for no limit.
         limit_origin: ``flag``, a file's path or ``default``.
         policy: for callers that find no free slot.
-        kubelet_config: the file that was named; empty if none was.
+        kubelet_config: the file given; empty if none was.
         copy_size_limit_bytes: of one copy, as an archive; 0 for no limit.
         copies_per_pod: the most copies of a pod at once; 0 for no limit.
-        spool_dir: where what is copied out of containers waits.
+        spool_dir: where copies out of containers are spooled.
     """
 
     upstream: str
@@ -64,11 +64,11 @@ def load(flags: Mapping[str, object]) -> ProxySettings:
     """Return the settings in force.
 
     Args:
-        flags: values by the keys of the file and ``config``, as typed: durations are texts. None
+        flags: values by the file's keys and ``config``, as typed: durations are strings. None
             means not given.
 
     Raises:
-        UsageError: a flag has a bad value, or no runtime is named.
+        UsageError: a flag has a bad value, or no runtime is given.
         ConfigError: a file cannot be read or has a bad value; the message names file and key.
     """
     given = {key: value for key, value in flags.items() if value is not None}
@@ -78,8 +78,8 @@ def load(flags: Mapping[str, object]) -> ProxySettings:
     values = {**_DEFAULTS, **file.checked(), **source.checked()}
     if "upstream" not in values:
         raise UsageError(
-            "no runtime is named",
-            hint="such as --upstream unix:///run/containerd/containerd.sock",
+            "no runtime is given",
+            hint="for example --upstream unix:///run/containerd/containerd.sock",
         )
     sockets = [values["upstream"], values["listen"], values["admin-socket"]]
     if len(set(sockets)) < len(sockets):
@@ -104,7 +104,7 @@ def load(flags: Mapping[str, object]) -> ProxySettings:
 
 
 class _Source(NamedTuple):
-    """Values as given, and the file they came from; no file for flags."""
+    """Values as given, and the file they came from; no path for flags."""
 
     path: str
     given: Mapping[str, object]
@@ -117,8 +117,8 @@ class _Source(NamedTuple):
         """Check one value.
 
         Raises:
-            UsageError: a flag's is bad.
-            ConfigError: a file's is bad.
+            UsageError: a flag's value is bad.
+            ConfigError: a file's value is bad.
         """
         reader = _READERS.get(key)
         if reader is None:
@@ -168,12 +168,12 @@ def _read(path: str, *, is_required: bool) -> _Source:
         reason = (exc.strerror or str(exc)).lower()
         raise ConfigError(f"cannot read the config file {quote(path, 4096)}: {reason}") from None
     except (ValueError, RecursionError) as exc:
-        raise ConfigError(f"{quote(path, 4096)} is no valid TOML: {exc}") from None
+        raise ConfigError(f"{quote(path, 4096)} is not valid TOML: {exc}") from None
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError("it is not a text")
+        raise ValueError("it is not a string")
     return value
 
 
@@ -192,7 +192,7 @@ def _count(value: object) -> int:
 
 
 def _size(value: object) -> int:
-    """Read bytes: a number, or a text such as ``10Gi``."""
+    """Read a number of bytes, or a string such as ``10Gi``."""
     if type(value) is int and value >= 0:
         return value
     return parse_size(_text(value))

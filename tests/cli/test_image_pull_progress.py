@@ -80,7 +80,7 @@ def test_a_broken_stream_is_taken_up_again_and_the_map_survives(fake: FakeServer
         run = watch(fake, "web", "--progress", "json")
         assert server.connections == 2
     assert run.code == 0
-    assert run.stderr.endswith("; taking it up again\n")
+    assert run.stderr.endswith("; connecting again\n")
     assert "token" not in run.stderr
     assert [entry["progress"] for entry in objects(run)][:2] == [0, 10]
 
@@ -154,7 +154,7 @@ def test_a_stream_that_ends_too_soon_is_told(fake: FakeServer) -> None:
         fake.prepare("ImagePullProgress", url(server.url))
         run = watch(fake, "web")
     assert run.code == 0
-    assert "nothing is pulled any more; 2 layers unfinished\n" in run.stderr
+    assert "nothing is being pulled any more; 2 layers unfinished\n" in run.stderr
 
 
 def test_nothing_is_being_pulled(fake: FakeServer) -> None:
@@ -300,4 +300,4 @@ def test_ctrl_c_ends_the_watch_only(fake: FakeServer) -> None:
         _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
     last = stderr.splitlines()[-1]
-    assert last == "pycrictl: stopped watching; what is being pulled goes on"
+    assert last == "pycrictl: stopped watching; the pulls go on"

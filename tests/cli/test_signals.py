@@ -72,7 +72,7 @@ def test_two_signals_are_one_for_a_busy_stream(
         _, stderr = process.communicate(timeout=WAIT_S)
     assert process.returncode == code
     lines = [line for line in stderr.splitlines() if line.startswith("pycrictl: ")]
-    told = "pycrictl: stopped watching; what is being pulled goes on"
+    told = "pycrictl: stopped watching; the pulls go on"
     assert lines == ([told] if number == signal.SIGINT else [])
     assert "Traceback" not in stderr
 
@@ -108,7 +108,7 @@ def test_an_interrupt_is_obeyed_while_the_call_is_unanswered(fake: FakeServer) -
     _, stderr = process.communicate(timeout=WAIT_S)
     assert time.monotonic() - began_s < 30
     assert process.returncode == 130
-    assert stderr == "pycrictl: stopped watching; what is being pulled goes on\n"
+    assert stderr == "pycrictl: stopped watching; the pulls go on\n"
 
 
 def test_a_stream_into_a_closed_pipe_ends_quietly(fake: FakeServer) -> None:

@@ -46,14 +46,14 @@ def test_bad_messages_are_told_once_and_counted(is_websocket: bool) -> None:
         watcher = watch(plain(CHUNKED, chunk(body), b"0\r\n\r\n"))
     assert watcher.reports == REPORTS * 2
     assert watcher.notes == [
-        "skipped a message that is no progress report: not valid JSON: 'oops\\x1b[2J'",
-        "skipped 4 messages that are no progress reports",
+        "skipped a message that is not a progress report: not valid JSON: 'oops\\x1b[2J'",
+        "skipped 4 messages that are not progress reports",
     ]
 
 
 def test_one_bad_message_needs_no_count() -> None:
     watcher = watch(websocket(frame(TEXT, b"oops"), END))
-    assert watcher.notes == ["skipped a message that is no progress report: not valid JSON: 'oops'"]
+    assert watcher.notes == ["skipped a message that is not a progress report: not valid JSON: 'oops'"]
 
 
 def test_bad_messages_are_counted_when_the_stream_breaks() -> None:
@@ -65,7 +65,7 @@ def test_bad_messages_are_counted_when_the_stream_breaks() -> None:
 
     with pytest.raises(StreamError):
         run(scenario())
-    assert watcher.notes[-1] == "skipped 3 messages that are no progress reports"
+    assert watcher.notes[-1] == "skipped 3 messages that are not progress reports"
 
 
 def test_empty_messages_are_nothing() -> None:
@@ -127,7 +127,7 @@ def test_100_mb_in_one_line() -> None:
     assert peak_of(scenario()) < 16 * MIB
     assert watcher.reports == REPORTS * 2
     assert len(watcher.notes) == 1
-    assert watcher.notes[0].startswith("skipped a message that is no progress report: longer than")
+    assert watcher.notes[0].startswith("skipped a message that is not a progress report: longer than")
 
 
 def test_a_flood_leaves_others_their_turn() -> None:

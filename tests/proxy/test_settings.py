@@ -155,10 +155,10 @@ def test_a_bad_flag_is_named(tmp_path: Path) -> None:
     [
         ("speed = 5", {}, 'unknown key "speed"'),
         ("[table]\nretries = 5", {}, 'unknown key "table"'),
-        ("retries =", {}, "is no valid TOML"),
+        ("retries =", {}, "is not valid TOML"),
         ("serialize-image-pulls = true\nmax-parallel-image-pulls = 4", {}, "a limit of 1"),
         ("", {"serialize_image_pulls": True, "max_parallel_image_pulls": 2}, "a limit of 1"),
-        ("", {"upstream": None}, "no runtime is named"),
+        ("", {"upstream": None}, "no runtime is given"),
         ("", {"listen": UPSTREAM}, "three different sockets"),
         ("", {"config": "/no/such/file"}, "does not exist"),
         ("", {"config": "/"}, "cannot read the config file"),
@@ -182,7 +182,7 @@ def test_other_mistakes(tmp_path: Path, toml: str, flags: dict[str, object], mes
             "maxParallelImagePulls: it is 3, but serializeImagePulls is true",
         ),
         ("- a", "is not a mapping"),
-        ("a: [", "is no valid YAML"),
+        ("a: [", "is not valid YAML"),
     ],
 )
 def test_a_bad_kubelet_configuration(tmp_path: Path, text: str, message: str) -> None:

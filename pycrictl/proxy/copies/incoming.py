@@ -29,13 +29,13 @@ def take_in(
     check_wanted: Callable[[], None],
     on_done: Callable[[], None],
 ) -> Summary:
-    """Unpack what a client sends into a container, and tell the client the outcome.
+    """Unpack what a client sends into a container, and send the client the outcome.
 
-    The path is that of ``docker cp``: if there is a directory, what the archive holds goes into
-    it, each entry under its own name; ``DIR/.`` requires that. Otherwise the archive must hold one
-    file or directory, which gets the path as its name.
+    The path has the meaning that it has for ``docker cp``: if it is a directory, what the archive
+    holds goes into it, each entry under its own name; ``DIR/.`` requires a directory. Otherwise the
+    archive must hold one file or directory, which gets the path as its name.
 
-    On any error nothing was changed, and the client has been told why if it still listens.
+    On any error nothing was changed, and the reason was sent to the client if it still listens.
     """
     try:
         summary, skipped = _unpack(messages, locate, path, size_bytes, checksum, check_wanted)

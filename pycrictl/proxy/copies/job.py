@@ -1,7 +1,7 @@
 """One copy of the proxy, from the call that asks for it until nothing is left of it.
 
-Work on files blocks, so each copy has a thread of its own while there is some to do. There are
-never more threads than copies, and those are counted (``quotas``).
+Work on files blocks, so each copy has its own thread while there is some to do. There are never
+more threads than copies, and copies are limited (``quotas``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class CopyJob:
-    """The state of a copy, and what can become of it.
+    """A copy, from the call that asks for it to its end.
 
     Args:
         direction: ``to`` or ``from`` the container.
@@ -40,7 +40,7 @@ class CopyJob:
         peer: who asked for it.
         locate: finds the container's first process.
         log: gets a line when it is over.
-        on_end: told when nothing is left of it.
+        on_end: called when nothing is left of it.
 
     Attributes:
         checksum: of the archive, as announced.

@@ -30,10 +30,10 @@ from pycrictl.copy.tree.walk import OnSkip
 from pycrictl.errors import CopyError
 
 LARGE_BYTES: Final = 16 * 1024 * 1024
-"""Smaller files are not worth keeping something of a container open."""
+"""Smaller files are not worth keeping a container's file open for."""
 
 REST_S: Final = 10.0
-"""How long nobody must have written to a file for it to be left where it is."""
+"""For how long a file must not have been written to, so that it is left where it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +84,16 @@ def collect(
         locate: finds the container's first process.
         path: in it, absolute.
         folder: where to spool.
-        check_size: told the size of the archive as it grows; raises if it is too much.
-        check_wanted: raises if nobody waits for it any more.
+        check_size: called with the size of the archive as it grows; raises if it is too large.
+        check_wanted: raises if nobody waits for the copy any more.
 
     Returns:
         The content; closed by the caller.
 
     Raises:
-        NoSpace: there is no room to spool it.
+        NoSpace: there is not enough room to spool it.
         CopyError: it cannot be read.
-        FailedPrecondition: the container does not run, or stopped meanwhile.
+        FailedPrecondition: the container is not running, or stopped meanwhile.
     """
     skips = Skips()
 
@@ -124,17 +124,17 @@ def deliver(
     check_wanted: Callable[[], None],
     on_done: Callable[[], None],
 ) -> Summary:
-    """Send what was taken from the container, and that it is all.
+    """Send what was taken from the container, then the outcome.
 
     Args:
         messages: to the client.
         content: what to send.
         check_wanted: raises if it is to stop.
-        on_done: called when the content is not needed any more, before the client learns of it.
+        on_done: called when the content is not needed any more, before the client has the outcome.
 
     Raises:
-        CopyError: the source has changed; the client has been told.
-        StreamError: the client is gone.
+        CopyError: the source has changed; the client has the error.
+        StreamError: the client has gone.
     """
     try:
         with closing(content.pieces()) as pieces:
@@ -176,13 +176,14 @@ def _is_at_rest(source: Source) -> bool:
 
 
 class Skips:
-    """What was left out: how much, and the first by name."""
+    """What was left out: how much, and the first few by name."""
 
     def __init__(self) -> None:
         self.count = 0
         self.named: list[Skipped] = []
 
     def add(self, one: Skipped) -> None:
+        """Count an entry that was left out."""
         self.count += 1
         if len(self.named) < outcome.MAX_SKIPPED:
             self.named.append(one)

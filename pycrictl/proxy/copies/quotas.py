@@ -1,7 +1,7 @@
 """How much may be copied: the size of one copy, copies at once, and how slowly. Pure.
 
-Whoever asks for more is refused at once and never waits. A copy counts from the call that asks for
-it until it is over, so a URL that nobody opens counts until it expires.
+Whoever asks for more is refused at once; nobody waits. A copy counts from the call that asks for it
+until it is over, so a URL that nobody opens counts until it expires.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pycrictl.errors import Exhausted
 from pycrictl.units import format_bytes, quote
 
 MAX_COPIES: Final = 64
-"""Of all pods together. Each may have a thread, and some buffers of 1 MiB."""
+"""Copies of all pods together. Each may have a thread and a few buffers of 1 MiB."""
 
 
 IDLE_S: Final = 60.0
@@ -29,7 +29,7 @@ def time_limit_s(size_bytes: int) -> float:
 
 
 class Quotas:
-    """The quotas, and what is taken of them.
+    """The quotas, and how much of them is in use.
 
     Args:
         size_limit_bytes: ``ContainerCopySizeLimit``, of the archive; 0 for none.

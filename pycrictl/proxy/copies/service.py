@@ -1,11 +1,11 @@
 """``CopyToContainer`` and ``CopyFromContainer`` (KEP-4582), answered by the proxy for any runtime.
 
-The proxy answers them even in front of a runtime that knows them: then quotas, checks and
+The proxy answers them even in front of a runtime that offers them, so that quotas, checks and
 semantics are the same on every node. The copy is made on the node, through the file systems that
 the container sees; the runtime is only asked for the container's first process.
 
-A copy counts for its pod's quota from the call that asks for it until nothing is left of it
-(``copy_job``), which is also when its URL expires and nobody has opened that.
+A copy counts towards its pod's quota from the call that asks for it until nothing is left of it
+(``job``), or until its URL expires unopened.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ COPY_TO: Final = "/runtime.v1.RuntimeService/CopyToContainer"
 COPY_FROM: Final = "/runtime.v1.RuntimeService/CopyFromContainer"
 
 STOP_S: Final = 5.0
-"""How long the threads of copies may take to end when they are told to."""
+"""How long the threads of copies may take to end when they are asked to."""
 
 _FAILED_PRECONDITION: Final = 9
 _ASK_S: Final = 15.0
@@ -75,7 +75,7 @@ class Copies:
         lookup: asks the runtime.
         quotas: what may be copied.
         runtime_path: the runtime's socket.
-        spool_folder: where what is copied out of containers waits.
+        spool_folder: where copies out of containers are spooled.
         tokens: of all streams' URLs.
         url: makes a URL of a token.
         log: gets a line for each copy.
@@ -167,8 +167,8 @@ class Copies:
     ) -> CopyJob:
         """Check all that can be checked before anything is copied, and count the copy.
 
-        The container comes first, then the path: so a client can find out by an empty path whether
-        a copy is possible at all.
+        The container is checked before the path, so that a client can find out with an empty path
+        whether a copy is possible at all.
         """
         if not container_id:
             raise UsageError("no container ID is given")

@@ -20,7 +20,7 @@ class KubeletPulls:
     """What is configured; None where nothing is.
 
     Attributes:
-        path: the file that says so.
+        path: the file.
         serialize: ``serializeImagePulls``.
         max_parallel: ``maxParallelImagePulls``.
     """
@@ -62,7 +62,7 @@ def read_kubelet_config(path: str) -> KubeletPulls:
         raise ConfigError(f"cannot read kubelet's configuration {name}: {reason}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as exc:
         reason = escape(str(exc).partition("\n")[0])
-        raise ConfigError(f"kubelet's configuration {name} is no valid YAML: {reason}") from None
+        raise ConfigError(f"kubelet's configuration {name} is not valid YAML: {reason}") from None
     if not isinstance(document, dict):
         raise ConfigError(f"kubelet's configuration {name} is not a mapping")
     serialize = document.get("serializeImagePulls")
@@ -70,7 +70,7 @@ def read_kubelet_config(path: str) -> KubeletPulls:
         raise ConfigError(f"{name}: serializeImagePulls: it is not true or false")
     number = document.get("maxParallelImagePulls")
     if number is not None and (type(number) is not int or number < 1):
-        raise ConfigError(f"{name}: maxParallelImagePulls: it is not a number from 1 on")
+        raise ConfigError(f"{name}: maxParallelImagePulls: it is not a number of 1 or more")
     if serialize and number is not None and number > 1:
         raise ConfigError(
             f"{name}: maxParallelImagePulls: it is {number}, but serializeImagePulls is true"

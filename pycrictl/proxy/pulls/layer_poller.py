@@ -1,7 +1,7 @@
-"""The layers of running pulls, from containerd's content store: one poller for all who watch.
+"""The layers of running pulls, from containerd's content store: one poller for all watchers.
 
 It polls in a thread, since containerd's client is synchronous, and only while somebody watches and
-a pull runs. On another runtime it learns so at the first try and stays quiet.
+a pull is running. With another runtime it gives up after the first try.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pycrictl.proxy.serve.log import Log
 POLL_INTERVAL_S: Final = 0.3
 RETRY_PAUSE_S: Final = 2.0
 MAX_ENDED: Final = 200
-"""Images whose layers are remembered though nobody pulls them any more."""
+"""How many images nobody pulls any more have their layers remembered."""
 
 _TIMEOUT_S: Final = 2.0
 
@@ -62,7 +62,7 @@ class LayerPoller:
 
     Args:
         path: of the runtime's socket.
-        log: is told when the runtime cannot be asked.
+        log: gets a line when the runtime cannot be asked.
         on_look: called after every look.
     """
 
@@ -144,7 +144,7 @@ class LayerPoller:
         return None if result is None else [pull.lease_id for pull in result.active]
 
     async def gone(self, lease_id: str) -> None:
-        """Return when a pull of ``running`` has ended, or nobody can tell."""
+        """Return when a pull of ``running`` has ended, or the runtime cannot be asked."""
         while True:
             if lease_id not in (await self.running() or ()):
                 return

@@ -19,12 +19,12 @@ class Peer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """A call that the proxy answers by itself, with the one message that it has.
+    """A call that the proxy answers itself, with its one message.
 
     Attributes:
         path: the method, ``/runtime.v1.ImageService/PullImage``.
         message: the request, still serialised; it may hold credentials.
-        metadata: without what is the transport's own.
+        metadata: without the transport's own.
         timeout_s: the client's deadline, counted from the call's arrival; None without one.
     """
 
@@ -39,7 +39,7 @@ class CallRecord:
     """A call that is over, for the log. It holds nothing of its content.
 
     Attributes:
-        code: of the gRPC status; None when the call ended without one, by a reset.
+        code: of the gRPC status; None if the call ended without one, by a reset.
         request_bytes: data on the wire, with the few bytes that frame each message.
     """
 

@@ -4,9 +4,9 @@ HTTP/2 frames pass unchanged, so everything in them does: unknown methods and fi
 deadlines, statuses, details, cancellation, and flow control, which reaches from one end to the
 other. The exceptions are few:
 
-- Request headers are decoded, because the path says whose call it is, and encoded anew, because the
-  runtime must not miss what an own call's headers changed in the compression table. The authority,
-  which is the proxy's, becomes the one that runtimes expect on a unix socket.
+- Request headers are decoded, because the path says whose call it is, and encoded again, because
+  the runtime must not miss what an own call's headers changed in the compression table. The
+  authority, which is the proxy's, becomes the one that runtimes expect on a unix socket.
 - An *own* call never reaches the runtime: its frames end here, and ``answer`` makes others. The
   client's connection window is one for both kinds of calls and only partly known to the runtime:
   what own answers took of it is withheld from its next update (``_debt_bytes``), and data of the
@@ -14,12 +14,13 @@ other. The exceptions are few:
 - A PING is answered by the proxy, whichever end it comes from. A client sends pings because of what
   it gets, own answers included, and a runtime that has not sent those takes it for abuse (gRPC's
   "too_many_pings"). So a client's keepalive proves the proxy alive and not the runtime. A runtime
-  that goes shows at once anyway, as its socket is local; one that hangs, by the calls' deadlines.
+  that goes away is noticed at once anyway, as its socket is local; one that hangs, by the calls'
+  deadlines.
 - Without a runtime, its calls are answered UNAVAILABLE, and a GOAWAY asks the client to come back
   with a new connection. A connection that had state at the runtime cannot be joined to another.
-- A GOAWAY of the runtime says which calls it takes, but of its own only. What the client is told
-  covers the own calls under way as well, and then holds for both kinds: later calls, which the
-  client makes again on its next connection, are carried out by nobody here.
+- A GOAWAY of the runtime says which of its calls it still takes. What goes to the client covers the
+  own calls under way as well, and then holds for both kinds: later calls, which the client repeats
+  on its next connection, are not carried out here.
 
 Feed it with ``receive_client``, ``receive_upstream``, ``lose_upstream`` and ``answer``; then take
 what there is from ``client_data``, ``upstream_data`` and ``events``. A ``RemoteProtocolError`` from
@@ -54,7 +55,7 @@ class Requested:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """The client gave up an own call; an answer would be ignored."""
+    """The client gave up an own call and would ignore an answer."""
 
     stream_id: int
 
@@ -210,7 +211,7 @@ class Relay:
             self._abandon(stream_id, stream, now)
 
     def go_away(self) -> None:
-        """Ask the client for a new connection for its next calls. Those under way go on."""
+        """Ask the client to open a new connection for its next calls. Those under way go on."""
         if not self.is_going_away:
             self.is_going_away = True
             self._to_client.append(http2.goaway(http2.MAX_STREAM_ID, http2.ErrorCode.NO_ERROR))
@@ -310,7 +311,7 @@ class Relay:
         return None
 
     def _acknowledged(self) -> None:
-        """Apply the client's oldest SETTINGS to own answers, now that it is told that they hold."""
+        """Apply the client's oldest SETTINGS to own answers, as they are acknowledged now."""
         window_bytes = self._unacknowledged.popleft()
         difference = window_bytes - self._stream_window_bytes
         self._stream_window_bytes = window_bytes
@@ -512,7 +513,7 @@ class Relay:
             self._to_upstream.append(pong)
             return
         if len(self._early_pongs) == _MAX_EARLY_PONGS:
-            raise RemoteProtocolError("HTTP/2: the runtime pings without end")
+            raise RemoteProtocolError("HTTP/2: the runtime keeps sending pings")
         self._early_pongs.append(pong)
 
     def _upstream_goes_away(self, buffer: bytes, pos: int, stop: int, now: float) -> bytes:

@@ -19,7 +19,7 @@ class Stream:
 
     Attributes:
         is_client_done: the client has sent all of its request.
-        is_over: its status is known, which the client may not have yet.
+        is_over: its status is known; the client may not have it yet.
         has_response_headers: the client has the beginning of the answer.
     """
 
@@ -37,8 +37,8 @@ class OwnStream(Stream):
     """A call that the proxy answers.
 
     Attributes:
-        window_bytes: how much the client takes of this answer now.
-        pending: of the answer's message, what the windows did not allow yet.
+        window_bytes: how much of this answer the client takes now.
+        pending: the part of the answer's message that the windows did not allow yet.
         trailers: the encoded end of the answer.
     """
 

@@ -1,7 +1,7 @@
-"""Passes calls between clients and the runtime: the asyncio shell around ``relay``.
+"""Passes calls between clients and the runtime: the asyncio shell around ``connection``.
 
-Each client gets a connection of its own to the runtime, so that the runtime sees a client that goes
-as it would without the proxy. Calls to the methods in ``own`` are answered by their handlers.
+Each client gets its own connection to the runtime, so that the runtime notices when a client goes
+away, as it would without the proxy. Calls to the methods in ``own`` are answered by their handlers.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pycrictl.wire import codes
 # How long a client may take to leave a connection that it was asked to leave and does not use.
 LINGER_S: Final = 1.0
 WRITE_BUFFER_BYTES: Final = 256 * 1024
-# What else may wait for an end that does not read: the proxy's own frames for it, such as answers
-# to its pings. With more than that, nothing is read from it until it reads.
+# What else may wait for a peer that does not read: the proxy's own frames for it, such as answers
+# to its pings. With more than that, nothing is read from the peer until it reads.
 REPLY_BUFFER_BYTES: Final = 4 * WRITE_BUFFER_BYTES
 _BACKLOG: Final = 1024
 _PEERCRED: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
@@ -43,7 +43,7 @@ class RelayServer:
     Args:
         upstream: path of the runtime's socket.
         own: the methods (full paths) that are answered here, and by what.
-        on_call: told of every call when it is over, from the event loop.
+        on_call: called in the event loop when a call is over.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class RelayServer:
 
         Args:
             drain_s: how long calls may take to finish.
-            is_awaited: tells by its path whether a call is worth waiting for; endless streams
+            is_awaited: says by its path whether a call is worth waiting for; endless streams
                 are not.
         """
         if self._server is not None:
@@ -165,7 +165,7 @@ class _ClientSide(asyncio.Protocol):
         self._forwarder.disconnected(self)
         self._is_lost.set_result(None)
 
-    # The runtime's transport, as its protocol tells it
+    # The runtime's transport, called by its protocol
 
     def upstream_connected(self, transport: asyncio.Transport) -> None:
         if self._transport is None:

@@ -63,7 +63,7 @@ def image_pull_progress(
     from pycrictl.show.displays.pulls import open_display
 
     app = app_context(ctx)
-    request = watch.Request(
+    request = watch.WatchRequest(
         pod=_named(pod, "pod"),
         container=_named(container, "container"),
         image=_named(image, "image"),

@@ -24,7 +24,7 @@ def pull_limiter(
     limit: Annotated[
         str,
         typer.Argument(
-            metavar="[N]", help="With set: the most images pulled at once.", show_default=False
+            metavar="[N]", help="With set: pull at most N images at once.", show_default=False
         ),
     ] = "",
     admin_socket: Annotated[
@@ -33,7 +33,7 @@ def pull_limiter(
     ] = "unix:///run/pycrictl/admin.sock",
     output: options.Output = "table",
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")
+        bool, typer.Option("--watch", "-w", help="Show it repeatedly, until Ctrl-C.")
     ] = False,
     interval: Annotated[
         float | None,
@@ -47,8 +47,8 @@ def pull_limiter(
 ) -> None:
     """Show or set the limit of parallel image pulls of a running proxy.
 
-    status shows the limit, what is pulled, who waits for what, and what else limits pulls on the
-    node. set changes the limit at once, until the proxy is restarted; 0 is no limit.
+    status shows the limit, what is being pulled, who waits for what, and what else limits pulls on
+    the node. set changes the limit at once, until the proxy restarts; 0 means no limit.
 
     Example: pycrictl pull-limiter status --watch
     """
@@ -72,7 +72,9 @@ def pull_limiter(
         except ValueError:
             number = -1
         if number < 0:
-            raise UsageError("set needs a number, the most images pulled at once (0: no limit)")
+            raise UsageError(
+                "set needs a number: how many images may be pulled at once (0: no limit)"
+            )
         answer = admin.ask(path, "set-limit", timeout_s=timeout_s, limit=number)
         app.env.stdout.write(f"limit {answer['before']} -> {answer['limit']}\n")
     else:
