@@ -66,7 +66,6 @@ class _Waiter:
     """A caller without an answer."""
 
     request: CallRequest
-    reference: str
     answer: asyncio.Future[Answer]
 
 
@@ -128,7 +127,7 @@ class PullLimiter:
             namespace=pod.namespace if pod is not None else "",
         )
         ticket = next(self._tickets)
-        waiter = self._waiters[ticket] = _Waiter(request, image, self._loop.create_future())
+        waiter = self._waiters[ticket] = _Waiter(request, self._loop.create_future())
         now = self._now()
         decisions = self._queue.submit(
             ticket,
@@ -201,10 +200,9 @@ class PullLimiter:
         if (end := self._earlier.pop(ticket, None)) is not None:
             work = self._wait_for(end)
         else:
-            waiter = self._waiters[ticket]
-            self._layers.begin(pull, waiter.reference, time.time())
+            self._layers.begin(pull, self._queue.book.running[pull].reference, time.time())
             # The queue keeps the deadlines: others may have joined who have more time.
-            work = self._forward(waiter.request, None)
+            work = self._forward(self._waiters[ticket].request, None)
         task = self._running[pull] = self._loop.create_task(work)
         task.add_done_callback(partial(self._finish, pull))
 
