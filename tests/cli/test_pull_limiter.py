@@ -71,7 +71,7 @@ def pod(name: str) -> PodKey:
 def document() -> dict[str, Any]:
     queue = PullQueue[str](2, Policy.WAIT)
     (bad,) = queue.submit(1, PullKey("a/bad"), now=60, pod=pod("w9"))
-    queue.finish(bad.pull, "", now=70, error="denied")  # type: ignore[union-attr]
+    queue.finish(bad.pull, "", now=70, error="denied")  # type: ignore[union-attr]  # it starts
     queue.submit(2, PullKey("a/one"), now=80, pod=pod("w1"))
     queue.submit(3, PullKey("a/two"), now=81)
     queue.submit(4, PullKey("a/one"), now=82, pod=pod("w2"))

@@ -53,7 +53,9 @@ def test_bad_messages_are_told_once_and_counted(is_websocket: bool) -> None:
 
 def test_one_bad_message_needs_no_count() -> None:
     watcher = watch(websocket(frame(TEXT, b"oops"), END))
-    assert watcher.notes == ["skipped a message that is not a progress report: not valid JSON: 'oops'"]
+    assert watcher.notes == [
+        "skipped a message that is not a progress report: not valid JSON: 'oops'"
+    ]
 
 
 def test_bad_messages_are_counted_when_the_stream_breaks() -> None:
@@ -127,7 +129,9 @@ def test_100_mb_in_one_line() -> None:
     assert peak_of(scenario()) < 16 * MIB
     assert watcher.reports == REPORTS * 2
     assert len(watcher.notes) == 1
-    assert watcher.notes[0].startswith("skipped a message that is not a progress report: longer than")
+    assert watcher.notes[0].startswith(
+        "skipped a message that is not a progress report: longer than"
+    )
 
 
 def test_a_flood_leaves_others_their_turn() -> None:

@@ -95,13 +95,16 @@ class RelayServer:
         return [path for connection in self._connections for path in connection.relay.open_paths]
 
     def connected(self, connection: _ClientSide) -> None:
+        """Keep a client's connection."""
         self._connections.add(connection)
 
     def disconnected(self, connection: _ClientSide) -> None:
+        """Drop a client's connection."""
         self._connections.discard(connection)
         self._changed.set()
 
     def ended(self, record: CallRecord, peer: Peer) -> None:
+        """Pass on the record of a call that is over."""
         self._changed.set()
         if self._on_call is not None:
             self._on_call(record, peer)

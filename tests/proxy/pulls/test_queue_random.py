@@ -219,7 +219,7 @@ class Decisions(RuleBasedStateMachine):
             case Left(ticket):
                 self.end(ticket)
             case _:  # pragma: no cover
-                assert_never(decision)  # type: ignore[arg-type]
+                assert_never(decision)  # type: ignore[arg-type]  # nested patterns
 
     def end(self, ticket: int) -> None:
         assert ticket in self.asked, "every ticket ends once"
