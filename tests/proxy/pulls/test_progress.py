@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from pycrictl.proxy.lookup import Lookup, PodKey, PullTarget
 from pycrictl.proxy.pulls.book import Book, Pull, PullKey
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Bell, PullProgress
+from pycrictl.proxy.pulls.reports import LINGER_S
 from pycrictl.proxy.relay.calls import CallRequest, Peer
 from pycrictl.proxy.relay.upstream import Upstream
 from pycrictl.proxy.serve.log import Log
@@ -151,6 +153,8 @@ def test_a_failure_is_told_at_the_end(fake: FakeServer, start: Start) -> None:
         "denied by https://[redacted]@host/x",
     )
     assert "pw@" not in proxy.log()
+    time.sleep(LINGER_S)
+    assert read(ask(proxy, WEB.id)) == []  # it is forgotten although nobody else pulls
 
 
 def test_what_is_refused(fake: FakeServer, start: Start) -> None:
