@@ -10,7 +10,7 @@ lint: .venv/.stamp ; .venv/bin/ruff check && .venv/bin/ruff format --check && .v
 soak: install .venv/.stamp ; $(PYTHON) -m tests.node.soak
 kills: install .venv/.stamp ; $(PYTHON) -m tests.node.kills
 bench: install .venv/.stamp ; $(PYTHON) -m benchmarks
-generate: .venv/.stamp ; $(PYTHON) -m pycrictl.cli.generate
+generate: .venv/.stamp ; $(PYTHON) -m tools.generate
 proto: .venv/.stamp ; $(PYTHON) proto/generate.py
 dist: .venv-dist/.stamp ; .venv-dist/bin/python packaging/dist.py
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import bundle
-import tools
+import process
 
 _SOURCES: Final = Path(__file__).with_name("debian")
 _UNIT: Final = Path(__file__).with_name("pycrictl-proxy.service")
@@ -95,7 +95,7 @@ def build(
         folder.chmod(0o755)
     # The best compression takes six times as long and makes it a tenth smaller.
     dpkg_deb = ["dpkg-deb", "--root-owner-group", "-Zxz", "-z1", "--build"]
-    tools.run(*dpkg_deb, str(work), str(path), SOURCE_DATE_EPOCH=str(time_s))
+    process.run(*dpkg_deb, str(work), str(path), SOURCE_DATE_EPOCH=str(time_s))
 
 
 def _place_program(modules: Path, root: Path) -> None:

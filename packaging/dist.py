@@ -19,9 +19,9 @@ from typing import Final
 
 import bundle
 import deb
+import process
 import pyz
 import standalone
-import tools
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 NAMES: Final = ("wheel", "pyz", "deb", "standalone")
@@ -93,7 +93,7 @@ def _build(names: set[str], output: Path) -> None:
 def _build_wheel(output: Path, time_s: int) -> None:
     """The sdist, and the wheel out of the sdist, which therefore has all that it takes."""
     build = [sys.executable, "-I", "-m", "build", "--no-isolation", "--outdir", str(output)]
-    tools.run(*build, str(ROOT), SOURCE_DATE_EPOCH=str(time_s))
+    process.run(*build, str(ROOT), SOURCE_DATE_EPOCH=str(time_s))
 
 
 def _time_s() -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import bundle
-import tools
+import process
 
 _SPEC: Final = Path(__file__).with_name("standalone.spec")
 
@@ -35,7 +35,7 @@ def build(modules: Path, stem: Path, *, work: Path, shared: Path, time_s: int) -
     """
     pyinstaller = [sys.executable, "-m", "PyInstaller", "--log-level", "WARN", "--noconfirm"]
     places = ["--distpath", str(work / "out"), "--workpath", str(work / "cache"), str(_SPEC)]
-    tools.run(
+    process.run(
         *pyinstaller,
         *places,
         PYCRICTL_MODULES=str(modules),

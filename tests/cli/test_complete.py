@@ -17,9 +17,9 @@ from typer.core import TyperOption
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cli import candidates, complete, main
-from pycrictl.cli.surface import Completes
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status, hostile
+from tools.surface import Completes
 
 ENDPOINT = "CONTAINER_RUNTIME_ENDPOINT"
 

@@ -6,11 +6,12 @@ import re
 
 import pytest
 
-from pycrictl.cli import surface, tree
+from pycrictl.cli import tree
 from pycrictl.cli.argv import parse
-from pycrictl.cli.surface import Command
 from pycrictl.cli.table import BY_NAME, COMMANDS
 from tests.cli.run import Run
+from tools import surface
+from tools.surface import Command
 
 PROGRAM = surface.program()
 ALL = tuple(PROGRAM.walk())

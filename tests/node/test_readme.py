@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
-from pycrictl.cli import surface
 from pycrictl.proxy import settings
+from tools import surface
 
 from .house import ROOT, Done, House
 
