@@ -94,7 +94,7 @@ def _overview(program: surface.Command) -> Iterator[str]:
     yield from _written(description)
     yield roff.heading("GLOBAL OPTIONS")
     yield from _options(program.options)
-    yield from _section("COMMANDS", "Each has a page of its own, such as pycrictl-ps(1).")
+    yield from _section("COMMANDS", "Each command has its own page, such as pycrictl-ps(1).")
     for family in dict.fromkeys(command.family for command in program.subcommands):
         yield roff.subheading(family)
         for command in program.subcommands:
@@ -130,8 +130,7 @@ def _command(command: surface.Command, program: surface.Command) -> Iterator[str
             shown += [f"{what}:", roff.Lines((line,))]
     yield from _section("EXAMPLES", *shown)
     if any(differences(each) for each in command.walk()):
-        text = "What this command does otherwise than that of crictl is in pycrictl-compat(7)."
-        yield from _section("COMPATIBILITY", text)
+        yield from _section("COMPATIBILITY", "Differences from crictl: see pycrictl-compat(7).")
     yield from _see_also(_related(command, program))
 
 
@@ -139,7 +138,7 @@ def _description(command: surface.Command) -> Iterator[str]:
     yield f"{command.summary}."
     yield from command.description
     if command.aliases:
-        yield f"Other names: {', '.join(f'`{name}`' for name in command.aliases)}."
+        yield f"Also called {', '.join(f'`{name}`' for name in command.aliases)}."
 
 
 def _synopsis(command: surface.Command) -> str:
@@ -180,14 +179,14 @@ def _option_text(option: surface.Option) -> Iterator[str]:
     if option.default and option.default not in ("0", "0s", "-1") and "default" not in option.help:
         yield f"The default is `{option.default}`."
     for variable in option.environ:
-        yield f"Also from the variable `{variable}`."
+        yield f"Environment variable: `{variable}`."
 
 
 def _exit_status(command: surface.Command) -> Iterator[str]:
     if blocks := prose.section(_prose_of(command), "EXIT STATUS").blocks:
-        yield from _section("EXIT STATUS", *blocks, "All others are in pycrictl(1).")
+        yield from _section("EXIT STATUS", *blocks, "For all others, see pycrictl(1).")
     else:
-        text = "0 on success, 1 on an error; all others are in pycrictl(1)."
+        text = "0 on success, 1 on an error. For all others, see pycrictl(1)."
         yield from _section("EXIT STATUS", text)
 
 
@@ -236,7 +235,7 @@ def _settings(program: surface.Command) -> Iterator[str]:
             # The help shows the default in its own words, the page as it is written in the file.
             words = [_DEFAULT.sub("", help_of[f"--{name}"]), text]
             words.append(f"The default is `{default}`." if default else "")
-            words.append(f"Option `--{name}`.")
+            words.append(f"Option: `--{name}`.")
             head = rf"{roff.bold(name)} ({roff.literal(kind)})"
             yield from roff.term(head, " ".join(filter(None, words)))
     yield from _see_also([("pycrictl", 1), ("pycrictl-proxy", 1), ("pycrictl-pull-limiter", 1)])
