@@ -1,1 +1,1 @@
-"""What only building needs: generators of the files that are committed and shipped."""
+"""Generators of files that are committed and shipped; only building needs them."""

@@ -1,8 +1,8 @@
-"""Writes the committed files that are made of the command tree: completions and man pages.
+"""Write the committed files that are made of the command tree: completions and man pages.
 
     python -m tools.generate [FOLDER]
 
-FOLDER is the project's, by default the one that this package is in.
+FOLDER is the project's; by default the one that contains this package.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tools.manual import pages
 
 ROOT = Path(__file__).parents[1]
 _MADE = ("completions/*", "man/*.[0-9]")
-"""What is made and nothing else, so that what is left of commands that are gone is removed."""
+"""All that is generated and nothing else: files of commands that are gone are removed."""
 
 
 def files() -> dict[str, bytes]:

@@ -1,7 +1,7 @@
-"""The command tree as plain data, for whatever is made of it: completions and man pages.
+"""The command tree as plain data, for what is made of it: completions and man pages.
 
-The walk imports every command, so nothing that runs often does it. What a word completes to is told
-by its metavar, which therefore stands for one kind of things everywhere.
+The walk imports every command, so no command does it. The metavar of a word says what the word
+completes to, so a metavar stands for one kind of thing everywhere.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Completes(Enum):
-    """What stands where a word is typed. ``ID`` kinds are IDs only, the others names as well."""
+    """What a word can be. ``ID`` kinds are IDs only, the others names as well."""
 
     NOTHING = auto()
     CONTAINER = auto()
@@ -57,7 +57,7 @@ class Option:
         choices: its fixed values; one that ends in ``=`` goes on with free text.
         is_switch: whether it takes no value.
         is_repeatable: whether each time counts, not only the last.
-        default: as it would be typed; empty for none, or where the help tells it.
+        default: as it would be typed; empty if there is none or the help has it.
         environ: variables that stand for it.
         completes: what its value is.
     """
@@ -75,7 +75,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Argument:
-    """One positional; attributes as those of an option. The metavar is without brackets."""
+    """One positional, with the attributes of an option. The metavar is without brackets."""
 
     metavar: str
     help: str
@@ -120,7 +120,7 @@ class Command:
         return self.path[-1] if self.path else ""
 
     def walk(self) -> Iterator[Command]:
-        """The command and all below it."""
+        """Yield the command and all commands below it."""
         yield self
         for inner in self.subcommands:
             yield from inner.walk()
@@ -151,7 +151,7 @@ _STATES: Final = {
     "exec": Completes.RUNNING_CONTAINER_ID,
     "attach": Completes.RUNNING_CONTAINER_ID,
 }
-"""Commands that make sense for containers in one state only."""
+"""Commands that make sense only for containers in one state."""
 
 _LIST_FORMATS: Final = ("json", "yaml", "table", "wide", "jsonpath=", "custom-columns=")
 _FILTERS: Final = ("dangling=true", "dangling=false", "reference=", "before=", "since=")
@@ -168,7 +168,7 @@ _VARIABLE: Final = re.compile(r" \[\$(\w+)\]")
 
 @cache
 def program() -> Command:
-    """The whole tree, walked once."""
+    """Return the whole tree, walked once."""
     command = typer.main.get_command(main.app)
     description = (command.help or "").split("\n\n")
     return Command(
@@ -248,13 +248,13 @@ def _options(path: tuple[str, ...], command: click.Command) -> tuple[Option, ...
             continue
         names = tuple(sorted(param.opts, key=lambda name: name.startswith("--")))
         metavar = "" if param.is_flag else param.metavar or ""
-        told = _sentence(param.help or "")
-        variables = param.envvar or _VARIABLE.findall(told)
+        text = _sentence(param.help or "")
+        variables = param.envvar or _VARIABLE.findall(text)
         found.append(
             Option(
                 names=names,
                 metavar=metavar,
-                help=_VARIABLE.sub("", told),
+                help=_VARIABLE.sub("", text),
                 choices=_choices(path, metavar, names[-1]),
                 is_switch=bool(param.is_flag),
                 is_repeatable=bool(param.multiple),

@@ -11,7 +11,7 @@ from tools.surface import Command
 _HEAD: Final = r"""# fish completion for pycrictl.
 # Generated from the command tree by "make generate".
 
-# Tells what a command takes, in variables of whoever calls it.
+# Describes what a command takes, in variables of the caller.
 #   switches     options without a value, and what they do
 #   valued       options with one: OPTION, KIND, what it does
 #   positionals  the kinds of its words
@@ -171,7 +171,7 @@ def script(program: Command) -> str:
     """Return the whole script."""
     lines = [line for command in program.walk() for line in _case(command, program)]
     lines.append(f"        case {' '.join(words.HELP)}")
-    lines += _list("nested", ((name, told) for name, told in words.names(program)))
+    lines += _list("nested", words.names(program))
     tail = _TAIL.replace("@ENDPOINTS@", words.ENDPOINTS)
     return _HEAD + "".join(f"{line}\n" for line in lines) + tail
 
@@ -181,11 +181,16 @@ def _case(command: Command, program: Command) -> Iterator[str]:
     switches = [option for option in command.options if option.is_switch]
     valued = [option for option in command.options if not option.is_switch]
     yield from _list(
-        "switches", ((name, words.told(each.help)) for each in switches for name in each.names)
+        "switches",
+        ((name, words.description(each.help)) for each in switches for name in each.names),
     )
     yield from _list(
         "valued",
-        ((name, words.kind(each), words.told(each.help)) for each in valued for name in each.names),
+        (
+            (name, words.kind(each), words.description(each.help))
+            for each in valued
+            for name in each.names
+        ),
     )
     if command.arguments:
         kinds = " ".join(_quoted(words.kind(argument)) for argument in command.arguments)

@@ -1,4 +1,4 @@
-"""What the scripts hold: the tree, with kinds of words as short texts, and known sockets."""
+"""What the scripts contain: the tree, with kinds of words as short texts, and known sockets."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tools.surface import Argument, Command, Completes, Option
 HELP: Final = ("help", "h")
 
 ENDPOINTS: Final = " ".join(DEFAULT_ENDPOINTS)
-"""Sockets that are offered where there are any; no shell minds a character of theirs."""
+"""Sockets that are offered if they exist; none of their characters is special to a shell."""
 
 
 def spellings(command: Command, program: Command) -> list[str]:
-    """Every way to write a command's path, aliases included."""
+    """Return all ways to write a command's path, aliases included."""
     found = [""]
     level = program
     for name in command.path:
@@ -26,14 +26,14 @@ def spellings(command: Command, program: Command) -> list[str]:
 
 
 def names(command: Command) -> Iterator[tuple[str, str]]:
-    """Names and aliases of the commands below one, with their summaries."""
+    """Yield the names and aliases of the commands below one, with their summaries."""
     for inner in command.subcommands:
         for name in (inner.name, *inner.aliases):
             yield name, inner.summary
 
 
 def kind(word: Option | Argument) -> str:
-    """What a word completes to: ``a|b`` for fixed values, ``@kind``, or nothing."""
+    """Return what a word completes to: ``a|b`` for fixed values, ``@kind``, or nothing."""
     if word.choices:
         return "|".join(word.choices)
     if word.completes is Completes.NOTHING:
@@ -41,6 +41,6 @@ def kind(word: Option | Argument) -> str:
     return "@" + word.completes.name.lower().replace("_", "-")
 
 
-def told(text: str) -> str:
-    """A help text as a description, without its full stop."""
+def description(text: str) -> str:
+    """Return a help text as a description, without its full stop."""
     return text.removesuffix(".")

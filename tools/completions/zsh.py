@@ -15,17 +15,17 @@ _HEAD: Final = r"""#compdef pycrictl
 # Adds what the runtime knows: kind, the word so far, and what is cut off from each answer.
 _pycrictl_ask() {
     [[ $PREFIX == -* ]] && return 1
-    local program=pycrictl line value told
+    local program=pycrictl line value description
     local -a whole open
     [[ $service == */* ]] && program=${(Q)service}
     for line in ${(f)"$($program $pycrictl_globals __complete $1 "$2" 2>/dev/null)"}; do
-        value=${${line%%$'\t'*}#"$3"} told=${line#*$'\t'}
+        value=${${line%%$'\t'*}#"$3"} description=${line#*$'\t'}
         if [[ $value != ${(Q)PREFIX}* ]]; then
             compadd -U -- $value
         elif [[ $value == *[:/] ]]; then
-            open+=("${${value//\\/\\\\}//:/\\:}${told:+:$told}")
+            open+=("${${value//\\/\\\\}//:/\\:}${description:+:$description}")
         else
-            whole+=("${${value//\\/\\\\}//:/\\:}${told:+:$told}")
+            whole+=("${${value//\\/\\\\}//:/\\:}${description:+:$description}")
         fi
     done
     local ret=1
@@ -148,7 +148,7 @@ def _arguments(command: Command) -> Iterator[str]:
 
 def _specs(command: Command) -> Iterator[str]:
     for option in command.options:
-        told = f"[{_escaped(words.told(option.help))}]"
+        described = f"[{_escaped(words.description(option.help))}]"
         value = "" if option.is_switch else f":{_escaped(option.metavar)}:{_action(option)}"
         names = [
             f"{name}=" if name.startswith("--") and not option.is_switch else name
@@ -157,9 +157,9 @@ def _specs(command: Command) -> Iterator[str]:
         others = "*" if option.is_repeatable else f"({' '.join(option.names)})"
         if len(names) == 1:
             first = "*" if option.is_repeatable else ""
-            yield _quoted(f"{first}{names[0]}{told}{value}")
+            yield _quoted(f"{first}{names[0]}{described}{value}")
         else:
-            yield f"{_quoted(others)}{{{','.join(names)}}}{_quoted(told + value)}"
+            yield f"{_quoted(others)}{{{','.join(names)}}}{_quoted(described + value)}"
 
 
 def _positionals(command: Command) -> Iterator[str]:

@@ -252,7 +252,7 @@ def _name(name: str, summary: str) -> Iterator[str]:
 
 
 def _written(section: prose.Section) -> Iterator[str]:
-    """A section of the prose as it is."""
+    """Yield a section of the prose as it is."""
     yield from _section(section.title, *section.blocks)
     for part in section.parts:
         yield roff.subheading(part.title)
@@ -277,5 +277,5 @@ def _page_name(command: surface.Command) -> str:
 
 
 def _prose_of(command: surface.Command) -> str:
-    """The file of a command's prose; a sub-command has none, as it has no page."""
+    """Return the file of a command's prose; a sub-command has none, since it has no page."""
     return f"{_page_name(command)}.md"

@@ -73,7 +73,7 @@ def _section(text: str) -> Section:
 
 
 def _blocks(chunks: Iterable[str]) -> tuple[Block, ...]:
-    """What chunks of lines are; terms in a row are one block."""
+    """Return the blocks that chunks of lines stand for; terms in a row are one block."""
     found: list[Block] = []
     for chunk in chunks:
         if chunk.startswith("    "):

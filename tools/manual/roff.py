@@ -1,6 +1,6 @@
-"""The source text of man pages: man(7) macros that groff and mandoc take without a warning. Pure.
+"""The source of man pages: man(7) macros that groff and mandoc accept without a warning. Pure.
 
-Texts are plain, with what is typed as it stands between backticks.
+Texts are plain. Backticks enclose what is typed as it is.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Points(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """Lines that are shown as they stand, such as commands."""
+    """Lines that are shown as they are, such as commands."""
 
     lines: tuple[str, ...]
 
@@ -55,25 +55,25 @@ Block = str | Terms | Points | Lines
 
 
 def literal(text: str) -> str:
-    """Text as it stands, in the current font."""
+    """Return text as it is, in the current font."""
     return "".join(_character(character) for character in text)
 
 
 def bold(text: str) -> str:
-    """Text to be typed as it stands."""
+    """Return text that is typed as it is."""
     return rf"\fB{literal(text)}\fP"
 
 
 def italic(text: str) -> str:
-    """Text that stands for another."""
+    """Return text that stands for another."""
     return rf"\fI{literal(text)}\fP"
 
 
 def inline(text: str) -> str:
-    """Prose, in which backticks enclose what is typed.
+    """Return prose in which backticks enclose what is typed.
 
     Raises:
-        ValueError: a backtick is without its other one.
+        ValueError: a backtick has no other one.
     """
     pieces = text.split("`")
     if not len(pieces) % 2:
@@ -84,7 +84,7 @@ def inline(text: str) -> str:
 
 
 def title(name: str, section: int, *, date: str, source: str) -> list[str]:
-    """The first lines of a page. Names of pages and options must not be hyphenated."""
+    """Return the first lines of a page. Names of pages and options must not be hyphenated."""
     return [
         f'.TH {literal(name.upper())} {section} {date} "{source}" "pycrictl manual"',
         ".nh",
@@ -94,17 +94,17 @@ def title(name: str, section: int, *, date: str, source: str) -> list[str]:
 
 
 def heading(text: str) -> str:
-    """The line that begins a section."""
+    """Return the line that begins a section."""
     return f'.SH "{literal(text)}"'
 
 
 def subheading(text: str) -> str:
-    """The line that begins a part of a section."""
+    """Return the line that begins a part of a section."""
     return f'.SS "{literal(text)}"'
 
 
 def paragraph(text: str) -> list[str]:
-    """Prose, folded; a sentence begins a line."""
+    """Return prose, folded; each sentence begins a line."""
     return [
         _guarded(line)
         for sentence in _SENTENCE_END.split(" ".join(text.split()))
@@ -115,12 +115,12 @@ def paragraph(text: str) -> list[str]:
 
 
 def term(head: str, text: str) -> list[str]:
-    """A term, which is roff already, and its explanation."""
+    """Return a term, which is roff already, and its explanation."""
     return [".TP", _guarded(head), *paragraph(text)]
 
 
 def part(blocks: Iterable[Block]) -> Iterator[str]:
-    """What stands under a heading."""
+    """Yield the lines of what stands under a heading."""
     is_first = True
     for block in blocks:
         match block:
@@ -142,7 +142,7 @@ def part(blocks: Iterable[Block]) -> Iterator[str]:
 
 
 def page(lines: Iterable[str]) -> bytes:
-    """A whole page."""
+    """Return a whole page, from its lines."""
     return ("\n".join(lines) + "\n").encode("ascii")
 
 
@@ -158,5 +158,5 @@ def _prose(text: str) -> str:
 
 
 def _guarded(line: str) -> str:
-    """A line whose first character does not make it a request."""
+    """Return a line whose first character does not make it a request."""
     return rf"\&{line}" if line.startswith((".", "'")) else line
