@@ -1,4 +1,4 @@
-"""``exec``: how fast output and input flow, and how long a command takes that does nothing."""
+"""``exec``: the speed of output and input, and the time of a command that does nothing."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from benchmarks.harness import (
     Measured,
     best_speeds,
     interleave,
+    milliseconds,
 )
 from benchmarks.programs import ROOT, pycrictl, run, yardstick
 from benchmarks.session_server import LOAD_BYTES
@@ -34,7 +35,7 @@ Transport = Literal["spdy", "websocket"]
 
 @dataclass(frozen=True)
 class _Server:
-    """A runtime in a process of its own, that measures the streams it serves."""
+    """A runtime in its own process, which measures the streams that it serves."""
 
     socket: Path
     port: str
@@ -44,14 +45,14 @@ class _Server:
         return pycrictl("--runtime-endpoint", f"unix://{self.socket}", "exec", *words)
 
     def speed(self, command: list[str], stdin: Path | None = None, stdout: Path = NOWHERE) -> float:
-        """Bytes that a program moves in a second, from the first one to the end of the stream."""
+        """Return the bytes per second that a program moves, from the first to the last one."""
         run(command, stdin=stdin, stdout=stdout)
         assert self.process.stdout is not None
-        told = self.process.stdout.readline()
+        reported = self.process.stdout.readline()
         try:
-            return float(told)
+            return float(reported)
         except ValueError:
-            raise CannotRunError(f"the server of sessions says {told!r}") from None
+            raise CannotRunError(f"the session server reported {reported!r}") from None
 
 
 @contextmanager
@@ -64,7 +65,7 @@ def _server(folder: Path) -> Iterator[_Server]:
         assert process.stdout is not None
         port = process.stdout.readline().decode().strip()
         if not port:
-            raise CannotRunError("the server of sessions did not start")
+            raise CannotRunError("the session server did not start")
         yield _Server(socket, port, process)
         # Leaving the block closes its standard input, which ends it.
 
@@ -140,7 +141,7 @@ BENCHMARKS = (
         name="exec-true",
         what="wall time of 'exec ID true' / of a bare program that imports grpc and websockets",
         goal=Goal("<=", 1.5),
-        show=lambda seconds: f"{seconds * 1000:.0f} ms",
+        show=milliseconds,
         measure=_true,
     ),
 )

@@ -8,13 +8,13 @@ import sys
 
 
 def run(*command: str, **variables: str) -> None:
-    """Run a program; what it writes is shown only if it fails.
+    """Run a program; show what it writes only if it fails.
 
     Args:
-        variables: of its environment, beside those of this process.
+        variables: of its environment, in addition to those of this process.
 
     Raises:
-        subprocess.CalledProcessError: it has failed.
+        subprocess.CalledProcessError: it failed.
     """
     done = subprocess.run(
         command,
