@@ -303,7 +303,7 @@ def test_a_link_prints_the_script_of_its_name(tmp_path: Path) -> None:
     assert result.stdout.startswith("#compdef crictl\n")
     assert {line.strip() for line in renamed} == {
         "#compdef crictl",
-        "local program=crictl line value told",
+        "local program=crictl line value description",
         "if [[ $funcstack[1] == _crictl ]]; then",
         "compdef _pycrictl crictl",
     }
