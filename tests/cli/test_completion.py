@@ -122,8 +122,8 @@ def test_fish_knows_everything(home: Path) -> None:
     found = shells.fish(home, shells.environment(home), lines)
     assert [set(each) for each in found] == [NAMES, *FLAGS.values(), *CHOICES.values()]
     assert found[0]["images"] == "List the images on the node"
-    told = found[1 + list(FLAGS).index("pycrictl ps")]
-    assert told["--quiet"] == "Print only IDs"
+    described = found[1 + list(FLAGS).index("pycrictl ps")]
+    assert described["--quiet"] == "Print only IDs"
 
 
 def test_zsh_knows_every_command(zsh: shells.Shell) -> None:

@@ -34,7 +34,7 @@ IN_THE_LIBRARY = {
     "runtime-endpoint": "the variable is read with the file",
     "image-endpoint": "the variable is read with the file",
 }
-"""Global options whose default or variable is not the command line's affair; help tells them."""
+"""Global options whose default or variable is not the command line's affair; the help has them."""
 
 
 def options_of(command: click.Command) -> dict[str, TyperOption]:
@@ -114,9 +114,9 @@ def test_global_option_is_crictls(flag: dict[str, Any]) -> None:
     option = options[name]
     assert all(options[alias] is option for alias in flag["aliases"])
     assert type_of(option) == flag["type"]
-    told = str(option.help)
-    assert all(f"[${variable}]" in told for variable in flag["env"])
-    assert not flag["default"] or str(flag["default"]) in told
+    text = str(option.help)
+    assert all(f"[${variable}]" in text for variable in flag["env"])
+    assert not flag["default"] or str(flag["default"]) in text
 
 
 def test_every_exception_is_one() -> None:

@@ -123,7 +123,7 @@ def _run(request: dict[str, Any]) -> None:
             os.dup2(fd, number)
             os.close(fd)
         sys.argv = ["pycrictl", *words]
-        faulthandler.dump_traceback_later(request["limit_s"] - 1)  # tells where it hangs
+        faulthandler.dump_traceback_later(request["limit_s"] - 1)  # shows where it hangs
         signal.alarm(request["limit_s"])
         run()
     finally:

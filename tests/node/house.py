@@ -165,7 +165,7 @@ class House:
             try:
                 while piece := stream.read(65536):
                     output += piece
-            except OSError:  # how the end of a terminal is told
+            except OSError:  # how a terminal reports its end
                 pass
         _ended(process)
         return Done(process.returncode, output.decode())

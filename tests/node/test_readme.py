@@ -192,9 +192,9 @@ def test_commands_within_sentences_exist() -> None:
         for command in program.subcommands
         for name in (command.name, *command.aliases)
     }
-    told = [text.split() for text in re.findall(r"`pycrictl ([^`]+)`", README)]
-    assert len(told) >= 5
-    for words in told:
+    reported = [text.split() for text in re.findall(r"`pycrictl ([^`]+)`", README)]
+    assert len(reported) >= 5
+    for words in reported:
         name = next((word for word in words if not word.startswith("-")), "")
         command = commands[name] if name else program
         known = {spelling for option in command.options for spelling in option.names}

@@ -209,10 +209,10 @@ REPLAYED: Final = [step for step in STEPS if " " not in step]
 
 @pytest.fixture(scope="session")
 def story(shared_lab: Lab, run_folder: Path) -> Story:
-    return made_once(run_folder / "story", told)
+    return made_once(run_folder / "story", make_story)
 
 
-def told() -> Story:
+def make_story() -> Story:
     """The whole story, on a node of its own: the scene needs the images of the recordings only."""
     with Lab() as lab, Recorder(lab.node.socket_path, lab.folder / "recorder.sock") as recorder:
         scene = Scene(lab, recorder)

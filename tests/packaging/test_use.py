@@ -144,9 +144,9 @@ def _wait_for_output(process: subprocess.Popen[str]) -> None:
 
 def _wait_for_line(process: subprocess.Popen[str], wanted: str) -> None:
     assert process.stderr is not None
-    told = b""
-    while wanted.encode() not in told:
+    reported = b""
+    while wanted.encode() not in reported:
         _wait_for_output(process)
         piece = os.read(process.stderr.fileno(), 65536)  # the stream would read ahead
-        assert piece, told
-        told += piece
+        assert piece, reported
+        reported += piece
