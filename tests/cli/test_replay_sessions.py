@@ -86,10 +86,7 @@ def words_of(capture: Capture) -> tuple[list[str], str]:
     command, stdin = capture.command, ""
     if command.startswith("echo data | "):
         command, stdin = command.removeprefix("echo data | "), "data\n"
-    command = re.sub(
-        r"\$\{(\w\w):0:(\d)\}", lambda found: runtimes.IDS[found[1]][: int(found[2])], command
-    )
-    command = re.sub(r"\$(\w\w)\b", lambda found: runtimes.IDS[found[1]], command)
+    command = runtimes.with_ids(command)
     words = shlex.split(command)
     return words[words.index("crictl") + 1 :], stdin
 
