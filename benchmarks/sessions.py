@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -117,6 +118,7 @@ def _show_speed(speed: float) -> str:
     return f"{speed / MB:.0f} MB/s"
 
 
+_TRANSPORTS: tuple[tuple[str, Transport], ...] = (("spdy", "spdy"), ("ws", "websocket"))
 _LOAD = f"{LOAD_BYTES >> 20} MiB"
 
 BENCHMARKS = (
@@ -126,9 +128,9 @@ BENCHMARKS = (
             what=f"{_LOAD} of output by exec over {transport} / read off the socket and dropped",
             goal=Goal(">=", 0.6),
             show=_show_speed,
-            measure=lambda transport=transport: _stdout(transport),  # type: ignore[misc]
+            measure=partial(_stdout, transport),
         )
-        for short, transport in (("spdy", "spdy"), ("ws", "websocket"))
+        for short, transport in _TRANSPORTS
     ),
     Benchmark(
         name="exec-stdin",
