@@ -1,7 +1,7 @@
 # fish completion for pycrictl.
 # Generated from the command tree by "make generate".
 
-# Tells what a command takes, in variables of whoever calls it.
+# Describes what a command takes, in variables of the caller.
 #   switches     options without a value, and what they do
 #   valued       options with one: OPTION, KIND, what it does
 #   positionals  the kinds of its words

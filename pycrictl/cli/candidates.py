@@ -251,4 +251,4 @@ KINDS: Final[dict[str, Callable[[CriClient, str], Iterator[Candidate]]]] = {
     "pod-id": _pods,
     "image": _images,
 }
-"""What a runtime can be asked for, by the names of ``surface.Completes`` in small letters."""
+"""What a runtime can be asked for, by the names of ``Completes`` in small letters."""

@@ -17,9 +17,9 @@ from typer.core import TyperOption
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cli import candidates, complete, main
-from pycrictl.cli.surface import Completes
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status, hostile
+from tools.surface import Completes
 
 ENDPOINT = "CONTAINER_RUNTIME_ENDPOINT"
 
@@ -82,7 +82,7 @@ def ask(*words: str, timeout: str = "50s", **environ: str) -> subprocess.Complet
 def found(*words: str, **environ: str) -> dict[str, str]:
     result = ask(*words, **environ)
     assert (result.returncode, result.stderr) == (0, "")
-    return {word: told for word, _, told in (x.partition("\t") for x in result.stdout.splitlines())}
+    return {word: text for word, _, text in (x.partition("\t") for x in result.stdout.splitlines())}
 
 
 @pytest.fixture
@@ -157,9 +157,9 @@ def test_what_steers_a_terminal_stays_out(fake: FakeServer) -> None:
         answer.containers.add(id=f"{number}" * 64, metadata=metadata)
     fake.offer("ListContainers", answer)
     assert set(found("-r", fake.endpoint, "__complete", "container")) == {"good"}
-    told = found("-r", fake.endpoint, "__complete", "container-id")
-    assert len(told) == 3
-    assert "\x1b" not in "".join(told.values())
+    reported = found("-r", fake.endpoint, "__complete", "container-id")
+    assert len(reported) == 3
+    assert "\x1b" not in "".join(reported.values())
 
 
 # Where the runtime is

@@ -33,7 +33,7 @@ def command(fake: FakeServer, *words: str) -> list[str]:
 
 
 def run(fake: FakeServer, redirection: str, *words: str) -> list[str]:
-    """Copy with a stream as the shell makes it; what is told on stderr."""
+    """Copy with a stream as the shell makes it, and return the lines of stderr."""
     ended = subprocess.run(
         ["sh", "-c", f'"$@" {redirection}', "sh", *command(fake, *words)],
         stderr=subprocess.PIPE,
@@ -54,10 +54,10 @@ def test_streams_that_are_closed(fake: FakeServer, root: Path) -> None:
 
 
 def test_streams_that_are_something_else(fake: FakeServer, root: Path) -> None:
-    told = run(fake, "0>/dev/null", "-", f"{ID}:/to")
-    assert told == ["pycrictl: standard input is open for writing only"]
-    told = run(fake, "1</dev/null", f"{ID}:/to", "-")
-    assert told[0] == "pycrictl: cannot write to standard output: bad file descriptor"
+    reported = run(fake, "0>/dev/null", "-", f"{ID}:/to")
+    assert reported == ["pycrictl: standard input is open for writing only"]
+    reported = run(fake, "1</dev/null", f"{ID}:/to", "-")
+    assert reported[0] == "pycrictl: cannot write to standard output: bad file descriptor"
     assert list((root / "to").iterdir()) == []
 
 
@@ -69,8 +69,8 @@ def test_input_that_does_not_block(fake: FakeServer, root: Path) -> None:
             time.sleep(0.3)
             os.write(writer, piece)
         os.close(writer)
-        _, told = process.communicate(timeout=60)
-    assert (process.returncode, told) == (0, b"")
+        _, reported = process.communicate(timeout=60)
+    assert (process.returncode, reported) == (0, b"")
     assert not os.get_blocking(reader)
     os.close(reader)
     assert (root / "to/f").read_text() == "content"
@@ -92,10 +92,10 @@ def test_output_that_does_not_block(fake: FakeServer, root: Path) -> None:
     with start(command(fake, f"{ID}:/to/f", "-"), stdout=writer) as process:
         os.close(writer)
         thread.start()
-        _, told = process.communicate(timeout=60)
+        _, reported = process.communicate(timeout=60)
     thread.join()
     os.close(reader)
-    assert (process.returncode, told) == (0, b"")
+    assert (process.returncode, reported) == (0, b"")
     assert data in received
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from typing import Any
 
 import grpc
@@ -14,7 +12,7 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.progress import sources
 from tests.cli.progress_server import http_streams, websocket_stream
-from tests.cli.run import Run
+from tests.cli.run import Run, start
 from tests.fakecri import FakeServer, Status
 
 WEB = "ab" * 32
@@ -287,13 +285,8 @@ def test_ctrl_c_ends_the_watch_only(fake: FakeServer) -> None:
     with http_streams(STORY, cut=[0]) as server:
         fake.prepare("ListPodSandbox", PODS)
         fake.prepare("ImagePullProgress", url(server.url), repeat=True)
-        words = ["-r", fake.endpoint, "image-pull-progress", "--follow", "--progress", "json"]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pycrictl", *words, "web"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        words = ("image-pull-progress", "--follow", "--progress", "json", "web")
+        process = start("-r", fake.endpoint, *words)
         assert process.stdout is not None
         assert process.stdout.readline()
         process.send_signal(signal.SIGINT)

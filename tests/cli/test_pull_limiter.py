@@ -4,8 +4,6 @@ import asyncio
 import json
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,7 +20,7 @@ from pycrictl.proxy.pulls.decisions import Policy
 from pycrictl.proxy.pulls.kubelet_config import KubeletPulls
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, status_document
-from tests.cli.run import Run
+from tests.cli.run import Run, start
 
 TABLE = """\
 LIMIT   SLOTS TAKEN   WHEN FULL   LIMIT FROM
@@ -163,15 +161,8 @@ def test_no_proxy(tmp_path: Path) -> None:
 
 
 def test_watch_goes_on_until_ctrl_c(path: str) -> None:
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "pycrictl", "pull-limiter", "status", "--watch"),
-            *("--interval", "0.1", "--admin-socket", path),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    words = ("--watch", "--interval", "0.1", "--admin-socket", path)
+    process = start("pull-limiter", "status", *words)
     assert process.stdout is not None
     heads = 0
     while heads < 3:

@@ -25,19 +25,12 @@ from .copying import (
     WAIT_S,
     Cp,
     Start,
-    containers,
     contents,
-    cp,
     plain,
-    program,
-    proxy,
-    start_container,
     whole_seconds,
 )
 from .lab import MIB
 from .test_copy_node import make_tree
-
-__all__ = ["containers", "cp", "program", "proxy", "start_container"]
 
 
 def test_a_tree_there_and_back(cp: Cp, folder: Path) -> None:

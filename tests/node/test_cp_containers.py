@@ -20,9 +20,6 @@ from .copying import (
     Cp,
     Start,
     plain,
-    program,
-    proxy,
-    start_container,
 )
 from .images import File, Image, busybox_files
 from .lab import MIB
@@ -30,8 +27,6 @@ from .test_copy_node import make_tree
 
 if TYPE_CHECKING:
     from .lab import Lab
-
-__all__ = ["program", "proxy", "start_container"]
 
 
 def gnu_tar(lab: Lab) -> Image:
