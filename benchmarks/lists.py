@@ -7,6 +7,7 @@ from benchmarks.programs import pycrictl, run, server, yardstick
 
 ROUNDS = 15
 INSPECTED = 100
+TEMPLATE = '{range .items[*]}{.id}{"\\n"}{end}'
 
 
 def _list(count: int, ours: list[str], bare: list[str]) -> Measured:
@@ -35,6 +36,13 @@ BENCHMARKS = (
         goal=Goal("<=", 1.6),
         show=milliseconds,
         measure=lambda: _list(500, ["--all"], []),
+    ),
+    Benchmark(
+        name="ps-jsonpath",
+        what="wall time of 'pycrictl ps -a -o jsonpath=…' of 500 / of a bare program printing IDs",
+        goal=Goal("<=", 1.6),
+        show=milliseconds,
+        measure=lambda: _list(500, ["--all", "--output", f"jsonpath={TEMPLATE}"], []),
     ),
     Benchmark(
         name="ps-json",

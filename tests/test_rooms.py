@@ -123,12 +123,11 @@ THIRD_PARTY: dict[str, set[str]] = {
     "show": {"google", "yaml"},
     "show.displays.bars": {"tqdm"},
     "show.displays.copies": {"tqdm"},
-    "show.jsonpath": {"jsonpath"},
     "cli": {"typer"},
 }
 
 KNOWN_THIRD_PARTY = {
-    *("grpc", "google", "tqdm", "websockets", "yaml", "tomli", "jsonpath", "typer", "rich"),
+    *("grpc", "google", "tqdm", "websockets", "yaml", "tomli", "typer", "rich"),
 }
 
 BESIDE: Final = {"tools", "tests", "benchmarks", "packaging"}

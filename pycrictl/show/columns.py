@@ -97,7 +97,7 @@ def _column(text: str) -> tuple[str, Path]:
     return name.strip(), Path(path)
 
 
-def _natural(found: list[Any]) -> list[tuple[int, int, str]]:
+def _natural(found: Sequence[Any]) -> list[tuple[int, int, str]]:
     if not found:
         return []
     value = found[0]
