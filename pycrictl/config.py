@@ -11,12 +11,12 @@ at the default path is reported instead of being ignored without a word.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 from pycrictl.errors import ConfigError, UsageError
-from pycrictl.units import escape, parse_bool, quote
+from pycrictl.units import parse_bool, quote
 
 T = TypeVar("T")
 Origin = Literal["flag", "environment", "file", "default"]
@@ -191,7 +191,7 @@ def parse_file(text: str) -> FileValues:
     """
     entries = _simple_entries(text)
     if entries is None:
-        entries = list(_yaml_entries(text))
+        entries = _yaml_entries(text)
     found: dict[str, _Entry] = {}
     for entry in entries:
         if entry.key not in KEYS:
@@ -305,49 +305,23 @@ def _simple_entries(text: str) -> list[_Entry] | None:
     return entries
 
 
-def _yaml_entries(text: str) -> Iterator[_Entry]:
-    """The entries of any YAML file, taken from parser events.
+def _yaml_entries(text: str) -> list[_Entry]:
+    from pycrictl import yamltree
 
-    Nothing is built from the document: neither aliases nor nesting nor tags can cost anything.
-    """
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    documents, in_mapping, key = 0, False, None
     try:
-        for event in yaml.parse(text, Loader=loader):
-            line = event.start_mark.line + 1 if event.start_mark else 0
-            match event:
-                case yaml.DocumentStartEvent():
-                    documents += 1
-                    if documents > 1:
-                        raise ConfigError(f"line {line}: a second document begins")
-                case yaml.MappingStartEvent() if not in_mapping:
-                    in_mapping = True
-                case yaml.MappingEndEvent():
-                    in_mapping = False
-                case yaml.ScalarEvent(value=str(value)):
-                    is_null = event.implicit[0] and value in _NULLS
-                    if not in_mapping and not is_null:
-                        raise ConfigError(f"line {line}: it does not hold settings (key: value)")
-                    if in_mapping and key is None:
-                        key = value
-                    elif key is not None:
-                        yield _Entry(key, None if is_null else value, line)
-                        key = None
-                case yaml.AliasEvent():
-                    raise ConfigError(f"line {line}: aliases are not supported")
-                case yaml.CollectionStartEvent():
-                    where = "it" if key is None else f"the value of {quote(key)}"
-                    raise ConfigError(f"line {line}: {where} is a list or a mapping")
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"line {mark.line + 1}: " if mark else ""
-        reason = escape(error.problem or "unreadable")
-        raise ConfigError(f"{where}it is not YAML: {reason}") from None
-    except yaml.YAMLError as error:
-        reason = escape(str(error).partition("\n")[0])
-        raise ConfigError(f"it is not YAML: {reason}") from None
+        root = yamltree.parse(text)
+        if root.type not in ("mapping", "null"):
+            raise yamltree.Problem("it does not hold settings (key: value)", root.line)
+        for member in root.members:
+            if member.node.type in ("mapping", "list"):
+                where = f"the value of {quote(member.key)}"
+                raise yamltree.Problem(f"{where} is a list or a mapping", member.line)
+    except yamltree.Problem as problem:
+        raise ConfigError(f"line {problem.line}: {problem}") from None
+    return [
+        _Entry(key, None if node.type == "null" else node.text, node.line)
+        for key, node in ((member.key, member.node) for member in root.members)
+    ]
 
 
 def _value(found: Mapping[str, _Entry], key: str, read: Callable[[str], T]) -> T | None:

@@ -142,32 +142,17 @@ class _Layout(NamedTuple):
 
 
 def _layout(text: str) -> _Layout:
-    import yaml
+    from pycrictl import yamltree
 
-    spans: dict[str, slice] = {}
-    key, end, indent, is_flow, depth = None, len(text), "", False, 0
-    # Not the C parser, whose positions count bytes for some texts.
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        start, stop = event.start_mark, event.end_mark
-        assert start is not None, "the parser marks every event"
-        assert stop is not None, "the parser marks every event"
-        match event:
-            case yaml.MappingStartEvent():
-                depth += 1
-                is_flow = bool(event.flow_style)
-                indent = " " * start.column
-            case yaml.MappingEndEvent():
-                depth -= 1
-                if is_flow:
-                    end = start.index
-            case yaml.ScalarEvent() if depth and key is None:
-                key = event.value
-            case yaml.ScalarEvent() if depth and key is not None:
-                spans[key] = slice(start.index, stop.index)
-                key = None
-            case yaml.DocumentEndEvent() if event.explicit and not is_flow:
-                end = start.index
-    return _Layout(spans, end, indent, is_flow)
+    root = yamltree.parse(text, exact=True)
+    start, end = root.span.start, root.span.stop
+    is_flow = text[start : start + 1] == "{"
+    return _Layout(
+        values={member.key: member.node.span for member in root.members},
+        end=end - 1 if is_flow else end if root.members else len(text),
+        indent=" " * (start - text.rfind("\n", 0, start) - 1) if root.members else "",
+        is_flow=is_flow,
+    )
 
 
 def _addition(text: str, layout: _Layout, added: Mapping[str, str]) -> _Edit:

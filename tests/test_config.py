@@ -254,20 +254,20 @@ class TestContent:
             ("debug: yes\n", 'line 1: debug: "yes" is not a boolean (true or false)'),
             ("pull-image-on-create: 2\n", 'line 1: pull-image-on-create: "2" is not a boolean'),
             ("a: b: c\n", "line 1: it is not YAML: "),
-            ("timeout: [1\n", 'line 1: the value of "timeout" is a list or a mapping'),
+            ("timeout: [1]\n", 'line 1: the value of "timeout" is a list or a mapping'),
             ("timeout: {a: 1}\n", 'line 1: the value of "timeout" is a list or a mapping'),
-            ("? [a]\n: 1\n", "line 1: it is a list or a mapping"),
-            ("- timeout: 1\n", "line 1: it is a list or a mapping"),
+            ("? [a]\n: 1\n", "line 1: a key is a list or a mapping"),
+            ("- timeout: 1\n", "line 1: it does not hold settings (key: value)"),
             ("just text\n", "line 1: it does not hold settings (key: value)"),
             ("a: &x 1\nb: *x\n", "line 2: aliases are not supported"),
             ("<<: *x\n", "line 1: aliases are not supported"),
             ("timeout: 1\n---\ntimeout: 2\n", "line 2: a second document begins"),
-            ('timeout: "1\n', "line 2: it is not YAML: "),
-            ("timeout: \x07\n", "it is not YAML: "),
-            ("timeout: \x1b[2J\n", "it is not YAML: "),
+            ('timeout: "1\n', "line 1: it is not YAML: "),
+            ("timeout: \x07\n", "line 1: it is not YAML: "),
+            ("timeout: \x1b[2J\n", "line 1: it is not YAML: "),
             ('"\\e[2J": 1\n', r'line 1: unknown key "\x1b[2J"'),
             (b"timeout: 1\ndebug: \xff\n", "line 2: it is not UTF-8 text"),
-            (b"\x00" * 10, "it is not YAML: "),
+            (b"\x00" * 10, "line 1: it is not YAML: "),
             ("#" * (config.FILE_LIMIT_BYTES + 1), "it is larger than 1024 KiB"),
         ],
     )
@@ -330,7 +330,7 @@ def test_the_short_way_reads_what_yaml_reads(text: str) -> None:
     entries = config._simple_entries(text)
     if entries is None:
         return
-    assert entries == list(config._yaml_entries(text))
+    assert entries == config._yaml_entries(text)
     as_text = yaml.load(text, Loader=yaml.BaseLoader) or {}
     typed = yaml.safe_load(text) or {}
     assert {entry.key: entry.text for entry in entries} == {

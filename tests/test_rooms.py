@@ -19,13 +19,14 @@ ARROWS: dict[str, set[str]] = {
     "units": set(),
     "environ": {"units"},
     "signals": set(),
-    "config": _BASE,
-    "configfile": {"config", *_BASE},
+    "config": {"yamltree", *_BASE},
+    "configfile": {"config", "yamltree", *_BASE},
+    "yamltree": {"units"},
     "_proto": {"_proto"},
     "wire": {"wire", "errors"},
     "cri": {
         *("cri", "wire.client_call", "wire.codes", "_proto"),
-        *("config", "signals", *_BASE),
+        *("config", "signals", "yamltree", *_BASE),
     },
     "containerd": {"containerd", "_proto", "cri.calls.errmap", *_BASE},
     "logs": {"logs", "wire.logline", "wire.logtime", *_BASE},
@@ -89,7 +90,7 @@ ARROWS: dict[str, set[str]] = {
         *("proxy.pulls.book", "progress.reference", "progress.tracker", "wire.progress"),
     },
     "proxy.pulls.status": {"proxy.pulls", "containerd.settings", *_BASE},
-    "proxy.pulls.kubelet_config": _BASE,
+    "proxy.pulls.kubelet_config": {"config", "yamltree", *_BASE},
     "proxy.copies": {
         *("proxy.copies", "proxy.lookup", "proxy.relay.calls", "proxy.serve.log"),
         *("proxy.serve.tokens", "copy", "wire.codes", "_proto", *_BASE),
@@ -105,10 +106,9 @@ ARROWS: dict[str, set[str]] = {
 }
 
 THIRD_PARTY: dict[str, set[str]] = {
-    "config": {"yaml", "tomli"},
-    "configfile": {"yaml"},
+    "yamltree": {"yaml"},
     "_proto": {"google"},
-    "cri": {"grpc", "google", "yaml"},
+    "cri": {"grpc", "google"},
     "containerd": {"grpc", "google", "tomli"},
     "streaming": {"websockets"},
     "pull": {"grpc"},
@@ -118,7 +118,6 @@ THIRD_PARTY: dict[str, set[str]] = {
     "proxy.serve": {"websockets"},
     "proxy.pulls.limiter": {"google"},
     "proxy.pulls.progress": {"google"},
-    "proxy.pulls.kubelet_config": {"yaml"},
     "proxy.copies.service": {"google"},
     "show": {"google", "yaml"},
     "show.displays.bars": {"tqdm"},

@@ -182,7 +182,8 @@ def test_other_mistakes(tmp_path: Path, toml: str, flags: dict[str, object], mes
             "maxParallelImagePulls: it is 3, but serializeImagePulls is true",
         ),
         ("- a", "is not a mapping"),
-        ("a: [", "is not valid YAML"),
+        ("a: [", ", line 1: it is not YAML"),
+        ("a: &x 1\nb: *x", ", line 2: aliases are not supported"),
     ],
 )
 def test_a_bad_kubelet_configuration(tmp_path: Path, text: str, message: str) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import yaml
-
+from pycrictl import yamltree
+from pycrictl.config import read_text
 from pycrictl.errors import ConfigError
-from pycrictl.units import escape, quote
+from pycrictl.units import quote
 
 KUBELET_CONFIG: Final = "/var/lib/kubelet/config.yaml"
-_FILE_LIMIT_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +52,21 @@ def read_kubelet_config(path: str) -> KubeletPulls:
     """
     name = quote(path, 4096)
     try:
-        with Path(path).open("rb") as file:
-            text = file.read(_FILE_LIMIT_BYTES)
-        document: Any = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        root = yamltree.parse(read_text(path))
     except OSError as exc:
         reason = (exc.strerror or str(exc)).lower()
         raise ConfigError(f"cannot read kubelet's configuration {name}: {reason}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as exc:
-        reason = escape(str(exc).partition("\n")[0])
-        raise ConfigError(f"kubelet's configuration {name} is not valid YAML: {reason}") from None
-    if not isinstance(document, dict):
+    except ConfigError as exc:
+        raise ConfigError(f"kubelet's configuration {name}: {exc.message}") from None
+    except yamltree.Problem as exc:
+        raise ConfigError(f"kubelet's configuration {name}, line {exc.line}: {exc}") from None
+    if root.type != "mapping":
         raise ConfigError(f"kubelet's configuration {name} is not a mapping")
-    serialize = document.get("serializeImagePulls")
+    values = {member.key: member.node.value for member in root.members}
+    serialize = values.get("serializeImagePulls")
     if serialize is not None and not isinstance(serialize, bool):
         raise ConfigError(f"{name}: serializeImagePulls: it is not true or false")
-    number = document.get("maxParallelImagePulls")
+    number = values.get("maxParallelImagePulls")
     if number is not None and (type(number) is not int or number < 1):
         raise ConfigError(f"{name}: maxParallelImagePulls: it is not a number of 1 or more")
     if serialize and number is not None and number > 1:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.config import FILE_LIMIT_BYTES
 from pycrictl.cri.specs import configuration
 from pycrictl.errors import UsageError
 
@@ -153,7 +154,7 @@ def test_container_needs_an_image(file: Path) -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     large = tmp_path / "large"
-    large.write_bytes(b"#" * (configuration.SIZE_LIMIT_BYTES + 1))
+    large.write_bytes(b"#" * (FILE_LIMIT_BYTES + 1))
     binary = tmp_path / "binary"
     binary.write_bytes(b"a: b\n\xff")
     for path, reason in [

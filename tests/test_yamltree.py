@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.cri.specs.nodes import Node, SyntaxProblem, parse
+from pycrictl.yamltree import Node, Problem, parse
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none()
@@ -22,9 +22,9 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 
 def plain(node: Node) -> Any:
-    match node.kind:
+    match node.type:
         case "mapping":
-            return {entry.key: plain(entry.node) for entry in node.entries}
+            return {member.key: plain(member.node) for member in node.members}
         case "list":
             return [plain(item) for item in node.items]
         case _:
@@ -80,8 +80,8 @@ def test_quoted_yaml_is_read_as_yaml(value: Any, is_flow: bool, style: str) -> N
     ],
 )
 def test_scalars(text: str, value: object) -> None:
-    (entry,) = parse(text).entries
-    assert (entry.node.value, type(entry.node.value)) == (value, type(value))
+    (member,) = parse(text).members
+    assert (member.node.value, type(member.node.value)) == (value, type(value))
 
 
 @pytest.mark.parametrize(
@@ -93,17 +93,29 @@ def test_scalars(text: str, value: object) -> None:
 )
 def test_lines(text: str) -> None:
     lines = text.splitlines()
-    b = parse(text).entries[1]
-    c = b.node.entries[0]
+    b = parse(text).members[1]
+    c = b.node.members[0]
     assert "b" in lines[b.line - 1]
     assert "c" in lines[c.line - 1]
     assert [item.value for item in c.node.items] == [1, 2]
     assert all(str(item.value) in lines[item.line - 1] for item in c.node.items)
 
 
+@pytest.mark.parametrize(
+    "text", ['# 😀 é\na: [x, "y"]\nb: {c: 1}\n', '{"a": ["x", "y"],\n "b": {"c": 1}}\n']
+)
+def test_spans(text: str) -> None:
+    a, b = parse(text, exact=True).members
+    assert text[a.node.span].startswith("[")
+    assert [text[item.span].strip('"') for item in a.node.items] == ["x", "y"]
+    assert text[a.node.span].endswith("]")
+    assert text[b.node.span].replace('"', "") == "{c: 1}"
+    assert text[b.node.members[0].node.span] == "1"
+
+
 def test_repeated_keys_are_kept() -> None:
-    assert [entry.line for entry in parse("a: 1\na: 2").entries] == [1, 2]
-    assert len(parse('{"a": 1, "a": 2}').entries) == 2
+    assert [member.line for member in parse("a: 1\na: 2").members] == [1, 2]
+    assert len(parse('{"a": 1, "a": 2}').members) == 2
 
 
 @pytest.mark.parametrize(
@@ -114,18 +126,20 @@ def test_repeated_keys_are_kept() -> None:
         ("a: b: c", 1, "it is not YAML: mapping values are not allowed"),
         ("a: 1\n\tb: 1", 2, "it is not YAML: "),
         ("a: \x1b[2J", 1, "it is not YAML: "),
+        ("a: é\n\nb: \x07", 3, "it is not YAML: "),
+        ("a: 1\nb: \udcff", 1, "it is not YAML: "),
         ("a: 1\n--- \nb: 1", 2, "a second document begins"),
         ("a: &x 1\nb: *x", 2, "aliases are not supported"),
         ("? [1]\n: 2", 1, "a key is a list or a mapping"),
         ("a: !!python/object/apply:os.system [x]", 1, "the tag"),
         ("a: !!binary aGk=", 1, "the tag"),
-        ("[" * 200 + "]" * 200, 1, "nested too deep"),
-        ("[" * 200_000, 1, "nested too deep"),
-        ("a:\n" + "".join(" " * n + "- \n" for n in range(100)), 65, "nested too deep"),
+        ("[" * 200 + "]" * 200, 1, "nested too deeply"),
+        ("[" * 200_000, 1, "nested too deeply"),
+        ("a:\n" + "".join(" " * n + "- \n" for n in range(100)), 65, "nested too deeply"),
     ],
 )
 def test_what_is_refused(text: str, line: int, problem: str) -> None:
-    with pytest.raises(SyntaxProblem) as caught:
+    with pytest.raises(Problem) as caught:
         parse(text)
     assert str(caught.value).startswith(problem) or problem in str(caught.value)
     assert caught.value.line == line
@@ -134,7 +148,7 @@ def test_what_is_refused(text: str, line: int, problem: str) -> None:
 
 def test_a_bomb_costs_nothing() -> None:
     levels = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 30)]
-    with pytest.raises(SyntaxProblem, match="aliases"):
+    with pytest.raises(Problem, match="aliases"):
         parse("\n".join(["l0: &l0 [x]", *levels]))
 
 
@@ -142,6 +156,6 @@ def test_a_bomb_costs_nothing() -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
         line = parse(text).line
-    except SyntaxProblem as problem:
+    except Problem as problem:
         line = problem.line
     assert 1 <= line <= len(text.splitlines()) + 1
