@@ -23,10 +23,10 @@ def run() -> NoReturn:
         wait_and_act(sys.argv[2:])
         os._exit(0)
     if "__complete" in sys.argv:  # Typer takes a good part of the time that completion has
-        from pycrictl.cli import complete
+        from pycrictl.cli.completion import answer
 
-        if complete.is_asked(sys.argv[1:]):
-            complete.run(sys.argv[1:])
+        if answer.is_asked(sys.argv[1:]):
+            answer.run(sys.argv[1:])
 
     from pycrictl.cli.main import Terminated, main
 

@@ -140,11 +140,6 @@ class Environment:
         """Whether messages and progress are read by a person."""
         return is_terminal(self.stderr)
 
-    @property
-    def stderr_is_utf8(self) -> bool:
-        """Whether messages may hold any character."""
-        return is_utf8(self.stderr, self.environ)
-
     def terminal_size(self) -> tuple[int, int]:
         """Columns and rows of the terminal that shows messages and progress."""
         return terminal_size(self.stderr, self.environ)
@@ -163,10 +158,6 @@ class Environment:
             return getpass.getpass("Password: ", stream=self.stderr)
         except EOFError:  # Ctrl-D
             return ""
-
-    def tell(self, text: str) -> None:
-        """Tells one line beside the results."""
-        self._say(f"pycrictl: {_line(text)}\n")
 
     def note(self, text: str) -> None:
         """Tells one line about what is, or is not, done."""

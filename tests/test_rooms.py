@@ -18,6 +18,7 @@ ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "units": set(),
     "environ": {"units"},
+    "profiles": {"errors"},
     "signals": set(),
     "config": {"yamltree", *_BASE},
     "configfile": {"config", "yamltree", *_BASE},
@@ -100,7 +101,7 @@ ARROWS: dict[str, set[str]] = {
     "cli": {
         *("", "cli", "proxy", "show", "progress", "pull", "copy", "streaming", "containerd"),
         *("cri", "logs", "wire", "_proto"),
-        *("config", "configfile", "environ", "signals", *_BASE),
+        *("config", "configfile", "environ", "profiles", "signals", *_BASE),
     },
     "__main__": {"cli", "copy.tree.survivor"},
 }

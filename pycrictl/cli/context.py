@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -62,6 +64,23 @@ class AppContext:
         client = open_client(self.config, service)
         client.tracer = self.tracer
         return client
+
+    @contextmanager
+    def open_clients(self, *, needs_images: bool) -> Iterator[tuple[CriClient, CriClient]]:
+        """Connect to the runtime service and to the image service.
+
+        Both are one client where they are at one socket, and where images are not looked up, so
+        that an image service that is out of order disturbs nothing else.
+
+        Raises:
+            ConnectError: nothing answers at an endpoint.
+        """
+        with self.open_client("runtime") as client:
+            if not needs_images or self.config.image_endpoint == self.config.runtime_endpoint:
+                yield client, client
+            else:
+                with self.open_client("image") as images:
+                    yield client, images
 
 
 def app_context(ctx: typer.Context) -> AppContext:

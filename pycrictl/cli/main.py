@@ -149,19 +149,17 @@ def root(
         max_retries=max_retries,
         debug=given_debug,
     )
-    if enable_tracing or profile_cpu or profile_mem:
-        from pycrictl.cli import observing
+    env = app_context.env
+    if profile_cpu or profile_mem:
+        from pycrictl.profiles import profiled
 
-        ctx.with_resource(
-            observing.observed(
-                app_context,
-                ctx.invoked_subcommand,
-                collector=tracing_endpoint if enable_tracing else "",
-                sampling_rate=tracing_sampling_rate_per_million,
-                profile_cpu=profile_cpu,
-                profile_mem=profile_mem,
-            )
-        )
+        ctx.with_resource(profiled(cpu=profile_cpu, memory=profile_mem, note=env.note))
+    if enable_tracing:
+        from pycrictl.cri.calls.tracing import Tracer, is_sampled
+
+        if is_sampled(tracing_sampling_rate_per_million):
+            app_context.tracer = Tracer(tracing_endpoint, wall_clock=env.wall_clock)
+            ctx.with_resource(app_context.tracer.recording(ctx.invoked_subcommand, warn=env.warn))
 
 
 def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -> int:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from io import StringIO
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from pycrictl.environ import is_dumb
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
     from pycrictl.cli.context import AppContext
     from pycrictl.environ import Environment
     from pycrictl.show.displays.picture import Picture
+    from pycrictl.show.list_format import ListFormat, Views
+
+LIST_PAUSE_S: Final = 1.0
+"""Pause between two looks at a watched list."""
+
+STATS_PAUSE_S: Final = 0.5
+"""Pause between two watched measurements, beside the time that each takes."""
 
 
 class View:
@@ -88,6 +98,32 @@ def repeat(app: AppContext, write: Callable[[TextIO], object], *, pause_s: float
         while True:
             view.show(write)
             view.pause(pause_s)
+
+
+def show_list(
+    app: AppContext,
+    fetch: Callable[[], Sequence[Message]],
+    chosen: ListFormat,
+    views: Views,
+    *,
+    watch: bool,
+) -> None:
+    """Write a list, once or as often as it changes.
+
+    On a terminal a watched list follows its ages as well; elsewhere it is written as a whole after
+    each change.
+    """
+    if not watch:
+        chosen.write(fetch(), views, app.env.stdout)
+        return
+    previous: Sequence[Message] | None = None
+    with until_interrupted(app) as view:
+        while True:
+            found = fetch()
+            if view.is_in_place or found != previous:
+                view.show(partial(chosen.write, found, views))
+            previous = found
+            view.pause(LIST_PAUSE_S)
 
 
 def _picture(app: AppContext) -> Picture | None:

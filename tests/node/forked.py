@@ -83,7 +83,7 @@ def _serve(requests: socket.socket) -> None:
     # What most runs import on their way.
     import pycrictl.__main__
     import pycrictl.cli.copying
-    import pycrictl.cli.listing
+    import pycrictl.cli.list_options
     import pycrictl.cli.main
     import pycrictl.cli.tree
     import pycrictl.copy.exec.over_exec

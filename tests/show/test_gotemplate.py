@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pycrictl.show.documents import message_document, status_document
 from pycrictl.show.gotemplate import Template, TemplateError
-from pycrictl.show.inspections import runtime_extras
+from pycrictl.show.inspect_views import runtime_extras
+from pycrictl.show.protodata import message_document, status_document
 from tests.captures import Capture, capture
 from tests.captures.scene import (
     fake_container_status,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pycrictl.cli import launching, options
+from pycrictl.cli import launch_options, options
 from pycrictl.cli.context import app_context
 from pycrictl.errors import UsageError
 
@@ -38,8 +38,10 @@ def create(
     if not pod:
         raise UsageError("the pod sandbox ID is empty")
     app = app_context(ctx)
-    pull_options = launching.PullOptions(auth, creds, username, no_pull, with_pull, pull_timeout)
-    with launching.prepared(
+    pull_options = launch_options.PullOptions(
+        auth, creds, username, no_pull, with_pull, pull_timeout
+    )
+    with launch_options.prepared(
         app,
         container_config,
         pod_config,

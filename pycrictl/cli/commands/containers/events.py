@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pycrictl.cli import listing
+from pycrictl.cli import list_options
 from pycrictl.cli.context import app_context
 from pycrictl.errors import ExitCode, UsageError
 
@@ -17,7 +17,7 @@ def events(
         str,
         typer.Option("--output", "-o", metavar="json|yaml|go-template", help="Output format."),
     ] = "json",
-    template: listing.Template = "",
+    template: list_options.Template = "",
 ) -> None:
     """Show events of containers as they happen.
 
@@ -26,10 +26,10 @@ def events(
     Example: pycrictl events -o go-template --template '{{.containerEventType}}'
     """
     from pycrictl._proto import cri_pb2
-    from pycrictl.show.details import DOCUMENT_FORMATS, DetailFormat
     from pycrictl.show.gotemplate import TemplateError
+    from pycrictl.show.inspect_format import DOCUMENT_FORMATS, InspectFormat
 
-    chosen = DetailFormat(output, template=template, formats=DOCUMENT_FORMATS)
+    chosen = InspectFormat(output, template=template, formats=DOCUMENT_FORMATS)
     if template and not chosen.is_template:
         raise UsageError("--template goes with --output go-template only")
     app = app_context(ctx)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from pycrictl.cli import launching, options
+from pycrictl.cli import launch_options, options
 from pycrictl.cli.context import app_context
 
 
@@ -31,8 +31,10 @@ def run(
     from pycrictl.cri.lifecycle.launch import run_container
 
     app = app_context(ctx)
-    pull_options = launching.PullOptions(auth, creds, username, no_pull, with_pull, pull_timeout)
-    with launching.prepared(
+    pull_options = launch_options.PullOptions(
+        auth, creds, username, no_pull, with_pull, pull_timeout
+    )
+    with launch_options.prepared(
         app,
         container_config,
         pod_config,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pycrictl.cli import launching, options
+from pycrictl.cli import launch_options, options
 from pycrictl.cli.context import AppContext, app_context
 from pycrictl.cli.pulling import pull_image
 from pycrictl.cli.results import Results
@@ -91,9 +91,9 @@ def pull(
     if when_full not in ("wait", "retry"):
         raise UsageError(f'--when-full is wait or retry, not "{when_full}"')
     app = app_context(ctx)
-    sandbox_config = None if pod_config is None else launching.load_pod(app, pod_config)
+    sandbox_config = None if pod_config is None else launch_options.load_pod(app, pod_config)
     annotations = options.split_pairs(annotation, "--annotation")
-    password = launching.ask_password(app) if username else ""
+    password = launch_options.ask_password(app) if username else ""
     requests = [
         cri_pb2.PullImageRequest(
             image=cri_pb2.ImageSpec(image=image, annotations=annotations),

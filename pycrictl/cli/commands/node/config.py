@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,8 +12,6 @@ from pycrictl.errors import UsageError
 
 if TYPE_CHECKING:
     from pycrictl.environ import Environment
-
-CLEAR_SCREEN: Final = "\x1b[2J\x1b[H"
 
 
 def config(
@@ -61,5 +59,5 @@ def _write_table(env: Environment, values: dict[str, str]) -> None:
     from pycrictl.show import render
 
     if env.stdout_is_terminal:
-        env.stdout.write(CLEAR_SCREEN)
+        env.stdout.write(render.CLEAR_SCREEN)
     render.write_table(render.Table(("KEY", "VALUE"), list(values.items())), env.stdout)

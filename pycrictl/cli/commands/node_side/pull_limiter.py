@@ -85,7 +85,7 @@ def _show_status(
     app: AppContext, ask: Callable[[], dict[str, Any]], output: str, pause_s: float | None
 ) -> None:
     """Show the status once, or again after each pause until Ctrl-C."""
-    from pycrictl.show import limiter, render
+    from pycrictl.show import limiter_tables, render
 
     def write(out: TextIO) -> None:
         document = ask()
@@ -94,7 +94,7 @@ def _show_status(
         elif output == "yaml":
             render.write_document_yaml(document, out)
         else:
-            limiter.write_status(document, out)
+            limiter_tables.write_status(document, out)
 
     if pause_s is None:
         write(app.env.stdout)

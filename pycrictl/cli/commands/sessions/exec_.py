@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pycrictl.cli import listing, options, stream_options
+from pycrictl.cli import list_options, options, stream_options
 from pycrictl.cli.context import app_context
 from pycrictl.errors import NotFound, UsageError
 
@@ -32,18 +32,18 @@ def exec_(
             help="Exit with 0 also when the command fails or nothing is selected.",
         ),
     ] = False,
-    image: listing.OfImage = "",
+    image: list_options.OfImage = "",
     interactive: Annotated[
         bool, typer.Option("--interactive", "-i", help="Pass on the standard input.")
     ] = False,
-    labels: listing.Labels = None,
-    last: listing.Last = 0,
-    latest: listing.Latest = False,
-    name: listing.Name = "",
+    labels: list_options.Labels = None,
+    last: list_options.Last = 0,
+    latest: list_options.Latest = False,
+    name: list_options.Name = "",
     parallel: Annotated[
         bool, typer.Option("--parallel", "-x", help="Do not print IDs of selected containers.")
     ] = False,
-    pod: listing.PodId = "",
+    pod: list_options.PodId = "",
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print nothing but the command's output.")
     ] = False,
@@ -126,7 +126,7 @@ def exec_(
     if ignore_errors and not quiet:
         app.env.warn("errors of the command are ignored")
     if target is None:
-        with listing.both_clients(app, needs_images=bool(image)) as (client, images):
+        with app.open_clients(needs_images=bool(image)) as (client, images):
             found = containers.list_containers(client, images, query)
             if found:
                 code = run(client, [container.id for container in found])

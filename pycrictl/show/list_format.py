@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -13,9 +13,9 @@ from pycrictl.units import quote
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from pycrictl.show.columns import Columns, SortKey
-    from pycrictl.show.documents import Document
+    from pycrictl.show.custom_columns import Columns, SortKey
     from pycrictl.show.jsonpath import Template
+    from pycrictl.show.protodata import Document
     from pycrictl.show.render import Block, Table
 
 FORMATS: Final = ("json", "yaml", "table", "wide", "jsonpath=…", "custom-columns=…")
@@ -73,7 +73,7 @@ class ListFormat:
 
             self._template = Template(argument, aliases={ITEMS: name})
         elif equals and self._kind == "custom-columns":
-            from pycrictl.show.columns import Columns
+            from pycrictl.show.custom_columns import Columns
 
             self._columns = Columns(argument)
         elif equals or self._kind not in ("json", "yaml", "table", "wide"):
@@ -83,7 +83,7 @@ class ListFormat:
         elif self._kind in ("table", "wide"):
             self._kind = "ids" if quiet else "blocks" if verbose else self._kind
         if sort_by:
-            from pycrictl.show.columns import SortKey
+            from pycrictl.show.custom_columns import SortKey
 
             self._sort_key = SortKey(sort_by)
 
@@ -96,19 +96,15 @@ class ListFormat:
         if self._sort_key is not None:
             found = self._sort_key.sorted(found, _documents(found, self._name))
         if self._template is not None:
-            from pycrictl.show.documents import list_document
+            from pycrictl.show.protodata import list_document
 
             text = self._template.render(list_document(self._name, found))
             render.write_text(text.removesuffix("\n"), out)
         elif self._columns is not None:
             table = self._columns.table(_documents(found, self._name))
             render.write_table(table, out, header=self._header)
-        elif self._kind == "json":
-            render.write_list_json(self._name, found, out)
-        elif self._kind == "yaml":
-            from pycrictl.show.documents import list_document
-
-            render.write_document_yaml(list_document(self._name, found), out)
+        elif self._kind in ("json", "yaml"):
+            write_list(self._name, found, out, is_yaml=self._kind == "yaml")
         elif self._kind == "ids":
             render.write_lines((each.id for each in found), out)
         elif self._kind == "blocks":
@@ -118,8 +114,18 @@ class ListFormat:
             render.write_table(table, out, header=self._header)
 
 
+def write_list(name: str, messages: Iterable[Message], out: TextIO, *, is_yaml: bool) -> None:
+    """Writes a list as the document ``name`` holds it: YAML, or JSON in the order of the API."""
+    if is_yaml:
+        from pycrictl.show.protodata import list_document
+
+        render.write_document_yaml(list_document(name, messages), out)
+    else:
+        render.write_list_json(name, messages, out)
+
+
 def _documents(found: Sequence[Message], name: str) -> list[Document]:
-    from pycrictl.show.documents import list_document
+    from pycrictl.show.protodata import list_document
 
     documents: list[Document] = list_document(name, found)[name]
     return documents

@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.show import render, rows
+from pycrictl.show import list_views, render
 from tests.captures import Capture, load
 from tests.captures.scene import fake_containers, fake_pods, hex_id, real_containers, real_pods
 
@@ -43,10 +43,10 @@ def test_pods_are_shown_as_crictl_shows_them(recorded: Capture) -> None:
     if "-q" in words and "x" not in words:
         render.write_lines([pod.id for pod in pods], out)
     elif "-v" in words:
-        render.write_blocks([rows.pod_block(pod, zone=UTC) for pod in pods], out)
+        render.write_blocks([list_views.pod_block(pod, zone=UTC) for pod in pods], out)
     else:
         no_trunc = "--no-trunc" in words
-        render.write_table(rows.pods_table(pods, now=LATE, no_trunc=no_trunc), out)
+        render.write_table(list_views.pods_table(pods, now=LATE, no_trunc=no_trunc), out)
     assert out.getvalue() == recorded.output
 
 
@@ -61,11 +61,11 @@ def test_containers_are_shown_as_crictl_shows_them(recorded: Capture) -> None:
     if "-q" in words:
         render.write_lines([container.id for container in containers], out)
     elif "-v" in words:
-        blocks = [rows.container_block(container, now=now) for container in containers]
+        blocks = [list_views.container_block(container, now=now) for container in containers]
         render.write_blocks(blocks, out)
     else:
         names = {"127.0.0.1:5555/busybox:1": "127.0.0.1:5555/busybox:1"} if "-r" in words else None
-        table = rows.containers_table(
+        table = list_views.containers_table(
             containers, now=now, no_trunc="--no-trunc" in words, image_names=names
         )
         render.write_table(table, out)
@@ -76,7 +76,7 @@ def test_every_field_of_a_pod_block() -> None:
     pod = cri_pb2.PodSandbox(id="a", state=7)  # type: ignore[arg-type]  # a state of the future
     pod.metadata.name, pod.metadata.attempt = "web", 2
     pod.labels["b"] = "1"
-    assert rows.pod_block(pod, zone=UTC) == [
+    assert list_views.pod_block(pod, zone=UTC) == [
         ("ID", "a"),
         ("Name", "web"),
         ("UID", ""),
@@ -102,15 +102,15 @@ def test_every_field_of_a_pod_block() -> None:
     ],
 )
 def test_image_cells(image: str, shown: str) -> None:
-    assert rows.shown_image(image) == shown
-    assert rows.shown_image(image, no_trunc=True) == image
+    assert list_views.shown_image(image) == shown
+    assert list_views.shown_image(image, no_trunc=True) == image
 
 
 def test_image_names_stand_in_for_digests() -> None:
     container = fake_containers(LATE)[1]
     names = {container.image.image: "docker.io/library/redis:7"}
-    table = rows.containers_table([container], now=LATE, image_names=names)
+    table = list_views.containers_table([container], now=LATE, image_names=names)
     assert table.rows[0][1] == "docker.io/library/redis:7"
-    assert rows.containers_table([cri_pb2.Container()], now=LATE).rows == [
+    assert list_views.containers_table([cri_pb2.Container()], now=LATE).rows == [
         ("", "", "56 years ago", "Created", "", "0", "", "unknown", "unknown")
     ]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from pycrictl.show.list_views import SHORT_ID_CHARS
 from pycrictl.show.render import Table
-from pycrictl.show.rows import SHORT_ID_CHARS
 from pycrictl.units import format_size
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from pycrictl.show.documents import Document, declared_document, status_document
+from pycrictl.show.list_views import enum_name, maps
+from pycrictl.show.protodata import Document, declared_document, status_document
 from pycrictl.show.render import Block, Field
-from pycrictl.show.rows import enum_name, maps
 from pycrictl.show.times import NEVER, age, go_time, rfc3339
 from pycrictl.units import format_size
 

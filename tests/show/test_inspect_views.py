@@ -9,9 +9,9 @@ import yaml
 from google.protobuf import json_format
 
 from pycrictl._proto import cri_pb2
-from pycrictl.show import inspections, render
-from pycrictl.show.documents import message_document, status_document
+from pycrictl.show import inspect_views, render
 from pycrictl.show.jsontext import document_json
+from pycrictl.show.protodata import message_document, status_document
 from pycrictl.show.times import NEVER
 from tests.captures import capture
 from tests.captures.scene import (
@@ -48,12 +48,12 @@ def real_container_status() -> cri_pb2.ContainerStatus:
 
 
 def test_the_table_of_an_exited_container() -> None:
-    block = inspections.container_status_block(real_container_status(), NO_INFO, now=NOW)
+    block = inspect_views.container_status_block(real_container_status(), NO_INFO, now=NOW)
     assert block_text(block) == capture("inspect-table-quiet").output
 
 
 def test_the_times_of_an_exited_container() -> None:
-    times = inspections.container_times(real_container_status(), zone=UTC)
+    times = inspect_views.container_times(real_container_status(), zone=UTC)
     recorded = yaml.load(capture("inspect-exited").output, yaml.BaseLoader)["status"]
     assert times == {name: recorded[name] for name in times}
 
@@ -70,22 +70,22 @@ def test_the_times_of_an_exited_container() -> None:
 )
 def test_times_that_have_not_come(state: str, finished_at: int, never: list[str]) -> None:
     status = cri_pb2.ContainerStatus(state=state, finished_at=finished_at)
-    times = inspections.container_times(status, zone=UTC)
+    times = inspect_views.container_times(status, zone=UTC)
     assert [name for name, text in times.items() if text == NEVER] == never
 
 
 def test_the_fields_depend_on_the_state() -> None:
     status = fake_container_status().status
-    labels = [label for label, _ in inspections.container_status_block(status, NO_INFO, now=NOW)]
+    labels = [label for label, _ in inspect_views.container_status_block(status, NO_INFO, now=NOW)]
     assert labels == ["ID", "Name", "Attempt", "State", "Created", "Started"]
     created = cri_pb2.ContainerStatus(id="a")
-    block = inspections.container_status_block(created, {"b": "2", "a": "1"}, now=NOW)
+    block = inspect_views.container_status_block(created, {"b": "2", "a": "1"}, now=NOW)
     assert [label for label, _ in block] == ["ID", "Name", "State", "Created", "Info"]
     assert dict(block)["Info"] == "map[a:1 b:2]"
 
 
 def test_the_table_of_a_pod() -> None:
-    block = inspections.pod_status_block(fake_pod_status().status, NO_INFO, zone=UTC)
+    block = inspect_views.pod_status_block(fake_pod_status().status, NO_INFO, zone=UTC)
     assert block_text(block) == capture("f-inspectp-table").output
 
 
@@ -94,7 +94,7 @@ def test_the_verbose_table_of_a_pod() -> None:
     info = output.partition("Info: map[info:")[2].removesuffix("]\n")
     pod = next(pod for pod in real_pods() if pod.metadata.name == "batch-job")
     status = json_format.ParseDict(message_document(pod), cri_pb2.PodSandboxStatus())
-    block = inspections.pod_status_block(status, {"info": info}, zone=UTC)
+    block = inspect_views.pod_status_block(status, {"info": info}, zone=UTC)
     assert block_text(block) == output
 
 
@@ -103,7 +103,7 @@ def test_the_document_of_a_pod() -> None:
     recorded = yaml.safe_load(output)["status"]
     recorded["createdAt"] = "1795208874019414196"
     status = json_format.ParseDict(recorded, cri_pb2.PodSandboxStatus())
-    times = inspections.pod_times(status, zone=UTC)
+    times = inspect_views.pod_times(status, zone=UTC)
     document = status_document(status, unset_as_null=True, times=times)
     linux = document["status"]["linux"]["namespaces"]["options"]
     linux.pop("usernsOptions", None)
@@ -121,7 +121,7 @@ class _TextTimes(yaml.SafeLoader):
 
 def test_the_table_of_an_image() -> None:
     image = next(image for image in real_images() if len(image.repo_tags) == 2)
-    block = inspections.image_status_block(image, NO_INFO)
+    block = inspect_views.image_status_block(image, NO_INFO)
     assert block_text(block) == capture("inspecti-table").output
 
 
@@ -140,7 +140,7 @@ def test_the_document_of_an_image_leaves_out_what_is_unset() -> None:
 )
 def test_image_filesystems(name: str, response: cri_pb2.ImageFsInfoResponse) -> None:
     out = StringIO()
-    render.write_lines(inspections.image_filesystem_lines(response), out)
+    render.write_lines(inspect_views.image_filesystem_lines(response), out)
     assert out.getvalue() == capture(name).output
 
 

@@ -7,9 +7,9 @@ import yaml
 from google.protobuf import json_format
 
 from pycrictl._proto import cri_pb2
-from pycrictl.show import render, rows
+from pycrictl.show import list_views, render
 from pycrictl.show.render import Table
-from pycrictl.show.usage import NOT_MEASURED, cpu_percent, pod_stats_table, stats_table
+from pycrictl.show.stats_tables import NOT_MEASURED, cpu_percent, pod_stats_table, stats_table
 from tests.captures import capture
 from tests.captures.scene import fake_container_stats, fake_pod_stats, hex_id
 
@@ -91,8 +91,8 @@ def test_windows_pods() -> None:
 
 def test_the_runtime_config() -> None:
     config = cri_pb2.RuntimeConfigResponse()
-    assert rows.runtime_config_table(config) is None
+    assert list_views.runtime_config_table(config) is None
     config.linux.cgroup_driver = cri_pb2.CGROUPFS
-    table = rows.runtime_config_table(config)
+    table = list_views.runtime_config_table(config)
     assert table is not None
     assert text(table) == capture("f-runtime-config").output

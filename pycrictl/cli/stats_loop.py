@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from pycrictl.cli import listing
 from pycrictl.cli.options import INTEGER, check_output
-from pycrictl.cli.watching import View, until_interrupted
+from pycrictl.cli.watching import STATS_PAUSE_S, View, until_interrupted
 from pycrictl.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class Measuring:
             with until_interrupted(app) as view:
                 while True:
                     self._show_once(view, sample, table)
-                    view.pause(listing.STATS_PAUSE_S)
+                    view.pause(STATS_PAUSE_S)
             return
         self._show_once(View(app.env, None), sample, table)
         if self.told:
@@ -83,7 +82,7 @@ class Measuring:
         table: Callable[[list[Any], list[Any]], Table],
     ) -> None:
         from pycrictl.show import render
-        from pycrictl.show.details import write_list
+        from pycrictl.show.list_format import write_list
 
         measured = sample()
         if self.output == "table":

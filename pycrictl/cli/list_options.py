@@ -1,32 +1,12 @@
-"""What the commands that list or inspect have in common: options, and showing again and again."""
+"""The options that the commands that list, inspect and measure share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from typing import Annotated
 
 import typer
 
 from pycrictl.cli.options import INTEGER, check_output
-from pycrictl.cli.watching import until_interrupted
-from pycrictl.errors import NotFound
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
-    from pycrictl.cli.context import AppContext
-    from pycrictl.cri.calls.client import CriClient
-    from pycrictl.show.lists import ListFormat, Views
-
-T = TypeVar("T")
-
-LOOK_INTERVAL_S: Final = 1.0
-"""Pause between two looks at a list that is watched."""
-
-STATS_PAUSE_S: Final = 0.5
-"""Pause between two measurements that are watched, beside the time that each takes."""
 
 ListOutput = Annotated[
     str,
@@ -103,60 +83,6 @@ WatchStats = Annotated[
 Watch = Annotated[
     bool, typer.Option("--watch", "-w", help="Show it again when it changes, until Ctrl-C.")
 ]
-
-
-@contextmanager
-def both_clients(app: AppContext, *, needs_images: bool) -> Iterator[tuple[CriClient, CriClient]]:
-    """Clients of the runtime service and of the image service.
-
-    They are one where both are at one socket, and where images are not looked up, so that an image
-    service that is out of order disturbs nothing else.
-    """
-    with app.open_client("runtime") as client:
-        if not needs_images or app.config.image_endpoint == app.config.runtime_endpoint:
-            yield client, client
-        else:
-            with app.open_client("image") as images:
-                yield client, images
-
-
-def show_list(
-    app: AppContext,
-    fetch: Callable[[], Sequence[Message]],
-    chosen: ListFormat,
-    views: Views,
-    *,
-    watch: bool,
-) -> None:
-    """Writes a list, once or as often as it changes.
-
-    On a terminal a list that is watched follows its ages as well; elsewhere it is written as a
-    whole after each change.
-    """
-    if not watch:
-        chosen.write(fetch(), views, app.env.stdout)
-        return
-    previous: Sequence[Message] | None = None
-    with until_interrupted(app) as view:
-        while True:
-            found = fetch()
-            if view.is_in_place or found != previous:
-                view.show(partial(chosen.write, found, views))
-            previous = found
-            view.pause(LOOK_INTERVAL_S)
-
-
-def found_any(statuses: Iterator[T], kind: str) -> list[T]:
-    """All of them.
-
-    Raises:
-        NotFound: there is none.
-    """
-    found = list(statuses)
-    if not found:
-        hint = "without IDs those that run are meant; see --all and --state"
-        raise NotFound(f"no {kind} is selected", hint=hint if kind == "container" else None)
-    return found
 
 
 def wants_yaml(output: str) -> bool:

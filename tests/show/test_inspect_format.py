@@ -8,12 +8,12 @@ import yaml
 
 from pycrictl._proto import cri_pb2
 from pycrictl.errors import UsageError
-from pycrictl.show.details import DOCUMENT_FORMATS, DetailFormat, write_list
+from pycrictl.show.inspect_format import DOCUMENT_FORMATS, InspectFormat
 
 
 def written(output: str, answers: list[int], template: str = "") -> str:
     out = StringIO()
-    chosen = DetailFormat(output, template=template)
+    chosen = InspectFormat(output, template=template)
     chosen.write(answers, lambda number: {"n": number}, lambda number: [("N", str(number))], out)
     return out.getvalue()
 
@@ -40,25 +40,16 @@ def test_messages() -> None:
         ("yaml", 'runtimeApiVersion: ""\nruntimeName: x\n'),
     ):
         out = StringIO()
-        DetailFormat(output).write_message(version, out)
+        InspectFormat(output).write_message(version, out)
         assert out.getvalue().startswith(text)
     out = StringIO()
-    DetailFormat("go-template", template="{{.runtimeName}}").write_message(version, out)
+    InspectFormat("go-template", template="{{.runtimeName}}").write_message(version, out)
     assert out.getvalue() == "x\n"
-
-
-def test_lists() -> None:
-    images = [cri_pb2.Image(id="1")]
-    for is_yaml in (False, True):
-        out = StringIO()
-        write_list("images", images, out, is_yaml=is_yaml)
-        assert yaml.safe_load(out.getvalue())["images"][0]["id"] == "1"
-        assert out.getvalue().startswith("images:") == is_yaml
 
 
 def test_formats_that_a_command_has_not() -> None:
     with pytest.raises(UsageError, match='unknown output format "xml"'):
-        DetailFormat("xml")
+        InspectFormat("xml")
     with pytest.raises(UsageError) as raised:
-        DetailFormat("table", formats=DOCUMENT_FORMATS)
+        InspectFormat("table", formats=DOCUMENT_FORMATS)
     assert raised.value.hint == "formats are json, yaml, go-template"

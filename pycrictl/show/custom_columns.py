@@ -12,7 +12,7 @@ from pycrictl.show.render import Table
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
-    from pycrictl.show.documents import Document
+    from pycrictl.show.protodata import Document
 
 T = TypeVar("T")
 

@@ -7,7 +7,9 @@ import pytest
 import yaml
 
 from pycrictl._proto import cri_pb2
-from pycrictl.show.documents import (
+from pycrictl.show.inspect_views import runtime_extras
+from pycrictl.show.jsontext import document_json
+from pycrictl.show.protodata import (
     MAX_NESTING,
     declared_document,
     info_value,
@@ -15,8 +17,6 @@ from pycrictl.show.documents import (
     message_document,
     status_document,
 )
-from pycrictl.show.inspections import runtime_extras
-from pycrictl.show.jsontext import document_json
 from pycrictl.show.times import rfc3339
 from pycrictl.show.yamltext import document_yaml
 from tests.captures import capture

@@ -7,8 +7,8 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.lists.images import apply_filters, parse_filters, select_by_name, sort_images
-from pycrictl.show import render, rows
-from pycrictl.show.documents import list_document
+from pycrictl.show import list_views, render
+from pycrictl.show.protodata import list_document
 from pycrictl.show.render import Table
 from tests.captures import Capture, load
 from tests.captures.scene import fake_images, fake_version, real_images, real_version
@@ -54,9 +54,9 @@ def printed(words: Sequence[str], images: list[cri_pb2.Image]) -> str:
     elif "-q" in flags:
         render.write_lines([image.id for image in images], out)
     elif "-v" in flags:
-        render.write_blocks([rows.image_block(image) for image in images], out)
+        render.write_blocks([list_views.image_block(image) for image in images], out)
     else:
-        table = rows.images_table(
+        table = list_views.images_table(
             images,
             digests="--digests" in flags,
             pinned="--pinned" in flags,
@@ -103,7 +103,7 @@ def test_images_are_shown_as_crictl_shows_them(recorded: Capture) -> None:
 
 
 def test_whole_ids_and_digests() -> None:
-    table = rows.images_table(real_images()[:2], digests=True, no_trunc=True)
+    table = list_views.images_table(real_images()[:2], digests=True, no_trunc=True)
     assert table.header == ("IMAGE", "TAG", "DIGEST", "IMAGE ID", "SIZE")
     assert table.rows[1] == (
         "127.0.0.1:5555/app",
@@ -115,9 +115,9 @@ def test_whole_ids_and_digests() -> None:
 
 
 def test_an_empty_message_is_a_row() -> None:
-    table = rows.images_table([cri_pb2.Image()], digests=True, pinned=True)
+    table = list_views.images_table([cri_pb2.Image()], digests=True, pinned=True)
     assert table.rows == [("<none>", "<none>", "<none>", "", "0B", "false")]
-    assert rows.image_block(cri_pb2.Image()) == [("ID", "")]
+    assert list_views.image_block(cri_pb2.Image()) == [("ID", "")]
 
 
 @pytest.mark.parametrize(
@@ -126,5 +126,5 @@ def test_an_empty_message_is_a_row() -> None:
 )
 def test_version(name: str, version: cri_pb2.VersionResponse) -> None:
     out = StringIO()
-    render.write_lines(rows.version_lines(version), out)
+    render.write_lines(list_views.version_lines(version), out)
     assert out.getvalue() == load(name)[0].output

@@ -16,7 +16,8 @@ import typer
 from typer.core import TyperOption
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cli import candidates, complete, main
+from pycrictl.cli import main
+from pycrictl.cli.completion import answer, candidates
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status, hostile
 from tools.surface import Completes
@@ -72,7 +73,7 @@ def ask(*words: str, timeout: str = "50s", **environ: str) -> subprocess.Complet
     inherited = {key: value for key, value in os.environ.items() if key != ENDPOINT}
     return subprocess.run(
         [sys.executable, "-m", "pycrictl", *words],
-        env={**inherited, complete.LIMIT_VARIABLE: timeout, **environ},
+        env={**inherited, answer.LIMIT_VARIABLE: timeout, **environ},
         capture_output=True,
         text=True,
         timeout=60,
@@ -151,11 +152,11 @@ def test_what_is_said_of_them(runtime: FakeServer) -> None:
 
 def test_what_steers_a_terminal_stays_out(fake: FakeServer) -> None:
     names = ("good", "bad\x1b[2J", "bad\nname")
-    answer = cri_pb2.ListContainersResponse()
+    listed = cri_pb2.ListContainersResponse()
     for number, name in enumerate(names):
         metadata = cri_pb2.ContainerMetadata(name=name)
-        answer.containers.add(id=f"{number}" * 64, metadata=metadata)
-    fake.offer("ListContainers", answer)
+        listed.containers.add(id=f"{number}" * 64, metadata=metadata)
+    fake.offer("ListContainers", listed)
     assert set(found("-r", fake.endpoint, "__complete", "container")) == {"good"}
     reported = found("-r", fake.endpoint, "__complete", "container-id")
     assert len(reported) == 3
@@ -237,8 +238,8 @@ def test_a_limit_that_is_over_at_once(runtime: FakeServer) -> None:
 
 @pytest.mark.parametrize("text", ["", "soon", "5"])
 def test_a_limit_that_is_none(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(complete.LIMIT_VARIABLE, text)
-    assert complete._limit_s() == complete.LIMIT_S == 0.3
+    monkeypatch.setenv(answer.LIMIT_VARIABLE, text)
+    assert answer._limit_s() == answer.LIMIT_S == 0.3
 
 
 def test_no_process_is_left() -> None:
@@ -269,12 +270,12 @@ def working_for(path: str) -> list[bytes]:
 
 
 def test_the_word_is_a_command_only_in_its_place() -> None:
-    assert complete.is_asked(["__complete"])
-    assert complete.is_asked(["-r", "x", "--debug", "__complete", "pod", "y"])
-    assert not complete.is_asked(["exec", "web", "__complete"])
-    assert not complete.is_asked(["-r", "__complete"])
-    assert not complete.is_asked(["--nosuch", "__complete"])
-    assert not complete.is_asked(["ps"])
+    assert answer.is_asked(["__complete"])
+    assert answer.is_asked(["-r", "x", "--debug", "__complete", "pod", "y"])
+    assert not answer.is_asked(["exec", "web", "__complete"])
+    assert not answer.is_asked(["-r", "__complete"])
+    assert not answer.is_asked(["--nosuch", "__complete"])
+    assert not answer.is_asked(["ps"])
 
 
 def test_it_is_hidden() -> None:
@@ -292,16 +293,16 @@ def test_the_global_options_are_the_programs() -> None:
     with command.make_context("pycrictl", [], resilient_parsing=True) as ctx:
         options = [each for each in command.get_params(ctx) if isinstance(each, TyperOption)]
     live = {name.lstrip("-"): bool(each.is_flag) for each in options for name in each.opts}
-    assert {name: spec.is_switch for name, spec in complete.GLOBALS.items()} == live
+    assert {name: spec.is_switch for name, spec in answer.GLOBALS.items()} == live
     for each in options:
-        canonical = {complete.GLOBALS[name.lstrip("-")].canonical for name in each.opts}
+        canonical = {answer.GLOBALS[name.lstrip("-")].canonical for name in each.opts}
         assert len(canonical) == 1
 
 
 def test_little_is_imported(runtime: FakeServer) -> None:
     probe = (
         "import json, os, sys\n"
-        "from pycrictl.cli import complete\n"
+        "from pycrictl.cli.completion import answer\n"
         "end = os._exit\n"
         "def leave(code):\n"
         "    names = sorted(sys.modules)\n"
@@ -309,12 +310,12 @@ def test_little_is_imported(runtime: FakeServer) -> None:
         "    end(code)\n"
         "os._exit = leave\n"
         "os.kill = lambda child, number: os.waitpid(child, 0)\n"
-        f"complete.run(['-r', {runtime.endpoint!r}, '__complete', 'container-id'])\n"
+        f"answer.run(['-r', {runtime.endpoint!r}, '__complete', 'container-id'])\n"
     )
     output = Path(runtime.path).with_name("modules.json")
-    environ = {**os.environ, complete.LIMIT_VARIABLE: "50s"}
+    environ = {**os.environ, answer.LIMIT_VARIABLE: "50s"}
     subprocess.run([sys.executable, "-c", probe, str(output)], env=environ, check=True, timeout=60)
     loaded = {name for line in output.read_text().splitlines() for name in json.loads(line)}
-    assert "pycrictl.cli.candidates" in loaded
+    assert "pycrictl.cli.completion.candidates" in loaded
     heavy = {"typer", "grpc", "websockets", "tqdm", "asyncio", "rich", "yaml", "pycrictl.cli.main"}
     assert not loaded & heavy

@@ -7,7 +7,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.errors import UsageError
-from pycrictl.show.lists import ListFormat, Views
+from pycrictl.show.list_format import ListFormat, Views
 from pycrictl.show.render import Table
 
 PODS = [

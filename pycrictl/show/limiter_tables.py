@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TextIO
 
+from pycrictl.show.list_views import SHORT_ID_CHARS
 from pycrictl.show.render import Table, write_lines, write_table
-from pycrictl.show.rows import SHORT_ID_CHARS
 from pycrictl.units import format_bytes
 
 NONE: Final = "-"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 from pycrictl.errors import UsageError
@@ -12,17 +12,17 @@ from pycrictl.units import quote
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from pycrictl.show.documents import Document
     from pycrictl.show.gotemplate import Template
+    from pycrictl.show.protodata import Document
     from pycrictl.show.render import Block
 
 T = TypeVar("T")
 
 DOCUMENT_FORMATS: Final = ("json", "yaml", "go-template")
-DETAIL_FORMATS: Final = (*DOCUMENT_FORMATS, "table")
+INSPECT_FORMATS: Final = (*DOCUMENT_FORMATS, "table")
 
 
-class DetailFormat:
+class InspectFormat:
     """JSON, YAML, a Go template, or blocks of fields, which are called a table.
 
     Args:
@@ -35,7 +35,7 @@ class DetailFormat:
     """
 
     def __init__(
-        self, output: str, *, template: str = "", formats: Sequence[str] = DETAIL_FORMATS
+        self, output: str, *, template: str = "", formats: Sequence[str] = INSPECT_FORMATS
     ) -> None:
         self._kind = output or "json"
         self._template: Template | None = None
@@ -87,16 +87,6 @@ class DetailFormat:
         if self._kind == "json":
             render.write_message_json(message, out)
         else:
-            from pycrictl.show.documents import message_document
+            from pycrictl.show.protodata import message_document
 
             self.write_document(message_document(message), out)
-
-
-def write_list(name: str, messages: Iterable[Message], out: TextIO, *, is_yaml: bool) -> None:
-    """Writes a list as the document ``name`` holds it: YAML, or JSON in the order of the API."""
-    if is_yaml:
-        from pycrictl.show.documents import list_document
-
-        render.write_document_yaml(list_document(name, messages), out)
-    else:
-        render.write_list_json(name, messages, out)

@@ -133,7 +133,7 @@ def _answer(words: Sequence[str], pipe: int, ends_at: float) -> None:
     )
     settings = load(flags, os.environ, executable=sys.argv[0] or None)
 
-    from pycrictl.cli import candidates
+    from pycrictl.cli.completion import candidates
 
     lines = [
         f"{candidate.word}\t{escape(candidate.told)}\n"
