@@ -10,7 +10,7 @@ from typing import NoReturn
 
 
 def run() -> NoReturn:
-    """Runs the command line of this process and ends it.
+    """Run the command line of this process and end it.
 
     The interpreter's own way out takes the modules of gRPC apart one by one, which is a sixth of
     the time of a short command. Nothing of this program waits for that: streams are flushed here,
@@ -43,7 +43,7 @@ def run() -> NoReturn:
 
 
 def _let_ctrl_c_kill() -> None:
-    """While modules are loaded there is nothing to clear up; ``main`` changes this."""
+    """End the program: while modules are loaded there is nothing to clear up."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 

@@ -145,7 +145,7 @@ def load(
 
 
 def socket_path(endpoint: Setting[str], option: str) -> str:
-    """The path of an endpoint's socket: of ``unix:///path``, or the path itself.
+    """Return the path of an endpoint's socket: of ``unix:///path``, or the path itself.
 
     Args:
         endpoint: one that somebody set, if only to an empty text.
@@ -263,7 +263,7 @@ def _read_first(
 
 
 def read_text(path: str) -> str:
-    """The content of a configuration file.
+    """Return the content of a configuration file.
 
     Raises:
         OSError: it cannot be read.
@@ -293,7 +293,7 @@ _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 
 
 def _simple_entries(text: str) -> list[_Entry] | None:
-    """The entries of a file of plain ``key: value`` lines, or None if it may be anything else."""
+    """Return the entries of plain ``key: value`` lines, or None if it may be anything else."""
     entries = []
     for number, line in enumerate(text.split("\n"), start=1):
         if match := re.fullmatch(_SIMPLE_LINE, line):
@@ -335,7 +335,7 @@ def _value(found: Mapping[str, _Entry], key: str, read: Callable[[str], T]) -> T
 
 
 def _whole_number(text: str) -> int:
-    """A decimal integer of 64 bits; unlike a flag's, it has no other notation."""
+    """Read a decimal integer of 64 bits; unlike a flag's, it has no other notation."""
     if not re.fullmatch(r"[+-]?[0-9]{1,25}", text) or not -(2**63) <= int(text) < 2**63:
         raise ValueError(f"{quote(text)} is not a whole number")
     return int(text)

@@ -40,7 +40,7 @@ _PLAIN: Final = re.compile(r"(?:unix://)?/[A-Za-z0-9/._+@-]*")
 
 
 def path_of(flag: str | None, environ: Mapping[str, str]) -> str:
-    """The file that the command is about; unlike for other commands never one beside the program.
+    """Return the file to show or change; unlike for other commands, never one beside the program.
 
     Raises:
         UsageError: the path is empty.
@@ -52,7 +52,7 @@ def path_of(flag: str | None, environ: Mapping[str, str]) -> str:
 
 
 def values(path: str) -> dict[str, str]:
-    """Every key and what the file says, as text; a file that does not exist says nothing.
+    """Return every key with what the file says, as text; a file that does not exist says nothing.
 
     Raises:
         ConfigError: the file cannot be read or is invalid.
@@ -66,7 +66,7 @@ def values(path: str) -> dict[str, str]:
 
 
 def check_key(key: str) -> None:
-    """Refuses what is no key.
+    """Refuse what is not a key.
 
     Raises:
         UsageError: lists the keys.
@@ -78,7 +78,7 @@ def check_key(key: str) -> None:
 
 
 def change(path: str, settings: Mapping[str, str]) -> None:
-    """Sets keys in the file, which is made if it does not exist; all or nothing is written.
+    """Set keys in the file, which is created if it does not exist; write all of them or none.
 
     Raises:
         UsageError: an unknown key or an invalid value; nothing was written.
@@ -101,7 +101,7 @@ def change(path: str, settings: Mapping[str, str]) -> None:
 
 
 def with_values(text: str, settings: Mapping[str, Any]) -> str:
-    """The text of a valid file with keys set."""
+    """Return the text of a valid file with keys set."""
     layout = _layout(text)
     edits: list[_Edit] = []
     added: dict[str, str] = {}
@@ -205,7 +205,7 @@ def _says(text: str, wanted: FileValues) -> bool:
 
 
 def _read(path: str) -> str | None:
-    """The file's content, None if there is no such file."""
+    """Return the file's content, None if there is no such file."""
     try:
         return config.read_text(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -217,7 +217,7 @@ def _read(path: str) -> str | None:
 
 
 def _write(path: str, text: str, *, is_new: bool) -> None:
-    """Replaces the file in one step; its mode and owner stay, and a link keeps pointing to it."""
+    """Replace the file in one step; keep its mode and owner, and links that point to it."""
     target = Path(path).resolve()
     if is_new:
         target.parent.mkdir(mode=NEW_FOLDER_MODE, parents=True, exist_ok=True)

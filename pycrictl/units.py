@@ -206,7 +206,7 @@ def format_age(seconds: float) -> str:
 
 
 def escape(text: str) -> str:
-    """``text`` without control, format and other unprintable characters: they become escapes.
+    """Escape the control, format and other unprintable characters of ``text``.
 
     What comes from outside passes through here before it may reach a terminal or a message.
     """
@@ -216,12 +216,12 @@ def escape(text: str) -> str:
 
 
 def quote(text: str, limit: int = 120) -> str:
-    """``text`` in quotes, escaped and cut to ``limit`` characters, to be named in a message."""
+    """Put ``text`` in quotes for a message, escaped and cut to ``limit`` characters."""
     return f'"{escape(text if len(text) <= limit else text[:limit] + "…")}"'
 
 
 def _decimal(value: int, unit: int) -> str:
-    """``value / unit`` in decimal, exact, without trailing zeros; ``unit`` is a power of ten."""
+    """Return ``value / unit`` exactly, without trailing zeros; ``unit`` is a power of ten."""
     whole, fraction = divmod(value, unit)
     if not fraction:
         return str(whole)

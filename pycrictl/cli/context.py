@@ -50,11 +50,11 @@ class AppContext:
         return self._config
 
     def progress_mode(self, mode: str) -> str:
-        """The kind of progress to show: lines instead of bars where log lines would tear these."""
+        """Return how to show progress: as lines where log lines would tear bars."""
         return "plain" if mode == "auto" and self.config.debug.value else mode
 
     def open_client(self, service: Literal["runtime", "image"]) -> CriClient:
-        """Connects to a service of the CRI; use it in a ``with`` statement.
+        """Connect to a service of the CRI; use it in a ``with`` statement.
 
         Raises:
             ConnectError: nothing answers at the endpoint.
@@ -84,5 +84,5 @@ class AppContext:
 
 
 def app_context(ctx: typer.Context) -> AppContext:
-    """The application's context of a command's Typer context."""
+    """Return the application's context, given Typer's."""
     return cast("AppContext", ctx.obj)

@@ -30,19 +30,19 @@ class PullOptions:
     timeout_s: float
 
     def __post_init__(self) -> None:
-        """Refuses what excludes each other."""
+        """Refuse options that exclude each other."""
         if self.no_pull and self.with_pull:
-            raise UsageError("--no-pull and --with-pull exclude each other")
+            raise UsageError("--no-pull and --with-pull cannot be combined")
         if self.timeout_s < 0:
             raise UsageError("--pull-timeout must not be negative")
 
     def decide(self, by_default: bool) -> bool:
-        """Whether to pull."""
+        """Return whether to pull."""
         return self.with_pull or (by_default and not self.no_pull)
 
 
 def ask_password(app: AppContext) -> str:
-    """The password that goes with ``--username``.
+    """Ask for the password that goes with ``--username``.
 
     Raises:
         UsageError: there is neither a terminal nor a line on standard input.
@@ -54,7 +54,7 @@ def ask_password(app: AppContext) -> str:
 
 
 def load_pod(app: AppContext, path: str) -> cri_pb2.PodSandboxConfig:
-    """Reads a pod's file and shows the warnings about it."""
+    """Read a pod's file and show the warnings about it."""
     from pycrictl.cri.specs import configuration
 
     spec = configuration.load_pod(path)
@@ -65,7 +65,7 @@ def load_pod(app: AppContext, path: str) -> cri_pb2.PodSandboxConfig:
 
 @contextmanager
 def runtime_client(app: AppContext, cancel_timeout_s: float) -> Iterator[CriClient]:
-    """A client of the runtime whose calls may take ``cancel_timeout_s``, if that is not 0."""
+    """Open a client whose calls may take ``cancel_timeout_s``, if that is not 0."""
     if cancel_timeout_s < 0:
         raise UsageError(f"{CANCEL_FLAG} must not be negative")
     with app.open_client("runtime") as client:
@@ -74,7 +74,7 @@ def runtime_client(app: AppContext, cancel_timeout_s: float) -> Iterator[CriClie
 
 
 def timeout_flag(cancel_timeout_s: float) -> str:
-    """The flag that sets the limit of the runtime's calls."""
+    """Return the flag that sets the limit of the runtime's calls."""
     return CANCEL_FLAG if cancel_timeout_s else "--timeout"
 
 
@@ -88,7 +88,7 @@ def prepared(
     pull_options: PullOptions,
     cancel_timeout_s: float,
 ) -> Iterator[tuple[CriClient, Launch]]:
-    """Reads the files, then connects: nothing is sent for files that are not valid."""
+    """Read the files, then connect: nothing is sent for invalid files."""
     from pycrictl.cli.pulling import pull_image
     from pycrictl.cri.lifecycle.launch import Launch
     from pycrictl.cri.specs.auth import auth_config

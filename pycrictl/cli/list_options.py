@@ -24,25 +24,27 @@ InspectOutput = Annotated[
 Template = Annotated[
     str, typer.Option("--template", metavar="TEMPLATE", help="For --output go-template.")
 ]
-NoInfo = Annotated[bool, typer.Option("--quiet", "-q", help="Leave out the runtime's own details.")]
+NoInfo = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Leave out what only this runtime reports.")
+]
 Labels = Annotated[
     list[str] | None,
-    typer.Option("--label", metavar="KEY=VALUE", help="Only with this label; repeatable."),
+    typer.Option("--label", metavar="KEY=VALUE", help="Only those with this label; repeatable."),
 ]
 Last = Annotated[
     int,
-    typer.Option("--last", "-n", help="Only the N newest, in any state; 0 is all.", **INTEGER),
+    typer.Option("--last", "-n", help="Only the N newest, in any state; 0: all.", **INTEGER),
 ]
 Latest = Annotated[bool, typer.Option("--latest", "-l", help="Only the newest, in any state.")]
 Name = Annotated[
-    str, typer.Option("--name", metavar="REGEX", help="Only where it matches the name.")
+    str, typer.Option("--name", metavar="REGEX", help="Only those with a matching name.")
 ]
 Namespace = Annotated[
     str,
-    typer.Option("--namespace", metavar="REGEX", help="Only where it matches the pod's namespace."),
+    typer.Option("--namespace", metavar="REGEX", help="Only those in a matching pod namespace."),
 ]
 PodId = Annotated[
-    str, typer.Option("--pod", "-p", metavar="POD-ID", help="Only of this pod sandbox.")
+    str, typer.Option("--pod", "-p", metavar="POD-ID", help="Only those of this pod sandbox.")
 ]
 ContainerState = Annotated[
     str,
@@ -50,21 +52,27 @@ ContainerState = Annotated[
         "--state",
         "-s",
         metavar="created|running|exited|unknown",
-        help="Only in this state.",
+        help="Only those in this state.",
     ),
 ]
 PodState = Annotated[
-    str, typer.Option("--state", "-s", metavar="ready|notready", help="Only in this state.")
+    str, typer.Option("--state", "-s", metavar="ready|notready", help="Only those in this state.")
 ]
-AllStates = Annotated[bool, typer.Option("--all", "-a", help="In every state, not only running.")]
-OfImage = Annotated[str, typer.Option("--image", metavar="IMAGE", help="Only made of this image.")]
+AllStates = Annotated[
+    bool, typer.Option("--all", "-a", help="Include every state, not only running.")
+]
+OfImage = Annotated[
+    str, typer.Option("--image", metavar="IMAGE", help="Only those created from this image.")
+]
 SortBy = Annotated[
     str,
     typer.Option(
-        "--sort-by", metavar="PATH", help="Sort by a field of the JSON, such as .metadata.name."
+        "--sort-by",
+        metavar="PATH",
+        help="Sort by a field of the JSON output, such as .metadata.name.",
     ),
 ]
-NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Leave out the headings.")]
+NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Omit the header line.")]
 ImageFilters = Annotated[
     list[str] | None,
     typer.Option(
@@ -77,15 +85,13 @@ ImageFilters = Annotated[
 DocumentOutput = Annotated[
     str, typer.Option("--output", "-o", metavar="json|yaml", help="Output format.")
 ]
-WatchStats = Annotated[
-    bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")
-]
+WatchStats = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")]
 Watch = Annotated[
-    bool, typer.Option("--watch", "-w", help="Show it again when it changes, until Ctrl-C.")
+    bool, typer.Option("--watch", "-w", help="Show it again whenever it changes, until Ctrl-C.")
 ]
 
 
 def wants_yaml(output: str) -> bool:
-    """Whether YAML is wanted where there is but JSON beside it."""
+    """Return whether YAML is wanted, where JSON is the only other format."""
     check_output(output or "json", "json", "yaml")
     return output == "yaml"

@@ -60,7 +60,7 @@ class Measuring:
         sample: Callable[[], Sample[Any]],
         table: Callable[[list[Any], list[Any]], Table],
     ) -> None:
-        """Measures and shows, once or until Ctrl-C.
+        """Measure and show, once or until Ctrl-C.
 
         Raises:
             typer.Exit: with the status 1 when something could not be measured that was wanted once.

@@ -45,7 +45,7 @@ class View:
         return self._picture is not None
 
     def show(self, write: Callable[[TextIO], object]) -> None:
-        """Shows what a function writes.
+        """Show what a function writes.
 
         Raises:
             OSError: it cannot be written.
@@ -59,21 +59,21 @@ class View:
         self._picture.show(text.getvalue())
 
     def warn(self, text: str) -> None:
-        """Tells one line; in the end, where the picture would cover it."""
+        """Show a warning; at the end, where the picture would cover it."""
         if self._picture is not None and self._env.stderr_is_terminal:
             self._untold.append(text)
         else:
             self._env.warn(text)
 
     def pause(self, seconds: float) -> None:
-        """Waits before the next look."""
+        """Wait before the next look."""
         if self._picture is None:
             time.sleep(seconds)
         else:
             self._picture.pause(seconds)
 
     def close(self) -> None:
-        """Leaves what is shown, and tells what has not been told."""
+        """Leave what is shown, and show the warnings that had to wait."""
         if self._picture is not None:
             self._picture.close()
         for text in self._untold:
@@ -82,7 +82,7 @@ class View:
 
 @contextmanager
 def until_interrupted(app: AppContext) -> Iterator[View]:
-    """A view to show something again and again; Ctrl-C is how to end that, so it is no failure."""
+    """Open a view to show something again and again; Ctrl-C ends that and is not a failure."""
     view = View(app.env, _picture(app))
     try:
         yield view
@@ -93,7 +93,7 @@ def until_interrupted(app: AppContext) -> Iterator[View]:
 
 
 def repeat(app: AppContext, write: Callable[[TextIO], object], *, pause_s: float) -> None:
-    """Shows what a function writes again and again, until Ctrl-C."""
+    """Show what a function writes again and again, until Ctrl-C."""
     with until_interrupted(app) as view:
         while True:
             view.show(write)

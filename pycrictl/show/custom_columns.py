@@ -36,7 +36,7 @@ class Columns:
         self._columns = [_column(part) for part in _split(text)]
 
     def table(self, documents: Iterable[Document]) -> Table:
-        """A row for each document; several values of a cell stand with commas between them."""
+        """Make a row for each document; the values of a cell are separated by commas."""
         header = tuple(name for name, _ in self._columns)
         rows = [
             tuple(
@@ -61,7 +61,7 @@ class SortKey:
         self._is_known = False
 
     def sorted(self, items: Sequence[T], documents: Iterable[Document]) -> list[T]:
-        """``items`` by what their documents hold; equal ones stay in their order.
+        """Sort ``items`` by what their documents hold; equal ones stay in their order.
 
         Raises:
             UsageError: there are items, and none of these or of earlier ones has such a field.

@@ -65,7 +65,7 @@ class InspectFormat:
         block: Callable[[T], Block],
         out: TextIO,
     ) -> None:
-        """Writes what the runtime answered; several answers make a list of documents."""
+        """Write what the runtime answered; several answers make a list of documents."""
         if self.is_table:
             for answer in answers:
                 render.write_block(block(answer), out)
@@ -74,7 +74,7 @@ class InspectFormat:
             self.write_document(made[0] if len(made) == 1 else made, out)
 
     def write_document(self, document: Any, out: TextIO) -> None:
-        """Writes data; the keys of JSON are sorted."""
+        """Write data; the keys of JSON are sorted."""
         if self._template is not None:
             render.write_text(self._template.render(document), out)
         elif self._kind == "yaml":
@@ -83,7 +83,7 @@ class InspectFormat:
             render.write_document_json(document, out)
 
     def write_message(self, message: Message, out: TextIO) -> None:
-        """Writes a message; the keys of JSON are in the order of the API."""
+        """Write a message; the keys of JSON are in the order of the API."""
         if self._kind == "json":
             render.write_message_json(message, out)
         else:

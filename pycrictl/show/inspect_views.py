@@ -27,7 +27,7 @@ SIZE_DIGITS: Final = 4
 def container_document(
     answer: cri_pb2.ContainerStatusResponse, *, zone: tzinfo | None = None
 ) -> Document:
-    """The document of ``inspect``."""
+    """Return the document of ``inspect``."""
     times = container_times(answer.status, zone=zone)
     return status_document(answer.status, answer.info, unset_as_null=True, times=times)
 
@@ -35,25 +35,25 @@ def container_document(
 def pod_document(
     answer: cri_pb2.PodSandboxStatusResponse, *, zone: tzinfo | None = None
 ) -> Document:
-    """The document of ``inspectp``."""
+    """Return the document of ``inspectp``."""
     times = pod_times(answer.status, zone=zone)
     return status_document(answer.status, answer.info, unset_as_null=True, times=times)
 
 
 def image_document(answer: cri_pb2.ImageStatusResponse) -> Document:
-    """The document of ``inspecti``."""
+    """Return the document of ``inspecti``."""
     return status_document(answer.image, answer.info)
 
 
 def runtime_document(answer: cri_pb2.StatusResponse) -> Document:
-    """The document of ``info``."""
+    """Return the document of ``info``."""
     return status_document(answer.status, answer.info, extras=runtime_extras(answer))
 
 
 def container_status_block(
     status: cri_pb2.ContainerStatus, info: Mapping[str, str], *, now: float
 ) -> Block:
-    """The fields of ``inspect --output table``; times are ages at ``now`` (seconds since 1970)."""
+    """Return the fields of ``inspect --output table``; ages are at ``now`` (seconds since 1970)."""
     block: list[Field] = [("ID", status.id), ("Name", status.metadata.name)]
     if status.metadata.attempt:
         block.append(("Attempt", str(status.metadata.attempt)))
@@ -70,7 +70,7 @@ def container_status_block(
 def container_times(
     status: cri_pb2.ContainerStatus, *, zone: tzinfo | None = None
 ) -> dict[str, str]:
-    """The times of ``inspect``'s document by their JSON names."""
+    """Return the times of ``inspect``'s document by their JSON names."""
     has_finished = status.state == _EXITED or (status.state == _UNKNOWN and status.finished_at)
     return {
         "createdAt": rfc3339(status.created_at, zone),
@@ -82,7 +82,7 @@ def container_times(
 def pod_status_block(
     status: cri_pb2.PodSandboxStatus, info: Mapping[str, str], *, zone: tzinfo | None = None
 ) -> Block:
-    """The fields of ``inspectp --output table``."""
+    """Return the fields of ``inspectp --output table``."""
     block: list[Field] = [
         ("ID", status.id),
         ("Name", status.metadata.name),
@@ -98,12 +98,12 @@ def pod_status_block(
 
 
 def pod_times(status: cri_pb2.PodSandboxStatus, *, zone: tzinfo | None = None) -> dict[str, str]:
-    """The time of ``inspectp``'s document by its JSON name."""
+    """Return the time of ``inspectp``'s document by its JSON name."""
     return {"createdAt": rfc3339(status.created_at, zone)}
 
 
 def image_status_block(image: cri_pb2.Image, info: Mapping[str, str]) -> Block:
-    """The fields of ``inspecti --output table``."""
+    """Return the fields of ``inspecti --output table``."""
     block: list[Field] = [("ID", image.id)]
     block += [("Tag", tag) for tag in image.repo_tags]
     block += [("Digest", digest) for digest in image.repo_digests]
@@ -111,7 +111,7 @@ def image_status_block(image: cri_pb2.Image, info: Mapping[str, str]) -> Block:
 
 
 def runtime_extras(response: cri_pb2.StatusResponse) -> dict[str, Any]:
-    """What ``info``'s document holds beside the status, where the runtime tells it."""
+    """Return what ``info``'s document holds beside the status, where the runtime reports it."""
     extras: dict[str, Any] = {}
     if response.runtime_handlers:
         extras["runtimeHandlers"] = list(map(declared_document, response.runtime_handlers))
@@ -121,7 +121,7 @@ def runtime_extras(response: cri_pb2.StatusResponse) -> dict[str, Any]:
 
 
 def image_filesystem_lines(response: cri_pb2.ImageFsInfoResponse) -> list[str]:
-    """The lines of ``imagefsinfo --output table``."""
+    """Return the lines of ``imagefsinfo --output table``."""
     # The titles end with a space in crictl's output too.
     return [
         "Container Filesystem ",
@@ -145,7 +145,7 @@ def _filesystem_lines(filesystems: Iterable[cri_pb2.FilesystemUsage]) -> list[st
 
 
 def _info(info: Mapping[str, str]) -> list[Field]:
-    """The verbose texts as Go prints a map of them."""
+    """Return the verbose texts as Go prints a map of them."""
     if not info:
         return []
     return [("Info", f"map[{' '.join(f'{key}:{info[key]}' for key in sorted(info))}]")]

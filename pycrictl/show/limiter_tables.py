@@ -14,7 +14,7 @@ _ERROR_CHARS: Final = 100
 
 
 def write_status(document: Mapping[str, Any], out: TextIO) -> None:
-    """Writes the limit, what runs, waits and has failed, copies, and what else limits pulls."""
+    """Write the limit, what runs, waits and has failed, copies, and what else limits pulls."""
     limit = document["limit"]
     slots = f"{document['slotsTaken']}/{limit}" if limit else str(document["slotsTaken"])
     policy = document["policy"]

@@ -88,7 +88,7 @@ class ListFormat:
             self._sort_key = SortKey(sort_by)
 
     def write(self, found: Sequence[Any], views: Views, out: TextIO) -> None:
-        """Writes objects, sorted if that was asked for.
+        """Write objects, sorted if that was asked for.
 
         Raises:
             UsageError: none of them has the field to sort by.
@@ -115,7 +115,7 @@ class ListFormat:
 
 
 def write_list(name: str, messages: Iterable[Message], out: TextIO, *, is_yaml: bool) -> None:
-    """Writes a list as the document ``name`` holds it: YAML, or JSON in the order of the API."""
+    """Write the document whose list ``name`` holds them: YAML, or JSON in the order of the API."""
     if is_yaml:
         from pycrictl.show.protodata import list_document
 

@@ -41,7 +41,7 @@ _DIGEST: Final = re.compile(r"(?:sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:
 
 
 def version_lines(version: cri_pb2.VersionResponse) -> list[str]:
-    """The four lines of ``version``."""
+    """Return the four lines of ``version``."""
     return [
         f"Version:  {version.version}",
         f"RuntimeName:  {version.runtime_name}",
@@ -58,7 +58,7 @@ def images_table(
     no_trunc: bool = False,
     wide: bool = False,
 ) -> Table:
-    """A row for each tag of each image, and one for each image without tags.
+    """Make a row for each tag of each image, and one for each image without tags.
 
     Args:
         images: in the order to show them.
@@ -91,7 +91,7 @@ def images_table(
 
 
 def image_block(image: cri_pb2.Image) -> Block:
-    """The fields of one image in ``images --verbose``."""
+    """Return the fields of one image in ``images --verbose``."""
     block: list[Field] = [("ID", image.id)]
     block += [("RepoTags", tag) for tag in image.repo_tags]
     block += [("RepoDigests", digest) for digest in image.repo_digests]
@@ -114,7 +114,7 @@ def pods_table(
     no_trunc: bool = False,
     addresses: Mapping[str, str] | None = None,
 ) -> Table:
-    """A row for each pod sandbox.
+    """Make a row for each pod sandbox.
 
     Args:
         pods: in the order to show them.
@@ -143,7 +143,7 @@ def pods_table(
 
 
 def pod_block(pod: cri_pb2.PodSandbox, *, zone: tzinfo | None = None) -> Block:
-    """The fields of one pod in ``pods --verbose``."""
+    """Return the fields of one pod in ``pods --verbose``."""
     block: list[Field] = [
         ("ID", pod.id),
         ("Name", pod.metadata.name),
@@ -167,7 +167,7 @@ def containers_table(
     image_names: Mapping[str, str] | None = None,
     wide: bool = False,
 ) -> Table:
-    """A row for each container.
+    """Make a row for each container.
 
     Args:
         containers: in the order to show them.
@@ -203,7 +203,7 @@ def containers_table(
 
 
 def container_block(container: cri_pb2.Container, *, now: float) -> Block:
-    """The fields of one container in ``ps --verbose``."""
+    """Return the fields of one container in ``ps --verbose``."""
     block: list[Field] = [
         ("ID", container.id),
         ("PodID", container.pod_sandbox_id),
@@ -218,14 +218,14 @@ def container_block(container: cri_pb2.Container, *, now: float) -> Block:
 
 
 def shown_image(image: str, *, no_trunc: bool = False) -> str:
-    """The IMAGE cell of a container: a name, or the first digits of a digest."""
+    """Return the IMAGE cell of a container: a name, or the first digits of a digest."""
     if no_trunc or not _DIGEST.fullmatch(image):
         return image
     return image.partition(":")[2][:SHORT_ID_CHARS]
 
 
 def runtime_config_table(config: cri_pb2.RuntimeConfigResponse) -> Table | None:
-    """The line of ``runtime-config``; None where the runtime tells nothing of Linux."""
+    """Return the line of ``runtime-config``; None where the runtime reports nothing about Linux."""
     if not config.HasField("linux"):
         return None
     driver = enum_name(config.linux, "cgroup_driver")
@@ -238,13 +238,13 @@ def maps(
     | cri_pb2.PodSandboxStatus
     | cri_pb2.ContainerStatus,
 ) -> list[Field]:
-    """The labels and annotations of a block, each only if there are any."""
+    """Return the labels and annotations of a block, each only if there are any."""
     both = (("Labels", thing.labels), ("Annotations", thing.annotations))
     return [(title, entries) for title, entries in both if entries]
 
 
 def enum_name(message: Message, field: str) -> str:
-    """The name of an enum field's value; its number if this program has no name for it."""
+    """Return the name of an enum field's value; its number if this program has no name for it."""
     number: int = getattr(message, field)
     descriptor = message.DESCRIPTOR.fields_by_name[field].enum_type
     assert descriptor is not None
@@ -263,7 +263,7 @@ def _user(image: cri_pb2.Image) -> str:
 
 
 def _first_digest(image: cri_pb2.Image) -> tuple[str, str]:
-    """Repository and digest of the image's first repo digest."""
+    """Return repository and digest of the image's first repo digest."""
     if not image.repo_digests:
         return NONE, NONE
     parts = image.repo_digests[0].split("@")
@@ -273,7 +273,7 @@ def _first_digest(image: cri_pb2.Image) -> tuple[str, str]:
 
 
 def _names_and_tags(image: cri_pb2.Image, repository: str) -> list[tuple[str, str]]:
-    """Cells IMAGE and TAG of each row; ``repository`` stands in where a tag does not name one."""
+    """Return the cells IMAGE and TAG of each row, with ``repository`` where a tag names none."""
     if not image.repo_tags:
         return [(repository, NONE)]
     cells = []

@@ -29,13 +29,13 @@ _LONE_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 
 
 def message_document(message: Message) -> Document:
-    """The proto3 JSON mapping of ``message``, defaults included."""
+    """Return the proto3 JSON mapping of ``message``, defaults included."""
     document: Document = json.loads(jsontext.message_json(message))
     return document
 
 
 def list_document(name: str, messages: Iterable[Message]) -> Document:
-    """The mapping of a response whose only field, the list ``name``, holds ``messages``."""
+    """Return the mapping of a response whose only field, the list ``name``, holds ``messages``."""
     document: Document = json.loads(jsontext.list_json(name, messages))
     return document
 
@@ -48,7 +48,7 @@ def status_document(
     times: Mapping[str, str] | None = None,
     extras: Mapping[str, Any] | None = None,
 ) -> Document:
-    """A status and what else the runtime tells, as the inspecting commands show it.
+    """Return a status and what else the runtime reports, as the inspecting commands show it.
 
     Args:
         status: the message below ``"status"``.
@@ -68,7 +68,7 @@ def status_document(
 
 
 def declared_document(message: Message) -> Document:
-    """The set fields of ``message`` by their names in the proto file; zero values are left out."""
+    """Return the fields of ``message`` that are set, by their names in the proto file."""
     document: Document = {}
     for field, value in message.ListFields():
         if field.message_type is None:
@@ -81,7 +81,7 @@ def declared_document(message: Message) -> Document:
 
 
 def info_value(text: str) -> Any:
-    """A value of an ``info`` map: data if it is a JSON object, else text without outer quotes.
+    """Return a value of an ``info`` map: data if it is a JSON object, else text without quotes.
 
     Integers of any size stay exact. What is no valid JSON, or is nested deeper than MAX_NESTING, is
     shown as the text that it is.
@@ -103,7 +103,7 @@ def _refuse_constant(name: str) -> float:
 
 
 def _sound(value: Any, depth: int = 0) -> Any:
-    """``value`` as it is, but without strings and numbers that cannot be written again.
+    """Return ``value`` without strings and numbers that cannot be written again.
 
     Raises:
         ValueError: it is nested too deeply, or a number is beyond the range of a float.

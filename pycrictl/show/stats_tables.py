@@ -28,7 +28,7 @@ def stats_table(
     *,
     show_all: bool = False,
 ) -> Table:
-    """A row for each container of both samples, sorted by ID.
+    """Make a row for each container of both samples, sorted by ID.
 
     Containers that use neither processor nor memory, as those that do not run, are left out unless
     ``show_all``.
@@ -56,7 +56,7 @@ def stats_table(
 def pod_stats_table(
     before: Iterable[cri_pb2.PodSandboxStats], after: Iterable[cri_pb2.PodSandboxStats]
 ) -> Table:
-    """A row for each pod of both samples that uses anything, sorted by ID."""
+    """Make a row for each pod of both samples that uses anything, sorted by ID."""
     earlier = {stats.attributes.id: stats for stats in before}
     rows = []
     for stats in sorted(after, key=lambda stats: stats.attributes.id):
@@ -75,7 +75,7 @@ def pod_stats_table(
 
 
 def cpu_percent(before: Cpu, after: Cpu) -> str:
-    """The share of one core between two samples, in percent: 250.00 is two cores and a half."""
+    """Return the share of one core between two samples, in percent: 200.00 is two cores."""
     if not after.usage_core_nano_seconds.value:
         return "0.00"
     elapsed_ns = after.timestamp - before.timestamp
@@ -86,7 +86,7 @@ def cpu_percent(before: Cpu, after: Cpu) -> str:
 
 
 def _pod_usage(stats: cri_pb2.PodSandboxStats) -> tuple[Cpu, int]:
-    """Processor and working set, of whichever system the pod runs on."""
+    """Return processor and working set, of whichever system the pod runs on."""
     if stats.HasField("windows"):
         return stats.windows.cpu, stats.windows.memory.working_set_bytes.value
     return stats.linux.cpu, stats.linux.memory.working_set_bytes.value

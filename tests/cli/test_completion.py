@@ -123,7 +123,7 @@ def test_fish_knows_everything(home: Path) -> None:
     assert [set(each) for each in found] == [NAMES, *FLAGS.values(), *CHOICES.values()]
     assert found[0]["images"] == "List the images on the node"
     described = found[1 + list(FLAGS).index("pycrictl ps")]
-    assert described["--quiet"] == "Print only IDs"
+    assert described["--quiet"] == "Print IDs only"
 
 
 def test_zsh_knows_every_command(zsh: shells.Shell) -> None:

@@ -269,8 +269,11 @@ def test_a_pod_that_goes_away(fake: FakeServer) -> None:
         (["--source", "crio"], 'pycrictl: unknown source "crio"'),
         (["--source", "cri"], "pycrictl: --source cri needs a pod or a container"),
         (["--progress", "fancy"], 'pycrictl: unknown kind of progress "fancy"'),
-        (["--interval", "0"], "pycrictl: invalid value for '--interval': an interval is 0.05 to"),
-        (["--interval", "nan"], "pycrictl: invalid value for '--interval': an interval is"),
+        (
+            ["--interval", "0"],
+            "pycrictl: invalid value for '--interval': an interval must be from 0.05 to",
+        ),
+        (["--interval", "nan"], "pycrictl: invalid value for '--interval': an interval must be"),
         (["a", "b"], "pycrictl: got unexpected extra argument(s) (b)"),
     ],
 )

@@ -204,11 +204,11 @@ def test_an_answer_without_an_id(
         (["create", "p1", "{pod}", "{container}"], "line 1: metadata: unknown key"),
         (["create", "p1", "/nonexistent", "{pod}"], 'container config "/nonexistent"'),
         (["run", "{container}", "{container}"], 'line 3: unknown key "image"'),
-        (["run", "--no-pull", "--with-pull", "{container}", "{pod}"], "exclude each other"),
+        (["run", "--no-pull", "--with-pull", "{container}", "{pod}"], "cannot be combined"),
         (["run", "--pull-timeout", "-1s", "{container}", "{pod}"], "must not be negative"),
         (["run", "-T", "-1s", "{container}", "{pod}"], "must not be negative"),
         (["run", "-T", "5", "{container}", "{pod}"], '"5" has no unit'),
-        (["run", "--creds", "u:p", "--auth", "x", "{container}", "{pod}"], "exclude each other"),
+        (["run", "--creds", "u:p", "--auth", "x", "{container}", "{pod}"], "cannot be combined"),
     ],
 )
 def test_bad_input_is_refused_before_any_call(

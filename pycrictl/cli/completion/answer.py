@@ -57,7 +57,7 @@ GLOBALS: Final = {
 
 
 def is_asked(words: Sequence[str]) -> bool:
-    """Whether a command line is one of this command."""
+    """Return whether a command line is one of this command."""
     if WORD not in words:
         return False
     try:
@@ -67,7 +67,7 @@ def is_asked(words: Sequence[str]) -> bool:
 
 
 def run(words: Sequence[str]) -> NoReturn:
-    """Answers and ends the process with 0.
+    """Answer and end the process with status 0.
 
     Args:
         words: the command line without the program's name, for which ``is_asked`` holds.
@@ -98,7 +98,7 @@ def _limit_s() -> float:
 
 
 def _age_s() -> float:
-    """How long this process has been running: the interpreter takes a good part of the limit."""
+    """Return how long this process has been running: the interpreter takes much of the limit."""
     try:
         fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
         started_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # proc(5), field 22
@@ -108,7 +108,7 @@ def _age_s() -> float:
 
 
 def _read(pipe: int, ends_at: float) -> bytes:
-    """All that the child writes, or nothing if it is not done in time."""
+    """Return all that the child writes, or nothing if it is not done in time."""
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     chunks: list[bytes] = []
@@ -144,5 +144,5 @@ def _answer(words: Sequence[str], pipe: int, ends_at: float) -> None:
 
 
 def _expanded(text: str | None) -> str | None:
-    """A word as the shell would have made it: completion sees it as it is typed."""
+    """Return a word as the shell would expand it: completion sees it as typed."""
     return None if text is None else os.path.expanduser(os.path.expandvars(text))  # noqa: PTH111

@@ -38,7 +38,7 @@ class Candidate(NamedTuple):
 
 
 def connect(settings: config.Config, service: str) -> CriClient:
-    """The runtime or image service of a configuration.
+    """Connect to the runtime or image service of a configuration.
 
     Raises:
         UsageError: the endpoint is no unix socket.
@@ -60,7 +60,7 @@ def connect(settings: config.Config, service: str) -> CriClient:
 
 
 def find(kind: str, word: str, settings: config.Config) -> list[Candidate]:
-    """What begins with ``word``, in the order to show it.
+    """Return what begins with ``word``, in the order to show it.
 
     Args:
         kind: one of KINDS; any other has no candidates.
@@ -79,7 +79,7 @@ def find(kind: str, word: str, settings: config.Config) -> list[Candidate]:
 
 
 def _is_plain(candidate: Candidate) -> bool:
-    """Whether it can be written on one line of a terminal as it is."""
+    """Return whether it can be written on one line of a terminal as it is."""
     return candidate.word.isprintable()
 
 
@@ -104,7 +104,7 @@ def _containers(
 
 
 def _unique_names(containers: Sequence[cri_pb2.Container], word: str) -> Iterator[Candidate]:
-    """Names that mean one container; several attempts of one pod's container are one."""
+    """Yield names that mean one container; several attempts of one pod's container are one."""
     owners = {(each.metadata.name, each.pod_sandbox_id): each for each in containers}
     counts = Counter(name for name, _ in owners)
     for (name, _), container in owners.items():
@@ -125,7 +125,7 @@ def _of_pod(container: cri_pb2.Container) -> str:
 
 
 def _ids(found: Sequence[tuple[str, str, str]], word: str) -> Iterator[Candidate]:
-    """IDs that begin with ``word``; if there are none, the only one whose name does.
+    """Yield IDs that begin with ``word``; if there are none, the only one whose name does.
 
     Args:
         found: ID, name and description of each.
@@ -178,7 +178,7 @@ def _images(client: CriClient, word: str) -> Iterator[Candidate]:
 
 
 def _container_paths(client: CriClient, word: str) -> Iterator[Candidate]:
-    """``CONTAINER:PATH``, or ``CONTAINER:`` as long as there is no colon."""
+    """Yield ``CONTAINER:PATH``, or ``CONTAINER:`` as long as there is no colon."""
     if word.startswith(("/", ".")):
         return
     reference, colon, path = word.partition(":")
@@ -201,7 +201,7 @@ def _container_paths(client: CriClient, word: str) -> Iterator[Candidate]:
 
 
 def _paths(client: CriClient, container_id: str, path: str) -> Iterator[str]:
-    """What is there in a running container; directories with a final slash.
+    """Yield what is in a running container; directories end with a slash.
 
     Only root can look. Nothing is opened but directories, and those through the root that is proved
     to be the container's.

@@ -47,7 +47,7 @@ class PodSpec(NamedTuple):
 
 
 def load_pod(path: str) -> PodSpec:
-    """Reads a pod's configuration; a missing ``metadata.uid`` becomes a random UUID.
+    """Read a pod's configuration; a missing ``metadata.uid`` becomes a random UUID.
 
     Raises:
         UsageError: the file cannot be read or is no valid configuration.
@@ -62,7 +62,7 @@ def load_pod(path: str) -> PodSpec:
 
 
 def load_container(path: str) -> cri_pb2.ContainerConfig:
-    """Reads a container's configuration; ``image.user_specified_image`` is filled.
+    """Read a container's configuration, and fill ``image.user_specified_image``.
 
     Raises:
         UsageError: the file cannot be read or is no valid configuration.
@@ -81,7 +81,7 @@ CONTAINER_REQUIRES: Final = (("metadata", "name"), ("image", "image"))
 
 
 def parse(text: str, message: M, required: tuple[tuple[str, ...], ...] = ()) -> M:
-    """Fills ``message`` from a document and returns it.
+    """Fill ``message`` from a document and return it.
 
     Raises:
         Problem: the first thing that is wrong.
@@ -109,7 +109,7 @@ def _load(path: str, what: str, message: M, required: tuple[tuple[str, ...], ...
 
 
 def _require(message: Message, root: Node, keys: tuple[str, ...]) -> None:
-    """Raises unless the text at ``keys`` is there and not empty."""
+    """Raise unless the text at ``keys`` is there and not empty."""
     value: Any = message
     line = root.line
     members = root.members

@@ -33,7 +33,7 @@ class Template:
         self._nodes = parse(text)
 
     def render(self, data: Any) -> str:
-        """The text that the template makes of a document.
+        """Return the text that the template makes of a document.
 
         Raises:
             TemplateError: the data has not what the template asks for.

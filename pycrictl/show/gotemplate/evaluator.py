@@ -36,7 +36,7 @@ class _Continue(Exception):
 
 
 def evaluate(nodes: Sequence[Node], data: Any) -> str:
-    """The text that the nodes make of ``data``.
+    """Return the text that the nodes make of ``data``.
 
     Raises:
         TemplateError: a key is missing, or a function cannot take its arguments.
@@ -135,7 +135,7 @@ class _Evaluator:
         return value
 
     def command(self, command: Command, dot: Any, last: list[Any]) -> Any:
-        """The value of a command; ``last`` holds what the command before it gave."""
+        """Return the value of a command; ``last`` holds what the command before it gave."""
         first, *rest = command.operands
         if isinstance(first, Function):
             return self.call(first, command, rest, dot, last)

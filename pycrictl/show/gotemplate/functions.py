@@ -27,12 +27,12 @@ _JS: Final = str.maketrans(
 
 
 def is_true(value: Value) -> bool:
-    """Whether ``if`` takes it: everything but false, 0, nil and what is empty."""
+    """Return whether ``if`` takes it: everything but false, 0, nil and what is empty."""
     return bool(value)
 
 
 def order(first: Value, second: Value) -> int:
-    """Less than, equal to or greater than 0, as ``first`` is compared with ``second``."""
+    """Compare two values: the result is below, at or above 0 as ``first`` is to ``second``."""
     is_text = isinstance(first, str) and isinstance(second, str)
     if not is_text and not (_is_number(first) and _is_number(second)):
         raise ValueError(f"{_named(first)} and {_named(second)} have no order")
@@ -40,7 +40,7 @@ def order(first: Value, second: Value) -> int:
 
 
 def is_equal(first: Value, second: Value) -> bool:
-    """Whether two simple values are the same; numbers are compared by value.
+    """Return whether two simple values are the same; numbers are compared by value.
 
     Maps and lists can be compared with nil alone, which they never are.
     """
@@ -143,7 +143,7 @@ def _text(value: Value) -> str:
 
 
 def _named(value: Value) -> str:
-    """A value for a message; what has parts is named by its type."""
+    """Return a value for a message; what has parts is named by its type."""
     if isinstance(value, dict):
         return "a map"
     if isinstance(value, list):

@@ -29,7 +29,7 @@ class Place:
     source: str
 
     def error(self, message: str) -> TemplateError:
-        """What goes wrong here while the template is executed."""
+        """Return the error of a template that cannot be executed here."""
         return TemplateError(f"template: :{self.line}:{self.column}: at <{self.source}>: {message}")
 
 

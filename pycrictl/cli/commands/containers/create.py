@@ -28,8 +28,8 @@ def create(
 ) -> None:
     """Create a container in a pod sandbox.
 
-    Its images are pulled with --with-pull, or if the configuration sets pull-image-on-create.
-    The container's ID is printed.
+    With --with-pull, or if the configuration sets pull-image-on-create, its images are pulled
+    first. The container's ID is printed.
 
     Example: pycrictl create $(pycrictl pods -q --name web) container.yaml pod.yaml
     """

@@ -19,9 +19,9 @@ def events(
     ] = "json",
     template: list_options.Template = "",
 ) -> None:
-    """Show events of containers as they happen.
+    """Show container events as they happen.
 
-    Ends with 0 when the runtime ends the stream, and with 130 by Ctrl-C.
+    The exit status is 0 if the runtime ends the stream, and 130 after Ctrl-C.
 
     Example: pycrictl events -o go-template --template '{{.containerEventType}}'
     """
@@ -31,7 +31,7 @@ def events(
 
     chosen = InspectFormat(output, template=template, formats=DOCUMENT_FORMATS)
     if template and not chosen.is_template:
-        raise UsageError("--template goes with --output go-template only")
+        raise UsageError("--template needs --output go-template")
     app = app_context(ctx)
     has_failed = False
     with app.open_client("runtime") as client:

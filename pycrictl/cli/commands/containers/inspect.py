@@ -20,7 +20,7 @@ def inspect(
         list[str] | None,
         typer.Argument(
             metavar="[CONTAINER-ID]...",
-            help="IDs or their beginnings; without any: those that the options select.",
+            help="IDs or their beginnings (default: what the options select).",
             show_default=False,
         ),
     ] = None,
@@ -37,9 +37,9 @@ def inspect(
     state: list_options.ContainerState = "",
     template: list_options.Template = "",
 ) -> None:
-    """Show all that is known of containers.
+    """Show the details of containers.
 
-    Nothing is shown when one of them fails.
+    If one of them fails, nothing is shown.
 
     Example: pycrictl inspect --name web -o go-template --template '{{.info.pid}}'
     """

@@ -20,7 +20,7 @@ def ps(
     ctx: typer.Context,
     all_: list_options.AllStates = False,
     container_id: Annotated[
-        str, typer.Option("--id", metavar="CONTAINER-ID", help="Only the container of this ID.")
+        str, typer.Option("--id", metavar="CONTAINER-ID", help="Only the container with this ID.")
     ] = "",
     image: list_options.OfImage = "",
     labels: list_options.Labels = None,
@@ -35,14 +35,14 @@ def ps(
     quiet: options.Quiet = False,
     resolve_image_path: Annotated[
         bool,
-        typer.Option("--resolve-image-path", "-r", help="Show tags of images in place of IDs."),
+        typer.Option("--resolve-image-path", "-r", help="Show image tags instead of IDs."),
     ] = False,
     sort_by: list_options.SortBy = "",
     state: list_options.ContainerState = "",
     verbose: options.Verbose = False,
     watch: list_options.Watch = False,
 ) -> None:
-    """List containers, by default those that run.
+    """List containers, running ones by default.
 
     Example: pycrictl ps -a -o custom-columns=NAME:.metadata.name,ID:.id
     """

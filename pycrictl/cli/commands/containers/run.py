@@ -23,8 +23,9 @@ def run(
 ) -> None:
     """Run a container in a new pod sandbox.
 
-    Its images are pulled, but for --no-pull or disable-pull-on-run of the configuration.
-    The container's ID is printed. If a step fails, the new pod sandbox is removed again.
+    Its images are pulled first, unless --no-pull is given or the configuration sets
+    disable-pull-on-run. The container's ID is printed. If a step fails, the new pod sandbox is
+    removed again.
 
     Example: pycrictl run --no-pull container.yaml pod.yaml
     """

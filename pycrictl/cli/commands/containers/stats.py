@@ -21,7 +21,7 @@ def stats(
         typer.Argument(metavar="[CONTAINER-ID]", help="Only this container.", show_default=False),
     ] = "",
     all_: Annotated[
-        bool, typer.Option("--all", "-a", help="Show those as well that do not run.")
+        bool, typer.Option("--all", "-a", help="Include containers that are not running.")
     ] = False,
     container_id: Annotated[
         str, typer.Option("--id", metavar="CONTAINER-ID", help="Only this container.")
@@ -32,10 +32,10 @@ def stats(
     seconds: stats_loop.Seconds = 1,
     watch: list_options.WatchStats = False,
 ) -> None:
-    """Show what containers use.
+    """Show the resource usage of containers.
 
-    Processor shares are of one core, taken between two measurements. Exits with 1 if a container
-    could not be measured.
+    CPU usage is a percentage of one core, measured over an interval. The exit status is 1 if a
+    container could not be measured.
 
     Example: pycrictl stats --watch
     """

@@ -51,7 +51,7 @@ def image_pull_progress(
         ),
     ] = None,
 ) -> None:
-    """Watch image pulls as they happen, whoever started them.
+    """Show the progress of image pulls, whoever started them.
 
     Ends when nothing is being pulled any more: with status 0, or 1 if a pull failed.
     Ctrl-C ends the watch only (130), never the pull.

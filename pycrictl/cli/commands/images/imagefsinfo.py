@@ -13,7 +13,7 @@ def imagefsinfo(
     output: list_options.InspectOutput = "json",
     template: list_options.Template = "",
 ) -> None:
-    """Show what images take up on the node's file systems.
+    """Show the disk usage of images.
 
     Example: pycrictl imagefsinfo --output table
     """

@@ -16,22 +16,22 @@ def inspecti(
         list[str] | None,
         typer.Argument(
             metavar="[IMAGE]...",
-            help="References or IDs; without any: those that the options select.",
+            help="References or IDs (default: what the options select).",
             show_default=False,
         ),
     ] = None,
     filters: list_options.ImageFilters = None,
     name: Annotated[
         str,
-        typer.Option("--name", metavar="NAME", help="Only images of this name."),
+        typer.Option("--name", metavar="NAME", help="Only images with this name."),
     ] = "",
     output: list_options.InspectOutput = "json",
     quiet: list_options.NoInfo = False,
     template: list_options.Template = "",
 ) -> None:
-    """Show all that is known of images.
+    """Show the details of images.
 
-    Nothing is shown when one of them fails.
+    If one of them fails, nothing is shown.
 
     Example: pycrictl inspecti --output yaml docker.io/library/busybox:1.36
     """

@@ -71,7 +71,7 @@ def pull(
         int, typer.Option("--retries", help="With retry: how often.", **options.INTEGER)
     ] = 3,
 ) -> None:
-    """Pull images from their registry.
+    """Pull images from a registry.
 
     The image's reference is printed on standard output; progress goes to standard error.
 

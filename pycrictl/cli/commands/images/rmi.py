@@ -41,7 +41,7 @@ def rmi(
     from pycrictl.cri.lists import fetch
 
     if all_ and prune:
-        raise UsageError("--all and --prune exclude each other")
+        raise UsageError("--all and --prune cannot be combined")
     targets = () if not images and (all_ or prune) else check_ids(images or (), "image")
     app = app_context(ctx)
     results = Results(app.env)

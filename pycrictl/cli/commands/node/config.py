@@ -18,7 +18,11 @@ def config(
     ctx: typer.Context,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY] [VALUE]", help="As --get, or as --set.", show_default=False),
+        typer.Argument(
+            metavar="[KEY] [VALUE]",
+            help="Same as --get KEY, or --set KEY=VALUE.",
+            show_default=False,
+        ),
     ] = None,
     get: Annotated[
         str | None, typer.Option("--get", metavar="KEY", help="Show the value of a key.")
@@ -29,10 +33,10 @@ def config(
         typer.Option("--set", metavar="KEY=VALUE", help="Set a key; repeatable."),
     ] = None,
 ) -> None:
-    """Show and change the configuration file.
+    """Show or change the configuration file.
 
-    The file is that of --config. Shown is what it says, not what is in force. Only what is set is
-    written, and comments stay.
+    The file is the one of --config. Values are shown as the file has them, which need not be the
+    ones in force. Only the keys that are set are changed; comments are kept.
 
     Example: pycrictl config --set timeout=10,debug=false
     """

@@ -19,7 +19,7 @@ def info(
     quiet: list_options.NoInfo = False,
     template: list_options.Template = "",
 ) -> None:
-    """Show the state and the settings of the runtime.
+    """Show the status and configuration of the runtime.
 
     Example: pycrictl info --quiet
     """

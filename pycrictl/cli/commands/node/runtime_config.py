@@ -8,7 +8,7 @@ from pycrictl.cli.context import app_context
 
 
 def runtime_config(ctx: typer.Context) -> None:
-    """Show the settings that the kubelet takes over from the runtime.
+    """Show the settings that kubelet takes from the runtime.
 
     Example: pycrictl runtime-config
     """

@@ -121,7 +121,7 @@ def proxy(
         ),
     ] = None,
 ) -> None:
-    """Serve the CRI in front of a runtime: pull progress, a limit of pulls, copies.
+    """Serve the CRI in front of a runtime: pull progress, a pull limit, copies.
 
     kubelet, crictl and pycrictl connect to the proxy's socket instead of the runtime's. Calls pass
     through unchanged. PullImage waits for a slot. ImagePullProgress, CopyToContainer and

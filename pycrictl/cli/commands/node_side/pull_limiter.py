@@ -45,7 +45,7 @@ def pull_limiter(
         ),
     ] = None,
 ) -> None:
-    """Show or set the limit of parallel image pulls of a running proxy.
+    """Show or set a running proxy's limit on parallel image pulls.
 
     status shows the limit, what is being pulled, who waits for what, and what else limits pulls on
     the node. set changes the limit at once, until the proxy restarts; 0 means no limit.

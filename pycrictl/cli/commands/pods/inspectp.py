@@ -16,7 +16,7 @@ def inspectp(
         list[str] | None,
         typer.Argument(
             metavar="[POD-ID]...",
-            help="IDs or their beginnings; without any: those that the options select.",
+            help="IDs or their beginnings (default: what the options select).",
             show_default=False,
         ),
     ] = None,
@@ -30,9 +30,9 @@ def inspectp(
     state: list_options.PodState = "",
     template: list_options.Template = "",
 ) -> None:
-    """Show all that is known of pod sandboxes.
+    """Show the details of pod sandboxes.
 
-    Nothing is shown when one of them fails.
+    If one of them fails, nothing is shown.
 
     Example: pycrictl inspectp --name '^web$' --state ready
     """

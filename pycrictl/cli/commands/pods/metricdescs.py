@@ -9,7 +9,7 @@ from pycrictl.cli.context import app_context
 
 
 def metricdescs(ctx: typer.Context, output: list_options.DocumentOutput = "json") -> None:
-    """List the metrics that the runtime measures of pods.
+    """List the pod metrics that the runtime provides.
 
     Example: pycrictl metricdescs
     """

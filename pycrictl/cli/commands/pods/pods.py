@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def pods(
     ctx: typer.Context,
     pod_id: Annotated[
-        str, typer.Option("--id", metavar="POD-ID", help="Only the pod sandbox of this ID.")
+        str, typer.Option("--id", metavar="POD-ID", help="Only the pod sandbox with this ID.")
     ] = "",
     labels: list_options.Labels = None,
     last: list_options.Last = 0,

@@ -14,9 +14,9 @@ def runp(
     cancel_timeout: options.CancelTimeout = 0.0,
     runtime: options.RuntimeHandler = "",
 ) -> None:
-    """Run a pod sandbox.
+    """Start a new pod sandbox.
 
-    Its ID is printed.
+    The pod sandbox's ID is printed.
 
     Example: pycrictl runp pod.yaml
     """

@@ -28,10 +28,10 @@ def statsp(
     seconds: stats_loop.Seconds = 1,
     watch: list_options.WatchStats = False,
 ) -> None:
-    """Show what pods use.
+    """Show the resource usage of pods.
 
-    Processor shares are of one core, taken between two measurements. Exits with 1 if a pod could
-    not be measured.
+    CPU usage is a percentage of one core, measured over an interval. The exit status is 1 if a
+    pod could not be measured.
 
     Example: pycrictl statsp --seconds 2 --label app=web
     """

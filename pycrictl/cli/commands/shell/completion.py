@@ -19,14 +19,14 @@ def completion(
     ctx: typer.Context,
     shell: Annotated[str, typer.Argument(metavar="[bash|zsh|fish]", help="The shell.")] = "bash",
 ) -> None:
-    """Print the completion script of a shell.
+    """Print a shell completion script.
 
-    In bash: source <(pycrictl completion bash). In zsh likewise, after compinit. In fish: pycrictl
-    completion fish | source. A program that is called crictl prints the script for that name.
+    In bash: source <(pycrictl completion bash). In zsh: the same, after compinit. In fish: pycrictl
+    completion fish | source. A program called crictl prints the script for that name.
 
     Commands, options and fixed values are in the script. For IDs, names and paths in containers it
-    runs pycrictl, with the endpoints that the line names so far; there are none if that takes
-    longer than 300ms, or than PYCRICTL_COMPLETION_TIMEOUT. Only root sees paths.
+    runs pycrictl, with the endpoints given on the line so far, and offers none if that takes longer
+    than 300ms, or than PYCRICTL_COMPLETION_TIMEOUT. Paths are offered to root only.
 
     Example: pycrictl completion zsh
     """
