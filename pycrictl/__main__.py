@@ -32,18 +32,18 @@ def run() -> NoReturn:
 
     try:
         code = main()
-    except KeyboardInterrupt:  # while what came before was told
+    except KeyboardInterrupt:  # during the report of an earlier error
         code = 130
     except Terminated as exc:
         code = exc.exit_code
     for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError, OSError, ValueError):  # closed by whoever started this
+        with suppress(AttributeError, OSError, ValueError):  # closed by the parent process
             stream.flush()
     os._exit(code)
 
 
 def _let_ctrl_c_kill() -> None:
-    """End the program: while modules are loaded there is nothing to clear up."""
+    """Let Ctrl-C end the program at once while modules are loaded; ``main`` changes that."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 

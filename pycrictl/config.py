@@ -5,7 +5,7 @@ path have one), the file, the built-in default; every value remembers which. An 
 counts as given even when it is empty, as for crictl.
 
 Two differences from crictl: a file without ``max-retries`` keeps the default, and an invalid file
-at the default path is reported instead of being ignored without a word.
+at the default path is reported instead of being silently ignored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DEFAULT_TIMEOUT_S: Final = 2.0
 DEFAULT_MAX_RETRIES: Final = 3
 FILE_LIMIT_BYTES: Final = 1024 * 1024
 
-# A file's name is shown whole, whatever its length; Linux allows no longer one.
+# File names are shown whole; this is the longest that Linux allows.
 _PATH_LIMIT_CHARS: Final = 4096
 
 KEYS: Final = (
@@ -71,9 +71,9 @@ class Flags(NamedTuple):
 class Config(NamedTuple):
     """All settings in force.
 
-    ``runtime_endpoint`` is empty with the origin ``default`` when nobody named one: the client
-    then looks for a runtime. ``image_endpoint`` equals it unless it is set on its own; an empty
-    one, whoever gives it, stands for the runtime's. ``path`` is the file that was read, None
+    ``runtime_endpoint`` is empty with the origin ``default`` if none was given: the client then
+    looks for a runtime. ``image_endpoint`` equals it unless it is set on its own; an empty
+    one always stands for the runtime's. ``path`` is the file that was read, None
     without one; ``warnings`` are lines for the user.
     """
 
@@ -181,7 +181,7 @@ def socket_path(endpoint: Setting[str], option: str) -> str:
 
 
 def parse_file(text: str) -> FileValues:
-    """Read the content of a configuration file: a flat YAML mapping, JSON being one as well.
+    """Read the content of a configuration file: a flat YAML mapping, JSON included.
 
     A key given twice has its last value; a key without a value counts as not given. Values are read
     from their text, as crictl does: ``timeout: "5"`` is fine and ``debug: yes`` is not.

@@ -1,7 +1,7 @@
 """``crictl.yaml`` as the ``config`` command shows and changes it.
 
-A change touches the values that it is about: comments, order, blank lines and quoting of all else
-stay as they are, and no default is written that nobody asked for.
+A change touches only the values that it sets: comments, order, blank lines and the quoting of
+other values stay as they are, and no defaults are added.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ABSENT: Final[Mapping[str, Any]] = {
     "max_retries": config.DEFAULT_MAX_RETRIES,
 }
 _PLAIN: Final = re.compile(r"(?:unix://)?/[A-Za-z0-9/._+@-]*")
-"""Texts that need no quotes in YAML, whoever reads it."""
+"""Texts that need no quotes for any reader of YAML."""
 
 
 def path_of(flag: str | None, environ: Mapping[str, str]) -> str:

@@ -40,7 +40,7 @@ def is_utf8(stream: TextIO, environ: Mapping[str, str]) -> bool:
     """Return whether every character can be written to ``stream``, and is shown as it is meant.
 
     The locale is asked as well: where it is C or POSIX, Python writes UTF-8 all the same. Without
-    a variable that names a locale or a charset, the stream alone tells.
+    a variable that names a locale or a charset, only the stream's encoding counts.
     """
     encoding = getattr(stream, "encoding", None)
     charset = _charset(environ)
@@ -147,7 +147,7 @@ class Environment:
     def ask_password(self) -> str | None:
         """Read a password: typed without being shown, or the first line of a piped stdin.
 
-        None if stdin is no terminal and has ended: nobody has given an empty password then.
+        None if stdin is not a terminal and has ended: that is not an empty password.
         """
         if not self.stdin_is_terminal:
             line = self.stdin.readline()
@@ -179,7 +179,7 @@ class Environment:
             self.stderr.write(lines)
             self.stderr.flush()
         except (OSError, ValueError):
-            pass  # nobody reads it; the exit status still tells
+            pass  # nobody reads it; the exit status still says it
 
     def configure_logging(self, *, debug: bool) -> None:
         """Send the records of the ``pycrictl`` loggers to stderr, one line each.

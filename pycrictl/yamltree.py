@@ -212,7 +212,10 @@ class _YamlReader:
             mark = error.problem_mark or error.context_mark
             reason = escape(error.problem or "unreadable")
             raise _NotYaml(f"it is not YAML: {reason}", mark.line + 1 if mark else 1) from None
-        except (yaml.YAMLError, UnicodeEncodeError) as error:  # a character that YAML has not
+        except (
+            yaml.YAMLError,
+            UnicodeEncodeError,
+        ) as error:  # a character that YAML does not allow
             reason = escape(str(error).partition("\n")[0])
             before = self._text.encode(errors="replace")[: getattr(error, "position", 0)]
             raise _NotYaml(f"it is not YAML: {reason}", before.count(b"\n") + 1) from None

@@ -55,7 +55,7 @@ def parse(
             first positional ends all parsing and the rest is passed on untouched, ``--`` included.
 
     Raises:
-        UsageError: an unknown option, a missing value, or a switch with a value that is no boolean.
+        UsageError: an unknown option, a missing value, or a switch whose value is not a boolean.
     """
     line = CommandLine()
     switches: dict[str, bool] = {}

@@ -27,7 +27,7 @@ SIGNAL_BASE: Final = 128
 """Exit status of a program ended by signal N is this plus N, as shells count."""
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of writing that nobody but standard output leaves unexplained."""
+"""Errors of writing that come without a file name only from standard output."""
 
 app = tree.new_app(
     cls=tree.Root,
@@ -269,7 +269,7 @@ def _report(context: AppContext, message: str, *, hint: str | None = None, code:
 
 
 def _close_stdout() -> int:
-    """Make sure that the interpreter's own flush at exit cannot fail a second time."""
+    """Make sure that the interpreter's own flush at exit cannot fail again."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, 1)
     os.close(devnull)

@@ -37,16 +37,16 @@ class Measuring:
         output: json, yaml or table.
         seconds: between the two samples of a table.
         watch: whether to go on until Ctrl-C.
-        told: the warnings so far; each is told once.
+        warnings: those shown so far; each is shown once.
 
     Raises:
-        UsageError: an unknown format, or a number of seconds that nobody waits.
+        UsageError: an unknown format, or an unreasonable number of seconds.
     """
 
     output: str
     seconds: int
     watch: bool
-    told: set[str] = field(default_factory=set)
+    warnings: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.output = self.output or "table"
@@ -63,7 +63,7 @@ class Measuring:
         """Measure and show, once or until Ctrl-C.
 
         Raises:
-            typer.Exit: with the status 1 when something could not be measured that was wanted once.
+            typer.Exit: with the status 1 if something could not be measured, unless watching.
         """
         if self.watch:
             with until_interrupted(app) as view:
@@ -72,7 +72,7 @@ class Measuring:
                     view.pause(STATS_PAUSE_S)
             return
         self._show_once(View(app.env, None), sample, table)
-        if self.told:
+        if self.warnings:
             raise typer.Exit(ExitCode.FAILURE)
 
     def _show_once(
@@ -94,6 +94,6 @@ class Measuring:
             is_yaml = self.output == "yaml"
             view.show(partial(write_list, "stats", measured.stats, is_yaml=is_yaml))
         for failure in measured.failures:
-            if failure.message not in self.told:
-                self.told.add(failure.message)
+            if failure.message not in self.warnings:
+                self.warnings.add(failure.message)
                 view.warn(failure.message)

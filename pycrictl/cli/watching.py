@@ -37,7 +37,7 @@ class View:
     def __init__(self, env: Environment, picture: Picture | None) -> None:
         self._env = env
         self._picture = picture
-        self._untold: list[str] = []
+        self._waiting: list[str] = []
 
     @property
     def is_in_place(self) -> bool:
@@ -61,7 +61,7 @@ class View:
     def warn(self, text: str) -> None:
         """Show a warning; at the end, where the picture would cover it."""
         if self._picture is not None and self._env.stderr_is_terminal:
-            self._untold.append(text)
+            self._waiting.append(text)
         else:
             self._env.warn(text)
 
@@ -76,7 +76,7 @@ class View:
         """Leave what is shown, and show the warnings that had to wait."""
         if self._picture is not None:
             self._picture.close()
-        for text in self._untold:
+        for text in self._waiting:
             self._env.warn(text)
 
 

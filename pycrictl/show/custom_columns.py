@@ -1,4 +1,4 @@
-"""Columns and orders that the user names, in kubectl's syntax. Pure."""
+"""The columns of ``custom-columns`` and the order of ``--sort-by``, in kubectl's syntax. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Columns:
 
 
 class SortKey:
-    """An order by a path's first value; what has none comes first.
+    """An order by a path's first value; objects without one come first.
 
     Digits in texts count as numbers, so that ``pod-9`` is before ``pod-10``, and so do the 64-bit
     integers, which are texts in JSON.
@@ -70,7 +70,7 @@ class SortKey:
         self._is_known = self._is_known or any(found)
         if found and not self._is_known:
             raise UsageError(
-                f"nothing that is listed has the field {quote(self._text)}",
+                f"no listed object has the field {quote(self._text)}",
                 hint="--output json shows the fields",
             )
         pairs = [(_natural(each), item) for each, item in zip(found, items, strict=True)]

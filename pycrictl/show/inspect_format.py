@@ -1,4 +1,4 @@
-"""The output formats of the commands that show all of few things."""
+"""The output formats of the commands that show details: JSON, YAML, templates, fields."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class InspectFormat:
 
     Args:
         output: the value of ``--output``; empty for JSON.
-        template: that of ``--template``, which nothing but ``go-template`` looks at.
-        formats: those that the command has.
+        template: the value of ``--template``, which only ``go-template`` uses.
+        formats: the ones that the command has.
 
     Raises:
         UsageError: there is no such format, or the template is invalid.
@@ -50,12 +50,12 @@ class InspectFormat:
 
     @property
     def is_table(self) -> bool:
-        """Whether fields are wanted, for people."""
+        """Whether to write fields, for people."""
         return self._kind == "table"
 
     @property
     def is_template(self) -> bool:
-        """Whether the output is that of a template."""
+        """Whether the output is made by a template."""
         return self._template is not None
 
     def write(

@@ -1,4 +1,4 @@
-"""What the inspecting commands show of one answer: its document, and its block of fields. Pure."""
+"""What the inspecting commands show of an answer: its document, and its block of fields. Pure."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def image_status_block(image: cri_pb2.Image, info: Mapping[str, str]) -> Block:
 
 
 def runtime_extras(response: cri_pb2.StatusResponse) -> dict[str, Any]:
-    """Return what ``info``'s document holds beside the status, where the runtime reports it."""
+    """Return what ``info``'s document holds besides the status, if the runtime reports it."""
     extras: dict[str, Any] = {}
     if response.runtime_handlers:
         extras["runtimeHandlers"] = list(map(declared_document, response.runtime_handlers))

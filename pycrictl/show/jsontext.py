@@ -25,9 +25,9 @@ from google.protobuf.message import Message
 INDENT: Final = "  "
 
 _Write = Callable[[Any, str], str]
-"""Turns a value into text; the second argument is the line break and indentation it stands at."""
+"""Turns a value into text; the second argument is its line break and indentation."""
 
-# JSON wants the control characters below 0x20 escaped; a terminal obeys those above 0x7e as well.
+# JSON escapes the control characters below 0x20; terminals obey those above 0x7e as well.
 _LEFT_RAW: Final = re.compile("[\x7f-\x9f]")
 
 # The proto file names SIGNAL_SIGTERM what crictl shows as SIGTERM.
@@ -147,7 +147,7 @@ def _writer(descriptor: Descriptor) -> _Write:
             if has_presence and not message.HasField(name):
                 continue
             value = getattr(message, name)
-            # Most fields are plain strings; they are spared a call.
+            # Most fields are plain strings, which need no call.
             text = quote_string(value) if write_value is None else write_value(value, inner)
             parts.append(prefix + text)
         return _wrap("{", parts, "}", newline)
@@ -217,7 +217,7 @@ def _enum_writer(descriptor: EnumDescriptor) -> _Write:
         value.number: f'"{value.name.removeprefix(prefix)}"'
         for value in reversed(descriptor.values)
     }
-    # A number that this program does not know stands for itself.
+    # A number without a name is written as it is.
     return lambda number, newline: names.get(number) or str(number)
 
 

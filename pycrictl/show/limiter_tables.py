@@ -122,13 +122,13 @@ def _kubelet(found: Mapping[str, Any]) -> str:
 
 def _containerd(found: Mapping[str, Any] | None) -> str:
     if found is None:
-        return "the runtime is not containerd: nothing is known of limits of its own"
+        return "the runtime is not containerd: its own limits are unknown"
     if problem := found.get("problem"):
         return f"the runtime cannot be asked for its limits: {problem}"
     downloads = found["maxConcurrentDownloads"]
     layers = f"downloads {downloads} layers at once" if downloads > 0 else "downloads all layers"
     origin = found["config"] or "defaults"
     return (
-        f"containerd: {layers} (max_concurrent_downloads), gives up a pull that stands still for "
+        f"containerd: {layers} (max_concurrent_downloads), gives up a pull without progress after "
         f"{found['imagePullProgressTimeout']} (image_pull_progress_timeout); {origin}"
     )

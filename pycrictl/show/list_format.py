@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FORMATS: Final = ("json", "yaml", "table", "wide", "jsonpath=…", "custom-columns=…")
 
 ITEMS: Final = "items"
-"""kubectl's name of every list, which paths may use beside the list's own."""
+"""kubectl's name for any list, which paths may use instead of the list's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class ListFormat:
     Args:
         output: the value of ``--output``.
         name: of the list in documents, such as ``containers``.
-        quiet: whether IDs are wanted; what ``output`` names, other than tables, goes before.
-        verbose: whether blocks are wanted; ``quiet`` goes before.
-        sort_by: a path to sort by, or none.
+        quiet: whether to write IDs instead of tables; other values of ``output`` take precedence.
+        verbose: whether to write blocks instead of tables; ``quiet`` takes precedence.
+        sort_by: a path to sort by; empty for none.
         header: whether tables have headings.
 
     Raises:

@@ -2,7 +2,7 @@
 
 A *document* consists of ``dict`` (with ``str`` keys), ``list``, ``str``, ``int``, ``float``,
 ``bool`` and ``None``. A **message document** is the data of ``jsontext``. A **status document** is
-``{"status": …}`` with the entries of the response's ``info`` map beside it.
+``{"status": …}`` with the entries of the response's ``info`` map next to it.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def declared_document(message: Message) -> Document:
 def info_value(text: str) -> Any:
     """Return a value of an ``info`` map: data if it is a JSON object, else text without quotes.
 
-    Integers of any size stay exact. What is no valid JSON, or is nested deeper than MAX_NESTING, is
-    shown as the text that it is.
+    Integers of any size stay exact. Text that is not valid JSON, or is nested deeper than
+    MAX_NESTING, is shown as it is.
     """
     if not text.startswith("{"):
         return text.strip('"')

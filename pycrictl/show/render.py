@@ -1,8 +1,8 @@
 """Results as text: tables, blocks of fields, lines, JSON and YAML, in crictl's forms.
 
-Every function writes to a given text stream, in one piece where that can be had: a reader that
-goes away early gets whole lines. What comes from outside passes through ``units.escape`` (or the
-escapes of JSON and YAML), so that no name can steer the terminal or forge a line.
+Every function writes to a given text stream, in one piece where possible: a reader that goes
+away early gets whole lines. What comes from outside passes through ``units.escape`` (or the
+escapes of JSON and YAML), so that no name can control the terminal or forge a line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COLUMN_GAP: Final = 3
 MIN_COLUMN_WIDTH: Final = 20
 
 CLEAR_SCREEN: Final = "\x1b[2J\x1b[H"
-"""Empties a terminal and goes to its upper left corner."""
+"""Clears a terminal and moves to its upper left corner."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 

@@ -1,6 +1,6 @@
 """What containers and pods use: the tables of ``stats`` and ``statsp``. Pure.
 
-Runtimes count processor time from a start. What is shown is the difference of two samples.
+Runtimes report CPU time since some start; shown is the difference between two samples.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SIZE_DIGITS: Final = 4
 NOT_MEASURED: Final = "-"
-"""Stands in CPU % where the runtime took no new sample in between."""
+"""Shown in CPU % if the runtime took no new sample in between."""
 
 
 def stats_table(
@@ -30,8 +30,8 @@ def stats_table(
 ) -> Table:
     """Make a row for each container of both samples, sorted by ID.
 
-    Containers that use neither processor nor memory, as those that do not run, are left out unless
-    ``show_all``.
+    Containers that use neither CPU nor memory, such as stopped ones, are left out unless
+    ``show_all`` is set.
     """
     earlier = {stats.attributes.id: stats for stats in before}
     rows = []
@@ -86,7 +86,7 @@ def cpu_percent(before: Cpu, after: Cpu) -> str:
 
 
 def _pod_usage(stats: cri_pb2.PodSandboxStats) -> tuple[Cpu, int]:
-    """Return processor and working set, of whichever system the pod runs on."""
+    """Return CPU and working set, for either operating system."""
     if stats.HasField("windows"):
         return stats.windows.cpu, stats.windows.memory.working_set_bytes.value
     return stats.linux.cpu, stats.linux.memory.working_set_bytes.value

@@ -11,7 +11,7 @@ from typing import Final
 from pycrictl.units import format_age
 
 NEVER: Final = "0001-01-01T00:00:00Z"
-"""What stands for a time that is not known or not yet come."""
+"""Stands for a time that is unknown or has not come yet."""
 
 _NS_PER_S: Final = 1_000_000_000
 

@@ -1,8 +1,8 @@
 """YAML text of data, spelled as Go's encoder spells it. Pure.
 
 Block style, two spaces, dashes in their parent's column, lines never folded. Keys are in natural
-order. Strings are in quotes only where a reader would take them for something else, and in literal
-style where they have several lines.
+order. Strings are quoted only where a reader would take them for something else; those of several
+lines are in literal style.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _NO_FOLDING: Final = 2**31 - 1
 
-# YAML 1.1's words for booleans, null and what has a meaning of its own.
+# YAML 1.1's words for booleans and null, and others with a special meaning.
 _WORDS: Final = (
     frozenset(
         word

@@ -46,8 +46,8 @@ to               /a\\x1b   ccccccccccccc   3.0 MiB
 from (waiting)   /b       ddddddddddddd   -
 
 kubelet: sends one pull at a time (serializeImagePulls), so the limit above is never reached; k.yaml
-containerd: downloads 3 layers at once (max_concurrent_downloads), gives up a pull that stands \
-still for 5m0s (image_pull_progress_timeout); defaults
+containerd: downloads 3 layers at once (max_concurrent_downloads), gives up a pull without \
+progress after 5m0s (image_pull_progress_timeout); defaults
 """
 
 

@@ -55,7 +55,7 @@ def test_orders(path: str, order: str) -> None:
 def test_a_field_that_nothing_has() -> None:
     key = SortKey(".nosuch")
     assert key.sorted([], []) == []
-    with pytest.raises(UsageError, match=r'nothing that is listed has the field "\.nosuch"'):
+    with pytest.raises(UsageError, match=r'no listed object has the field "\.nosuch"'):
         key.sorted(DOCUMENTS, DOCUMENTS)
 
 

@@ -1,9 +1,8 @@
 """``pycrictl [OPTIONS] __complete KIND [WORD]``: what the completion scripts ask for.
 
-It prints a candidate a line, and after a tab what is said of it. It is for scripts that run while
-somebody types: whatever is wrong, it prints nothing and succeeds, and it does so within the limit.
-Nothing can hold it up, as the work is done in a child that is killed: not a runtime that hangs, nor
-a file system of a container that does.
+It prints a candidate a line, and a description after a tab. Scripts run it while somebody types:
+whatever is wrong, it prints nothing and succeeds, within a time limit. A hanging runtime or file
+system cannot hold it up, because the work is done in a child process that is killed.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from pycrictl.units import escape, parse_duration
 WORD: Final = "__complete"
 
 LIMIT_S: Final = 0.3
-"""How long it lasts at most, from the start of the process."""
+"""The time limit, from the start of the process."""
 
 LIMIT_VARIABLE: Final = "PYCRICTL_COMPLETION_TIMEOUT"
 
@@ -136,7 +135,7 @@ def _answer(words: Sequence[str], pipe: int, ends_at: float) -> None:
     from pycrictl.cli.completion import candidates
 
     lines = [
-        f"{candidate.word}\t{escape(candidate.told)}\n"
+        f"{candidate.word}\t{escape(candidate.description)}\n"
         for candidate in candidates.find(kind, word, settings)
     ]
     with open(pipe, "wb") as file:

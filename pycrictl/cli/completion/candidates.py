@@ -1,7 +1,7 @@
 """What can stand where a word is typed, as the runtime knows it: IDs, names and paths.
 
-All that is asked are single calls, which need no gRPC: its import would take a good part of the
-time that a completion has.
+All calls are single ones, which need no gRPC: its import would take much of the time that a
+completion has.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ MOST: Final = 5000
 """More candidates than anybody looks at; a directory may have millions of names."""
 
 _TIMEOUT_S: Final = 10.0
-"""Whoever asks has given up long before."""
+"""Longer than any completion may take."""
 
 
 class Candidate(NamedTuple):
-    """A whole word, and what is said of it. One that ends in ``/`` or ``:`` goes on."""
+    """A whole word and its description. One that ends in ``/`` or ``:`` can be continued."""
 
     word: str
-    told: str = ""
+    description: str = ""
 
 
 def connect(settings: config.Config, service: str) -> CriClient:
     """Connect to the runtime or image service of a configuration.
 
     Raises:
-        UsageError: the endpoint is no unix socket.
+        UsageError: the endpoint is not a unix socket.
         OSError: nothing answers.
     """
     endpoint = settings.image_endpoint if service == "image" else settings.runtime_endpoint
@@ -136,13 +136,13 @@ def _ids(found: Sequence[tuple[str, str, str]], word: str) -> Iterator[Candidate
         named = [each for each in found if each[1].startswith(word)]
         matches = named if len(named) == 1 else []
     is_short = len(word) <= lookup.SHOWN_ID_CHARS
-    for whole, _, told in matches:
-        yield Candidate(whole[: lookup.SHOWN_ID_CHARS] if is_short else whole, told)
+    for whole, _, description in matches:
+        yield Candidate(whole[: lookup.SHOWN_ID_CHARS] if is_short else whole, description)
 
 
 def _pods(client: CriClient, word: str, *, by_name: bool = False) -> Iterator[Candidate]:
     pods = fetch.pods(client)
-    told = {
+    descriptions = {
         pod.id: f"{pod.metadata.namespace}/{pod.metadata.name}, "
         + ("ready" if pod.state == cri_pb2.SANDBOX_READY else "not ready")
         for pod in pods
@@ -151,13 +151,14 @@ def _pods(client: CriClient, word: str, *, by_name: bool = False) -> Iterator[Ca
         for pod in {(pod.metadata.namespace, pod.metadata.name): pod for pod in pods}.values():
             full = f"{pod.metadata.namespace}/{pod.metadata.name}"
             if full.startswith(word):
-                yield Candidate(full, told[pod.id])
+                yield Candidate(full, descriptions[pod.id])
             elif pod.metadata.name.startswith(word):
-                yield Candidate(pod.metadata.name, told[pod.id])
+                yield Candidate(pod.metadata.name, descriptions[pod.id])
         if not word and pods:
             return
     yield from _ids(
-        [(each.id, "" if by_name else each.metadata.name, told[each.id]) for each in pods], word
+        [(each.id, "" if by_name else each.metadata.name, descriptions[each.id]) for each in pods],
+        word,
     )
 
 
@@ -197,7 +198,7 @@ def _container_paths(client: CriClient, word: str) -> Iterator[Candidate]:
     if name:
         candidates += _ids([(each.id, "", _about(each)) for each in containers], name)
     for candidate in candidates:
-        yield Candidate(f"{pod}{slash}{candidate.word}:", candidate.told)
+        yield Candidate(f"{pod}{slash}{candidate.word}:", candidate.description)
 
 
 def _paths(client: CriClient, container_id: str, path: str) -> Iterator[str]:

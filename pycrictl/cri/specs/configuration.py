@@ -3,7 +3,7 @@
 A file is a CRI ``PodSandboxConfig`` or ``ContainerConfig``. Keys are the API's names or their
 camelCase; enums are names or numbers; integers of 64 bits are exact, as numbers or as text. What
 the API does not have is an error that names the file, the line and the field: a runtime would
-ignore it without a word.
+silently ignore it.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def load_pod(path: str) -> PodSpec:
     """Read a pod's configuration; a missing ``metadata.uid`` becomes a random UUID.
 
     Raises:
-        UsageError: the file cannot be read or is no valid configuration.
+        UsageError: the file cannot be read or is not a valid configuration.
     """
     config = _load(path, "pod config", cri_pb2.PodSandboxConfig(), POD_REQUIRES)
     config.metadata.uid = config.metadata.uid or str(uuid.uuid4())
     if config.HasField("linux") and not config.linux.cgroup_parent:
         file = f"pod config {quote(path, _PATH_LIMIT_CHARS)}"
-        why = "the pod gets no cgroup of its own; 'pycrictl runtime-config' shows the driver"
+        why = "the pod does not get its own cgroup; 'pycrictl runtime-config' shows the driver"
         return PodSpec(config, (f"{file} sets no linux.cgroup_parent: {why}",))
     return PodSpec(config)
 
@@ -65,7 +65,7 @@ def load_container(path: str) -> cri_pb2.ContainerConfig:
     """Read a container's configuration, and fill ``image.user_specified_image``.
 
     Raises:
-        UsageError: the file cannot be read or is no valid configuration.
+        UsageError: the file cannot be read or is not a valid configuration.
     """
     config = _load(path, "container config", cri_pb2.ContainerConfig(), CONTAINER_REQUIRES)
     if not config.image.user_specified_image:
@@ -220,14 +220,14 @@ def _enum(field: FieldDescriptor, node: Node, path: str) -> int:
     first_names = {number: name for name, number in reversed(names.items())}
     known = ", ".join(f"{first_names[number]} ({number})" for number in sorted(first_names)[:8])
     more = ", …" if len(first_names) > 8 else ""
-    raise Problem(f"{path}: {given} is none of {known}{more}", node.line)
+    raise Problem(f"{path}: {given} is not one of {known}{more}", node.line)
 
 
 def _encodable(text: str, line: int, path: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Problem(f"{path}: the text holds half a surrogate pair", line) from None
+        raise Problem(f"{path}: the text contains half a surrogate pair", line) from None
     return text
 
 

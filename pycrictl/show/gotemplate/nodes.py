@@ -9,7 +9,7 @@ from pycrictl.errors import UsageError
 
 
 class TemplateError(UsageError):
-    """A template is malformed, or does not fit its data; the message tells where."""
+    """A template is malformed, or does not fit its data; the message says where."""
 
     reference: ClassVar[str] = "template"
 

@@ -46,7 +46,7 @@ def parse(text: str) -> tuple[Node, ...]:
     """Return the nodes of a template.
 
     Raises:
-        TemplateError: the text is no template, or uses what is not supported.
+        TemplateError: the text is not a template, or uses something unsupported.
     """
     return _Parser(Source(text)).template()
 
@@ -211,8 +211,10 @@ class _Parser:
             return (), False
         names = tuple(name for name in match.group(1, 2) if name)
         if len(names) > max_variables:
-            where = "in parentheses" if not max_variables else "outside of {{range}}"
-            raise self.source.error(start.position, f"{len(names)} variables set {where}")
+            reason = "only {{range}} sets two variables"
+            if not max_variables:
+                reason = "variables cannot be set in parentheses"
+            raise self.source.error(start.position, reason)
         declares = match[3] == ":="
         for name in names:
             if not declares and name not in self.variables:
@@ -325,5 +327,5 @@ def _unescape(match: re.Match[str]) -> str:
             raise ValueError("unknown escape")
         return _SIMPLE_ESCAPES[simple]
     char = chr(int(octal, 8) if octal else int(next(filter(None, codes)), 16))
-    char.encode()  # half of a surrogate pair is no character: UnicodeEncodeError is a ValueError
+    char.encode()  # half of a surrogate pair is not a character: UnicodeEncodeError is a ValueError
     return char

@@ -16,7 +16,7 @@ from pycrictl.show.jsontext import number_text
 from pycrictl.units import quote
 
 MAX_WIDTH: Final = 1_000_000
-"""Widths and precisions beyond it are an error, as in Go."""
+"""Larger widths and precisions are an error, as in Go."""
 
 _VERB: Final = re.compile(r"%([-+# 0]*)([0-9]*)(?:\.([0-9]*))?(.?)", re.DOTALL)
 _CHOSEN: Final = re.compile(r"%[-+# 0-9.*\[\]]*\w?")
@@ -87,7 +87,7 @@ def _form(match: re.Match[str]) -> _Form:
     if verb in ("[", "*"):
         chosen = _CHOSEN.match(match.string, match.start())
         form = chosen[0] if chosen else match[0]
-        raise ValueError(f"{quote(form)} is not supported: arguments are taken in their order")
+        raise ValueError(f"{quote(form)} is not supported: arguments are taken in order")
     is_syntax = verb == "v" and "#" in flags
     if verb == "v":
         flags = flags.replace("#", "").replace("+", "")
