@@ -1,105 +1,18 @@
+"""Rows and blocks beyond those that whole commands are replayed with."""
+
 from __future__ import annotations
 
-from collections.abc import Sequence
+from datetime import UTC
 from io import StringIO
 
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.lists.images import apply_filters, parse_filters, select_by_name, sort_images
 from pycrictl.show import list_views, render
-from pycrictl.show.protodata import list_document
-from pycrictl.show.render import Table
-from tests.captures import Capture, load
-from tests.captures.scene import fake_images, fake_version, real_images, real_version
+from tests.captures import load
+from tests.captures.scene import fake_containers, fake_version, hex_id, real_images, real_version
 
-IMAGE_RECORDINGS = [
-    recorded
-    for prefix in ("images", "f-images", "t-images", "m-images")
-    for recorded in load(prefix)
-    if not recorded.is_help
-]
-
-# Where the lists differ from crictl's on purpose.
-SELECTED = {
-    # containerd ignores the name, so crictl prints all images.
-    "images-repo-only": ["127.0.0.1:5555/busybox"],
-    # crictl compares the beginning of an ID with its "sha256:".
-    "images-filter-since-id": ["127.0.0.1:5555/app"],
-    "f-images-filter-before-id": [
-        *("c.io/dig", "<none>", "d.io/none", "e.io/big", "localhost:5000/x/y", "errorRepoTag")
-    ],
-}
-
-
-def printed(words: Sequence[str], images: list[cri_pb2.Image]) -> str:
-    """What the words of a recorded command print of ``images``."""
-    name, filters, output = "", [], "table"
-    todo = list(words)
-    flags = set()
-    while todo:
-        word = todo.pop(0)
-        if word == "-f":
-            filters.append(todo.pop(0))
-        elif word == "-o":
-            output = todo.pop(0)
-        elif word.startswith("-"):
-            flags.add(word)
-        else:
-            name = word
-    images = apply_filters(select_by_name(sort_images(images), name), parse_filters(filters))
-    out = StringIO()
-    if output == "yaml":
-        render.write_document_yaml(list_document("images", images), out)
-    elif "-q" in flags:
-        render.write_lines([image.id for image in images], out)
-    elif "-v" in flags:
-        render.write_blocks([list_views.image_block(image) for image in images], out)
-    else:
-        table = list_views.images_table(
-            images,
-            digests="--digests" in flags,
-            pinned="--pinned" in flags,
-            no_trunc="--no-trunc" in flags,
-        )
-        render.write_table(table, out)
-    return out.getvalue()
-
-
-def scene_images(recorded: Capture) -> list[cri_pb2.Image]:
-    match recorded.name[:2]:
-        case "f-":
-            return fake_images()
-        case "t-":
-            return []
-        case "m-":
-            return [image for image in real_images() if image.repo_tags][:-1]
-        case _:
-            return real_images()
-
-
-@pytest.mark.parametrize("recorded", IMAGE_RECORDINGS, ids=lambda recorded: recorded.name)
-def test_images_are_shown_as_crictl_shows_them(recorded: Capture) -> None:
-    images = scene_images(recorded)
-    words = recorded.command.split()[2:]
-    if recorded.name == "images-filter-since-id":
-        busybox = next(image for image in images if "busybox" in str(image.repo_tags))
-        words = ["-f", f"since={busybox.id[7:19]}"]
-    expected = recorded.output
-    if recorded.name in SELECTED:
-        lines = expected.splitlines()
-        kept = [line for line in lines[1:] if line.split()[0] in SELECTED[recorded.name]]
-        # Columns are as wide as what is left in them.
-        table = Table(
-            tuple(lines[0].replace("IMAGE ID", "IMAGE_ID").split()),
-            [tuple(line.split()) for line in kept],
-        )
-        out = StringIO()
-        render.write_table(table, out)
-        expected = out.getvalue().replace("IMAGE_ID", "IMAGE ID")
-        assert len(expected) < len(recorded.output)
-    assert printed(words, images) == expected
-    assert printed(words, images[::-1]) == expected  # whatever order the runtime has
+NOW = 1_795_209_010.0
 
 
 def test_whole_ids_and_digests() -> None:
@@ -128,3 +41,47 @@ def test_version(name: str, version: cri_pb2.VersionResponse) -> None:
     out = StringIO()
     render.write_lines(list_views.version_lines(version), out)
     assert out.getvalue() == load(name)[0].output
+
+
+def test_every_field_of_a_pod_block() -> None:
+    pod = cri_pb2.PodSandbox(id="a", state=7)  # type: ignore[arg-type]  # a state of the future
+    pod.metadata.name, pod.metadata.attempt = "web", 2
+    pod.labels["b"] = "1"
+    assert list_views.pod_block(pod, zone=UTC) == [
+        ("ID", "a"),
+        ("Name", "web"),
+        ("UID", ""),
+        ("Namespace", ""),
+        ("Attempt", "2"),
+        ("Status", "Unknown"),
+        ("Created", "1970-01-01 00:00:00 +0000 UTC"),
+        ("Labels", {"b": "1"}),
+        ("Runtime", "(default)"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("image", "shown"),
+    [
+        (f"sha256:{hex_id(7)}", "0707070707070"),
+        (f"sha512:{hex_id(9)}{hex_id(8)}", "0909090909090"),
+        ("sha256:07", "sha256:07"),
+        ("busybox:1", "busybox:1"),
+        ("sha256:xyz", "sha256:xyz"),
+        ("cafe:1234", "cafe:1234"),
+        ("", ""),
+    ],
+)
+def test_image_cells(image: str, shown: str) -> None:
+    assert list_views.shown_image(image) == shown
+    assert list_views.shown_image(image, no_trunc=True) == image
+
+
+def test_image_names_stand_in_for_digests() -> None:
+    container = fake_containers(NOW)[1]
+    names = {container.image.image: "docker.io/library/redis:7"}
+    table = list_views.containers_table([container], now=NOW, image_names=names)
+    assert table.rows[0][1] == "docker.io/library/redis:7"
+    assert list_views.containers_table([cri_pb2.Container()], now=NOW).rows == [
+        ("", "", "56 years ago", "Created", "", "0", "", "unknown", "unknown")
+    ]
