@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pycrictl.errors import UsageError
-from pycrictl.show.jsonpath import Path, value_text
+from pycrictl.show.jsonpath import JsonPath, value_text
 from pycrictl.show.render import Table
 from pycrictl.units import quote
 
@@ -57,7 +57,7 @@ class SortKey:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._path = Path(text)
+        self._path = JsonPath(text)
         self._is_known = False
 
     def sorted(self, items: Sequence[T], documents: Iterable[Document]) -> list[T]:
@@ -87,14 +87,14 @@ def _split(text: str) -> list[str]:
     return parts
 
 
-def _column(text: str) -> tuple[str, Path]:
+def _column(text: str) -> tuple[str, JsonPath]:
     name, colon, path = text.partition(":")
     if not colon or not name.strip():
         raise UsageError(
             f"{quote(text)} is not NAME:PATH",
             hint="write custom-columns=NAME:.metadata.name,ID:.id",
         )
-    return name.strip(), Path(path)
+    return name.strip(), JsonPath(path)
 
 
 def _natural(found: Sequence[Any]) -> list[tuple[int, int, str]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.show.jsonpath import JsonPathError, Path, Template
+from pycrictl.show.jsonpath import JsonPath, JsonPathError, Template
 from pycrictl.show.jsonpath.template import MAX_NESTING
 from pycrictl.units import quote
 
@@ -276,13 +276,13 @@ def test_an_alias_holds_at_the_top_only() -> None:
 
 @pytest.mark.parametrize("text", ["{.a.b}", ".a.b", "a.b", " {.a.b} ", "$.a.b", "@.a.b", "a['b']"])
 def test_paths_are_read_as_kubectl_does(text: str) -> None:
-    assert Path(text).find({"a": {"b": 1}}) == [1]
+    assert JsonPath(text).find({"a": {"b": 1}}) == [1]
 
 
 def test_a_name_of_any_characters() -> None:
     name = "a.b/c-d é\"'"
     path = "." + "".join(f"\\{char}" if char in ". " else char for char in name)
-    assert Path(path).find({name: 5}) == [5]
+    assert JsonPath(path).find({name: 5}) == [5]
 
 
 def test_ten_thousand_objects() -> None:

@@ -19,7 +19,7 @@ each match. What the data lacks yields nothing, and values of different types ar
 from __future__ import annotations
 
 from pycrictl.show.jsonpath.evaluation import JsonPathError
-from pycrictl.show.jsonpath.path import Path
+from pycrictl.show.jsonpath.path import JsonPath
 from pycrictl.show.jsonpath.template import Template, value_text
 
-__all__ = ["JsonPathError", "Path", "Template", "value_text"]
+__all__ = ["JsonPath", "JsonPathError", "Template", "value_text"]

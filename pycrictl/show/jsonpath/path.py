@@ -35,7 +35,7 @@ _OPERATOR: Final = re.compile(r"\s*([=!<>]=|[<>])\s*")
 _FILTER_END: Final = re.compile(r"\s*\)\s*\]")
 
 
-class Path:
+class JsonPath:
     """One query.
 
     Raises:

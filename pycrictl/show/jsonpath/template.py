@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pycrictl.show import jsontext
 from pycrictl.show.jsonpath.evaluation import JsonPathError, Search
-from pycrictl.show.jsonpath.path import CONSTANT, QUOTED, Path, constant, unquoted
+from pycrictl.show.jsonpath.path import CONSTANT, QUOTED, JsonPath, constant, unquoted
 from pycrictl.units import escape, quote
 
 MAX_NESTING: Final = 50
@@ -29,7 +29,7 @@ class Template:
     def __init__(self, text: str, *, aliases: Mapping[str, str] | None = None) -> None:
         """Read a template; one without braces is a path."""
         nodes, ended = _parsed(_parts(text), aliases or {}, 0)
-        self._nodes = nodes if "{" in text else [Path(text, aliases=aliases)]
+        self._nodes = nodes if "{" in text else [JsonPath(text, aliases=aliases)]
         if ended:
             raise JsonPathError(f"{{end}} without {{range}} in {quote(text)}")
 
@@ -37,7 +37,7 @@ class Template:
         """Return the text that the template makes; no value breaks a line or steers a terminal.
 
         Raises:
-            JsonPathError: as for ``Path.find``.
+            JsonPathError: as for ``JsonPath.find``.
         """
         return "".join(_rendered(self._nodes, document, Search(document)))
 
@@ -49,18 +49,18 @@ def value_text(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    path: Path
+    path: JsonPath
     body: Sequence[_Node]
 
 
-_Node = str | Path | _Range
+_Node = str | JsonPath | _Range
 
 
 def _rendered(nodes: Sequence[_Node], current: Any, search: Search) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, str):
             yield node
-        elif isinstance(node, Path):
+        elif isinstance(node, JsonPath):
             yield " ".join(map(value_text, node.find(current, search)))
         else:
             for item in node.path.find(current, search):
@@ -101,11 +101,11 @@ def _parsed(
         elif _RANGE.match(part):
             if depth == MAX_NESTING:
                 raise JsonPathError("{range} is nested too deeply")
-            path = Path(part[len("range") :], aliases=aliases, at_top=not depth)
+            path = JsonPath(part[len("range") :], aliases=aliases, at_top=not depth)
             body, ended = _parsed(parts, aliases, depth + 1)
             if not ended:
                 raise JsonPathError("{range} without {end}")
             nodes.append(_Range(path, body))
         else:
-            nodes.append(Path(part or "@", aliases=aliases, at_top=not depth))
+            nodes.append(JsonPath(part or "@", aliases=aliases, at_top=not depth))
     return nodes, False
