@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -64,13 +64,15 @@ def load_pod(app: AppContext, path: str) -> cri_pb2.PodSandboxConfig:
 
 
 @contextmanager
-def runtime_client(app: AppContext, cancel_timeout_s: float) -> Iterator[CriClient]:
-    """Open a client whose calls may take ``cancel_timeout_s``, if that is not 0."""
+def launch_clients(
+    app: AppContext, cancel_timeout_s: float, *, needs_images: bool = False
+) -> Iterator[tuple[CriClient, CriClient]]:
+    """Open both services; calls of the runtime's may take ``cancel_timeout_s`` if it is not 0."""
     if cancel_timeout_s < 0:
         raise UsageError(f"{CANCEL_FLAG} must not be negative")
-    with app.open_client("runtime") as client:
+    with app.open_clients(needs_images=needs_images) as (client, images):
         client.timeout_s = cancel_timeout_s or client.timeout_s
-        yield client
+        yield client, images
 
 
 def timeout_flag(cancel_timeout_s: float) -> str:
@@ -102,16 +104,10 @@ def prepared(
         username=pull_options.username,
         password=ask_password(app) if pulls and pull_options.username else "",
     )
-    with ExitStack() as stack:
-        client = stack.enter_context(runtime_client(app, cancel_timeout_s))
-        if not pulls:
-            yield client, Launch(container, pod, timeout_flag=flag)
-            return
-        images = client
-        if app.config.image_endpoint != app.config.runtime_endpoint:
-            images = stack.enter_context(app.open_client("image"))
+    with launch_clients(app, cancel_timeout_s, needs_images=pulls) as (client, images):
 
         def pull(request: cri_pb2.PullImageRequest) -> str:
             return pull_image(app, images, request, timeout_s=pull_options.timeout_s)
 
-        yield client, Launch(container, pod, pull=pull, auth=auth, timeout_flag=flag)
+        before = pull if pulls else None
+        yield client, Launch(container, pod, pull=before, auth=auth, timeout_flag=flag)

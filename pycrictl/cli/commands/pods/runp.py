@@ -25,6 +25,6 @@ def runp(
     app = app_context(ctx)
     config = launch_options.load_pod(app, pod_config)
     flag = launch_options.timeout_flag(cancel_timeout)
-    with launch_options.runtime_client(app, cancel_timeout) as client:
+    with launch_options.launch_clients(app, cancel_timeout) as (client, _):
         pod_id = run_pod(client, config, handler=runtime, timeout_flag=flag)
     app.env.stdout.write(f"{pod_id}\n")
