@@ -110,8 +110,9 @@ def prepared(
         images = client
         if app.config.image_endpoint != app.config.runtime_endpoint:
             images = stack.enter_context(app.open_client("image"))
+        outlet = app.outlet("auto", stdout="result")
 
         def pull(request: cri_pb2.PullImageRequest) -> str:
-            return pull_image(app, images, request, timeout_s=pull_options.timeout_s)
+            return pull_image(images, request, outlet, timeout_s=pull_options.timeout_s)
 
         yield client, Launch(container, pod, pull=pull, auth=auth, timeout_flag=flag)

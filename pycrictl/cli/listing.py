@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import typer
 
 from pycrictl.cli.options import INTEGER, check_output
-from pycrictl.cli.watching import until_interrupted
 from pycrictl.errors import NotFound
 
 if TYPE_CHECKING:
@@ -137,13 +136,13 @@ def show_list(
         chosen.write(fetch(), views, app.env.stdout)
         return
     previous: Sequence[Message] | None = None
-    with until_interrupted(app) as view:
+    with app.until_interrupted() as viewer:
         while True:
             found = fetch()
-            if view.is_in_place or found != previous:
-                view.show(partial(chosen.write, found, views))
+            if viewer.is_in_place or found != previous:
+                viewer.show(partial(chosen.write, found, views))
             previous = found
-            view.pause(LOOK_INTERVAL_S)
+            viewer.pause(LOOK_INTERVAL_S)
 
 
 def found_any(statuses: Iterator[T], kind: str) -> list[T]:

@@ -135,11 +135,11 @@ COMMANDS: Final = (
     Entry(
         "images", "images.images:images", "List the images on the node", IMAGES, ("image", "img")
     ),
-    Entry("inspecti", "images.inspecti:inspecti", "Show all that is known of images", IMAGES),
+    Entry("inspecti", "images.inspecti:inspecti", "Show all that is known about images", IMAGES),
     Entry(
         "imagefsinfo",
         "images.imagefsinfo:imagefsinfo",
-        "Show what images take up on the node's file systems",
+        "Show how much space images take up on the node",
         IMAGES,
     ),
     Entry(

@@ -13,7 +13,7 @@ def imagefsinfo(
     output: listing.InspectOutput = "json",
     template: listing.Template = "",
 ) -> None:
-    """Show what images take up on the node's file systems.
+    """Show how much space images take up on the node.
 
     Example: pycrictl imagefsinfo --output table
     """

@@ -23,7 +23,7 @@ def images(
         str | None,
         typer.Argument(
             metavar="[REPOSITORY[:TAG]]",
-            help="Only images of this name, or whose ID begins so.",
+            help="Only images with this name, or whose ID starts with it.",
             show_default=False,
         ),
     ] = None,

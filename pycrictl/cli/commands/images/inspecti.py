@@ -16,22 +16,22 @@ def inspecti(
         list[str] | None,
         typer.Argument(
             metavar="[IMAGE]...",
-            help="References or IDs; without any: those that the options select.",
+            help="References or IDs; without any: those selected by the options.",
             show_default=False,
         ),
     ] = None,
     filters: listing.ImageFilters = None,
     name: Annotated[
         str,
-        typer.Option("--name", metavar="NAME", help="Only images of this name."),
+        typer.Option("--name", metavar="NAME", help="Only images with this name."),
     ] = "",
     output: listing.InspectOutput = "json",
     quiet: listing.NoInfo = False,
     template: listing.Template = "",
 ) -> None:
-    """Show all that is known of images.
+    """Show all that is known about images.
 
-    Nothing is shown when one of them fails.
+    If one of them fails, nothing is shown.
 
     Example: pycrictl inspecti --output yaml docker.io/library/busybox:1.36
     """
