@@ -381,7 +381,7 @@ function __pycrictl_describe --no-scope-shadowing
             set valued \
                 '--max-size'\t''\t'Refuse more, such as 10Gi' \
                 '--method'\t'auto|rpc|node|exec'\t'By the runtime\'s own RPCs, on this node, or by tar in the container' \
-                '--progress'\t'auto|bar|plain|json|none'\t'How progress is shown; auto is bars on a terminal' \
+                '--progress'\t'auto|bar|plain|json|none'\t'How to show progress; auto is bars on a terminal' \
                 '--tls-ca'\t'@file'\t'Certificates to verify the stream with' \
                 '--tls-cert'\t'@file'\t'Our certificate for the stream' \
                 '--tls-key'\t'@file'\t'Its private key' \
@@ -558,11 +558,11 @@ function __pycrictl_describe --no-scope-shadowing
                 '--pull-timeout'\t''\t'Time limit of each pull (default: none)' \
                 '-u'\t''\t'User name; asks for the password' \
                 '--username'\t''\t'User name; asks for the password' \
-                '--progress'\t'auto|bar|plain|json|none'\t'How progress is shown; auto is bars on a terminal' \
-                '--max-parallel-image-pulls'\t''\t'Limit shared by all pycrictl pulls of the node; a present image is left as it is. 0 is none' \
-                '--when-full'\t'wait|retry'\t'With the limit: wait in line, or look again a few times' \
-                '--retry-interval'\t''\t'With retry: the pause (default: 10s)' \
-                '--retries'\t''\t'With retry: how often'
+                '--progress'\t'auto|bar|plain|json|none'\t'How to show progress; auto is bars on a terminal' \
+                '--max-parallel-image-pulls'\t''\t'Most pulls at once by all pycrictl processes of the node; 0 is no limit. With a limit, images that are present are not pulled again' \
+                '--when-full'\t'wait|retry'\t'With the limit: wait in line, or try again a few times' \
+                '--retry-interval'\t''\t'With retry: pause between two attempts (default: 10s)' \
+                '--retries'\t''\t'With retry: how many times'
             set positionals '@image'
             set endless 1
             set nested \
@@ -576,25 +576,25 @@ function __pycrictl_describe --no-scope-shadowing
             set switches \
                 '-a'\t'Remove all images' \
                 '--all'\t'Remove all images' \
-                '-q'\t'Remove the images that are neither pinned nor used by a container or by pod sandboxes' \
-                '--prune'\t'Remove the images that are neither pinned nor used by a container or by pod sandboxes' \
+                '-q'\t'Remove images that are not pinned and not used by containers or pod sandboxes' \
+                '--prune'\t'Remove images that are not pinned and not used by containers or pod sandboxes' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set positionals '@image'
             set endless 1
         case 'image-pull-progress'
             set switches \
-                '--follow'\t'Go on when nothing is pulled, until Ctrl-C' \
+                '--follow'\t'Keep watching when no pull is left, until Ctrl-C' \
                 '--aggregate'\t'Show only the total' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '-c'\t'@container'\t'Only of this container' \
-                '--container'\t'@container'\t'Only of this container' \
+                '-c'\t'@container'\t'Only for this container' \
+                '--container'\t'@container'\t'Only for this container' \
                 '--image'\t'@image'\t'Only pulls of this image' \
-                '--progress'\t'auto|bar|plain|json|none'\t'How progress is shown; auto is bars on a terminal' \
+                '--progress'\t'auto|bar|plain|json|none'\t'How to show progress; auto is bars on a terminal' \
                 '--source'\t'auto|cri|containerd'\t'Ask the runtime\'s ImagePullProgress, or containerd\'s own API' \
-                '--interval'\t''\t'Pause between looks (default: 0.25 on a terminal, else 1)'
+                '--interval'\t''\t'Pause between two looks (default: 0.25 for bars, else 1)'
             set positionals '@pod'
         case 'version'
             set switches \

@@ -121,8 +121,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "proxy.pulls.progress": {"google"},
     "proxy.copies.service": {"google"},
     "show": {"google", "yaml"},
-    "show.displays.bars": {"tqdm"},
-    "show.displays.copies": {"tqdm"},
+    "show.displays.meters": {"tqdm"},
     "cli": {"typer"},
 }
 

@@ -9,12 +9,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     import typer
 
     from pycrictl.config import Config, Flags
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.cri.calls.tracing import Tracer
     from pycrictl.environ import Environment
+    from pycrictl.show.displays.modes import Outlet, Stdout
+    from pycrictl.show.watching import Viewer
 
 
 @dataclass(slots=True)
@@ -49,9 +53,21 @@ class AppContext:
                 self.env.configure_logging(debug=True)
         return self._config
 
-    def progress_mode(self, mode: str) -> str:
-        """Return how to show progress: as lines where log lines would tear bars."""
-        return "plain" if mode == "auto" and self.config.debug.value else mode
+    def outlet(self, mode: str, *, stdout: Stdout) -> Outlet:
+        """Choose how and where to show progress (``--progress``).
+
+        Args:
+            stdout: what the command writes to standard output.
+        """
+        from pycrictl.show.displays.modes import choose
+
+        return choose(mode, self.env, stdout=stdout, has_log=self.config.debug.value)
+
+    def until_interrupted(self) -> AbstractContextManager[Viewer]:
+        """Show something again and again, until Ctrl-C."""
+        from pycrictl.show.watching import until_interrupted
+
+        return until_interrupted(self.env, has_log=self.config.debug.value)
 
     def open_client(self, service: Literal["runtime", "image"]) -> CriClient:
         """Connect to a service of the CRI; use it in a ``with`` statement.

@@ -107,7 +107,8 @@ def prepared(
     with launch_clients(app, cancel_timeout_s, needs_images=pulls) as (client, images):
 
         def pull(request: cri_pb2.PullImageRequest) -> str:
-            return pull_image(app, images, request, timeout_s=pull_options.timeout_s)
+            outlet = app.outlet("auto", stdout="result")
+            return pull_image(images, request, outlet, timeout_s=pull_options.timeout_s)
 
         before = pull if pulls else None
         yield client, Launch(container, pod, pull=before, auth=auth, timeout_flag=flag)

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from pycrictl.cli.options import INTEGER, check_output
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from pycrictl.cli.context import AppContext
+    from pycrictl.show.list_format import ListFormat, Views
+
+LIST_PAUSE_S: Final = 1.0
+"""Pause between two looks at a watched list."""
+
+STATS_PAUSE_S: Final = 0.5
+"""Pause between two watched measurements, beside the time that each takes."""
 
 ListOutput = Annotated[
     str,
@@ -95,3 +108,21 @@ def wants_yaml(output: str) -> bool:
     """Return whether YAML is wanted, where JSON is the only other format."""
     check_output(output or "json", "json", "yaml")
     return output == "yaml"
+
+
+def show_list(
+    app: AppContext,
+    fetch: Callable[[], Sequence[Message]],
+    chosen: ListFormat,
+    views: Views,
+    *,
+    watch: bool,
+) -> None:
+    """Write a list, once or as often as it changes."""
+    if not watch:
+        chosen.write(fetch(), views, app.env.stdout)
+        return
+    with app.until_interrupted() as viewer:
+        viewer.follow(
+            fetch, lambda found, out: chosen.write(found, views, out), pause_s=LIST_PAUSE_S
+        )

@@ -98,7 +98,7 @@ Progress = Annotated[
     typer.Option(
         "--progress",
         metavar="auto|bar|plain|json|none",
-        help="How progress is shown; auto is bars on a terminal.",
+        help="How to show progress; auto is bars on a terminal.",
     ),
 ]
 

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from pycrictl.cli import list_options
 from pycrictl.cli.options import INTEGER, check_output
-from pycrictl.cli.watching import STATS_PAUSE_S, View, until_interrupted
 from pycrictl.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext
     from pycrictl.cri.inspection.stats import Sample
     from pycrictl.show.render import Table
+    from pycrictl.show.watching import Viewer
 
 LONGEST_S: Final = 24 * 3600
 
@@ -66,18 +67,20 @@ class Measuring:
             typer.Exit: with the status 1 if something could not be measured, unless watching.
         """
         if self.watch:
-            with until_interrupted(app) as view:
+            with app.until_interrupted() as viewer:
                 while True:
-                    self._show_once(view, sample, table)
-                    view.pause(STATS_PAUSE_S)
+                    self._show_once(viewer, sample, table)
+                    viewer.pause(list_options.STATS_PAUSE_S)
             return
-        self._show_once(View(app.env, None), sample, table)
+        from pycrictl.show.watching import Viewer
+
+        self._show_once(Viewer(app.env), sample, table)
         if self.warnings:
             raise typer.Exit(ExitCode.FAILURE)
 
     def _show_once(
         self,
-        view: View,
+        viewer: Viewer,
         sample: Callable[[], Sample[Any]],
         table: Callable[[list[Any], list[Any]], Table],
     ) -> None:
@@ -87,13 +90,13 @@ class Measuring:
         measured = sample()
         if self.output == "table":
             before = measured.stats
-            view.pause(self.seconds)
+            viewer.pause(self.seconds)
             measured = sample()
-            view.show(partial(render.write_table, table(before, measured.stats)))
+            viewer.show(partial(render.write_table, table(before, measured.stats)))
         else:
             is_yaml = self.output == "yaml"
-            view.show(partial(write_list, "stats", measured.stats, is_yaml=is_yaml))
+            viewer.show(partial(write_list, "stats", measured.stats, is_yaml=is_yaml))
         for failure in measured.failures:
             if failure.message not in self.warnings:
                 self.warnings.add(failure.message)
-                view.warn(failure.message)
+                viewer.warn(failure.message)

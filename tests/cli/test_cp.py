@@ -138,7 +138,7 @@ def test_archives_and_terminals(fake: FakeServer) -> None:
     controller, terminal = os.openpty()
     try:
         for words, line in (
-            (["web:/a", "-"], "an archive is nothing for a terminal"),
+            (["web:/a", "-"], "refusing to write an archive to a terminal"),
             (["-", "web:/a"], "standard input is a terminal, where no archive comes from"),
         ):
             done = subprocess.run(

@@ -51,7 +51,7 @@ def test_unknown_command_suggests_and_exits_3() -> None:
     ("words", "line"),
     [
         (["images", "--nosuch"], 'pycrictl: unknown option "--nosuch"'),
-        (["pull"], "pycrictl: no image is named"),
+        (["pull"], "pycrictl: no image given"),
         (["version", "x"], "pycrictl: got unexpected extra argument(s) (x)"),
         (["-t", "5", "version"], "pycrictl: invalid value for '--timeout' / '-t': \"5\" has no"),
         (["--timeout"], 'pycrictl: option "--timeout" needs a value'),

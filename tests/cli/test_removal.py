@@ -177,7 +177,7 @@ def test_rmi_tells_all_tags_first(fake: FakeServer) -> None:
     result = run(fake, "rmi", "x/a:1", "x/none:1", "x/b:1")
     assert (result.code, result.stdout) == (1, "Deleted: x/a:1\nDeleted: x/a:2\nDeleted: x/b:1\n")
     assert result.stderr.splitlines() == [
-        "pycrictl: warning: x/a:1 goes with all its tags: x/a:1, x/a:2",
+        "pycrictl: warning: x/a:1 is removed with all its tags: x/a:1, x/a:2",
         'pycrictl: no such image "x/none:1"',
         "hint: 'pycrictl images' lists the images of the node",
     ]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pycrictl.cli import list_options, options, watching
+from pycrictl.cli import list_options, options
 from pycrictl.cli.context import app_context
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def ps(
             table=table,
             block=lambda container: list_views.container_block(container, now=app.env.wall_clock()),
         )
-        watching.show_list(
+        list_options.show_list(
             app,
             lambda: containers.list_containers(client, images, query),
             chosen,

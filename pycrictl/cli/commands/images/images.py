@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pycrictl.cli import list_options, options, watching
+from pycrictl.cli import list_options, options
 from pycrictl.cli.context import app_context
 from pycrictl.errors import UsageError
 
@@ -66,7 +66,7 @@ def images(
 
     views = Views(table=table, block=list_views.image_block)
     with app.open_client("image") as client:
-        watching.show_list(
+        list_options.show_list(
             app,
             lambda: list_images(client, repository or "", conditions),
             chosen,

@@ -9,7 +9,6 @@ import typer
 
 from pycrictl.cli import options
 from pycrictl.cli.context import AppContext, app_context
-from pycrictl.cli.watching import repeat
 from pycrictl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -99,4 +98,5 @@ def _show_status(
     if pause_s is None:
         write(app.env.stdout)
     else:
-        repeat(app, write, pause_s=pause_s)
+        with app.until_interrupted() as viewer:
+            viewer.repeat(write, pause_s=pause_s)

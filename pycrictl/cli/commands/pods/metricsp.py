@@ -8,7 +8,6 @@ import typer
 
 from pycrictl.cli import list_options
 from pycrictl.cli.context import app_context
-from pycrictl.cli.watching import STATS_PAUSE_S, repeat
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -34,6 +33,7 @@ def metricsp(
             write_list("podMetrics", fetch.pod_metrics(client), out, is_yaml=is_yaml)
 
         if watch:
-            repeat(app, write, pause_s=STATS_PAUSE_S)
+            with app.until_interrupted() as viewer:
+                viewer.repeat(write, pause_s=list_options.STATS_PAUSE_S)
         else:
             write(app.env.stdout)

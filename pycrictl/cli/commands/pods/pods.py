@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pycrictl.cli import list_options, options, watching
+from pycrictl.cli import list_options, options
 from pycrictl.cli.context import app_context
 
 if TYPE_CHECKING:
@@ -73,4 +73,4 @@ def pods(
             )
 
         views = Views(table=table, block=list_views.pod_block)
-        watching.show_list(app, lambda: list_pods(client, query), chosen, views, watch=watch)
+        list_options.show_list(app, lambda: list_pods(client, query), chosen, views, watch=watch)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings, strategies
 
 from pycrictl.progress.tracker import Awaited, Item, Phase
-from pycrictl.show.displays.bars import Bars
 from pycrictl.show.displays.phrases import width
+from pycrictl.show.displays.pull_bars import Bars
 from tests.show.drawing import drawn
 from tests.show.screen import Terminal
 from tests.show.views import DEMO, MIB, forty_layers, layer, view
@@ -31,7 +31,8 @@ def test_forty_layers_fit_in_every_window(size: tuple[int, int]) -> None:
                 assert not any("Total" in line for line in lines[:-1])
             elif columns >= 20:
                 assert lines[-1].split()[0].endswith("%")
-        bars.close(view(forty_layers(60), now=15.0))
+        bars.show(view(forty_layers(60), now=15.0))
+        bars.close()
         terminal.look()
         assert not any("downloading" in line for line in terminal.screen.everything)
 
@@ -54,7 +55,8 @@ def test_follows_the_window(rewraps: bool) -> None:
                 assert sum("Total" in line for line in text) == 1
                 assert sum(DEMO in line for line in text) <= 1
                 assert all(width(line) < columns for line in lines)
-        bars.close(view(forty_layers(60), now=15.0))
+        bars.show(view(forty_layers(60), now=15.0))
+        bars.close()
         terminal.look()
         assert not any("downloading" in line for line in terminal.screen.everything)
 

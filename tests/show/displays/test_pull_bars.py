@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pycrictl.progress.tracker import Awaited, Item, Phase
-from pycrictl.show.displays.bars import Bars
+from pycrictl.show.displays.pull_bars import Bars
 from tests.show.drawing import drawn, terminal
 from tests.show.screen import Terminal
 from tests.show.views import DEMO, MIB, forty_layers, layer, view
@@ -209,14 +209,6 @@ def test_notes_stand_above_the_bars(terminal: Terminal) -> None:
     bars.close()
 
 
-def test_tells_once_that_items_are_left_out(terminal: Terminal) -> None:
-    bars = Bars(terminal.stderr, {})
-    for now in range(3):
-        bars.show(view([layer(1)], now=now, dropped=7))
-    bars.close()
-    assert sum("only 1 items are kept" in line for line in terminal.look()) == 1
-
-
 @pytest.mark.parametrize(
     ("waited_s", "is_begun", "columns", "expected"),
     [
@@ -275,6 +267,7 @@ def test_hostile_names_cannot_steer_the_terminal(text: str, size: tuple[int, int
             assert terminal.screen.cut == 0
             assert len(lines) <= min(size[1] - 1, 11)
         bars.note(text)
-        bars.close(view(items, now=9.0))
+        bars.show(view(items, now=9.0))
+        bars.close()
         assert terminal.look()
         assert "owned" not in "".join(lines) or "\\x1b" in "".join(lines)

@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 from typing import Any
 
 import pytest
 
-from pycrictl.progress.tracker import Awaited, Item, Phase, View
-from pycrictl.show.displays.lines import JsonLines, PlainLines, Silent
+from pycrictl.environ import Environment
+from pycrictl.progress.tracker import Awaited, Phase, View
+from pycrictl.show.displays.modes import Outlet
+from pycrictl.show.displays.pull_lines import JsonLines, PlainLines
 from tests.show.views import DEMO, MIB, digest, forty_layers, layer, view
 
 A, B = "000000000001", "000000000002"
@@ -19,9 +20,9 @@ def plain(*views: View, aggregate: bool = False) -> list[str]:
     """The lines of a run that ends with the last of ``views``."""
     stderr = io.StringIO()
     display = PlainLines(stderr, aggregate=aggregate)
-    for each in views[:-1]:
+    for each in views:
         display.show(each)
-    display.close(views[-1])
+    display.close()
     return stderr.getvalue().splitlines()
 
 
@@ -146,7 +147,8 @@ def test_an_end_leaves_what_is_known_of_other_images() -> None:
     before = stderr.tell()
     display.show(view([other], now=1.0))
     assert stderr.tell() == before
-    display.close(view([other], now=3.0, changed=[]))
+    display.show(view([other], now=3.0, changed=[]))
+    display.close()
     last = stderr.getvalue().splitlines()[-1]
     assert last == "other:1 at 0.0/1.0 MiB, 0 of 1 layer done, after 3.0 s"
 
@@ -195,42 +197,18 @@ def test_hostile_text_stays_one_printable_line(text: str) -> None:
     assert max(map(len, lines)) < 1_000
 
 
-def test_tells_once_that_items_are_left_out() -> None:
-    lines = plain(*(view([layer(1)], now=now, dropped=3) for now in range(4)))
-    assert sum("only 1 items are kept" in line for line in lines) == 1
-
-
-def test_close_is_idempotent_and_needs_no_view() -> None:
-    stderr = io.StringIO()
-    display = PlainLines(stderr)
-    display.close()
-    assert stderr.getvalue() == ""
-    display.close(view([layer(1)]))
-    assert stderr.getvalue() == ""
-
-
-def test_a_reader_that_goes_away_ends_the_lines_but_not_the_pull() -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    stderr = os.fdopen(writer, "w")
-    display = PlainLines(stderr)
-    display.show(view([layer(1)]))
-    display.note("still here")
-    display.close(view([layer(1, Phase.DONE)], now=1.0))
-    with pytest.raises(BrokenPipeError):
-        stderr.close()
-
-
 def objects(*views: View, aggregate: bool = False) -> list[dict[str, Any]]:
     """The objects of a run that ends with the last of ``views``."""
-    stdout, stderr = io.StringIO(), io.StringIO()
+    out, stderr = io.StringIO(), io.StringIO()
     times = iter(1_700_000_000.1234 + second for second in range(1000))
-    display = JsonLines(stdout, stderr, aggregate=aggregate, wall_clock=lambda: next(times))
-    for each in views[:-1]:
+    env = Environment(stderr=stderr, wall_clock=lambda: next(times))
+    display = JsonLines(Outlet("json", env, out, True), aggregate=aggregate)
+    for each in views:
         display.show(each)
-    display.close(views[-1])
+        display.end([DEMO])  # no object of its own
+    display.close()
     assert stderr.getvalue() == ""
-    return [json.loads(line) for line in stdout.getvalue().splitlines()]
+    return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
 def test_the_aggregate_has_the_first_error() -> None:
@@ -249,44 +227,15 @@ def test_an_object_for_each_changed_item() -> None:
     found = objects(
         view([first, second, third]), view([failed, second, third], now=1.0, changed=[failed])
     )
-    time = "2023-11-14T22:13:20.123Z"
+    time = {"time": "2023-11-14T22:13:20.123Z"}
+    later = {"time": "2023-11-14T22:13:21.123Z"}
+    one, two, three = ({"image": DEMO, "layer": digest(number)} for number in (1, 2, 3))
+    extracted = {"extracted": 3, "extracted_total": 20}
     assert found == [
-        {
-            "image": DEMO,
-            "layer": digest(1),
-            "progress": 5,
-            "total": 10,
-            "phase": "downloading",
-            "time": time,
-        },
-        {
-            "image": DEMO,
-            "layer": digest(2),
-            "progress": 7,
-            "total": 7,
-            "phase": "extracting",
-            "extracted": 3,
-            "extracted_total": 20,
-            "time": time,
-        },
-        {
-            "image": DEMO,
-            "layer": digest(3),
-            "progress": 0,
-            "total": 0,
-            "phase": "waiting",
-            "queue_position": 4,
-            "time": time,
-        },
-        {
-            "image": DEMO,
-            "layer": digest(1),
-            "progress": 5,
-            "total": 10,
-            "phase": "failed",
-            "error": "404",
-            "time": "2023-11-14T22:13:21.123Z",
-        },
+        {**one, "progress": 5, "total": 10, "phase": "downloading", **time},
+        {**two, "progress": 7, "total": 7, "phase": "extracting", **extracted, **time},
+        {**three, "progress": 0, "total": 0, "phase": "waiting", "queue_position": 4, **time},
+        {**one, "progress": 5, "total": 10, "phase": "failed", "error": "404", **later},
     ]
 
 
@@ -302,16 +251,6 @@ def test_the_last_line_of_what_arrived_is_whole(phase: Phase, progress: int, tot
     assert found["progress"] == found["total"] == (total or progress)
 
 
-def test_an_end_is_no_object_of_its_own() -> None:
-    stdout = io.StringIO()
-    display = JsonLines(stdout, io.StringIO(), wall_clock=lambda: 0.0)
-    display.show(view([layer(1, Phase.DONE, 5, 5)]))
-    display.end([DEMO])
-    display.show(view([], now=1.0))
-    display.close()
-    assert [json.loads(line)["phase"] for line in stdout.getvalue().splitlines()] == ["done"]
-
-
 def test_nothing_is_written_of_a_pull_that_waits() -> None:
     assert objects(view([], awaited=[Awaited(DEMO, True, 99.0)])) == []
 
@@ -323,57 +262,6 @@ def test_aggregate_is_one_object_for_all() -> None:
     assert (found[0]["progress"], found[0]["total"]) == (3, 6)
 
 
-def test_a_view_is_written_once_and_an_unchanged_one_not_at_all() -> None:
+def test_what_did_not_change_is_not_written() -> None:
     shown = view([layer(1, progress=1, total=2)])
-    assert len(objects(shown, shown)) == 1
     assert len(objects(shown, view(shown.items, now=1.0, changed=[]))) == 1
-
-
-def test_escapes_everything_in_names_and_keeps_them_whole() -> None:
-    name = "\x1b[2J\u202e\ud800\n" + "x" * 10_000
-    stdout = io.StringIO()
-    display = JsonLines(stdout, io.StringIO(), wall_clock=lambda: 0.0)
-    display.show(view([layer(1, image=name)]))
-    text = stdout.getvalue()
-    assert text.isascii()
-    assert text[:-1].isprintable()
-    assert json.loads(text)["image"] == name
-
-
-def test_notes_go_to_stderr() -> None:
-    stdout, stderr = io.StringIO(), io.StringIO()
-    display = JsonLines(stdout, stderr, wall_clock=lambda: 0.0)
-    display.note("the stream broke\x1b[1m")
-    display.show(view([], dropped=3))
-    assert stdout.getvalue() == ""
-    assert len(stderr.getvalue().splitlines()) == 2
-    assert "\x1b" not in stderr.getvalue()
-
-
-def test_a_reader_of_stdout_that_goes_away_is_an_error() -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    stdout = os.fdopen(writer, "w")
-    display = JsonLines(stdout, io.StringIO(), wall_clock=lambda: 0.0)
-    with pytest.raises(BrokenPipeError):
-        display.show(view([layer(1)]))
-    with pytest.raises(BrokenPipeError):
-        stdout.close()
-
-
-def test_each_batch_is_flushed() -> None:
-    reader, writer = os.pipe()
-    with os.fdopen(writer, "w") as stdout, os.fdopen(reader) as lines:
-        display = JsonLines(stdout, io.StringIO(), wall_clock=lambda: 0.0)
-        display.show(view([layer(1)]))
-        assert json.loads(lines.readline())["layer"] == digest(1)
-
-
-def test_silent_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    items: list[Item] = [layer(1)]
-    display = Silent()
-    display.show(view(items))
-    display.note("note")
-    display.end([DEMO])
-    display.close(view(items))
-    assert capfd.readouterr() == ("", "")

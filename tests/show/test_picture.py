@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pycrictl.show.displays.picture import Picture, clip
+from pycrictl.show.picture import Picture, clip
 from pycrictl.show.render import CLEAR_SCREEN
 from tests.show.screen import Terminal
 

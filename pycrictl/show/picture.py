@@ -1,4 +1,4 @@
-"""Text that is shown again and again in one place: a whole terminal, from its upper left corner.
+"""Text that is shown again in one place: a whole terminal, from its upper left corner.
 
 The cursor rests below the picture and no mode of the terminal is changed between two frames, so
 there is nothing to repair when the process is killed or stopped.
@@ -22,10 +22,9 @@ _SIGNALS: Final = (signal.SIGWINCH, signal.SIGCONT)
 
 
 def clip(text: str, *, columns: int, rows: int) -> list[str]:
-    """The first lines of a text as far as they fit. Pure.
+    """Return the first lines of a text as far as they fit. Pure.
 
-    A row stays free for the cursor. Of more lines than fit, the last one tells how many are left
-    out.
+    A row stays free for the cursor. Where lines do not fit, the last one says how many.
     """
     lines = text.removesuffix("\n").split("\n") if text else []
     room = max(rows - 1, 1)
@@ -44,7 +43,7 @@ class Picture:
 
     Args:
         stream: open on the terminal.
-        environ: tells the size where the terminal does not.
+        environ: gives the size where the terminal does not know it.
     """
 
     def __init__(self, stream: TextIO, environ: Mapping[str, str]) -> None:
@@ -55,7 +54,7 @@ class Picture:
         self._former_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
 
     def show(self, text: str) -> None:
-        """Shows another text; its control characters are line breaks and tabs only.
+        """Show another text; its control characters are line breaks and tabs only.
 
         Raises:
             OSError: the terminal is gone.
@@ -64,7 +63,7 @@ class Picture:
         self._paint()
 
     def pause(self, seconds: float) -> None:
-        """Waits; meanwhile the picture follows the size of the window.
+        """Wait; meanwhile the picture follows the size of the window.
 
         Raises:
             OSError: the terminal is gone.
@@ -79,7 +78,7 @@ class Picture:
             self._paint()
 
     def close(self) -> None:
-        """Leaves the picture; the cursor is below it."""
+        """Leave the picture, with the cursor below it."""
         try:
             if self._seen is not None:
                 # Ctrl-C makes the kernel forget what was not yet shown, and leaves a ^C.
