@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-import grpc
-
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.redact import quote_reference, redact_text
 from pycrictl.errors import (
@@ -25,8 +23,8 @@ from pycrictl.progress.tracker import Awaited
 from pycrictl.pull.slots import Retry, pull_slot
 
 if TYPE_CHECKING:
+    from pycrictl.cri.calls.call import Call
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.cri.calls.pending import PendingCall
     from pycrictl.progress.content import ContentWatcher
 
 
@@ -139,12 +137,12 @@ def pull(
             timeout_flag="--pull-timeout",
         )
         try:
-            if open_sink is not None and not _is_done(call, FIRST_LOOK_S):
+            if open_sink is not None and not call.wait(FIRST_LOOK_S):
                 with closing(open_sink()) as sink:
                     _look_until_done(
                         client, call, reference, since_s, sink=sink, interval_s=interval_s
                     )
-            image_ref: str = call.result().image_ref
+            image_ref: str = call.answer().image_ref
         finally:
             call.cancel()  # does nothing to a call that has ended
     # It may come while the call begins, too: the client cancels that when it is closed.
@@ -159,7 +157,7 @@ def pull(
 
 def _look_until_done(
     client: CriClient,
-    call: PendingCall,
+    call: Call,
     reference: str,
     since_s: float,
     *,
@@ -179,7 +177,7 @@ def _look_until_done(
     looks = _Looks(watcher, reference, since_s, sink)
     try:
         looks.take()
-        while not _is_done(call, interval_s):
+        while not call.wait(interval_s):
             looks.take()
         looks.take()
     except PycrictlError as exc:
@@ -211,14 +209,3 @@ class _Looks:
                 view, awaited=(Awaited(redact_text(self._reference), self._is_begun, waited_s),)
             )
         self._sink.show(view)
-
-
-def _is_done(call: PendingCall, timeout_s: float) -> bool:
-    """Wait up to ``timeout_s`` for the call's end; how it ended is asked for later."""
-    try:
-        call.result(timeout_s)
-    except grpc.FutureTimeoutError:
-        return False
-    except PycrictlError:
-        return True
-    return True

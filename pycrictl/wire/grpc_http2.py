@@ -20,6 +20,8 @@ from pycrictl.wire.hpack import Header
 Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 
 PREFIX_BYTES: Final = 5
+MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
+"""The longest message that is received, as kubelet has it."""
 
 _TIMEOUT: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNIT_S: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}

@@ -1,20 +1,20 @@
-"""One call to the runtime: its log lines, its answer, and what is told when it fails."""
+"""One call to a runtime: its log lines, its span, its answer, and its error when it fails."""
 
 from __future__ import annotations
 
 import logging
 import time
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Literal
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.diagnose import Finding, diagnose
 from pycrictl.cri.calls.errmap import Status, one_line, to_error
-from pycrictl.cri.calls.methods import Method, deadline_s
+from pycrictl.cri.calls.methods import deadline_s, method
 from pycrictl.cri.calls.redact import describe
-from pycrictl.errors import ConnectError, PycrictlError, RemoteProtocolError
+from pycrictl.cri.calls.transport import Connection, unix
+from pycrictl.errors import PycrictlError, RemoteProtocolError
 from pycrictl.units import quote
 from pycrictl.wire import codes
 
@@ -25,122 +25,128 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pycrictl.cri")
 
-POST_MORTEM_TIMEOUT_S: Final = 1.0
 
-# gRPC adds the deadline to the time of day; what lies beyond any machine's life overflows it.
-_LONGEST_TIMEOUT_S: Final = 1e9
+class Terms(TypedDict, total=False):
+    """What may be said about a call beside its request.
+
+    Attributes:
+        timeout_s: deadline in seconds from now, None for none; by default as ``methods`` says.
+        what: what is being done, for the message of an error; by default the call's name.
+        timeout_flag: the flag that sets ``timeout_s``, for the same.
+    """
+
+    timeout_s: float | None
+    what: str
+    timeout_flag: str
 
 
-class _Default(Enum):
-    TIMEOUT = "as the call's own rule says"
+class Call:
+    """A call that runs, from its first log line to its answer or its error."""
 
+    def __init__(self, client: CriClient, name: str, request: Message, terms: Terms) -> None:
+        self._client = client
+        self._method = method(name)
+        self._what = terms.get("what", name)
+        self._timeout_flag = terms.get("timeout_flag", "--timeout")
+        default_s = deadline_s(name, request, client.timeout_s)
+        self._deadline_s = terms.get("timeout_s", default_s)
+        self._started = time.monotonic()
+        self._logs = log.isEnabledFor(logging.DEBUG)
+        if self._logs:
+            log.debug("> %s %s", name, describe(request))
+        self._tracer = client.tracer
+        self._span = self._tracer.begin(name) if self._tracer is not None else None
+        self._connection = Connection(
+            unix(client.path),
+            self._method.path,
+            request.SerializeToString(),
+            metadata=(self._tracer.context(self._span),) if self._tracer and self._span else (),
+            timeout_s=self._deadline_s,
+            handshake_s=client.timeout_s,
+            is_stream=self._method.is_stream,
+        )
 
-DEFAULT: Final = _Default.TIMEOUT
-"""The deadline of ``methods.deadline_s``; None stands for no deadline."""
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the end of the call, for ``timeout_s`` seconds at most; return whether it came.
 
-Timeout = float | None | Literal[_Default.TIMEOUT]
+        How it ended is for ``answer`` to say.
+        """
+        until = time.monotonic() + timeout_s
+        while self._connection.status is None and time.monotonic() < until:
+            self._connection.receive(until)
+        return self._connection.status is not None
 
+    def answer(self) -> Any:
+        """Wait for the answer of a unary call, and return it; Ctrl-C cancels the call.
 
-class Attempt:
-    """One call: what it was about, for its log lines and its error."""
+        Raises:
+            PycrictlError: as ``CriClient.call``.
+        """
+        (message,) = self.messages()
+        return message
 
-    def __init__(
-        self,
-        client: CriClient,
-        method: Method,
-        request: Message,
-        timeout_s: Timeout,
-        what: str | None,
-        timeout_flag: str,
-    ) -> None:
-        if timeout_s is DEFAULT:
-            timeout_s = deadline_s(method.name, request, client.timeout_s)
-        self.client = client
-        self.method = method
-        self.deadline_s = None if timeout_s is None else min(timeout_s, _LONGEST_TIMEOUT_S)
-        self.what = what if what is not None else method.name
-        self.timeout_flag = timeout_flag
-        self.started = time.monotonic()
-        self.span = client.tracer.begin(method.name) if client.tracer is not None else None
-        self.logs = log.isEnabledFor(logging.DEBUG)
-        if self.logs:
-            log.debug("> %s %s", method.name, describe(request))
+    def messages(self) -> Generator[Any, None, None]:
+        """Yield the messages of the answer as they come.
 
-    @property
-    def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What goes with the request."""
-        if self.client.tracer is None or self.span is None:
-            return ()
-        return (self.client.tracer.context(self.span),)
+        Leaving early, by closing the generator or an exception, cancels the call.
 
-    def end(self, error: str = "") -> None:
-        """Ends the call's span, if there is one."""
-        if self.client.tracer is not None and self.span is not None:
-            self.client.tracer.end(self.span, error)
-
-    def decoded(self, answer: bytes) -> Any:
+        Raises:
+            PycrictlError: as ``CriClient.call``.
+        """
+        error = ""
         try:
-            message = self.method.response_type.FromString(answer)
+            with self._connection:
+                for message in self._connection.messages():
+                    yield self._decoded(message)
+            status = self._connection.status
+            if status is not None and status.code != codes.OK:
+                raise self._failure(status)
+        except (PycrictlError, KeyboardInterrupt) as exc:
+            error = str(exc) or "interrupted"
+            raise
+        finally:
+            self._client.forget(self)
+            if self._tracer is not None and self._span is not None:
+                self._tracer.end(self._span, error)
+
+    def cancel(self) -> None:
+        """Cancel the call at the runtime, from any thread; nothing happens when it has ended."""
+        self._connection.cancel()
+
+    def _decoded(self, answer: bytes) -> Any:
+        try:
+            message = self._method.response_type.FromString(answer)
         except DecodeError:
-            name = self.method.response_type.DESCRIPTOR.name
+            name = self._method.response_type.DESCRIPTOR.name
             raise RemoteProtocolError(
-                f"{self.what}: the answer of {quote(self.client.endpoint)} is not a valid {name}"
+                f"{self._what}: the answer of {quote(self._client.endpoint)} is not a valid {name}"
             ) from None
-        if self.logs:
+        if self._logs:
             log.debug(
                 "< %s after %.0f ms, %d bytes: %s",
-                self.method.name,
-                (time.monotonic() - self.started) * 1000,
+                self._method.name,
+                (time.monotonic() - self._started) * 1000,
                 len(answer),
                 describe(message),
             )
         if isinstance(message, cri_pb2.VersionResponse):
             name_and_version = f"{message.runtime_name} {message.runtime_version}"
-            self.client.runtime = one_line(name_and_version)
+            self._client.runtime = one_line(name_and_version)
         return message
 
-    def failure(self, status: Status) -> PycrictlError:
-        """What to tell of a failed call, after a post-mortem when the connection is in doubt."""
-        error = self._error(status)
-        self.end(error.message)
-        return error
-
-    def _error(self, status: Status) -> PycrictlError:
-        elapsed_s = time.monotonic() - self.started
-        if self.logs:
-            log.debug("< %s failed: %s", self.method.name, _described(status))
-        if status.code in (codes.UNAVAILABLE, codes.DEADLINE_EXCEEDED):
-            found = diagnose(self.client.path, POST_MORTEM_TIMEOUT_S)
-            if found.finding is Finding.UNREACHABLE:
-                where = quote(self.client.endpoint)
-                return ConnectError(
-                    f"{self.what}: the runtime at {where} went away: {found.reason}",
-                    hint=found.hint,
-                )
-            if found.finding is not Finding.ALIVE:
-                where = unreachable(self.client.endpoint)
-                return ConnectError(where + found.reason, hint=found.hint)
+    def _failure(self, status: Status) -> PycrictlError:
+        if self._logs:
+            said = f"{codes.name_of(status.code)} {one_line(status.details)}"
+            log.debug("< %s failed: %s", self._method.name, said)
+        deadline_s, elapsed_s = self._deadline_s, time.monotonic() - self._started
+        # A deadline that the runtime set itself and that passed earlier is not ours.
+        is_ours = deadline_s is not None and elapsed_s >= 0.9 * deadline_s
         return to_error(
             status,
-            what=self.what,
-            endpoint=self.client.endpoint,
-            method=self.method.name,
-            # A deadline that the runtime set itself and that passed earlier is not ours.
-            timeout_s=self._deadline_passed(elapsed_s),
-            timeout_flag=self.timeout_flag,
-            runtime=self.client.runtime,
+            what=self._what,
+            endpoint=self._client.endpoint,
+            method=self._method.name,
+            timeout_s=deadline_s if is_ours else None,
+            timeout_flag=self._timeout_flag,
+            runtime=self._client.runtime,
         )
-
-    def _deadline_passed(self, elapsed_s: float) -> float | None:
-        if self.deadline_s is not None and elapsed_s >= 0.9 * self.deadline_s:
-            return self.deadline_s
-        return None
-
-
-def unreachable(endpoint: str) -> str:
-    """How the message of every failed connection begins."""
-    return f"cannot reach the runtime at {quote(endpoint)}: "
-
-
-def _described(status: Status) -> str:
-    return f"{codes.name_of(status.code)} {one_line(status.details)}"

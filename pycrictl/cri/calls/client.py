@@ -1,13 +1,10 @@
-"""The connection to a runtime, and calls over it.
+"""Calls to a runtime, at a configured endpoint or at the first that answers.
 
 A client serves both services of ``runtime.v1``, since runtimes offer them on one socket: ``ps`` and
 its like need a second one only when the image endpoint is configured to be another.
 
 Nothing is sent to validate a connection: a plain ``connect()`` finds what is wrong with a socket
-without a round trip, and a call that fails for want of a connection is followed by a post-mortem.
-
-Calls that are waited for are made without gRPC (``exchange``), whose import takes as long as all
-else that a short command does; it is there for those that run beside each other (``pending``).
+without a round trip.
 """
 
 from __future__ import annotations
@@ -18,33 +15,23 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 from pycrictl._proto import cri_pb2
 from pycrictl.config import DEFAULT_ENDPOINTS, Config, socket_path
-from pycrictl.cri.calls.call import DEFAULT, Attempt, Timeout, unreachable
-from pycrictl.cri.calls.diagnose import MISSING, SOCKET_HINT, Obstacle, try_connect
-from pycrictl.cri.calls.exchange import exchange
-from pycrictl.cri.calls.methods import method
-from pycrictl.errors import ConnectError, PycrictlError
-from pycrictl.signals import undisturbed
-from pycrictl.wire import codes
-from pycrictl.wire.client_call import ClientCall
+from pycrictl.cri.calls.call import Call, Terms
+from pycrictl.cri.calls.errmap import connect_error, unreachable
+from pycrictl.cri.calls.obstacle import MISSING, SOCKET_HINT, Obstacle, try_connect
+from pycrictl.errors import Cancelled, ConnectError, PycrictlError
 
 if TYPE_CHECKING:
-    import grpc
     from google.protobuf.message import Message
 
-    from pycrictl.cri.calls.pending import PendingCall
     from pycrictl.cri.calls.tracing import Tracer
 
 log = logging.getLogger("pycrictl.cri")
 
-MESSAGE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 DISCOVERY_TIMEOUT_S: Final = 1.0
-
-_LONGEST_HANDSHAKE_S: Final = 20.0
-_USER_AGENT: Final = "pycrictl"
 
 
 def open_client(
@@ -77,7 +64,7 @@ def open_client(
 
 
 def retry_pauses(max_retries: int) -> Iterator[float]:
-    """Seconds to wait before each retry: 0.5, 1, 2, 4, 5, 5 …; without end if it is negative."""
+    """Return the seconds to wait before each retry: 0.5, 1, 2, 4, 5, 5 …; endless if negative."""
     pauses = itertools.chain((0.5, 1.0, 2.0, 4.0), itertools.repeat(5.0))
     return pauses if max_retries < 0 else itertools.islice(pauses, max_retries)
 
@@ -93,7 +80,7 @@ class CriClient:
         path: the socket's; it must be absolute.
         endpoint: ``unix://`` and that path.
         timeout_s: the global timeout.
-        runtime: name and version of the runtime, once a ``Version`` call has told them, else "".
+        runtime: name and version of the runtime, once a ``Version`` call has given them, else "".
         tracer: gets a span for each call; None to trace nothing.
     """
 
@@ -103,115 +90,63 @@ class CriClient:
         self.timeout_s = timeout_s
         self.runtime = ""
         self.tracer: Tracer | None = None
-        # A server that hangs must not do so for as long as a call without a deadline may take.
-        self._handshake_s = min(max(timeout_s, 0.1), _LONGEST_HANDSHAKE_S)
-        self._channel: grpc.Channel | None = None
+        self._running: set[Call] = set()
+        self._is_closed = False
 
-    @property
-    def channel(self) -> grpc.Channel:
-        """A gRPC channel to the socket, which is opened when it is asked for."""
-        if self._channel is None:
-            from pycrictl.cri.calls.pending import open_channel
+    def branch(self) -> CriClient:
+        """Return another client of the same runtime, which can be closed by itself."""
+        branch = CriClient(self.path, timeout_s=self.timeout_s)
+        branch.runtime, branch.tracer = self.runtime, self.tracer
+        return branch
 
-            self._channel = open_channel(
-                self.path, handshake_s=self._handshake_s, limit_bytes=MESSAGE_LIMIT_BYTES
-            )
-        return self._channel
-
-    def call(
-        self,
-        name: str,
-        request: Message,
-        *,
-        timeout_s: Timeout = DEFAULT,
-        what: str | None = None,
-        timeout_flag: str = "--timeout",
-    ) -> Any:
+    def call(self, name: str, request: Message, **terms: Unpack[Terms]) -> Any:
         """Make a unary call and wait for its answer; Ctrl-C cancels it.
 
         Args:
             name: of the call, such as ``ListImages``.
             request: its request message.
-            timeout_s: deadline in seconds from now, None for none.
-            what: what is being done, for the message of an error.
-            timeout_flag: the flag that sets ``timeout_s``, for the same.
+            terms: its deadline, and what is said of it in the message of an error.
 
         Raises:
             RuntimeFault: the runtime answered with an error status, or not in time.
-            ConnectError: the connection could not be made, or broke.
+            ConnectError: the connection could not be made.
             RemoteProtocolError: the answer is not the message that the API says.
         """
-        attempt = Attempt(self, method(name), request, timeout_s, what, timeout_flag)
-        call = self._prepared(attempt, request)
-        for _ in self._exchanged(attempt, call):
-            """A unary call has no stream."""
-        assert call.answer is not None
-        return attempt.decoded(call.answer.response or b"")
+        return self.start(name, request, **terms).answer()
 
-    def start(
-        self,
-        name: str,
-        request: Message,
-        *,
-        timeout_s: Timeout = DEFAULT,
-        what: str | None = None,
-        timeout_flag: str = "--timeout",
-    ) -> PendingCall:
-        """Begin a unary call; arguments as for ``call``."""
-        from pycrictl.cri.calls.pending import PendingCall
+    def start(self, name: str, request: Message, **terms: Unpack[Terms]) -> Call:
+        """Begin a call; arguments as for ``call``.
 
-        attempt = Attempt(self, method(name), request, timeout_s, what, timeout_flag)
-        return PendingCall(self.channel, request.SerializeToString(), attempt)
+        Raises:
+            Cancelled: the client has been closed.
+        """
+        if self._is_closed:
+            raise Cancelled(f"{terms.get('what', name)}: cancelled", code="Canceled")
+        call = Call(self, name, request, terms)
+        self._running.add(call)
+        if self._is_closed:  # by another thread meanwhile
+            call.cancel()
+        return call
 
     def stream(
-        self,
-        name: str,
-        request: Message,
-        *,
-        timeout_s: Timeout = DEFAULT,
-        what: str | None = None,
-        timeout_flag: str = "--timeout",
+        self, name: str, request: Message, **terms: Unpack[Terms]
     ) -> Generator[Any, None, None]:
         """Make a call that answers with a stream; arguments and errors as for ``call``.
 
         The call begins with the first message that is asked for. It is cancelled when the iterator
         is closed or left by an exception.
         """
-        attempt = Attempt(self, method(name), request, timeout_s, what, timeout_flag)
-        for message in self._exchanged(attempt, self._prepared(attempt, request)):
-            yield attempt.decoded(message)
+        yield from self.start(name, request, **terms).messages()
 
-    def _prepared(self, attempt: Attempt, request: Message) -> ClientCall:
-        return ClientCall(
-            attempt.method.path,
-            request.SerializeToString(),
-            metadata=attempt.metadata,
-            timeout_s=attempt.deadline_s,
-            user_agent=_USER_AGENT,
-            limit_bytes=MESSAGE_LIMIT_BYTES,
-            is_stream=attempt.method.is_stream,
-        )
-
-    def _exchanged(self, attempt: Attempt, call: ClientCall) -> Generator[bytes, None, None]:
-        """The messages of a stream; raises if the call fails."""
-        try:
-            status = yield from exchange(
-                self.path, call, timeout_s=attempt.deadline_s, handshake_s=self._handshake_s
-            )
-        except KeyboardInterrupt:
-            attempt.end("interrupted")
-            raise
-        finally:
-            if attempt.span is not None and not attempt.span.end_ns:
-                attempt.end()
-        if status.code != codes.OK:
-            raise attempt.failure(status)
+    def forget(self, call: Call) -> None:
+        """Take note that a call has ended."""
+        self._running.discard(call)
 
     def close(self) -> None:
-        """Cancel what still runs and close the connection. Closing twice does nothing."""
-        if self._channel is not None:
-            with undisturbed():
-                self._channel.close()
+        """Cancel what still runs, in whatever thread. Closing twice does nothing."""
+        self._is_closed = True
+        for call in tuple(self._running):
+            call.cancel()
 
     def __enter__(self) -> CriClient:
         return self
@@ -234,14 +169,13 @@ def _wait_for_socket(path: str, timeout_s: float, max_retries: int) -> None:
             return
         pause_s = next(pauses, None) if connection.may_pass else None
         if pause_s is None:
-            where = unreachable(f"unix://{path}")
-            raise ConnectError(where + connection.reason, hint=connection.hint)
+            raise connect_error(connection, f"unix://{path}")
         log.debug("= attempt %d: %s; again in %gs", attempt, connection.reason, pause_s)
         time.sleep(pause_s)
 
 
 def _discover(endpoints: Sequence[str], timeout_s: float) -> CriClient:
-    """The first endpoint that answers a ``Version`` call."""
+    """Return a client of the first endpoint that answers a ``Version`` call."""
     failures: list[str] = []
     hint = ""
     for endpoint in endpoints:
@@ -261,7 +195,7 @@ def _discover(endpoints: Sequence[str], timeout_s: float) -> CriClient:
 
 
 def _probe(client: CriClient) -> Obstacle | None:
-    """What keeps the runtime from answering a ``Version`` call, None when it does."""
+    """Return what keeps the runtime from answering a ``Version`` call, None when it does."""
     connection = try_connect(client.path, DISCOVERY_TIMEOUT_S)
     if isinstance(connection, Obstacle):
         return connection
@@ -270,6 +204,12 @@ def _probe(client: CriClient) -> Obstacle | None:
     try:
         client.call("Version", cri_pb2.VersionRequest(), timeout_s=timeout_s)
     except PycrictlError as error:
-        reason = error.message.removeprefix(unreachable(client.endpoint))
-        return Obstacle(reason.removeprefix("Version: "), error.hint or "")
+        reason = error.message
+        for known in (
+            unreachable(client.endpoint),
+            "Version: ",
+            f'the runtime at "{client.endpoint}" ',
+        ):
+            reason = reason.removeprefix(known)
+        return Obstacle(reason, error.hint or "")
     return None

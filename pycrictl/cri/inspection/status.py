@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.batch import call_each
+from pycrictl.cri.calls.many import call_each
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.inspection import answers
 from pycrictl.cri.lists import lookup

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.many import each
 from pycrictl.cri.calls.redact import quote_reference
-from pycrictl.cri.lifecycle.removal import in_parallel
 from pycrictl.cri.lists import fetch
 from pycrictl.cri.lists.lookup import IMAGES_HINT
 from pycrictl.errors import NotFound, PycrictlError, RemoteProtocolError, RuntimeFault
@@ -61,7 +61,7 @@ class FoundImage:
 
 def find_images(client: CriClient, targets: Sequence[str]) -> list[FoundImage]:
     """Looks up what is to be removed; two names of one image are one removal."""
-    found = list(in_parallel(lambda target: _find(client, target), targets))
+    found = list(each(client, _find, targets))
     seen: set[str] = set()
     distinct = []
     for entry in found:
@@ -74,7 +74,7 @@ def find_images(client: CriClient, targets: Sequence[str]) -> list[FoundImage]:
 
 def remove_images(client: CriClient, found: Iterable[FoundImage]) -> Iterator[ImageRemoval]:
     """Removes images with all their tags, all at once; yields in the order given."""
-    return in_parallel(lambda entry: _remove(client, entry), found)
+    return each(client, _remove, found)
 
 
 def _find(client: CriClient, target: str) -> FoundImage:
@@ -130,7 +130,7 @@ def unused_images(
         used |= names
         if not any(_is_used(image, names) for image in present):
             unresolved.update(dict.fromkeys(names))
-    used.update(in_parallel(lambda name: _image_id(images, name), unresolved))
+    used.update(each(images, _image_id, unresolved))
     return tuple(image.id for image in candidates if not _is_used(image, used))
 
 

@@ -5,12 +5,13 @@ Each function yields one ``Removal`` a target in the order given, as soon as it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.many import each
 from pycrictl.cri.inspection.logfiles import remove_logs
 from pycrictl.cri.lifecycle.control import stop_container, stop_pod
 from pycrictl.cri.lists import fetch, lookup
@@ -19,12 +20,6 @@ from pycrictl.units import quote
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-AT_ONCE: Final = 8
-"""Calls in flight; runtimes do much of a removal under one lock anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +58,7 @@ def remove_containers(
         force: kill those that run; without it they are left alone, with an error.
         keep_logs: leave the log files.
     """
-    return in_parallel(
-        lambda container_id: _remove_container(
-            client, container_id, force=force, keep_logs=keep_logs
-        ),
-        ids,
-    )
+    return each(client, partial(_remove_container, force=force, keep_logs=keep_logs), ids)
 
 
 def remove_pods(client: CriClient, ids: Sequence[str], *, force: bool) -> Iterator[Removal]:
@@ -77,19 +67,7 @@ def remove_pods(client: CriClient, ids: Sequence[str], *, force: bool) -> Iterat
     Args:
         force: stop those that are ready; without it they are left alone, with an error.
     """
-    return in_parallel(lambda pod_id: _remove_pod(client, pod_id, force=force), ids)
-
-
-def in_parallel(act: Callable[[T], R], targets: Iterable[T]) -> Iterator[R]:
-    """Yields ``act`` of each target, in order; at most AT_ONCE run at the same time.
-
-    Leaving early, as Ctrl-C does, starts no further one. Those that run end with their client.
-    """
-    pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="removal")
-    try:
-        yield from pool.map(act, targets)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+    return each(client, partial(_remove_pod, force=force), ids)
 
 
 def _remove_container(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.batch import call_each
+from pycrictl.cri.calls.many import call_each
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists import fetch
 from pycrictl.cri.lists.lookup import NAMESPACE_LABEL

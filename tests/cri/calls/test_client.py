@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import subprocess
 import sys
@@ -75,14 +74,10 @@ class TestConfiguredEndpoint:
             client.call("ListImages", LIST)
 
     def test_headers(self, fake: FakeServer) -> None:
-        fake.prepare("ListImages", cri_pb2.ListImagesResponse(), cri_pb2.ListImagesResponse())
+        fake.prepare("ListImages", cri_pb2.ListImagesResponse())
         with open_client(settings(fake.path)) as client:
             client.call("ListImages", LIST)
-            client.start("ListImages", LIST).result()
-        direct, pending = (call.metadata["user-agent"] for call in fake.calls)
-        assert direct == "pycrictl"
-        assert isinstance(pending, str)
-        assert pending.startswith("pycrictl ")
+        assert fake.calls[0].metadata["user-agent"] == "pycrictl"
 
     def test_each_service_has_its_own(self, fake: FakeServer) -> None:
         config = settings("/nonexistent.sock", images=fake.path)
@@ -101,13 +96,6 @@ class TestConfiguredEndpoint:
     def test_an_empty_image_endpoint_is_that_of_the_runtime(self, fake: FakeServer) -> None:
         with open_client(settings(fake.path, images=""), "image") as client:
             assert client.endpoint == fake.endpoint
-
-    def test_no_proxy(self, fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in ("http_proxy", "https_proxy", "grpc_proxy"):
-            monkeypatch.setenv(name, "http://127.0.0.1:9")
-        fake.prepare("ListImages", cri_pb2.ListImagesResponse())
-        with open_client(settings(fake.path)) as client:
-            client.call("ListImages", LIST)
 
 
 class TestRetries:
@@ -201,8 +189,8 @@ class TestDiscovery:
             self.find(f"unix://{folder}/none", fake.endpoint, f"unix://{web}")
         assert caught.value.message == (
             f"no container runtime answers: unix://{folder}/none (no such file),"
-            f' {fake.endpoint} (the server at "{fake.endpoint}" has no runtime.v1.RuntimeService),'
-            f' unix://{web} (it is no gRPC server: it answers "HTTP/1.1 400 Bad Request")'
+            f" {fake.endpoint} (does not implement Version),"
+            f' unix://{web} (it is not a gRPC server: it answers "HTTP/1.1 400 Bad Request")'
         )
         assert caught.value.hint is not None
         assert "CRI" in caught.value.hint
@@ -238,7 +226,7 @@ try:
         next(client.stream("GetContainerEvents", cri_pb2.GetEventsRequest()))
     elif leave == "pending":
         pending = client.start("PullImage", cri_pb2.PullImageRequest())
-        while not pending.done(): time.sleep(0.01)
+        while not pending.wait(0.01): pass
     elif leave == "dropped":
         pending = client.start("PullImage", cri_pb2.PullImageRequest())
         sys.stdin.readline()
@@ -261,14 +249,12 @@ def run(endpoint: str, leave: str, fake: FakeServer | None = None) -> tuple[list
     With `fake`, a SIGINT is sent as soon as a call has arrived there; if the program waits for a
     line, it gets that instead.
     """
-    environment = {key: value for key, value in os.environ.items() if key != "GRPC_VERBOSITY"}
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, endpoint, leave],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
         cwd=Path(__file__).parents[3],
     ) as process:
         if fake is not None:
