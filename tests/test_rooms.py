@@ -24,8 +24,8 @@ ARROWS: dict[str, set[str]] = {
     "_proto": {"_proto"},
     "wire": {"wire", "errors"},
     "cri": {
-        *("cri", "wire.client_call", "wire.codes", "wire.grpc_http2", "_proto"),
-        *("config", "signals", *_BASE),
+        *("cri", "wire.client_call", "wire.codes", "wire.grpc_http2", "wire.limits", "_proto"),
+        *("config", *_BASE),
     },
     "containerd": {
         *("containerd", "_proto", "cri.calls.errmap", "cri.calls.transport", "wire.codes"),
@@ -61,7 +61,7 @@ ARROWS: dict[str, set[str]] = {
     "show": {"show", "_proto", "progress.tracker", "environ", *_BASE},
     "proxy": set(),
     "proxy.app": {
-        *("proxy", "containerd.daemon", "containerd.settings", "cri.calls.diagnose", "_proto"),
+        *("proxy", "containerd.daemon", "containerd.settings", "cri.calls.transport", "_proto"),
         *("wire.codes", "signals", *_BASE),
     },
     "proxy.admin": {"streaming.loop", *_BASE},
@@ -75,7 +75,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "proxy.relay": {
         *("proxy.relay", "streaming.loop", "errors", "wire.client_call", "wire.codes"),
-        *("wire.grpc_http2", "wire.hpack", "wire.http2"),
+        *("wire.grpc_http2", "wire.hpack", "wire.http2", "wire.limits"),
     },
     "proxy.relay.calls": {"wire.grpc_http2"},
     "proxy.serve": {"proxy.serve", "copy.stream", "streaming.loop", "wire", *_BASE},

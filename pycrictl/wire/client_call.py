@@ -111,7 +111,7 @@ class ClientCall:
         return data
 
     def cancel(self) -> None:
-        """Give up the call; ``data_to_send`` then has what tells the server."""
+        """Cancel the call; ``data_to_send`` then has what the server is to know."""
         self._to_send.append(http2.rst_stream(_STREAM, http2.ErrorCode.CANCEL))
 
     def receive_data(self, data: bytes) -> None:
@@ -191,7 +191,7 @@ class ClientCall:
             del self._body[:stop]
 
     def _acknowledge(self, size_bytes: int) -> None:
-        """Let the server send on: only a stream that goes on for long uses its windows up."""
+        """Enlarge the server's windows again; only a long stream uses them up."""
         self._unacknowledged_bytes += size_bytes
         if self._unacknowledged_bytes > _REFILL_BYTES:
             for stream_id in (0, _STREAM):

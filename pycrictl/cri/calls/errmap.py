@@ -8,8 +8,7 @@ from pycrictl import errors
 from pycrictl.cri.calls.redact import redact_text
 from pycrictl.errors import ConnectError, PycrictlError, RuntimeFault
 from pycrictl.units import escape, format_bytes, format_duration, quote
-from pycrictl.wire import codes
-from pycrictl.wire.grpc_http2 import MAX_MESSAGE_BYTES
+from pycrictl.wire import codes, limits
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.obstacle import Obstacle
@@ -101,7 +100,7 @@ def to_error(
         message = f"{what}: {who} is unavailable: {text or 'no reason given'}"
         hint = "it may be restarting: try again, and check its service"
     elif status.oversize_bytes:
-        size, limit = format_bytes(status.oversize_bytes), format_bytes(MAX_MESSAGE_BYTES)
+        size, limit = format_bytes(status.oversize_bytes), format_bytes(limits.MESSAGE_BYTES)
         message = f"{what}: the answer has {size}, more than the limit of {limit}"
         hint = "ask for less, with filters or by ID"
     else:

@@ -24,9 +24,9 @@ from pycrictl.cri.calls import obstacle
 from pycrictl.cri.calls.errmap import Status
 from pycrictl.cri.calls.obstacle import Obstacle, try_connect
 from pycrictl.errors import RemoteProtocolError
-from pycrictl.wire import codes
+from pycrictl.wire import codes, limits
 from pycrictl.wire.client_call import ClientCall
-from pycrictl.wire.grpc_http2 import MAX_MESSAGE_BYTES, Metadata
+from pycrictl.wire.grpc_http2 import Metadata
 
 Connect: TypeAlias = Callable[[float], socket.socket | Obstacle]
 """Connects within so many seconds."""
@@ -85,7 +85,7 @@ class Connection:
             metadata=metadata,
             timeout_s=timeout_s,
             user_agent="pycrictl",
-            limit_bytes=MAX_MESSAGE_BYTES,
+            limit_bytes=limits.MESSAGE_BYTES,
             is_stream=is_stream,
         )
         self._connect = connect
@@ -182,7 +182,7 @@ class Connection:
         return Status(codes.UNAVAILABLE, obstacle.SILENT.reason, obstacle.SILENT)
 
     def _broken(self, reason: str) -> Status:
-        """What to make of a connection that ended before the call."""
+        """Return what to make of a connection that ended before the call."""
         if self._is_cancelled:
             return Status(codes.CANCELLED)
         again = self._connect(_PROBE_S)
