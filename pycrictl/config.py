@@ -5,7 +5,7 @@ path have one), the file, the built-in default; every value remembers which. An 
 counts as given even when it is empty, as for crictl.
 
 Two differences from crictl: a file without ``max-retries`` keeps the default, and an invalid file
-at the default path is reported instead of being ignored without a word.
+at the default path is reported instead of being silently ignored.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class Flags(NamedTuple):
 class Config(NamedTuple):
     """All settings in force.
 
-    ``runtime_endpoint`` is empty with the origin ``default`` when nobody named one: the client
+    ``runtime_endpoint`` is empty with the origin ``default`` when none is configured: the client
     then looks for a runtime. ``image_endpoint`` equals it unless it is set on its own; an empty
-    one, whoever gives it, stands for the runtime's. ``path`` is the file that was read, None
+    one, wherever it comes from, stands for the runtime's. ``path`` is the file that was read, None
     without one; ``warnings`` are lines for the user.
     """
 
@@ -89,7 +89,7 @@ class Config(NamedTuple):
 
 
 class FileValues(NamedTuple):
-    """What a file says; None means that it does not name the key."""
+    """The values in a file; None where it does not have the key."""
 
     runtime_endpoint: str | None = None
     image_endpoint: str | None = None
@@ -145,10 +145,10 @@ def load(
 
 
 def socket_path(endpoint: Setting[str], option: str) -> str:
-    """The path of an endpoint's socket: of ``unix:///path``, or the path itself.
+    """Return the path of an endpoint's socket: of ``unix:///path``, or the path itself.
 
     Args:
-        endpoint: one that somebody set, if only to an empty text.
+        endpoint: one that was set, if only to an empty text.
         option: the flag that sets it, to be named in the error.
 
     Raises:
@@ -263,11 +263,11 @@ def _read_first(
 
 
 def read_text(path: str) -> str:
-    """The content of a configuration file.
+    """Return the content of a configuration file.
 
     Raises:
         OSError: it cannot be read.
-        ConfigError: it is too large, or no text.
+        ConfigError: it is too large, or not text.
     """
     # Not Path.read_bytes: it may be a pipe (`--config <(…)`), a device, or a log file by mistake.
     with Path(path).open("rb") as stream:
@@ -293,7 +293,7 @@ _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 
 
 def _simple_entries(text: str) -> list[_Entry] | None:
-    """The entries of a file of plain ``key: value`` lines, or None if it may be anything else."""
+    """Return the entries of a file of plain ``key: value`` lines, or None if it has others."""
     entries = []
     for number, line in enumerate(text.split("\n"), start=1):
         if match := re.fullmatch(_SIMPLE_LINE, line):
@@ -306,7 +306,7 @@ def _simple_entries(text: str) -> list[_Entry] | None:
 
 
 def _yaml_entries(text: str) -> Iterator[_Entry]:
-    """The entries of any YAML file, taken from parser events.
+    """Return the entries of any YAML file, taken from parser events.
 
     Nothing is built from the document: neither aliases nor nesting nor tags can cost anything.
     """
@@ -361,7 +361,7 @@ def _value(found: Mapping[str, _Entry], key: str, read: Callable[[str], T]) -> T
 
 
 def _whole_number(text: str) -> int:
-    """A decimal integer of 64 bits; unlike a flag's, it has no other notation."""
+    """Return a decimal integer of 64 bits; unlike a flag's, it has no other notation."""
     if not re.fullmatch(r"[+-]?[0-9]{1,25}", text) or not -(2**63) <= int(text) < 2**63:
         raise ValueError(f"{quote(text)} is not a whole number")
     return int(text)

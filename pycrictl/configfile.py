@@ -1,7 +1,7 @@
 """``crictl.yaml`` as the ``config`` command shows and changes it.
 
-A change touches the values that it is about: comments, order, blank lines and quoting of all else
-stay as they are, and no default is written that nobody asked for.
+A change touches only the values that are set: comments, order, blank lines and quoting of all else
+stay as they are, and no default is written unasked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NEW_FOLDER_MODE: Final = 0o755
 
 _PATH_LIMIT_CHARS: Final = 4096
 _FIELDS: Final = {key: key.replace("-", "_") for key in KEYS} | {"timeout": "timeout_s"}
-# What a file without the key amounts to. For crictl a file without max-retries means 0, here 3.
+# What a missing key stands for. For crictl a missing max-retries means 0, here 3.
 _ABSENT: Final[Mapping[str, Any]] = {
     "runtime_endpoint": "",
     "image_endpoint": "",
@@ -36,11 +36,11 @@ _ABSENT: Final[Mapping[str, Any]] = {
     "max_retries": config.DEFAULT_MAX_RETRIES,
 }
 _PLAIN: Final = re.compile(r"(?:unix://)?/[A-Za-z0-9/._+@-]*")
-"""Texts that need no quotes in YAML, whoever reads it."""
+"""Texts that need no quotes in any version of YAML."""
 
 
 def path_of(flag: str | None, environ: Mapping[str, str]) -> str:
-    """The file that the command is about; unlike for other commands never one beside the program.
+    """Return the path of the file that the command works on; never one beside the program.
 
     Raises:
         UsageError: the path is empty.
@@ -52,7 +52,7 @@ def path_of(flag: str | None, environ: Mapping[str, str]) -> str:
 
 
 def values(path: str) -> dict[str, str]:
-    """Every key and what the file says, as text; a file that does not exist says nothing.
+    """Return the value of every key as text; a file that does not exist has none.
 
     Raises:
         ConfigError: the file cannot be read or is invalid.
@@ -66,7 +66,7 @@ def values(path: str) -> dict[str, str]:
 
 
 def check_key(key: str) -> None:
-    """Refuses what is no key.
+    """Refuse an unknown key.
 
     Raises:
         UsageError: lists the keys.
@@ -78,7 +78,7 @@ def check_key(key: str) -> None:
 
 
 def change(path: str, settings: Mapping[str, str]) -> None:
-    """Sets keys in the file, which is made if it does not exist; all or nothing is written.
+    """Set keys in the file, which is created if it does not exist; all or nothing is written.
 
     Raises:
         UsageError: an unknown key or an invalid value; nothing was written.
@@ -101,7 +101,7 @@ def change(path: str, settings: Mapping[str, str]) -> None:
 
 
 def with_values(text: str, settings: Mapping[str, Any]) -> str:
-    """The text of a valid file with keys set."""
+    """Return the text of a valid file with keys set."""
     layout = _layout(text)
     edits: list[_Edit] = []
     added: dict[str, str] = {}
@@ -220,7 +220,7 @@ def _says(text: str, wanted: FileValues) -> bool:
 
 
 def _read(path: str) -> str | None:
-    """The file's content, None if there is no such file."""
+    """Return the file's content, None if there is no such file."""
     try:
         return config.read_text(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -232,7 +232,7 @@ def _read(path: str) -> str | None:
 
 
 def _write(path: str, text: str, *, is_new: bool) -> None:
-    """Replaces the file in one step; its mode and owner stay, and a link keeps pointing to it."""
+    """Replace the file in one step; its mode and owner stay, and a link keeps pointing to it."""
     target = Path(path).resolve()
     if is_new:
         target.parent.mkdir(mode=NEW_FOLDER_MODE, parents=True, exist_ok=True)

@@ -139,7 +139,7 @@ def format_bytes(size_bytes: float, *, aligned: bool = False) -> str:
     """Write a size for people: ``512 B``, ``12.3 MiB``.
 
     Args:
-        size_bytes: may be negative, as a broken server may say.
+        size_bytes: may be negative, as broken servers report.
         aligned: pad on the left to the widest form, so that a redrawn line does not jitter.
     """
     size, power = float(abs(size_bytes)), 0
@@ -206,7 +206,7 @@ def format_age(seconds: float) -> str:
 
 
 def escape(text: str) -> str:
-    """``text`` without control, format and other unprintable characters: they become escapes.
+    """Return ``text`` with control, format and other unprintable characters as escapes.
 
     What comes from outside passes through here before it may reach a terminal or a message.
     """
@@ -216,12 +216,12 @@ def escape(text: str) -> str:
 
 
 def quote(text: str, limit: int = 120) -> str:
-    """``text`` in quotes, escaped and cut to ``limit`` characters, to be named in a message."""
+    """Return ``text`` in quotes, escaped and cut to ``limit`` characters, for a message."""
     return f'"{escape(text if len(text) <= limit else text[:limit] + "…")}"'
 
 
 def _decimal(value: int, unit: int) -> str:
-    """``value / unit`` in decimal, exact, without trailing zeros; ``unit`` is a power of ten."""
+    """Return ``value / unit`` exactly, without trailing zeros; ``unit`` is a power of ten."""
     whole, fraction = divmod(value, unit)
     if not fraction:
         return str(whole)

@@ -73,7 +73,7 @@ def _cpu_profile(app: AppContext, path: str) -> Iterator[None]:
         profile.disable()
         with _writing(path):
             profile.dump_stats(path)
-        app.env.tell(f"CPU profile written to {Path(path).absolute()}; see python3 -m pstats")
+        app.env.note(f"CPU profile written to {Path(path).absolute()}; see python3 -m pstats")
 
 
 @contextmanager
@@ -87,7 +87,7 @@ def _memory_snapshot(app: AppContext, path: str) -> Iterator[None]:
         with _writing(path):
             tracemalloc.take_snapshot().dump(path)
         tracemalloc.stop()
-        app.env.tell(f"memory snapshot written to {Path(path).absolute()}; see tracemalloc")
+        app.env.note(f"memory snapshot written to {Path(path).absolute()}; see tracemalloc")
 
 
 @contextmanager

@@ -50,7 +50,7 @@ class ContainerdClient:
         self._metadata = (("containerd-namespace", namespace),)
         self._timeout_s = timeout_s
 
-    # What answers at all
+    # The daemon
 
     def version(self) -> str:
         """Return containerd's version.
@@ -88,7 +88,7 @@ class ContainerdClient:
     def infos(self, digests: Iterable[str]) -> dict[str, content_pb2.Info]:
         """Return size, labels and times of the complete blobs among ``digests``."""
         filters = [f"digest=={digest}" for digest in digests]
-        if not filters:  # containerd would list every blob of the node
+        if not filters:  # containerd would list every blob on the node
             return {}
         answers = self._stream(
             "content.v1.Content/List",

@@ -1,4 +1,4 @@
-"""Pulls an image and shows the pull while it runs."""
+"""Pulling an image, and showing the pull while it runs."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def pull(
 
     Args:
         timeout_s: limit of the whole pull, None for none.
-        open_sink: opens what shows the pull, on a containerd and if it takes long enough to be
-            looked at; None to show nothing.
+        open_sink: opens what shows the pull, if it takes long enough and the runtime is
+            containerd; None to show nothing.
         interval_s: pause between looks at the pull.
 
     Raises:
@@ -181,7 +181,7 @@ def _look_until_done(
             looks.take()
         looks.take()
     except PycrictlError as exc:
-        sink.note(f"the progress cannot be shown any more: {exc.message}")
+        sink.note(f"the progress can no longer be shown: {exc.message}")
     finally:
         watcher.forget(expected)
 

@@ -177,7 +177,7 @@ def encode(headers: Iterable[Header]) -> bytes:
 
 
 def _integer(block: bytes, pos: int, mask: int) -> tuple[int, int]:
-    """Return a number (section 5.1) whose first bits are those of ``mask`` at ``pos``, and its end."""
+    """Return the number at ``pos`` (section 5.1), whose first bits ``mask`` gives, and its end."""
     value = block[pos] & mask
     pos += 1
     if value < mask:

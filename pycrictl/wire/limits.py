@@ -1,4 +1,4 @@
-"""What a peer may send over HTTP/2, to our own calls and to the proxy: one table for every reader."""
+"""What a peer may send over HTTP/2: one table for our own calls and the proxy."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ def test_a_deadline_ends_the_wait(directory: Path) -> None:
         pass
     assert fake.now == pytest.approx(12)
     assert (
-        caught.value.hint == "the limit is 1, and other processes of this node hold as many slots"
+        caught.value.hint == "the limit is 1, and other processes on this node hold as many slots"
     )
     assert is_free(directory)
 

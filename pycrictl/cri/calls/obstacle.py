@@ -53,9 +53,9 @@ CLOSES: Final = Obstacle("it closes every connection at once", _SERVICE_HINT)
 
 
 def try_connect(path: str, timeout_s: float) -> socket.socket | Obstacle:
-    """Connect to a unix socket: the connection, which the caller closes, or what is in the way.
+    """Connect to a unix socket; return the connection, for the caller to close, or the obstacle.
 
-    Waits up to ``timeout_s`` only when the listener's queue of connections is full.
+    It waits, up to ``timeout_s``, only when the listener's queue of connections is full.
     """
     if len(os.fsencode(path)) > PATH_LIMIT_BYTES:
         return Obstacle(
