@@ -2,7 +2,7 @@
 
 Each class carries a ``reference`` (kebab-case, stable, for scripts and for the man page) and the
 ``exit_code`` of a program that ends with it. They are raised at three walls only: gRPC statuses in
-``cri.errmap``, protocol violations in ``wire``, ``OSError`` at the file system. ``cli.main`` alone
+``cri.calls.errmap``, protocol violations in ``wire``, ``OSError`` at the file system. ``cli.main`` alone
 catches them and prints ``pycrictl: <message>`` and the hint.
 
 ::
@@ -10,7 +10,7 @@ catches them and prints ``pycrictl: <message>`` and the hint.
     PycrictlError
     ├── UsageError            wrong flags, arguments or values
     ├── ConfigError           an unreadable or invalid configuration file
-    ├── ConnectError          the endpoint cannot be reached, hangs or is no gRPC server
+    ├── ConnectError          the endpoint cannot be reached, hangs or is not a gRPC server
     ├── RuntimeFault          the runtime answered a call with an error status
     │     NotFound · AlreadyExists · Invalid · Unimplemented · Exhausted · Denied · Unavailable
     │     DeadlineExceeded · Cancelled · FailedPrecondition

@@ -174,7 +174,7 @@ def frame(kind: int, flags: int = 0, stream_id: int = 0, payload: bytes = b"") -
 
 
 def settings(values: Mapping[int, int] | None = None) -> bytes:
-    """Return a SETTINGS frame that is no acknowledgement."""
+    """Return a SETTINGS frame that is not an acknowledgement."""
     pairs = (values or {}).items()
     payload = (name.to_bytes(2, "big") + value.to_bytes(4, "big") for name, value in pairs)
     return frame(SETTINGS, payload=b"".join(payload))

@@ -124,7 +124,7 @@ class Connection:
         try:
             if to_send := call.data_to_send():
                 self._allow(limit_at)
-                with suppress(BrokenPipeError):  # what it has said before may tell why
+                with suppress(BrokenPipeError):  # what it said before may explain it
                     self._socket.sendall(to_send)
             self._allow(min(limit_at, until))
             data = self._socket.recv(_READ_BYTES)

@@ -143,7 +143,7 @@ def find_images(client: CriClient, references: Iterable[str]) -> list[tuple[str,
     """Return those of the references that the runtime has, with their images.
 
     Raises:
-        PycrictlError: the runtime cannot tell.
+        PycrictlError: the runtime does not answer.
     """
     asked = [reference for reference in references if reference]
     requests = (
