@@ -104,10 +104,11 @@ class Connection:
     def messages(self) -> Generator[bytes, None, None]:
         """Yield what the server answers, until the call has ended."""
         with self:
-            while self.status is None:
-                self.receive()
+            while self.status is None or self._call.messages:
                 while self._call.messages:
                     yield self._call.messages.popleft()
+                if self.status is None:
+                    self.receive()
             if self._call.answer is not None and self._call.answer.response is not None:
                 yield self._call.answer.response
 
