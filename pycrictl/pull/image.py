@@ -23,8 +23,7 @@ from pycrictl.progress.tracker import Awaited
 from pycrictl.pull.slots import Retry, pull_slot
 
 if TYPE_CHECKING:
-    from pycrictl.cri.calls.call import Call
-    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.cri.calls.client import Call, CriClient
     from pycrictl.progress.content import ContentWatcher
 
 
