@@ -9,7 +9,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 
-class Kind(Enum):
+class Grammar(Enum):
     """Which grammar a command's words follow."""
 
     CRICTL = auto()
@@ -25,7 +25,7 @@ class Entry(NamedTuple):
     summary: str
     family: str
     aliases: tuple[str, ...] = ()
-    kind: Kind = Kind.CRICTL
+    grammar: Grammar = Grammar.CRICTL
     subcommands: tuple[Entry, ...] = ()
 
     @property
@@ -103,7 +103,11 @@ COMMANDS: Final = (
         CONTAINERS,
     ),
     Entry(
-        "exec", "sessions.exec_:exec_", "Run a command in containers", SESSIONS, kind=Kind.REMOTE
+        "exec",
+        "sessions.exec_:exec_",
+        "Run a command in containers",
+        SESSIONS,
+        grammar=Grammar.REMOTE,
     ),
     Entry("attach", "sessions.attach:attach", "Attach to a container that runs", SESSIONS),
     Entry(
@@ -117,7 +121,7 @@ COMMANDS: Final = (
         "sessions.cp:cp",
         "Copy files from or to a container that runs",
         SESSIONS,
-        kind=Kind.NEW,
+        grammar=Grammar.NEW,
     ),
     Entry("pods", "pods.pods:pods", "List pod sandboxes", PODS),
     Entry("inspectp", "pods.inspectp:inspectp", "Show all that is known of pod sandboxes", PODS),
@@ -155,7 +159,7 @@ COMMANDS: Final = (
         "images.image_pull_progress:image_pull_progress",
         "Watch image pulls as they happen, whoever started them",
         IMAGES,
-        kind=Kind.NEW,
+        grammar=Grammar.NEW,
     ),
     Entry("version", "node.version:version", "Show the runtime's name and version", NODE),
     Entry("info", "node.info:info", "Show the state and the settings of the runtime", NODE),
@@ -177,14 +181,14 @@ COMMANDS: Final = (
         "node_side.proxy:proxy",
         "Serve the CRI in front of a runtime: pull progress, a limit of pulls, copies",
         NODE_SIDE,
-        kind=Kind.NEW,
+        grammar=Grammar.NEW,
     ),
     Entry(
         "pull-limiter",
         "node_side.pull_limiter:pull_limiter",
         "Show or set the limit of parallel image pulls of a running proxy",
         NODE_SIDE,
-        kind=Kind.NEW,
+        grammar=Grammar.NEW,
     ),
     Entry(
         "completion",
