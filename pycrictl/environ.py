@@ -140,11 +140,6 @@ class Environment:
         """Whether messages and progress are read by a person."""
         return is_terminal(self.stderr)
 
-    @property
-    def stderr_is_utf8(self) -> bool:
-        """Whether messages may hold any character."""
-        return is_utf8(self.stderr, self.environ)
-
     def terminal_size(self) -> tuple[int, int]:
         """Return columns and rows of the terminal that shows messages and progress."""
         return terminal_size(self.stderr, self.environ)

@@ -54,12 +54,6 @@ def method(name: str) -> Method:
     raise KeyError(name)
 
 
-def method_names() -> tuple[str, ...]:
-    """Return the names of all calls, of the runtime service first."""
-    services = cri_pb2.DESCRIPTOR.services_by_name.values()
-    return tuple(found.name for service in services for found in service.methods)
-
-
 def deadline_s(name: str, request: Any, timeout_s: float) -> float | None:
     """Return how long a call may take with a global timeout of ``timeout_s``; None for no limit.
 
