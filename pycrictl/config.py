@@ -173,7 +173,7 @@ def socket_path(endpoint: Setting[str], option: str) -> str:
         if not path.startswith("/"):
             raise UsageError(
                 f"the endpoint {quote(text)} has no absolute path",
-                hint="three slashes, such as unix:///run/containerd/containerd.sock",
+                hint="write three slashes, such as unix:///run/containerd/containerd.sock",
             )
     if "\0" in path:
         raise UsageError(f"the endpoint {quote(text)} holds a NUL character")

@@ -259,8 +259,7 @@ def _opened(directory: Path) -> Iterator[_Locks]:
         fd = _open(directory)
     except OSError as exc:
         raise PycrictlError(
-            f"cannot use the directory {quote(str(directory))} for the slots of pulls: "
-            f"{exc.strerror}",
+            f"cannot use the directory {quote(str(directory))} for pull slots: {exc.strerror}",
             hint=f"{DIRECTORY_VARIABLE} names another one",
         ) from exc
     try:

@@ -86,14 +86,14 @@ def container_log(client: CriClient, container_id: str, *, previous: bool = Fals
     name = quote(status.metadata.name or container_id)
     if not status.log_path:
         raise PycrictlError(
-            f"the container {name} has no log",
+            f"container {name} has no log",
             hint="it was created without a log path, or its pod without a log directory",
         )
     if not previous:
         is_alive = status.state == cri_pb2.CONTAINER_RUNNING
         return ContainerLog(container_id, status.log_path, is_alive)
     if not status.metadata.attempt:
-        raise PycrictlError(f"there is no attempt before this one of the container {name}")
+        raise PycrictlError(f"container {name} has no earlier attempt")
     path = previous_path(status.log_path, status.metadata.attempt)
     return ContainerLog(container_id, path, is_alive=False)
 
