@@ -25,10 +25,11 @@ ARROWS: dict[str, set[str]] = {
     "wire": {"wire", "errors"},
     "cri": {
         *("cri", "wire.client_call", "wire.codes", "wire.grpc_http2", "wire.limits", "_proto"),
-        *("config", *_BASE),
+        *("config", "signals", *_BASE),
     },
     "containerd": {
-        *("containerd", "_proto", "cri.calls.errmap", "cri.calls.transport", "wire.codes"),
+        *("containerd", "_proto", "cri.calls.channel", "cri.calls.errmap", "cri.calls.transport"),
+        "wire.codes",
         *_BASE,
     },
     "logs": {"logs", "wire.logline", "wire.logtime", *_BASE},
@@ -112,6 +113,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "configfile": {"yaml"},
     "_proto": {"google"},
     "cri": {"google", "yaml"},
+    "cri.calls.channel": {"grpc"},
     "containerd": {"google", "tomli"},
     "streaming": {"websockets"},
     "proxy.app": {"google"},

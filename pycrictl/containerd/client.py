@@ -20,8 +20,9 @@ from pycrictl._proto.containerd import (
     snapshots_pb2,
     version_pb2,
 )
+from pycrictl.cri.calls.channel import Channel, ChannelCall
 from pycrictl.cri.calls.errmap import to_error
-from pycrictl.cri.calls.transport import Connection, unix
+from pycrictl.cri.calls.transport import open_channel
 from pycrictl.errors import NotFound, RemoteProtocolError, Unimplemented
 from pycrictl.wire import codes
 
@@ -47,6 +48,7 @@ class ContainerdClient:
     def __init__(self, path: str, *, namespace: str = "k8s.io", timeout_s: float = 2.0) -> None:
         self.endpoint = f"unix://{path}"
         self._path = path
+        self._channel: Channel | None = None
         self._metadata = (("containerd-namespace", namespace),)
         self._timeout_s = timeout_s
 
@@ -177,8 +179,10 @@ class ContainerdClient:
     def _stream(
         self, method: str, request: Message, response_type: type[M], *, is_stream: bool = True
     ) -> list[M]:
-        connection = Connection(
-            unix(self._path),
+        if self._channel is None:
+            self._channel = open_channel(self._path)
+        call = ChannelCall(
+            self._channel,
             _SERVICES + method,
             request.SerializeToString(),
             metadata=self._metadata,
@@ -186,8 +190,8 @@ class ContainerdClient:
             is_stream=is_stream,
         )
         what = f"asking containerd for {method.rpartition('.')[2].replace('/', '.')}"
-        messages = list(connection.messages())
-        status = connection.status
+        messages = list(call.messages())
+        status = call.status
         if status is not None and status.code != codes.OK:
             raise to_error(status, what=what, endpoint=self.endpoint)
         try:

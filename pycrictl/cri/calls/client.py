@@ -16,9 +16,9 @@ from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.errmap import Status, one_line, to_error
-from pycrictl.cri.calls.methods import deadline_s, method
+from pycrictl.cri.calls.methods import deadline_s, lasts, method
 from pycrictl.cri.calls.redact import describe
-from pycrictl.cri.calls.transport import Connection, unix
+from pycrictl.cri.calls.transport import begin
 from pycrictl.errors import Cancelled, PycrictlError, RemoteProtocolError
 from pycrictl.units import quote
 from pycrictl.wire import codes
@@ -61,14 +61,15 @@ class Call:
             log.debug("> %s %s", name, describe(request))
         self._tracer = client.tracer
         self._span = self._tracer.begin(name) if self._tracer is not None else None
-        self._connection = Connection(
-            unix(client.path),
+        self._connection = begin(
+            client.path,
             self._method.path,
             request.SerializeToString(),
             metadata=(self._tracer.context(self._span),) if self._tracer and self._span else (),
             timeout_s=self._deadline_s,
             handshake_s=client.timeout_s,
             is_stream=self._method.is_stream,
+            lasts=lasts(name),
         )
 
     def wait(self, timeout_s: float) -> bool:

@@ -1,9 +1,9 @@
-"""How every call is made: over an HTTP/2 connection of its own, in plain sockets.
+"""How a call is made: over a connection of its own in plain sockets, or by gRPC's library.
 
 A connection to a socket of the same machine costs the client less than 0.1 ms and the server some
-0.4 ms. gRPC's own library would share one among calls, but its import alone takes longer than the
-calls of any command. Calls that wait beside each other have threads (``many``) or are looked at
-now and then (``Connection.receive`` with a limit).
+0.4 ms; gRPC's library shares one among calls, but its import alone takes longer than the calls of
+most commands. So a call that is waited for has its own connection, also in threads beside others
+(``many``), and the library makes those that last and containerd's. Both are chosen here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from pycrictl.cri.calls import obstacle
 from pycrictl.cri.calls.errmap import Status
@@ -27,6 +27,9 @@ from pycrictl.errors import RemoteProtocolError
 from pycrictl.wire import codes, limits
 from pycrictl.wire.client_call import ClientCall
 from pycrictl.wire.grpc_http2 import Metadata
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.channel import Channel, ChannelCall
 
 Connect: TypeAlias = Callable[[float], socket.socket | Obstacle]
 """Connects within so many seconds."""
@@ -199,6 +202,62 @@ class Connection:
         if left_s <= 0:
             raise TimeoutError
         self._socket.settimeout(min(left_s, _LONGEST_WAIT_S))
+
+
+def begin(
+    path: str,
+    method: str,
+    message: bytes,
+    *,
+    metadata: Metadata = (),
+    timeout_s: float | None,
+    handshake_s: float,
+    is_stream: bool,
+    lasts: bool,
+) -> Connection | ChannelCall:
+    """Begin a call at a unix socket.
+
+    Args:
+        path: of the socket, absolute.
+        method: full path of the method.
+        message: the serialised request.
+        metadata: what goes with it.
+        timeout_s: limit of the call, None for none.
+        handshake_s: how long the server may take to begin to speak.
+        is_stream: the server answers with any number of messages instead of one.
+        lasts: whether it goes on for long, as a pull and the events of containers do.
+    """
+    if not lasts:
+        return Connection(
+            unix(path),
+            method,
+            message,
+            metadata=metadata,
+            timeout_s=timeout_s,
+            handshake_s=handshake_s,
+            is_stream=is_stream,
+        )
+    from pycrictl.cri.calls.channel import ChannelCall
+
+    return ChannelCall(
+        open_channel(path, handshake_s=handshake_s),
+        method,
+        message,
+        metadata=metadata,
+        timeout_s=timeout_s,
+        is_stream=is_stream,
+        owns_channel=True,
+    )
+
+
+def open_channel(path: str, *, handshake_s: float = _LONGEST_HANDSHAKE_S) -> Channel:
+    """Open a connection at a unix socket that calls share, by gRPC's library."""
+    from pycrictl.cri.calls.channel import Channel
+
+    handshake_s = min(max(handshake_s, 0.1), _LONGEST_HANDSHAKE_S)
+    return Channel(
+        path, look=partial(look, unix(path), timeout_s=_PROBE_S), handshake_s=handshake_s
+    )
 
 
 def look(connect: Connect, *, timeout_s: float) -> Obstacle | None:
