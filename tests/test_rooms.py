@@ -26,10 +26,14 @@ ARROWS: dict[str, set[str]] = {
     "_proto": {"_proto"},
     "wire": {"wire", "errors"},
     "cri": {
-        *("cri", "wire.client_call", "wire.codes", "_proto"),
+        *("cri", "wire.client_call", "wire.codes", "wire.grpc_http2", "wire.limits", "_proto"),
         *("config", "signals", "yamltree", *_BASE),
     },
-    "containerd": {"containerd", "_proto", "cri.calls.errmap", *_BASE},
+    "containerd": {
+        *("containerd", "_proto", "cri.calls.channel", "cri.calls.errmap", "cri.calls.transport"),
+        "wire.codes",
+        *_BASE,
+    },
     "logs": {"logs", "wire.logline", "wire.logtime", *_BASE},
     "streaming": {"streaming", "wire", "errors", "environ", "signals"},
     "progress": {"progress", "wire", "cri", "containerd", "streaming", "_proto", *_BASE},
@@ -60,7 +64,7 @@ ARROWS: dict[str, set[str]] = {
     "show": {"show", "_proto", "progress.tracker", "environ", *_BASE},
     "proxy": set(),
     "proxy.app": {
-        *("proxy", "containerd.daemon", "containerd.settings", "cri.calls.diagnose", "_proto"),
+        *("proxy", "containerd.daemon", "containerd.settings", "cri.calls.transport", "_proto"),
         *("wire.codes", "signals", *_BASE),
     },
     "proxy.admin": {"streaming.loop", *_BASE},
@@ -74,7 +78,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "proxy.relay": {
         *("proxy.relay", "streaming.loop", "errors", "wire.client_call", "wire.codes"),
-        *("wire.grpc_http2", "wire.hpack", "wire.http2"),
+        *("wire.grpc_http2", "wire.hpack", "wire.http2", "wire.limits"),
     },
     "proxy.relay.calls": {"wire.grpc_http2"},
     "proxy.serve": {"proxy.serve", "copy.stream", "streaming.loop", "wire", *_BASE},
@@ -109,10 +113,10 @@ ARROWS: dict[str, set[str]] = {
 THIRD_PARTY: dict[str, set[str]] = {
     "yamltree": {"yaml"},
     "_proto": {"google"},
-    "cri": {"grpc", "google"},
-    "containerd": {"grpc", "google", "tomli"},
+    "cri": {"google"},
+    "cri.calls.channel": {"grpc"},
+    "containerd": {"google", "tomli"},
     "streaming": {"websockets"},
-    "pull": {"grpc"},
     "proxy.app": {"google"},
     "proxy.lookup": {"google"},
     "proxy.settings": {"tomli"},

@@ -27,7 +27,6 @@ from pycrictl.errors import (
     RuntimeFault,
     StreamError,
     Unavailable,
-    Unimplemented,
     UpgradeRefused,
 )
 from pycrictl.progress import stream
@@ -140,14 +139,8 @@ def open_watcher(client: CriClient) -> tuple[ContentWatcher, PullSettings]:
     Raises:
         Unimplemented: the runtime is not containerd.
     """
-    native = ContainerdClient(client.channel, timeout_s=client.timeout_s, endpoint=client.endpoint)
-    try:
-        native.version()
-    except Unimplemented:
-        raise
-    except PycrictlError:
-        client.call("Version", cri_pb2.VersionRequest())  # fails with what is wrong at the socket
-        raise
+    native = ContainerdClient(client.path, timeout_s=client.timeout_s)
+    native.version()
     info: dict[str, str] = {}
     daemon = None
     with suppress(PycrictlError):  # worth having, not worth failing for

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.daemon import listener_pid
 from pycrictl.containerd.settings import pull_settings
-from pycrictl.cri.calls.diagnose import Finding, diagnose
+from pycrictl.cri.calls.transport import look, unix
 from pycrictl.errors import ConfigError
 from pycrictl.proxy.admin import AdminServer
 from pycrictl.proxy.copies.job import CopyJob
@@ -179,9 +179,10 @@ class App:
 
     async def _look_at_runtime(self) -> None:
         """Warn of a runtime that does not answer: it may be starting, or the path is wrong."""
-        found = await asyncio.to_thread(diagnose, self._settings.upstream, _LOOK_S)
-        if found.finding is not Finding.ALIVE:
-            self._log.warning("no_runtime", upstream=self._settings.upstream, reason=found.reason)
+        upstream = self._settings.upstream
+        found = await asyncio.to_thread(look, unix(upstream), timeout_s=_LOOK_S)
+        if found is not None:
+            self._log.warning("no_runtime", upstream=upstream, reason=found.reason)
 
     async def _count_earlier(self) -> None:
         """Let pulls that an earlier proxy left at the runtime count until they are gone."""

@@ -1,9 +1,7 @@
-"""The client of one gRPC call, with one message to the server, on an HTTP/2 connection of its own.
-Pure.
+"""The client of one gRPC call on an HTTP/2 connection of its own, one message to the server. Pure.
 
-It tells the outcome to the byte: unknown status codes, binary metadata, and whether the server said
-so or the connection broke. And it is there at once, where the import of gRPC takes longer than most
-calls to a runtime on the same machine.
+It gives the outcome to the byte: unknown status codes, binary metadata, and whether the server said
+so or the connection broke.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ class ClientCall:
         path: full path of the method.
         message: the serialised request.
         metadata: what goes with it.
-        timeout_s: the deadline that the server is told; keeping it is up to the caller.
+        timeout_s: the deadline that is sent to the server; keeping it is up to the caller.
         user_agent: what the program calls itself.
         limit_bytes: the largest message that is received.
         is_stream: the server answers with any number of messages instead of one.
@@ -50,6 +48,7 @@ class ClientCall:
         messages: what has come of a stream, for the caller to take.
         is_ready: the server has begun to speak.
         http_status: what stands in for a gRPC status that is missing; of a web server, for example.
+        oversize_bytes: the size of a message beyond the limit, which ended the call; else 0.
     """
 
     def __init__(
@@ -67,6 +66,7 @@ class ClientCall:
         self.messages: deque[bytes] = deque()
         self.is_ready = False
         self.http_status = ""
+        self.oversize_bytes = 0
         self._limit_bytes = limit_bytes
         self._is_stream = is_stream
         self._rest = b""
@@ -105,20 +105,20 @@ class ClientCall:
         self._send_body()
 
     def data_to_send(self) -> bytes:
-        """What to send now; may be empty."""
+        """Return what to send now; may be empty."""
         data = b"".join(self._to_send)
         self._to_send.clear()
         return data
 
     def cancel(self) -> None:
-        """Gives up the call, for the server's sake: ``data_to_send`` tells it."""
+        """Cancel the call; ``data_to_send`` then has what the server is to know."""
         self._to_send.append(http2.rst_stream(_STREAM, http2.ErrorCode.CANCEL))
 
     def receive_data(self, data: bytes) -> None:
-        """Takes what the server sent.
+        """Take in what the server sent.
 
         Raises:
-            RemoteProtocolError: it is no HTTP/2.
+            RemoteProtocolError: it is not HTTP/2.
         """
         buffer = self._rest + data if self._rest else data
         pos = 0
@@ -177,11 +177,8 @@ class ClientCall:
         while len(self._body) >= grpc_http2.PREFIX_BYTES and self.answer is None:
             size = int.from_bytes(self._body[1 : grpc_http2.PREFIX_BYTES], "big")
             if size > self._limit_bytes:
-                # In the words of gRPC's own clients.
-                self._end(
-                    codes.RESOURCE_EXHAUSTED,
-                    f"Received message larger than max ({size} vs. {self._limit_bytes})",
-                )
+                self.oversize_bytes = size
+                self._end(codes.RESOURCE_EXHAUSTED, f"a message of {size} bytes")
                 self.cancel()
                 return
             stop = grpc_http2.PREFIX_BYTES + size
@@ -194,7 +191,7 @@ class ClientCall:
             del self._body[:stop]
 
     def _acknowledge(self, size_bytes: int) -> None:
-        """Let the server send on: only a stream that goes on for long uses its windows up."""
+        """Enlarge the server's windows again; only a long stream uses them up."""
         self._unacknowledged_bytes += size_bytes
         if self._unacknowledged_bytes > _REFILL_BYTES:
             for stream_id in (0, _STREAM):

@@ -13,13 +13,13 @@ from functools import cache
 from typing import Final, TypeAlias
 
 from pycrictl.errors import RemoteProtocolError
+from pycrictl.wire import limits
 
 __all__ = ["DEFAULT_TABLE_BYTES", "Decoder", "Header", "encode"]
 
 Header: TypeAlias = tuple[bytes, bytes]
 
 DEFAULT_TABLE_BYTES: Final = 4096
-MAX_LIST_BYTES: Final = 16 * 1024 * 1024
 _ENTRY_OVERHEAD_BYTES: Final = 32  # section 4.1
 _MAX_INTEGER: Final = 1 << 28
 
@@ -85,7 +85,7 @@ class Decoder:
     announced (SETTINGS_HEADER_TABLE_SIZE); the writer says what it uses of it.
     """
 
-    def __init__(self, *, max_list_bytes: int = MAX_LIST_BYTES) -> None:
+    def __init__(self, *, max_list_bytes: int = limits.HEADER_LIST_BYTES) -> None:
         self.max_table_bytes = DEFAULT_TABLE_BYTES
         self._max_list_bytes = max_list_bytes
         self._limit_bytes = DEFAULT_TABLE_BYTES
@@ -93,7 +93,7 @@ class Decoder:
         self._table_bytes = 0
 
     def decode(self, block: bytes) -> list[Header]:
-        """Decodes a complete block.
+        """Decode a complete block.
 
         Raises:
             RemoteProtocolError: the block is malformed or too large. The connection cannot go on:
@@ -154,7 +154,7 @@ class Decoder:
 
 
 def encode(headers: Iterable[Header]) -> bytes:
-    """Encodes a block that refers to the static table only.
+    """Encode a block that refers to the static table only.
 
     All other fields are literals that are never to be indexed: the form in which those that their
     sender marked so must stay (section 7.1.3), and harmless for the others.
@@ -177,7 +177,7 @@ def encode(headers: Iterable[Header]) -> bytes:
 
 
 def _integer(block: bytes, pos: int, mask: int) -> tuple[int, int]:
-    """Section 5.1: a number whose first bits are those of ``mask`` at ``pos``, and what follows."""
+    """Return the number at ``pos`` (section 5.1), whose first bits ``mask`` gives, and its end."""
     value = block[pos] & mask
     pos += 1
     if value < mask:
@@ -209,7 +209,7 @@ def _put_integer(block: bytearray, value: int, mask: int, flags: int) -> None:
 
 
 def _string(block: bytes, pos: int) -> tuple[bytes, int]:
-    """Section 5.2."""
+    """Return a string literal (section 5.2) and its end."""
     if pos >= len(block):
         raise RemoteProtocolError("HPACK: a block ends where a string must follow")
     is_huffman = block[pos] >= 0x80
@@ -223,7 +223,7 @@ def _string(block: bytes, pos: int) -> tuple[bytes, int]:
 
 @cache
 def _huffman_codes() -> list[tuple[int, dict[int, int]]]:
-    """For each length of a code that exists, ascending: the symbols by their codes."""
+    """Return, for each length of a code that exists, ascending, the symbols by their codes."""
     by_bits: dict[int, dict[int, int]] = {}
     code = last_bits = 0
     for bits, symbol in sorted((bits, symbol) for symbol, bits in enumerate(_CODE_BITS)):

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Final
 
 from pycrictl.errors import RemoteProtocolError
+from pycrictl.wire import limits
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD_BYTES: Final = 9
@@ -19,7 +20,6 @@ MAX_WINDOW_BYTES: Final = 2**31 - 1
 MAX_STREAM_ID: Final = 2**31 - 1
 # Every peer takes frames of this size (SETTINGS_MAX_FRAME_SIZE cannot be lower).
 MAX_FRAME_BYTES: Final = 16384
-MAX_BLOCK_BYTES: Final = 16 * 1024 * 1024
 PING_BYTES: Final = 8  # the payload of a PING, no more and no less
 
 # Types and flags are plain numbers: they are compared once a frame, on the path of every call.
@@ -45,7 +45,7 @@ INITIAL_WINDOW_SIZE: Final = 4
 
 
 class ErrorCode(IntEnum):
-    """Why a stream or a connection ends (section 7): those that are sent or told apart."""
+    """Why a stream or a connection ends (section 7): the codes that matter here."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
@@ -54,13 +54,17 @@ class ErrorCode(IntEnum):
 
 
 def check_server_preface(buffer: bytes) -> None:
-    """Checks the head of a server's first frame, which is at least there: it must be SETTINGS."""
+    """Check the head of a server's first frame, which must be SETTINGS.
+
+    Raises:
+        RemoteProtocolError: it is not.
+    """
     if buffer[3] != SETTINGS or any(buffer[4:HEAD_BYTES]):
         raise RemoteProtocolError("HTTP/2: the server's preface is wrong")
 
 
 def unit_end(buffer: bytes, pos: int) -> int:
-    """Where the frame at ``pos`` ends, a header block's continuations included.
+    """Return where the frame at ``pos`` ends, a header block's continuations included.
 
     Returns:
         0 if it is not all there yet.
@@ -81,7 +85,7 @@ def unit_end(buffer: bytes, pos: int) -> int:
     flags = buffer[pos + 4]
     start = pos
     while not flags & END_HEADERS:
-        if stop - start > MAX_BLOCK_BYTES:
+        if stop - start > limits.HEADER_BLOCK_BYTES:
             raise RemoteProtocolError("HTTP/2: a header block is too large")
         if end - stop < HEAD_BYTES:
             return 0
@@ -95,7 +99,7 @@ def unit_end(buffer: bytes, pos: int) -> int:
 
 
 def block_of(buffer: bytes, pos: int, stop: int) -> bytes:
-    """The header block of the unit ``buffer[pos:stop]``, without padding and priority."""
+    """Return the header block of the unit ``buffer[pos:stop]``, without padding and priority."""
     length = int.from_bytes(buffer[pos : pos + 3], "big")
     start = pos + HEAD_BYTES
     if buffer[pos + 3] == PUSH_PROMISE:
@@ -118,7 +122,7 @@ def block_of(buffer: bytes, pos: int, stop: int) -> bytes:
 
 
 def data_of(buffer: bytes, pos: int, stop: int) -> bytes:
-    """The data of the DATA frame ``buffer[pos:stop]``, without padding."""
+    """Return the data of the DATA frame ``buffer[pos:stop]``, without padding."""
     return _unpadded(buffer[pos + HEAD_BYTES : stop], buffer[pos + 4])
 
 
@@ -131,14 +135,14 @@ def _unpadded(payload: bytes, flags: int) -> bytes:
 
 
 def number_of(buffer: bytes, pos: int, stop: int) -> int:
-    """What a WINDOW_UPDATE, a RST_STREAM or a GOAWAY begins with: 31 bits of a number."""
+    """Return what a WINDOW_UPDATE, a RST_STREAM or a GOAWAY begins with: 31 bits of a number."""
     if stop - pos < HEAD_BYTES + 4:
         raise RemoteProtocolError("HTTP/2: a frame is too short")
     return int.from_bytes(buffer[pos + 9 : pos + 13], "big") & 0x7FFFFFFF
 
 
 def settings_of(buffer: bytes, pos: int, stop: int) -> Iterator[tuple[int, int]]:
-    """The identifiers and values of a SETTINGS frame."""
+    """Return the identifiers and values of a SETTINGS frame."""
     if (stop - pos - HEAD_BYTES) % 6:
         raise RemoteProtocolError("HTTP/2: a SETTINGS frame has a wrong length")
     for at in range(pos + HEAD_BYTES, stop, 6):
@@ -149,7 +153,7 @@ def settings_of(buffer: bytes, pos: int, stop: int) -> Iterator[tuple[int, int]]
 
 
 def pong_of(buffer: bytes, pos: int, stop: int) -> bytes:
-    """The answer to a PING; nothing if it is an answer itself, to a ping that was never sent."""
+    """Return the answer to a PING; nothing for one that is an answer itself."""
     stream_id = int.from_bytes(buffer[pos + 5 : pos + 9], "big") & MAX_STREAM_ID
     if stream_id or stop - pos != HEAD_BYTES + PING_BYTES:
         raise RemoteProtocolError("HTTP/2: a PING is malformed")
@@ -159,7 +163,7 @@ def pong_of(buffer: bytes, pos: int, stop: int) -> bytes:
 
 
 def frame(kind: int, flags: int = 0, stream_id: int = 0, payload: bytes = b"") -> bytes:
-    """One frame."""
+    """Return one frame."""
     return b"%b%c%c%b%b" % (
         len(payload).to_bytes(3, "big"),
         kind,
@@ -170,14 +174,14 @@ def frame(kind: int, flags: int = 0, stream_id: int = 0, payload: bytes = b"") -
 
 
 def settings(values: Mapping[int, int] | None = None) -> bytes:
-    """A SETTINGS frame that is no acknowledgement."""
+    """Return a SETTINGS frame that is not an acknowledgement."""
     pairs = (values or {}).items()
     payload = (name.to_bytes(2, "big") + value.to_bytes(4, "big") for name, value in pairs)
     return frame(SETTINGS, payload=b"".join(payload))
 
 
 def header_frames(stream_id: int, block: bytes, *, end_stream: bool) -> bytes:
-    """A header block as HEADERS and as many CONTINUATION frames as it needs."""
+    """Return a header block as HEADERS and as many CONTINUATION frames as it needs."""
     flags = END_STREAM if end_stream else 0
     if len(block) <= MAX_FRAME_BYTES:
         return frame(HEADERS, flags | END_HEADERS, stream_id, block)
@@ -190,13 +194,16 @@ def header_frames(stream_id: int, block: bytes, *, end_stream: bool) -> bytes:
 
 
 def window_update(stream_id: int, increment: int) -> bytes:
+    """Return a WINDOW_UPDATE frame."""
     return frame(WINDOW_UPDATE, 0, stream_id, increment.to_bytes(4, "big"))
 
 
 def rst_stream(stream_id: int, code: int) -> bytes:
+    """Return a RST_STREAM frame."""
     return frame(RST_STREAM, 0, stream_id, code.to_bytes(4, "big"))
 
 
 def goaway(last_stream_id: int, code: int, debug: bytes = b"") -> bytes:
+    """Return a GOAWAY frame."""
     payload = last_stream_id.to_bytes(4, "big") + code.to_bytes(4, "big") + debug
     return frame(GOAWAY, 0, 0, payload)

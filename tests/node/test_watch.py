@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator
 
-import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
@@ -26,12 +24,9 @@ ORDER = [Phase.WAITING, Phase.DOWNLOADING, Phase.EXTRACTING, Phase.DONE]
 
 
 @pytest.fixture
-def client(lab: Lab) -> Iterator[ContainerdClient]:
-    with grpc.insecure_channel(
-        lab.node.endpoint, options=[("grpc.default_authority", "localhost")]
-    ) as channel:
-        # The limit is for a machine that runs many tests at once.
-        yield ContainerdClient(channel, endpoint=lab.node.endpoint, timeout_s=20)
+def client(lab: Lab) -> ContainerdClient:
+    # The limit is for a machine that runs many tests at once.
+    return ContainerdClient(lab.node.endpoint.removeprefix("unix://"), timeout_s=20)
 
 
 @pytest.fixture

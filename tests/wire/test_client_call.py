@@ -232,9 +232,8 @@ def test_message_beyond_the_limit(is_stream: bool) -> None:
         call.receive_data(data(grpc_http2.prefixed(b"abc")))
         assert list(call.messages) == [b"abc"]
     call.receive_data(data(b"\0\0\0\0\4"))
-    assert call.answer == Answer(
-        codes.RESOURCE_EXHAUSTED, "Received message larger than max (4 vs. 3)"
-    )
+    assert call.answer == Answer(codes.RESOURCE_EXHAUSTED, "a message of 4 bytes")
+    assert call.oversize_bytes == 4
     assert call.data_to_send() == http2.rst_stream(1, http2.ErrorCode.CANCEL)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pycrictl.errors import RemoteProtocolError
-from pycrictl.wire import http2
+from pycrictl.wire import http2, limits
 
 
 def test_frame() -> None:
@@ -74,7 +74,7 @@ def test_header_block_must_not_be_interrupted(next_frame: bytes) -> None:
 
 
 def test_header_block_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http2, "MAX_BLOCK_BYTES", 100)
+    monkeypatch.setattr(limits, "HEADER_BLOCK_BYTES", 100)
     endless = http2.frame(http2.HEADERS, 0, 1) + http2.frame(http2.CONTINUATION, 0, 1) * 20
     with pytest.raises(RemoteProtocolError, match="too large"):
         http2.unit_end(endless, 0)

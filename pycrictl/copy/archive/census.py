@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.wire.tar.header import Entry, Kind
+from pycrictl.wire.tar.header import Entry, EntryType
 from pycrictl.wire.tar.reader import DataReceived, EntryStarted, TarReader
 
 
@@ -32,11 +32,11 @@ class Census:
     def count(self, entry: Entry) -> None:
         """Take in an entry as such, from whoever writes the archive."""
         kind = entry.kind
-        if kind is Kind.DIRECTORY:
+        if kind is EntryType.DIRECTORY:
             self.summary.directories += 1
-        elif kind is Kind.SYMLINK:
+        elif kind is EntryType.SYMLINK:
             self.summary.links += 1
-        elif kind in (Kind.FILE, Kind.HARDLINK):
+        elif kind in (EntryType.FILE, EntryType.HARDLINK):
             self.summary.files += 1
             self.summary.size_bytes += entry.size_bytes
 

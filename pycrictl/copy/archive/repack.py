@@ -17,15 +17,15 @@ from pycrictl.copy.rules.policy import Item, Judge, Make, Path, Rules, Skipped, 
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.content import OnBytes
 from pycrictl.copy.tree.walk import OnSkip
-from pycrictl.wire.tar.header import NS_PER_S, Entry, Kind
+from pycrictl.wire.tar.header import NS_PER_S, Entry, EntryType
 from pycrictl.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, TarReader
 from pycrictl.wire.tar.writer import encode_entry, padding_after
 
 _KINDS: Final = {
-    Make.FILE: Kind.FILE,
-    Make.DIRECTORY: Kind.DIRECTORY,
-    Make.SYMLINK: Kind.SYMLINK,
-    Make.HARDLINK: Kind.HARDLINK,
+    Make.FILE: EntryType.FILE,
+    Make.DIRECTORY: EntryType.DIRECTORY,
+    Make.SYMLINK: EntryType.SYMLINK,
+    Make.HARDLINK: EntryType.HARDLINK,
 }
 
 
@@ -128,9 +128,9 @@ class Repacker:
         if not content.names:
             self.summary.size_bytes -= content.size_bytes
 
-    def extra(self, name: Path, kind: Kind) -> bytes:
+    def extra(self, name: Path, kind: EntryType) -> bytes:
         """An entry without content that was not in the archive."""
-        mode = 0o700 if kind is Kind.DIRECTORY else 0o600
+        mode = 0o700 if kind is EntryType.DIRECTORY else 0o600
         return self._encoded(Entry(b"/".join(name), kind, mode=mode, mtime_ns=self._now_ns))
 
     def _deal(self) -> Iterator[bytes | memoryview]:

@@ -22,7 +22,7 @@ from pycrictl.copy.exec.remote import LONG_S, Ended, ProgramMissing, Remote, is_
 from pycrictl.copy.exec.remote_tar import batches, unpack
 from pycrictl.errors import CopyError
 from pycrictl.units import quote
-from pycrictl.wire.tar.header import NS_PER_S, Entry, Kind
+from pycrictl.wire.tar.header import NS_PER_S, Entry, EntryType
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
 
 NEW: Final = b"new"
@@ -336,9 +336,9 @@ def _joined(pairs: Iterable[Pair]) -> bytes:
 
 def _archive(files: dict[bytes, bytes]) -> Iterator[bytes]:
     now_ns = int(time.time()) * NS_PER_S
-    yield encode_entry(Entry(_OLD, Kind.DIRECTORY, mode=0o700, mtime_ns=now_ns), busybox=True)
+    yield encode_entry(Entry(_OLD, EntryType.DIRECTORY, mode=0o700, mtime_ns=now_ns), busybox=True)
     for name, data in {**files, _READY: b""}.items():
-        entry = Entry(name, Kind.FILE, len(data), mode=0o600, mtime_ns=now_ns)
+        entry = Entry(name, EntryType.FILE, len(data), mode=0o600, mtime_ns=now_ns)
         yield encode_entry(entry, busybox=True)
         yield data
         yield padding_after(len(data))

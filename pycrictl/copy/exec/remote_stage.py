@@ -40,7 +40,7 @@ from pycrictl.errors import ConnectError, CopyError, PycrictlError, Unavailable
 from pycrictl.streaming.session import Choice
 from pycrictl.streaming.target import TlsFiles
 from pycrictl.units import quote
-from pycrictl.wire.tar.header import Kind
+from pycrictl.wire.tar.header import EntryType
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 
 log = logging.getLogger("pycrictl.copy")
@@ -360,11 +360,11 @@ def clear(
 def _archive(
     repacker: Repacker, pieces: Iterable[bytes | memoryview]
 ) -> Iterator[bytes | memoryview]:
-    yield repacker.extra((NEW,), Kind.DIRECTORY)
+    yield repacker.extra((NEW,), EntryType.DIRECTORY)
     for piece in pieces:
         yield from repacker.receive_data(piece)
     yield from repacker.finish()
-    yield repacker.extra((END,), Kind.FILE)
+    yield repacker.extra((END,), EntryType.FILE)
     yield END_OF_ARCHIVE
 
 

@@ -172,7 +172,7 @@ def locate(runtime: Runtime, container_id: str) -> FirstProcess:
 
 
 def check_node(socket_path: str) -> None:
-    """Require that this program may look into containers, and counts processes as the runtime does.
+    """Require that this program is root and in the PID namespace of the runtime.
 
     Args:
         socket_path: where the runtime listens.
@@ -198,7 +198,7 @@ def check_node(socket_path: str) -> None:
             is_same = False
     if not is_same:
         raise Unimplemented(
-            "the runtime counts processes otherwise than this program",
+            "the runtime is in another PID namespace",
             code="Unimplemented",
             hint="run on the node itself, not in a container",
         )

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from pycrictl.errors import EntryRefused
 from pycrictl.units import quote
-from pycrictl.wire.tar.header import Entry, Kind
+from pycrictl.wire.tar.header import Entry, EntryType
 
 MAX_PATH_BYTES: Final = 4095
 MAX_NAME_BYTES: Final = 255
@@ -152,18 +152,22 @@ class Judge:
         return path[1:]
 
     def _verdict(self, entry: Entry, path: Path) -> Item | Skipped:
-        if entry.kind is not Kind.DIRECTORY and not path and (not self._single or self.top == b"."):
+        if (
+            entry.kind is not EntryType.DIRECTORY
+            and not path
+            and (not self._single or self.top == b".")
+        ):
             raise _refusal(entry.name, "top", f"it makes the top a {entry.kind.value}")
-        if entry.kind in (Kind.CHARACTER, Kind.BLOCK, Kind.FIFO):
+        if entry.kind in (EntryType.CHARACTER, EntryType.BLOCK, EntryType.FIFO):
             return Skipped(entry.name, "special", f"it is a {entry.kind.value}")
         mode, mtime_ns, owner = self._metadata(entry)
-        if entry.kind is Kind.DIRECTORY:
+        if entry.kind is EntryType.DIRECTORY:
             return Item(path, Make.DIRECTORY, 0, mode, mtime_ns, owner)
-        if entry.kind is Kind.FILE:
+        if entry.kind is EntryType.FILE:
             self._count(entry)
             return Item(path, Make.FILE, entry.size_bytes, mode, mtime_ns, owner)
         item = Item(path, Make.SYMLINK, 0, mode, mtime_ns, owner)
-        if entry.kind is Kind.SYMLINK:
+        if entry.kind is EntryType.SYMLINK:
             return self._symlink(item, entry.name, entry.link)
         return self._hardlink(item, entry)
 

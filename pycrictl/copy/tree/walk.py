@@ -20,7 +20,7 @@ from pycrictl.copy.tree.resolve import KernelFileSystem
 from pycrictl.copy.tree.rootfs import Directory, reopen_regular
 from pycrictl.errors import CopyError
 from pycrictl.units import quote
-from pycrictl.wire.tar.header import Entry, Kind
+from pycrictl.wire.tar.header import Entry, EntryType
 
 OnSkip = Callable[[Skipped], None]
 
@@ -86,15 +86,15 @@ class _Walk:
         shown = source.text.path
         if stat.S_ISLNK(status.st_mode):
             link = os.readlink(b"", dir_fd=source.fd)
-            yield Found(self._entry(source.top, Kind.SYMLINK, status, link=link), -1)
+            yield Found(self._entry(source.top, EntryType.SYMLINK, status, link=link), -1)
         elif stat.S_ISREG(status.st_mode):
             fd, status = reopen_regular(source.fd, device=None, shown=shown)
             try:
-                yield Found(self._entry(source.top, Kind.FILE, status), fd)
+                yield Found(self._entry(source.top, EntryType.FILE, status), fd)
             finally:
                 os.close(fd)
         else:
-            yield Found(self._entry(source.top, Kind.DIRECTORY, status), -1)
+            yield Found(self._entry(source.top, EntryType.DIRECTORY, status), -1)
             yield from self._below(Directory(os.dup(source.fd), shown), source.top)
 
     def _below(self, top: Directory, path: bytes) -> Generator[Found, None, None]:
@@ -145,14 +145,14 @@ class _Walk:
             raise CopyError(f"{quote(os.fsdecode(path))} is more than {MAX_DEPTH} directories deep")
         if len(levels) > _MAX_OPEN_SCANS:
             levels[-1] = _Level(directory, _listed(list(names)), path)
-        return Found(self._entry(path, Kind.DIRECTORY, os.fstat(directory.fd)), -1)
+        return Found(self._entry(path, EntryType.DIRECTORY, os.fstat(directory.fd)), -1)
 
     def _link(self, directory: Directory, name: bytes, path: bytes) -> Found | None:
         status = directory.lstat(name)
         if status is None or not stat.S_ISLNK(status.st_mode):
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
         link = directory.read_link(name)
-        return Found(self._entry(path, Kind.SYMLINK, status, link=link), -1)
+        return Found(self._entry(path, EntryType.SYMLINK, status, link=link), -1)
 
     def _file(self, directory: Directory, name: bytes, path: bytes) -> Found | None:
         pinned = directory.pin(name)
@@ -164,21 +164,21 @@ class _Walk:
                 return None
             key = (status.st_dev, status.st_ino)
             if status.st_nlink > 1 and (first := self._linked.setdefault(key, path)) != path:
-                return Found(self._entry(path, Kind.HARDLINK, status, link=first), -1)
+                return Found(self._entry(path, EntryType.HARDLINK, status, link=first), -1)
             fd, status = reopen_regular(pinned, device=directory.device, shown=path)
-            return Found(self._entry(path, Kind.FILE, status), fd)
+            return Found(self._entry(path, EntryType.FILE, status), fd)
         finally:
             os.close(pinned)
 
     def _entry(
-        self, name: bytes, kind: Kind, status: os.stat_result, *, link: bytes = b""
+        self, name: bytes, kind: EntryType, status: os.stat_result, *, link: bytes = b""
     ) -> Entry:
         uid = self._root.uids.to_container(status.st_uid)
         gid = self._root.gids.to_container(status.st_gid)
         return Entry(
             name,
             kind,
-            status.st_size if kind is Kind.FILE else 0,
+            status.st_size if kind is EntryType.FILE else 0,
             stat.S_IMODE(status.st_mode),
             status.st_mtime_ns,
             _NOBODY if uid is None else uid,

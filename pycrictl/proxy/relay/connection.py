@@ -38,11 +38,10 @@ from typing import Final, TypeAlias
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.proxy.relay.calls import Answer, CallRecord, CallRequest
 from pycrictl.proxy.relay.http2_streams import OwnStream, Stream
-from pycrictl.wire import codes, grpc_http2, hpack, http2
+from pycrictl.wire import codes, grpc_http2, hpack, http2, limits
 from pycrictl.wire.hpack import Header
 
 _AUTHORITY: Final = (b":authority", b"localhost")
-_MAX_EARLY_PONGS: Final = 100  # for a runtime that pings before the client speaks
 
 
 @dataclass(frozen=True, slots=True)
@@ -512,7 +511,7 @@ class Relay:
         if self._has_first_frame or not pong:
             self._to_upstream.append(pong)
             return
-        if len(self._early_pongs) == _MAX_EARLY_PONGS:
+        if len(self._early_pongs) == limits.EARLY_PONGS:
             raise RemoteProtocolError("HTTP/2: the runtime keeps sending pings")
         self._early_pongs.append(pong)
 

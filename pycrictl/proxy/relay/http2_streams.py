@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
 
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.proxy.relay.calls import Answer, CallRequest
-from pycrictl.wire import codes, grpc_http2, hpack, http2
+from pycrictl.wire import codes, grpc_http2, hpack, http2, limits
 from pycrictl.wire.hpack import Header
-
-MAX_OWN_REQUEST_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +48,7 @@ class OwnStream(Stream):
     def receive(self, data: bytes) -> Answer | None:
         """Take a piece of the request; return an error when it becomes too large."""
         self.body += data
-        if len(self.body) > MAX_OWN_REQUEST_BYTES:
+        if len(self.body) > limits.MESSAGE_BYTES:
             return Answer(codes.RESOURCE_EXHAUSTED, "the request is too large")
         return None
 

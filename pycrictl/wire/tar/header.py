@@ -47,7 +47,7 @@ class WrongChecksum(RemoteProtocolError):
     """A block is no header, or was changed."""
 
 
-class Kind(Enum):
+class EntryType(Enum):
     """What an entry is. The value is how it is called in messages."""
 
     FILE = "file"
@@ -72,7 +72,7 @@ class Entry(NamedTuple):
     """
 
     name: bytes
-    kind: Kind
+    kind: EntryType
     size_bytes: int = 0
     mode: int = 0o644
     mtime_ns: int = 0

@@ -25,7 +25,7 @@ from pycrictl.wire.tar.header import (
     NS_PER_S,
     Block,
     Entry,
-    Kind,
+    EntryType,
     WrongChecksum,
     cut,
     decode_block,
@@ -40,8 +40,8 @@ __all__ = [
     "Entry",
     "EntryFinished",
     "EntryStarted",
+    "EntryType",
     "Event",
-    "Kind",
     "TarReader",
 ]
 
@@ -55,15 +55,15 @@ MAX_TRAILER_BYTES: Final = 16 * 1024 * 1024
 _ZERO_BLOCK: Final = bytes(BLOCK_BYTES)
 
 _KINDS: Final = {
-    b"0": Kind.FILE,
-    b"\0": Kind.FILE,
-    b"7": Kind.FILE,  # contiguous, where a system knows that
-    b"1": Kind.HARDLINK,
-    b"2": Kind.SYMLINK,
-    b"3": Kind.CHARACTER,
-    b"4": Kind.BLOCK,
-    b"5": Kind.DIRECTORY,
-    b"6": Kind.FIFO,
+    b"0": EntryType.FILE,
+    b"\0": EntryType.FILE,
+    b"7": EntryType.FILE,  # contiguous, where a system knows that
+    b"1": EntryType.HARDLINK,
+    b"2": EntryType.SYMLINK,
+    b"3": EntryType.CHARACTER,
+    b"4": EntryType.BLOCK,
+    b"5": EntryType.DIRECTORY,
+    b"6": EntryType.FIFO,
 }
 _PAX: Final = b"x"
 _PAX_GLOBAL: Final = b"g"
@@ -305,10 +305,10 @@ class TarReader:
         records = self._records or {}
         name = _one_of(records.get(b"path"), self._long_name, header.name)
         link = _one_of(records.get(b"linkpath"), self._long_link, header.link)
-        if kind is Kind.DIRECTORY:
+        if kind is EntryType.DIRECTORY:
             # Only one: what "a//" is supposed to be is for the policy to say.
             name = name.removesuffix(b"/") or name
-        if kind not in (Kind.SYMLINK, Kind.HARDLINK):
+        if kind not in (EntryType.SYMLINK, EntryType.HARDLINK):
             if self._long_link is not None or b"linkpath" in records:
                 raise RemoteProtocolError(f"a {kind.value} of the archive has a link name")
             link = b""
@@ -318,7 +318,7 @@ class TarReader:
             # Writers put 0 or the same into the field that cannot hold it.
             if header.size_bytes not in (0, size_bytes) or size_bytes > MAX_SIZE_BYTES:
                 raise RemoteProtocolError("an entry of the archive has two sizes")
-        if size_bytes and kind is not Kind.FILE:
+        if size_bytes and kind is not EntryType.FILE:
             raise RemoteProtocolError(f"a {kind.value} of the archive has content")
         mtime, uid, gid = (records.get(keyword) for keyword in (b"mtime", b"uid", b"gid"))
         return Entry(

@@ -20,7 +20,7 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError, PycrictlError, Unimplemented
 from pycrictl.streaming.pump import Ends
 from pycrictl.wire.command import ExitReported
-from pycrictl.wire.tar.header import Entry, Kind
+from pycrictl.wire.tar.header import Entry, EntryType
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
 from tests.copy.trees import stages_in
 
@@ -242,7 +242,9 @@ def archive(*entries: tuple[Entry, bytes]) -> bytes:
     return b"".join(parts) + END_OF_ARCHIVE
 
 
-def named(name: bytes, data: bytes = b"x", kind: Kind = Kind.FILE, link: bytes = b"") -> bytes:
+def named(
+    name: bytes, data: bytes = b"x", kind: EntryType = EntryType.FILE, link: bytes = b""
+) -> bytes:
     return archive((Entry(name, kind, len(data), link=link), data))
 
 

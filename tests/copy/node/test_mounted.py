@@ -21,7 +21,7 @@ from pycrictl.copy.tree.lone import LoneFile
 from pycrictl.copy.tree.places import open_destination
 from pycrictl.copy.tree.resolve import is_mount_point
 from pycrictl.errors import CopyError
-from pycrictl.wire.tar.header import Entry, Kind
+from pycrictl.wire.tar.header import Entry, EntryType
 from tests.copy.hostile import snapshot
 from tests.copy.trees import LOCAL, Copy, both_ways, directly, ignore, needs_root, nothing_is_left
 
@@ -166,7 +166,7 @@ def test_a_file_that_is_gone_meanwhile(tmp_path: Path) -> None:
         open_destination(LOCAL, bytes(tmp_path / "hosts")) as place,
         Arrival(place, Rules(), on_skip=ignore) as arrival,
     ):
-        arrival.begin(Entry(b"x", Kind.FILE))
+        arrival.begin(Entry(b"x", EntryType.FILE))
         arrival.end()
         (tmp_path / "hosts").unlink()
         arrival.commit()

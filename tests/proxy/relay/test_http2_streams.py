@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pycrictl.proxy.relay import http2_streams
 from pycrictl.proxy.relay.calls import Answer, CallRequest
 from pycrictl.proxy.relay.http2_streams import OwnStream
-from pycrictl.wire import codes, grpc_http2, hpack, http2
+from pycrictl.wire import codes, grpc_http2, hpack, http2, limits
 
 
 def test_request_is_put_together() -> None:
@@ -21,7 +20,7 @@ def test_request_is_put_together() -> None:
 
 
 def test_request_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http2_streams, "MAX_OWN_REQUEST_BYTES", 10)
+    monkeypatch.setattr(limits, "MESSAGE_BYTES", 10)
     stream = OwnStream("/a/b", 0.0)
     assert stream.receive(bytes(10)) is None
     refusal = stream.receive(b"x")
