@@ -245,7 +245,7 @@ def watch_content(
     """Watch containerd's content store until no wanted pull is left.
 
     Raises:
-        Unavailable: the runtime went away and stayed away.
+        ConnectError, Unavailable: the runtime went away and stayed away.
     """
     return _ContentWatch(watcher, settings, sink).run(tracker, pace)
 

@@ -104,12 +104,9 @@ def _probe(client: CriClient) -> Obstacle | None:
     try:
         client.call("Version", cri_pb2.VersionRequest(), timeout_s=timeout_s)
     except PycrictlError as error:
-        reason = error.message
-        for known in (
-            unreachable(client.endpoint),
-            "Version: ",
-            f'the runtime at "{client.endpoint}" ',
-        ):
-            reason = reason.removeprefix(known)
+        reason = error.message.removeprefix(unreachable(client.endpoint))
+        reason = reason.removeprefix("Version: ").removeprefix(
+            f'the server at "{client.endpoint}" '
+        )
         return Obstacle(reason, error.hint or "")
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl import errors
+from pycrictl.cri.calls.methods import FUNDAMENTAL
 from pycrictl.cri.calls.redact import redact_text
 from pycrictl.errors import ConnectError, PycrictlError, RuntimeFault
 from pycrictl.units import escape, format_bytes, format_duration, quote
@@ -88,11 +89,12 @@ def to_error(
     text = one_line(status.details)
     who = runtime or f"the runtime at {quote(endpoint)}"
     hint = None
-    if code == codes.UNIMPLEMENTED:
+    if code == codes.UNIMPLEMENTED and method in FUNDAMENTAL:
+        message = f"{what}: the server at {quote(endpoint)} does not serve the CRI (runtime.v1)"
+        hint = "is it the right socket, and is the CRI enabled in the runtime's configuration?"
+    elif code == codes.UNIMPLEMENTED:
         prefix = "" if what == method else f"{what}: "
         message = f"{prefix}{who} does not implement {method or f'it: {text}'}"
-        if method:
-            hint = "it may be too old for this, or the CRI may be disabled in its configuration"
     elif code == codes.DEADLINE_EXCEEDED and timeout_s is not None:
         message = f"{what}: no answer within {format_duration(timeout_s)}"
         hint = f"the runtime may be busy: allow it more time with {timeout_flag}"

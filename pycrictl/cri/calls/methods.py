@@ -6,12 +6,20 @@ They are read from the generated descriptor.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycrictl._proto import cri_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
+
+
+FUNDAMENTAL: Final = frozenset(
+    "Version Status ListPodSandbox PodSandboxStatus RunPodSandbox StopPodSandbox RemovePodSandbox"
+    " ListContainers ContainerStatus CreateContainer StartContainer StopContainer RemoveContainer"
+    " Exec ExecSync Attach PortForward ListImages ImageStatus PullImage RemoveImage".split()
+)
+"""Calls without which a server does not serve the CRI at all; others come with newer versions."""
 
 
 class Method(NamedTuple):

@@ -190,7 +190,7 @@ class TestDiscovery:
             self.find(f"unix://{folder}/none", fake.endpoint, f"unix://{web}")
         assert caught.value.message == (
             f"no container runtime answers: unix://{folder}/none (no such file),"
-            f" {fake.endpoint} (does not implement Version),"
+            f" {fake.endpoint} (does not serve the CRI (runtime.v1)),"
             f' unix://{web} (it is not a gRPC server: it answers "HTTP/1.1 400 Bad Request")'
         )
         assert caught.value.hint is not None

@@ -101,8 +101,12 @@ def test_an_unknown_call_names_the_call_and_the_runtime() -> None:
     assert unnamed.message.endswith('"unix:///run/x.sock" does not implement it: nope')
 
 
-def test_what_may_be_wrong_where_a_call_is_missing() -> None:
+def test_a_server_without_the_cri() -> None:
+    """It lacks a call that every runtime has, whatever it says of that."""
     found = error("UNIMPLEMENTED", "unknown service runtime.v1.ImageService", method="PullImage")
+    assert found.message == (
+        'pulling image "x": the server at "unix:///run/x.sock" does not serve the CRI (runtime.v1)'
+    )
     assert found.hint is not None
     assert "CRI" in found.hint
 
