@@ -41,7 +41,6 @@ ARROWS: dict[str, set[str]] = {
     "copy": {"copy", "_proto", *_BASE},
     "copy.rules": {"copy.rules", "wire.tar", *_BASE},
     "copy.tree": {"copy.tree", "copy.rules", "wire.tar", "signals", *_BASE},
-    "copy.tree.survivor": {"copy.tree", "copy.exec.remote_stage", "signals"},
     "copy.archive": {"copy.archive", "copy.tree", "copy.rules", "wire.tar", *_BASE},
     "copy.method": {"copy.archive", "copy.tree", "copy.rules", *_BASE},
     "copy.total": {"copy.method", "copy.tree", *_BASE},
@@ -55,7 +54,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "copy.exec": {
         *("copy.exec", "copy.method", "copy.total", "copy.archive", "copy.tree", "copy.rules"),
-        *("wire", "cri", "streaming", "_proto", *_BASE),
+        *("wire", "cri", "streaming", "_proto", "signals", *_BASE),
     },
     "show": {"show", "_proto", "progress.tracker", "environ", *_BASE},
     "proxy": set(),

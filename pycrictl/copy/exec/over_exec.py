@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from typing import Final
 
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.archive.repack import Repacker
 from pycrictl.copy.archive.unpack import Unpacker
-from pycrictl.copy.exec.remote import Ended, Remote, in_large_pieces
+from pycrictl.copy.exec.remote import Remote
 from pycrictl.copy.exec.remote_stage import RemoteStage
+from pycrictl.copy.exec.remote_tar import watched
+from pycrictl.copy.exec.running import Ended, in_large_pieces
 from pycrictl.copy.method import Watch
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import PathText, SourceKind, take_apart
@@ -52,8 +54,8 @@ class OverExec:
         self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
         raise_descriptor_limit()
-        source = _Packing(self._remote, path, follow=follow, on_skip=watch.on_skip)
         with (
+            _packing(self._remote, path, follow=follow, on_skip=watch.on_skip) as source,
             open_destination(LocalRoot(), local) as destination,
             Unpacker(
                 destination,
@@ -92,8 +94,10 @@ class OverExec:
     def pack_from(
         self, path: bytes, watch: Watch, *, follow: bool = False
     ) -> Generator[memoryview, None, None]:
-        source = _Packing(self._remote, path, follow=follow, on_skip=watch.on_skip)
-        with closing(source.repacked(rules=Rules(archive=True), on_bytes=watch.on_bytes)) as pieces:
+        with (
+            _packing(self._remote, path, follow=follow, on_skip=watch.on_skip) as source,
+            closing(source.repacked(rules=Rules(archive=True), on_bytes=watch.on_bytes)) as pieces,
+        ):
             for piece in pieces:
                 yield memoryview(piece)
 
@@ -104,23 +108,42 @@ class OverExec:
         return stage.fill(repacker, _read(stream))
 
 
+@contextmanager
+def _packing(remote: Remote, path: bytes, *, follow: bool, on_skip: OnSkip) -> Iterator[_Packing]:
+    """Give ``tar`` in the container, which ends at the end of the block.
+
+    Raises:
+        Unimplemented: there is no ``tar``.
+        PycrictlError: the runtime cannot run it.
+    """
+    is_gnu = _GNU in _tar_version(remote)
+    with watched(remote) as mark:
+        yield _Packing(remote, path, mark, is_gnu=is_gnu, follow=follow, on_skip=on_skip)
+
+
 class _Packing:
     """``tar`` in the container, which packs what is at a path.
 
     Attributes:
         top: what the file or directory is to be called in the archive.
         is_renamed: ``tar`` calls it ``.`` instead.
-
-    Raises:
-        Unimplemented: there is no ``tar``.
-        PycrictlError: the runtime cannot run it.
     """
 
-    def __init__(self, remote: Remote, path: bytes, *, follow: bool, on_skip: OnSkip) -> None:
+    def __init__(
+        self,
+        remote: Remote,
+        path: bytes,
+        mark: str,
+        *,
+        is_gnu: bool,
+        follow: bool,
+        on_skip: OnSkip,
+    ) -> None:
         self._remote = remote
         self._path = path
+        self._mark = mark
+        self._is_gnu = is_gnu
         self._on_skip = on_skip
-        self._is_gnu = _GNU in _tar_version(remote)
         text = take_apart(path)
         remote.refuse_kernel_file_system(text.path)
         self.top = b"." if text.wants_contents else text.name
@@ -137,12 +160,12 @@ class _Packing:
         if is_entered:
             if text.path == b"/":
                 words += ("--exclude=./proc", "--exclude=./sys")
-            words += ("-C", os.fsdecode(text.path), ".")
+            words += ("-C", os.fsdecode(text.path) + self._mark, ".")
         else:
             if follow:
                 words.append("-h")  # the source is a file: there are no other links
             parent = text.path.rpartition(b"/")[0] or b"/"
-            words += ("-C", os.fsdecode(parent), "--", os.fsdecode(b"./" + text.name))
+            words += ("-C", os.fsdecode(parent) + self._mark, "--", os.fsdecode(b"./" + text.name))
         return words
 
     def pieces(self) -> Generator[bytes, None, None]:

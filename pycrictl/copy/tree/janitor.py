@@ -53,7 +53,7 @@ def random_name() -> bytes:
     return f"{PREFIX}{os.urandom(8).hex()}".encode()
 
 
-class Janitor:
+class Janitor(Survivor):
     """Removes something when this program is killed.
 
     It is a process that knows no path, only the open directory that the thing is in. It is started
@@ -65,23 +65,21 @@ class Janitor:
     """
 
     def __init__(self, place: Directory, name: bytes) -> None:
-        self._survivor = Survivor("stage", [str(place.fd), os.fsdecode(name)], fds=[place.fd])
-
-    def dismiss(self) -> None:
-        """There is nothing left to remove."""
-        self._survivor.dismiss()
-
-    def release(self) -> None:
-        """This program has not removed it: let the other one do so at once."""
-        self._survivor.release()
+        super().__init__(__name__, [str(place.fd), os.fsdecode(name)], fds=[place.fd])
 
 
-def clear(fd: int, name: bytes) -> None:
-    """Remove a stage, or a file, from the directory ``fd``; a merge that has begun is finished."""
-    with Directory(fd, b"") as place, suppress(OSError, CopyError):
-        locked = _wait_for_lock(place, name)
+def clear(fd: str, name: str) -> None:
+    """Remove a stage or a file from an open directory; finish a merge that has begun.
+
+    Args:
+        fd: the number of the directory's descriptor, which is closed.
+        name: of the stage or file.
+    """
+    stage = os.fsencode(name)
+    with Directory(int(fd), b"") as place, suppress(OSError, CopyError):
+        locked = _wait_for_lock(place, stage)
         try:
-            _settle(place, name)
+            _settle(place, stage)
         finally:
             if locked >= 0:
                 os.close(locked)
