@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import deque
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
 
@@ -138,13 +139,13 @@ def module_name(path: Path) -> str:
     return ".".join(part for part in parts if part != "__init__")
 
 
-def imports_of(path: Path) -> set[str]:
-    """Every absolute import, wherever it stands, except those that only type checkers see."""
+def imports_of(path: Path, *, typing: bool = False) -> set[str]:
+    """Every absolute import, wherever it stands; ``typing``: also those only type checkers see."""
     found: set[str] = set()
     todo: deque[ast.AST] = deque([ast.parse(path.read_text("utf-8"))])
     while todo:
         node = todo.popleft()
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not typing:
             continue
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
@@ -216,6 +217,31 @@ def test_each_module_imports_only_what_its_room_may() -> None:
     assert not bad, "\n".join(bad)
 
 
+def circle_in(graph: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other in turn, the last of them being the first; or none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as exc:
+        return list(exc.args[1])
+    return []
+
+
+def test_no_modules_import_each_other() -> None:
+    """Not inside a room either, and not for type checkers alone."""
+    graph = {}
+    for path in PACKAGE.rglob("*.py"):
+        names = imports_of(path, typing=True)
+        inner = {name.removeprefix("pycrictl.") for name in names if name.startswith("pycrictl.")}
+        graph[module_name(path)] = inner - {module_name(path)}
+    assert len(graph) > 100
+    assert not (circle := circle_in(graph)), " <- ".join(circle)
+
+
+def test_a_circle_is_seen() -> None:
+    assert circle_in({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert set(circle_in({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}})) == {"b", "c"}
+
+
 def test_a_forbidden_arrow_is_seen() -> None:
     assert not is_allowed("cri.calls.client", ARROWS["wire"])
     assert not is_allowed("cri.calls.client", ARROWS["containerd"])
@@ -230,4 +256,6 @@ def test_the_walk_sees_imports_inside_functions(tmp_path: Path) -> None:
         "if TYPE_CHECKING:\n    import yaml\n"
         "def f():\n    import grpc\n    from pycrictl.cri.lists import lookup\n"
     )
-    assert imports_of(source) == {"typing", "grpc", "pycrictl.cri.lists.lookup"}
+    seen = {"typing", "grpc", "pycrictl.cri.lists.lookup"}
+    assert imports_of(source) == seen
+    assert imports_of(source, typing=True) == {"yaml", *seen}

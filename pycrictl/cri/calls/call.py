@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -21,7 +21,7 @@ from pycrictl.wire import codes
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.cri.calls.tracing import Tracer
 
 log = logging.getLogger("pycrictl.cri")
 
@@ -41,12 +41,22 @@ DEFAULT: Final = _Default.TIMEOUT
 Timeout = float | None | Literal[_Default.TIMEOUT]
 
 
+class Caller(Protocol):
+    """What a call needs of the client that makes it; see ``CriClient``."""
+
+    path: str
+    endpoint: str
+    timeout_s: float
+    runtime: str
+    tracer: Tracer | None
+
+
 class Attempt:
     """One call: what it was about, for its log lines and its error."""
 
     def __init__(
         self,
-        client: CriClient,
+        client: Caller,
         method: Method,
         request: Message,
         timeout_s: Timeout,
