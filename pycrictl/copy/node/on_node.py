@@ -22,13 +22,14 @@ from pycrictl.copy.archive.unpack import Unpacker
 from pycrictl.copy.method import Watch
 from pycrictl.copy.node.local import TreeCopy
 from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.rules.spec import not_running
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.total import tell_total
 from pycrictl.copy.tree.content import CHUNK_BYTES
 from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess, Locate
 from pycrictl.copy.tree.places import LocalRoot, Root, Source, open_destination, open_source
 from pycrictl.copy.tree.rootfs import raise_descriptor_limit
-from pycrictl.errors import CopyError, FailedPrecondition, Unimplemented
+from pycrictl.errors import CopyError, Unimplemented
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -153,11 +154,7 @@ def locate(runtime: Runtime, container_id: str) -> FirstProcess:
     answer = runtime.call("ContainerStatus", request)
     status = answer.status
     if status.state != cri_pb2.CONTAINER_RUNNING:
-        raise FailedPrecondition(
-            f"container {quote(container_id)} is not running",
-            code="FailedPrecondition",
-            hint="only running containers can be copied from or to",
-        )
+        raise not_running(container_id)
     info = _info(answer.info)
     check_kernel(_handler(runtime, info), container_id)
     pid = info.get("pid")

@@ -30,7 +30,7 @@ import os
 from enum import Enum
 from typing import Final, NamedTuple
 
-from pycrictl.errors import CopyError, UsageError
+from pycrictl.errors import CopyError, FailedPrecondition, UsageError
 from pycrictl.units import quote
 
 STREAM: Final = "-"
@@ -272,4 +272,13 @@ def reaches_into(mounted: bytes) -> CopyError:
     return CopyError(
         f"another file system is mounted at {shown}, which the copy reaches into",
         hint=f"copy what belongs there to {shown} separately",
+    )
+
+
+def not_running(container: str) -> FailedPrecondition:
+    """Return the error for a container, by its name or ID, that cannot be copied from or to."""
+    return FailedPrecondition(
+        f"container {quote(container)} is not running",
+        code="FailedPrecondition",
+        hint="only running containers can be copied from or to",
     )

@@ -67,17 +67,17 @@ def cp(
     Example: pycrictl cp -a web:/etc/nginx ./nginx
     """
     from pycrictl.cli import copying
+    from pycrictl.copy.copier import CopyOptions
     from pycrictl.copy.rules.policy import Rules
 
-    settings = copying.Settings(
+    how = CopyOptions(
         rules=Rules(
             archive=archive, no_clobber=no_clobber, in_place=in_place, max_size_bytes=max_size
         ),
         method=method,
         follow=follow_link,
-        quiet=quiet,
-        progress=progress,
         choice=stream_options.check_transport(transport),
         tls=stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name),
     )
-    raise typer.Exit(copying.copy(app_context(ctx), source, destination, settings))
+    app = app_context(ctx)
+    raise typer.Exit(copying.copy(app, source, destination, how, quiet=quiet, progress=progress))
