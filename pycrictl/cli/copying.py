@@ -1,4 +1,4 @@
-"""A copy from its words on the command line to its exit status."""
+"""A copy, from the words on the command line to the exit status."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def copy(
         stdout: Stdout = "result" if has_result else "nothing"
         display = open_copy_display(app.outlet(progress, stdout=stdout))
     if not app.config.debug.value:
-        app.env.configure_logging(debug=False)  # what could not be tidied up is a warning
+        app.env.configure_logging(debug=False)  # what could not be cleared up is a warning
 
     def give_up(number: int) -> None:
         display.close()
         if number == signal.SIGINT:
-            app.env.error("interrupted", hint="a file system does not answer")
+            app.env.error("interrupted", hint="a file system is not responding")
 
     with (
         ended_if_stuck(give_up),
@@ -90,10 +90,10 @@ def copy(
 
 
 class _Meter:
-    """Counts what is copied, and shows it at a steady pace, also while nothing moves.
+    """Counts what is copied, and shows it at a steady pace, even while nothing moves.
 
     Attributes:
-        watch: what a copy is to tell.
+        watch: what a copy is to call.
         done_bytes: how much has been copied; skipped: how much was left out.
     """
 
@@ -125,7 +125,7 @@ class _Meter:
         self._end()
 
     def finish(self, summary: Summary | None) -> None:
-        """The copy has succeeded; None tells nothing of it."""
+        """End the display, with what a copy did that has succeeded; None shows nothing of it."""
         self._end()
         if summary is not None:
             elapsed_s = round(self._clock() - self._began_s, 3)
@@ -150,12 +150,12 @@ class _Meter:
         self._display.close()
 
     def _run(self) -> None:
-        speed, told_bytes = Speed(_SPEED_WINDOW_S), 0
+        speed, shown_bytes = Speed(_SPEED_WINDOW_S), 0
         speed.start(self._began_s)
         while not self._is_over.wait(self._display.interval_s):
             now, done_bytes = self._clock(), self.done_bytes
-            speed.record(done_bytes - told_bytes, now)
-            told_bytes = done_bytes
+            speed.record(done_bytes - shown_bytes, now)
+            shown_bytes = done_bytes
             progress = Progress(done_bytes, self._total_bytes, speed.rate(now), now - self._began_s)
             with self._lock:
                 self._display.show(progress)
@@ -172,13 +172,13 @@ def _check_streams(
                 "refusing to write an archive to a terminal", hint="redirect standard output"
             )
         if options.rules.no_clobber or options.rules.in_place:
-            raise UsageError("--no-clobber and --in-place are not for an archive that is written")
+            raise UsageError("--no-clobber and --in-place do not apply to an archive")
         output_of(env)
     elif request.source.is_stream:
         if env.stdin_is_terminal:
-            raise UsageError("standard input is a terminal, where no archive comes from")
+            raise UsageError("refusing to read an archive from a terminal")
         if options.follow:
-            raise UsageError("--follow-link is not for an archive that is read")
+            raise UsageError("--follow-link does not apply to an archive on standard input")
         check_input(env)
 
 

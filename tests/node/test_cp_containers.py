@@ -102,8 +102,8 @@ def test_auto_tells_which_method_it_took(start_container: Start, folder: Path) -
     )
     log = [line.partition(" = ")[2] for line in done.stderr.splitlines() if ".copy: = " in line]
     assert log[0] == "trying the method rpc"
-    assert log[1].startswith("the method rpc does not serve: ")
-    assert log[2:] == ["trying the method node", "the method node serves"]
+    assert log[1].startswith("the method rpc cannot be used: ")
+    assert log[2:] == ["trying the method node", "the method node is used"]
     # What went wrong is no reason to try another way.
     failed = subprocess.run(
         [*command, "auto/main:/nowhere", folder / "g"],

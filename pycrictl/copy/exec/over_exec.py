@@ -1,4 +1,4 @@
-"""Copying through ``tar`` in the container, for runtimes and nodes that leave no better way.
+"""Copying through ``tar`` in the container, where no better method can be used.
 
 What comes out is as hostile as any archive. What goes in is unpacked in a stage beside its place
 and moved there by other programs of the container; see ``remote_stage``.
@@ -23,7 +23,7 @@ from pycrictl.copy.method import Watch
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import PathText, SourceKind, take_apart
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.total import tell_total
+from pycrictl.copy.total import report_total
 from pycrictl.copy.tree.content import CHUNK_BYTES, OnBytes
 from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
 from pycrictl.copy.tree.rootfs import raise_descriptor_limit
@@ -53,6 +53,7 @@ class OverExec:
     def copy_from(
         self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
+        """Copy out of the container."""
         raise_descriptor_limit()
         with (
             _packing(self._remote, path, follow=follow, on_skip=watch.on_skip) as source,
@@ -65,11 +66,9 @@ class OverExec:
                 name=source.top,
             ) as unpacker,
         ):
-            if source.is_renamed:
-                pieces = source.repacked(rules=Rules(archive=True), on_bytes=_ignore)
-            else:
-                pieces = source.pieces()
-            with closing(pieces):
+            with closing(
+                source.repacked(on_bytes=_ignore) if source.is_renamed else source.pieces()
+            ) as pieces:
                 for piece in pieces:
                     unpacker.receive_data(piece)
             return unpacker.finish()
@@ -77,11 +76,12 @@ class OverExec:
     def copy_to(
         self, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
+        """Copy into the container."""
         raise_descriptor_limit()
         _tar_version(self._remote)
         with ExitStack() as stack:
             source = stack.enter_context(open_source(LocalRoot(), local, follow=follow))
-            tell_total(source, watch)
+            report_total(source, watch)
             stage = RemoteStage(self._remote, path, rules, source.kind, source.top)
             if stage.keeps:
                 return Summary(kept=1)
@@ -94,14 +94,16 @@ class OverExec:
     def pack_from(
         self, path: bytes, watch: Watch, *, follow: bool = False
     ) -> Generator[memoryview, None, None]:
+        """Yield what is at ``path`` as an archive."""
         with (
             _packing(self._remote, path, follow=follow, on_skip=watch.on_skip) as source,
-            closing(source.repacked(rules=Rules(archive=True), on_bytes=watch.on_bytes)) as pieces,
+            closing(source.repacked(on_bytes=watch.on_bytes)) as pieces,
         ):
             for piece in pieces:
                 yield memoryview(piece)
 
     def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
+        """Unpack an archive into a directory of the container."""
         _tar_version(self._remote)
         stage = RemoteStage(self._remote, path, rules, SourceKind.ARCHIVE, b".")
         repacker = stage.repacker(on_skip=watch.on_skip, on_bytes=watch.on_bytes)
@@ -110,7 +112,7 @@ class OverExec:
 
 @contextmanager
 def _packing(remote: Remote, path: bytes, *, follow: bool, on_skip: OnSkip) -> Iterator[_Packing]:
-    """Give ``tar`` in the container, which ends at the end of the block.
+    """Give a ``tar`` in the container that ends with the block.
 
     Raises:
         Unimplemented: there is no ``tar``.
@@ -169,17 +171,15 @@ class _Packing:
         return words
 
     def pieces(self) -> Generator[bytes, None, None]:
-        """Yield what ``tar`` writes; a failure of ``tar`` comes after that."""
-        with self._remote.stream(*self._command, stdin=False) as session:
-            yield from in_large_pieces(session.pieces())
-            self._check(session.ended())
+        """Yield what ``tar`` writes, and raise its failure after that."""
+        with self._remote.stream(*self._command, stdin=False) as tar:
+            yield from in_large_pieces(tar.pieces())
+            self._check(tar.ended())
 
-    def repacked(
-        self, *, rules: Rules, on_bytes: OnBytes
-    ) -> Generator[bytes | memoryview, None, None]:
+    def repacked(self, *, on_bytes: OnBytes) -> Generator[bytes | memoryview, None, None]:
         """Yield a clean archive of what ``tar`` writes."""
         repacker = Repacker(
-            rules,
+            Rules(archive=True),
             on_skip=self._on_skip,
             on_bytes=on_bytes,
             name=b"." if self.is_renamed else self.top,
@@ -195,26 +195,25 @@ class _Packing:
     def _check(self, ended: Ended) -> None:
         """Require that ``tar`` has packed everything, as far as there was anything to pack."""
         complaints = [line for line in ended.stderr.splitlines() if line.strip()]
-        told = [match for line in complaints if (match := _COMPLAINT.fullmatch(line.strip()))]
-        # GNU tar's status for files that were changed or removed meanwhile, and for no other.
-        is_live = self._is_gnu and ended.status == 1 and 0 < len(told) == len(complaints)
-        is_live = is_live and all(match["reason"] in (_CHANGED, _VANISHED) for match in told)
+        known = [match for line in complaints if (match := _COMPLAINT.fullmatch(line.strip()))]
+        # GNU tar's status for files that were changed or removed in the meantime, and for no other.
+        is_live = self._is_gnu and ended.status == 1 and 0 < len(known) == len(complaints)
+        is_live = is_live and all(match["reason"] in (_CHANGED, _VANISHED) for match in known)
         if ended.status and not is_live:
             raise ended.failure("copy", self._path)
-        for match in told:
+        for match in known:
             if match["reason"] != _CHANGED:  # the other methods do not notice that either
                 reason = match["reason"].decode(errors="replace")
                 self._on_skip(Skipped(match["name"], "tar", f"tar says {quote(reason)}"))
 
 
 def _tar_version(remote: Remote) -> bytes:
-    """What the container's ``tar`` says of itself.
+    """Return what the container's ``tar`` says about itself.
 
     Raises:
         Unimplemented: there is none.
     """
-    ended = remote.run("tar", "--version")
-    return ended.stdout
+    return remote.run("tar", "--version").stdout
 
 
 def _read(stream: int) -> Iterator[memoryview]:
@@ -224,4 +223,4 @@ def _read(stream: int) -> Iterator[memoryview]:
 
 
 def _ignore(_: int) -> None:
-    """It is counted where it is written."""
+    """Do nothing: it is counted where it is written."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pycrictl.streaming.target import TlsFiles
 
 SHORT_S: Final = 60
-"""How long a program may take that only looks, or makes one thing."""
+"""How long a program may take that only looks, or does one thing."""
 
 LONG_S: Final = 3600
 """How long a program may take that removes many."""
@@ -123,10 +123,10 @@ class Remote:
         return Ended(answer.exit_code, answer.stdout, answer.stderr[:MAX_STDERR_BYTES])
 
     def check_running(self) -> None:
-        """Check that the container still runs: nobody ends the streams of one that was killed.
+        """Check that the container is still running: the streams of a killed one do not end.
 
         Raises:
-            FailedPrecondition: it does not.
+            FailedPrecondition: it is not.
         """
         request = cri_pb2.ContainerStatusRequest(container_id=self._container_id)
         state = self._client.call("ContainerStatus", request).status.state
@@ -136,7 +136,7 @@ class Remote:
             )
 
     def test(self, test: str, path: bytes) -> bool:
-        """Return what the program ``test`` finds of a path."""
+        """Return whether a test of the program ``test`` is true of a path."""
         return self.run_bytes(b"test", test.encode(), path).status == 0
 
     def existing(self, path: bytes, *, follow: bool) -> Existing:
@@ -174,7 +174,7 @@ class Remote:
         return self._mounts
 
     def refuse_kernel_file_system(self, path: bytes) -> None:
-        """Refuse what is no storage but an interface of the kernel, if the container tells it.
+        """Refuse what is not storage but an interface of the kernel, if that can be seen.
 
         Raises:
             CopyError: it is.
@@ -182,13 +182,13 @@ class Remote:
         try:
             ended = self.run("stat", "-f", "-c", "%t", "--", os.fsdecode(path))
             name = KERNEL_FILE_SYSTEMS.get(int(ended.stdout, 16))
-        except (ProgramMissing, ValueError):  # it does not tell
+        except (ProgramMissing, ValueError):  # it cannot be seen
             return
         if name is not None:
             raise CopyError(f"{quote(os.fsdecode(path))} is on {name}, which is never copied")
 
     def stream(self, *command: str, stdin: bool) -> Running:
-        """Start a program whose output is wanted as it comes, or that is fed with input."""
+        """Start a program whose output is wanted as it comes, or that is given input."""
         _check_words(command)
         streams = Streams(stdin=stdin)
         ask_url = partial(
@@ -226,7 +226,7 @@ def batches(groups: Iterable[tuple[bytes, ...]]) -> Iterator[list[bytes]]:
 
 
 def is_utf8(*words: str) -> bool:
-    """Whether the CRI can carry them all: its texts are UTF-8."""
+    """Return whether the CRI can carry them all: its texts are UTF-8."""
     return all(word.isascii() or word == word.encode(errors="replace").decode() for word in words)
 
 
@@ -235,7 +235,7 @@ def _check_words(command: Sequence[str]) -> None:
     for word in command:
         if not is_utf8(word):
             raise CopyError(
-                f"{quote(word)} is not UTF-8, and cannot be named to a program in the container",
+                f"{quote(word)} is not UTF-8 and cannot be passed to a program in the container",
                 hint="--method node can copy it",
             )
 

@@ -160,7 +160,7 @@ class RemoteStage:
                 # If this is interrupted, the survivor does it; also if the runtime is gone now.
                 self._clear(survivor)
                 raise
-        # It is all there: who interrupts this is too late, and need not wait.
+        # It is all there: an interruption comes too late, and need not wait.
         try:
             self._clear(survivor)
         except BaseException:
@@ -180,7 +180,7 @@ class RemoteStage:
         self._tar(_archive(repacker, pieces))
         # A runtime may lose the exit status of a program that left input unread.
         if not self._remote.test("-f", _join(self._stage, END)):
-            raise CopyError("tar in the container has not unpacked everything")
+            raise CopyError("tar in the container did not unpack everything")
         if self._rules.archive and Make.SYMLINK in repacker.made.values():
             # BusyBox makes some links last, and the times of their directories are lost.
             self._tar([*repacker.directories(), END_OF_ARCHIVE])
@@ -378,5 +378,5 @@ def _join(folder: bytes, *names: bytes) -> bytes:
 def _mounted_there(path: bytes) -> CopyError:
     return CopyError(
         f"{quote(os.fsdecode(path))} is mounted there and cannot be replaced",
-        hint="--in-place writes into a single file, which others may see half done",
+        hint="--in-place writes into a single file, which others may see half written",
     )

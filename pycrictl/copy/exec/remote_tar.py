@@ -14,7 +14,7 @@ from pycrictl.copy.exec.running import Ended, Running, in_large_pieces
 from pycrictl.errors import CopyError
 
 _DEAD_AFTER_S: Final = 6.0
-"""How long a session may stand still before ``tar`` is looked for."""
+"""How long a stream may stand still before ``tar`` is looked for."""
 
 _IDLE_S: Final = 300.0
 """How long ``tar`` may stand still."""
@@ -27,23 +27,23 @@ def unpack(
     stage: bytes,
     archive: Iterable[bytes | memoryview],
     *options: str,
-    path: bytes = b"",
+    path: bytes,
 ) -> Ended:
     """Unpack an archive in a stage.
 
     Args:
         remote: the container.
         stage: where the stage is.
-        archive: what is sent; what ``tar`` does not want any more is not read.
+        archive: what is sent; it is read no further than ``tar`` reads it.
         options: more options of ``tar``.
-        path: what errors name; the stage if empty.
+        path: what errors name.
 
     Raises:
-        CopyError: ``tar`` has ended, and nobody has told.
+        CopyError: ``tar`` has ended, and the runtime has not reported it.
     """
     words = ["tar", "-x", *options, "-f", "-", "-C", os.fsdecode(stage)]
     with remote.stream(*words, stdin=True) as tar:
-        tar.on_stall = partial(_require_tar, remote, tar, stage, path or stage)
+        tar.on_stall = partial(_require_tar, remote, tar, stage, path)
         for piece in in_large_pieces(archive):
             if not tar.send(piece):
                 break  # what is left of the source need not be read
@@ -54,12 +54,13 @@ def unpack(
 def watched(remote: Remote) -> Iterator[str]:
     """Let a ``tar`` that packs end soon after this block, or after the death of this program.
 
-    Nothing tells it that nobody reads any more: it would wait to go on writing for as long as the
-    container runs. ``tar`` that unpacks needs no such help, as its input ends.
+    The runtime does not let it know that its reader has gone: it would wait to write more for as
+    long as the container runs. A ``tar`` that unpacks needs no such help, as its input ends. Where
+    the container has none of the programs that are needed, nothing happens.
 
     Yields:
-        What to add to the path of the directory that ``tar`` is told to enter. It means nothing
-        there, and marks the command.
+        What to add to the path of the directory that ``tar`` enters. It means nothing in a path,
+        and marks the command.
     """
     bits = f"{random.getrandbits(_MARK_BITS):0{_MARK_BITS}b}"
     mark = bits.replace("0", "/.").replace("1", "//.")
@@ -71,8 +72,8 @@ def watchdog(mark: str) -> list[str]:
     """Return a command that waits for the end of its input, and then kills what bears a mark.
 
     It takes what containers have: ``xargs`` waits, ``find`` and ``grep`` look for the process, and
-    ``start-stop-daemon`` (BusyBox, Debian) or ``pkill`` ends it. The first number of
-    ``/proc/PID/stat`` is that of the process, as in a file made for the purpose.
+    ``start-stop-daemon`` (BusyBox, Debian) or ``pkill`` (procps) ends it. For the former,
+    ``/proc/PID/stat`` serves as a PID file, since it begins with the number of the process.
     """
     pattern = mark.replace(".", "[.]")  # which does not match itself
     words = ["xargs", "-0", "find", "/proc", "-maxdepth", "1"]
@@ -87,19 +88,19 @@ def watchdog(mark: str) -> list[str]:
 def _require_tar(remote: Remote, tar: Running, stage: bytes, path: bytes, stalled_s: float) -> None:
     """Require that the container and ``tar`` are still there.
 
-    A runtime may never tell the end of a program that has left much of its input unread, as
-    ``tar`` does on a disk that is full.
+    A runtime may never report the end of a program that has left much of its input unread, as
+    ``tar`` does on a full disk.
     """
     remote.check_running()
     if stalled_s < _DEAD_AFTER_S or (stalled_s < _IDLE_S and _is_tar_there(remote, stage)):
         return
     if tar.so_far.stderr:
         raise tar.so_far.failure("copy to", path)
-    raise CopyError("tar in the container has ended before it had read everything")
+    raise CopyError("tar in the container ended before it had read everything")
 
 
 def _is_tar_there(remote: Remote, stage: bytes) -> bool:
-    """Whether a process is at work in the stage; True if that cannot be seen."""
+    """Return whether a process is at work in the stage; True if that cannot be seen."""
     pids = [word for word in remote.run("ls", "/proc").stdout.split() if word.isdigit()]
     links = b"".join(
         remote.run_bytes(b"ls", b"-ld", b"--", *batch).stdout

@@ -1,4 +1,4 @@
-"""A program in a container while it runs: what it is fed with, what it writes, and its end."""
+"""A program in a container while it runs: its input, its output, and its end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MISSING_STATUS: Final = (126, 127)
 """The exit status that stands for a program that cannot be run."""
 
 _MAX_STDOUT_BYTES: Final = 1024 * 1024
-"""How much is kept of the output of a program that is being fed."""
+"""How much is kept of the output of a program that is given input."""
 
 _ERRNOS: Final = {
     os.strerror(number).lower(): number
@@ -38,7 +38,7 @@ _ERRNOS: Final = {
 _ERRNOS["resource busy"] = errno.EBUSY  # in the words of musl
 
 _STALL_S: Final = 3.0
-"""How long a program may stand still before somebody looks why."""
+"""How long a program may stand still before the reason is looked for."""
 
 _QUEUE_PIECES: Final = 4
 _END_S: Final = 5.0
@@ -63,12 +63,12 @@ class Ended:
 
     @property
     def reason(self) -> str:
-        """What it complained about first, or its exit status."""
+        """The first thing it complained about, or its exit status."""
         lines = self.stderr.decode(errors="replace").splitlines()
         return next(filter(None, map(str.strip, lines)), f"it ended with status {self.status}")
 
     def failure(self, action: str, path: bytes) -> CopyError:
-        """An error that quotes it: ``cannot <action> "<path>": <reason>``."""
+        """Return an error that quotes it: ``cannot <action> "<path>": <reason>``."""
         reason = self.reason.rpartition(": ")[2]
         number = _ERRNOS.get(reason.lower())
         if number is not None:
@@ -91,7 +91,7 @@ class ProgramMissing(Unimplemented):
 
 
 class Running:
-    """A program in a container that runs. Leaving the ``with`` statement hangs up.
+    """A running program in a container. Leaving the ``with`` statement hangs up.
 
     The connection has a thread of its own, so that the caller stays free to be interrupted.
 
@@ -136,7 +136,7 @@ class Running:
         if not self._thread.is_alive():
             self._loop.close()
         if self._task.done() and not self._task.cancelled():
-            self._task.exception()  # asyncio complains of one that nobody has looked at
+            self._task.exception()  # asyncio complains about one that was never looked at
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the program's output until it ends; then ask ``ended``."""
@@ -153,7 +153,7 @@ class Running:
         return bool(self._on_loop(self._until_over(partial(self._put, data))))
 
     def ended(self) -> Ended:
-        """Wait for the end of the program; of its input too.
+        """End the input of the program, and wait for its end.
 
         Raises:
             ProgramMissing: it is not there.
@@ -164,7 +164,7 @@ class Running:
         outcome = self._on_loop(self._wait())
         if self._unsendable:
             raise StreamError(
-                "this transport cannot tell the program that its input has ended",
+                "this transport cannot end the input of the program",
                 hint="--transport spdy can",
             )
         if outcome is None:
@@ -179,7 +179,7 @@ class Running:
 
     @property
     def so_far(self) -> Ended:
-        """What it complained about, without its end."""
+        """What it complained about so far."""
         return Ended(-1, b"", bytes(self._stderr))
 
     def _on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -251,7 +251,7 @@ class _Feeder(Input):
 
 
 def _be_patient(_: float) -> None:
-    """Who waits for output does so for as long as it takes."""
+    """Do nothing: output is waited for as long as it takes."""
 
 
 async def _cancel_all() -> None:
@@ -261,7 +261,7 @@ async def _cancel_all() -> None:
 
 
 def in_large_pieces(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """The same bytes in pieces of ``CHUNK_BYTES``, in which holes of files can be seen."""
+    """Yield the same bytes in pieces of ``CHUNK_BYTES``, in which holes of files can be seen."""
     held: list[bytes] = []
     free_bytes = CHUNK_BYTES
     for piece in pieces:
@@ -279,4 +279,5 @@ def in_large_pieces(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
 
 
 def is_missing(details: str) -> bool:
+    """Return whether a runtime says that a program is not in the container."""
     return any(words in details for words in _MISSING)

@@ -1,7 +1,7 @@
 """A process that outlives this program to clear up what it could not.
 
-It does nothing, and imports nothing, until it knows that this program has ended: a pipe tells it,
-which the kernel closes for whoever dies.
+It does nothing, and imports nothing, until a pipe shows that this program has ended: the kernel
+closes it when a process dies.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Survivor:
         """Let the process clear up now, because this program could not."""
         if self._process is not None:
             self._close()
-            self._process.returncode = 0  # nobody waits for it, and Popen need not complain
+            self._process.returncode = 0  # nothing waits for it, and Popen need not complain
 
     def _close(self) -> None:
         if self._process is not None and self._process.stdin is not None:

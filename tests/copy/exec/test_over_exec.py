@@ -268,10 +268,10 @@ GOOD = named(b"./f", b"new")
         ((GOOD, b"Killed\n", 137), "Killed"),
         ((GOOD, b"", 1), "it ended with status 1"),
         ((b"", b"tar: ./f: No such file or directory\n", 1), "no such file or directory"),
-        ((named(b"../f"), b"", 0), 'holds ".."'),
+        ((named(b"../f"), b"", 0), 'contains ".."'),
         ((named(b"/f"), b"", 0), "absolute"),
         ((named(b"./g"), b"", 0), "not below"),
-        ((GOOD[:-1024] + named(b"./f", b"2"), b"", 0), "the same name was there before"),
+        ((GOOD[:-1024] + named(b"./f", b"2"), b"", 0), "the same name came before"),
         ((GOOD + b"x" * 512, b"", 0), "something follows the end"),
     ],
 )
@@ -317,7 +317,7 @@ def test_a_success_that_is_none(copies: Copies, tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"x" * 3_000_000)
     (tmp_path / "out").mkdir()
     copies.remote.stops_reading = True
-    with pytest.raises(CopyError, match="has not unpacked everything"):
+    with pytest.raises(CopyError, match="did not unpack everything"):
         copies.copy_to(tmp_path / "f", tmp_path / "out")
     copies.remote.tar, copies.remote.stops_reading = (
         (b"", b"tar: No space left on device", 1),
