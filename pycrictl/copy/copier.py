@@ -88,7 +88,7 @@ class Copier:
         Args:
             path: in the container.
             write: is given the pieces; each is valid until it returns.
-            watch: is told what happens.
+            watch: called while the copy goes on.
 
         Raises:
             CopyError: there is more content than is allowed.

@@ -24,7 +24,7 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class NoSpace(CopyError):
-    """There is no room for the archive."""
+    """There is no space for the archive."""
 
 
 class Spool:
@@ -35,14 +35,14 @@ class Spool:
 
     Args:
         folder: where the file is.
-        expected_bytes: how much room it needs at least.
+        expected_bytes: how much space it needs at least.
 
     Attributes:
         fd: the file, readable.
         size_bytes: how much it holds.
 
     Raises:
-        NoSpace: there is no room.
+        NoSpace: there is no space.
         CopyError: no file can be made there.
     """
 
@@ -78,7 +78,7 @@ class Spool:
         """Take in the next bytes.
 
         Raises:
-            NoSpace: there is no room for them.
+            NoSpace: there is no space for them.
             CopyError: they cannot be written.
         """
         view = memoryview(data)

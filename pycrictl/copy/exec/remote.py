@@ -157,11 +157,17 @@ class Remote:
         return Existing.FILE if follow and self.test("-L", path) else Existing.NOTHING
 
     def all_existing(self, paths: Iterable[bytes]) -> dict[bytes, Existing]:
-        """Look what is at many paths; no link is followed in their last component."""
+        """Look what is at many paths; no link is followed in their last component.
+
+        Raises:
+            CopyError: that cannot be seen.
+        """
         found: dict[bytes, Existing] = {}
         for batch in batches((path,) for path in paths):
-            printed = self.run_bytes(b"find", *batch, *_FIND_KIND).stdout
-            count = Counter(printed.split(b"\0"))
+            ended = self.run_bytes(b"find", b"/", *batch, *_FIND_KIND)
+            count = Counter(ended.stdout.split(b"\0"))
+            if count[b"/"] != _KINDS.index(Existing.DIRECTORY):
+                raise ended.failure("look at", batch[0])
             found.update((path, _KINDS[min(count[path], len(_KINDS) - 1)]) for path in batch)
         return found
 

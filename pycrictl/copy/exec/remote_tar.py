@@ -1,4 +1,4 @@
-"""``tar`` in a container: one unpacks what it is sent, and none outlives this program."""
+"""``tar`` in a container: to unpack what it is sent, and to end when its reader has gone."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Which entries of an archive or a tree may be made, and as what. Pure.
 
-Nothing from outside is trusted: names are taken apart into components here, once, and nobody uses
-the raw name afterwards. An entry that only a broken or hostile writer makes is refused, and with it
-the whole copy; one that honest trees have but that is not copied (a device, a link that points
-out of the tree) is skipped, and the copy goes on.
+Nothing from outside is trusted: names are taken apart into components here, once, and the raw name
+is not used afterwards. An entry that only a broken or hostile writer makes is refused, and with it
+the whole copy. One that honest trees have but that is not copied (a device, a link that points out
+of the tree) is skipped, and the copy goes on.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Item(NamedTuple):
         mode: as it is to be set.
         mtime_ns: None: the time of the copy.
         owner: user and group number as the source knows them; None: the destination's own.
-        target: where a symbolic link leads, as text that nobody follows.
+        target: of a symbolic link, as text that is never followed.
         original: of a hard link: the file, made before, that it is another name of.
     """
 
@@ -269,8 +269,8 @@ def stays_inside(target: bytes, *, depth: int) -> bool:
         target: the link's text.
         depth: how many directories below the top the link is.
 
-    ``..`` counts only in front: behind a name, which may itself be a link, nobody knows where it
-    leads.
+    ``..`` counts only at the beginning: after a name, which may itself be a link, it is not known
+    where it goes.
     """
     if target.startswith(b"/"):
         return False

@@ -229,7 +229,7 @@ def move_new(staged: Directory, name: bytes, target: Directory, new_name: bytes)
     """Move something to a name that nothing has.
 
     Raises:
-        OSError: EEXIST: by now something has it.
+        OSError: EEXIST: something has it after all.
     """
     try:
         staged.move(name, target, new_name, flags=RENAME_NOREPLACE)

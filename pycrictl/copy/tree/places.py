@@ -116,8 +116,8 @@ def open_source(root: Root, path: bytes, *, follow: bool = False) -> Source:
     Args:
         root: where it is.
         path: as typed.
-        follow: copy what a link points to. Without it, a link is copied as such unless a slash
-            follows its name.
+        follow: copy what a link points to. Without it, a link is copied as a link unless a
+            slash follows its name.
 
     Raises:
         CopyError: there is nothing, or nothing that can be copied.
@@ -205,7 +205,7 @@ def _leads_to_file(root: Root, path: bytes, status: os.stat_result) -> bool:
         try:
             fd = root.find(path, follow=True)
         except OSError:
-            return True  # it leads nowhere
+            return True  # it is dangling
         status = os.fstat(fd)
         os.close(fd)
     return stat.S_ISREG(status.st_mode)

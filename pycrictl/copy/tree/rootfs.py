@@ -35,7 +35,7 @@ from pycrictl.errors import CopyError
 from pycrictl.units import quote
 
 _MAX_REMOVED_DEPTH: Final = 600
-"""More than is ever made here; somebody else may have nested more into it meanwhile."""
+"""More than is ever made here; others may have nested more into it in the meantime."""
 
 _DESCRIPTORS: Final = 4096
 

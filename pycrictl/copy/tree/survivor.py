@@ -78,7 +78,7 @@ class Survivor:
 def _interpreter() -> list[str]:
     if getattr(sys, "frozen", False):
         return [sys.executable, FROZEN_ENTRY]
-    package = os.path.abspath(__file__)  # noqa: PTH100 (in an archive of modules it is no file)
+    package = os.path.abspath(__file__)  # noqa: PTH100 (in an archive of modules it is not a file)
     for _ in __name__.split("."):
         package = os.path.dirname(package)  # noqa: PTH120
     # Relative ones would mean something else there.

@@ -418,3 +418,17 @@ def test_a_name_of_any_bytes_for_a_single_file(tmp_path: Path) -> None:
             bytes(tmp_path / BAD), bytes(tmp_path / "dst" / BAD) + b"/", Rules(), UNWATCHED
         )
     assert stages_in(tmp_path) == []
+
+
+def test_what_is_there_must_be_seen(tree: Path) -> None:
+    before = contents(tree / "dst")
+
+    def act(command: Sequence[str]) -> Ended | None:
+        if command[0] == "find" and "-print0" in command:
+            return Ended(1, b"", b"find: unrecognized: -print0\n")
+        return None
+
+    (tree / "src" / BAD).unlink()
+    with pytest.raises(CopyError, match="unrecognized: -print0"):
+        merge(Unsteady(act), tree)
+    assert contents(tree / "dst") == before
