@@ -18,7 +18,8 @@ from pycrictl.errors import (
     RemoteProtocolError,
     Unimplemented,
 )
-from pycrictl.progress.sources import ImageTracker, Sink, awaited, open_watcher
+from pycrictl.progress.endings import Sink
+from pycrictl.progress.sources import ImageTracker, awaited, open_watcher
 from pycrictl.progress.tracker import Awaited
 from pycrictl.pull.slots import Retry, pull_slot
 

@@ -1,7 +1,7 @@
-"""Going through a tree that somebody else may be changing at the same time.
+"""Walking a tree that others may be changing at the same time.
 
 Every directory is opened by its name in the directory above, which is still open; no link is
-followed, and nothing but regular files is opened for its content. What vanishes in between was not
+followed, and only regular files are opened for their content. What vanishes in between was not
 there.
 """
 
@@ -29,10 +29,10 @@ _MAX_OPEN_SCANS: Final = 32
 level."""
 
 _NOBODY: Final = 65534
-"""What Linux shows where a number has no counterpart."""
+"""The user that Linux shows where a number has no counterpart."""
 
 _CHANGED: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL})
-"""What is answered about a name that was something else a moment ago."""
+"""Errors about a name that was something else a moment ago."""
 
 _SPECIAL: Final = {
     stat.S_IFIFO: "a named pipe",
@@ -65,7 +65,7 @@ def walk(source: Source, *, on_skip: OnSkip) -> Generator[Found, None, None]:
 
     Args:
         source: a directory, a file or a link.
-        on_skip: told what is left out: devices, pipes, sockets, file systems of the kernel.
+        on_skip: called with what is left out: devices, pipes, sockets, file systems of the kernel.
 
     Raises:
         CopyError: the tree is too deep, or the top cannot be copied.

@@ -182,12 +182,12 @@ def test_a_merge_that_cannot_be_finished_stays(container: Container) -> None:
     (stage / "commit/other").write_text("new")
     (stage / "old-7").write_text("replaced")
     before = container.state()
-    clear(os.open(container.root / "etc", os.O_PATH), os.fsencode(stage.name))
+    clear(str(os.open(container.root / "etc", os.O_PATH)), stage.name)
     assert container.mounts() == before[0]
     assert (stage / "old-7").read_text() == "replaced"
     assert (container.root / "etc/other").read_text() == "below"
     (stage / "commit/hosts").unlink()
-    clear(os.open(container.root / "etc", os.O_PATH), os.fsencode(stage.name))
+    clear(str(os.open(container.root / "etc", os.O_PATH)), stage.name)
     assert not stage.exists()
     assert (container.root / "etc/other").read_text() == "new"
     assert container.mounts() == before[0]

@@ -146,7 +146,7 @@ def test_links() -> None:
     )
     assert isinstance(kept, Item)
     assert (kept.make, kept.target, kept.path) == (Make.SYMLINK, b"../f", (b"d", b"l"))
-    assert skipped == Skipped(b"d/l", "outward-link", 'it leads out, to "../../f"')
+    assert skipped == Skipped(b"d/l", "outward-link", 'it points outside, to "../../f"')
     assert isinstance(lone, Item)
     assert lone.path == ()
 

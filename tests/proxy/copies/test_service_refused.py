@@ -119,14 +119,14 @@ def send(messages: Messages, data: bytes) -> Outcome:
 
 
 BAD = (
-    (ARCHIVE[:-512], len(ARCHIVE), None, "bytes arrived, and"),
+    (ARCHIVE[:-512], len(ARCHIVE), None, "bytes arrived, but"),
     (ARCHIVE + bytes(512), len(ARCHIVE), None, "more than the"),
     (ARCHIVE, len(ARCHIVE), 1, "another checksum"),
     (ARCHIVE.replace(b"content", b"CONTENT"), len(ARCHIVE), None, "another checksum"),
     (ARCHIVE[:-1024], len(ARCHIVE) - 1024, zlib.crc32(ARCHIVE[:-1024]), "too early"),
     (bytes(17 * MIB), 2**64 - 1, None, "follows the end of the archive"),
     (b"x" * 1024, 1024, None, "not a tar archive"),
-    (member(b"../f", FILE, b"x") + END_OF_ARCHIVE, 2560, None, "holds"),
+    (member(b"../f", FILE, b"x") + END_OF_ARCHIVE, 2560, None, "contains"),
     (b"", 0, 0, "too early"),
 )
 
