@@ -111,7 +111,8 @@ THIRD_PARTY: dict[str, set[str]] = {
     "_proto": {"google"},
     "cri": {"grpc", "google"},
     "containerd": {"grpc", "google", "tomli"},
-    "streaming": {"websockets"},
+    "wire.websocket": {"websockets"},  # masking, in C
+    "progress.stream": {"websockets"},
     "pull": {"grpc"},
     "proxy.app": {"google"},
     "proxy.lookup": {"google"},

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from pycrictl.errors import ConnectError, PycrictlError, StreamError, UsageError
+from pycrictl.streaming.connection import Connection
 from pycrictl.streaming.loop import end_tasks, in_thread
 from pycrictl.streaming.target import TlsFiles
-from pycrictl.streaming.transport import Transport, Wire, open_transport
+from pycrictl.streaming.transport import Transport, open_transport
 from pycrictl.wire.portforward import (
     SPDY_PROTOCOL,
     WEBSOCKET_PROTOCOL,
@@ -35,6 +36,8 @@ from pycrictl.wire.portforward import (
     SpdyForward,
     WebSocketForward,
 )
+from pycrictl.wire.side import Side
+from pycrictl.wire.spdy.connection import Connection as SpdyConnection
 
 __all__ = ["Forwarder", "Listener", "PortPair", "listen", "parse_pair"]
 
@@ -223,7 +226,7 @@ class Forwarder:
                 only what it says to the first question.
         """
         _raise_file_limit()
-        idle: Wire | None = None
+        idle: Connection | None = None
         servers: list[asyncio.Server] = []
         try:
             if self._transport == "spdy":
@@ -279,21 +282,14 @@ class Forwarder:
 
     async def _forward_to(self, port: int, local: _Local) -> str:
         async with self._opening:
-            wire = await self._open([port])
+            connection = await self._open([port])
+        core = SpdyForward(port) if self._transport == "spdy" else WebSocketForward(port)
         try:
-            return await _Passage(wire, self._core(port), local).run(self._timeout_s)
+            return await _Passage(connection, core, local).run(self._timeout_s)
         finally:
-            wire.abort()
+            connection.abort()
 
-    def _core(self, port: int) -> PortForward:
-        """What forwards one connection, whose number is 0."""
-        if self._transport == "websocket":
-            return WebSocketForward([port])
-        core = SpdyForward()
-        core.open(port)
-        return core
-
-    async def _open(self, ports: Sequence[int]) -> Wire:
+    async def _open(self, ports: Sequence[int]) -> Connection:
         is_spdy = self._transport == "spdy"
         opened = await open_transport(
             self._transport,
@@ -302,7 +298,7 @@ class Forwarder:
             timeout_s=self._timeout_s,
             tls=self._tls,
         )
-        return opened.wire
+        return opened.connection
 
     async def _ask(self, ports: Sequence[int]) -> str:
         return await in_thread(lambda: self._ask_url(ports))
@@ -316,33 +312,28 @@ def _raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _watch(wire: Wire) -> NoReturn:
-    """Wait until a connection that carries nothing is lost.
+async def _watch(connection: Connection) -> NoReturn:
+    """Wait until a SPDY connection that carries nothing is lost.
 
     Raises:
         StreamError: it is, or the peer broke the protocol.
     """
-    core = SpdyForward()
-    while not core.is_over:
-        wire.send(core.data_to_send())
+    core = SpdyConnection(Side.CLIENT, max_streams=0)
+    while core.error is None:
+        connection.send([core.data_to_send()])
         try:
             async with asyncio.timeout(PING_S):
-                pieces = await wire.read()
+                data = await connection.read()
         except TimeoutError:
             core.ping()
             continue
         except StreamError:
-            pieces = []
-        _feed(core, pieces)
+            break
+        if not data:
+            break
+        core.receive_data(data)
+        core.events_received()
     raise core.error or StreamError("the connection to the pod was lost")
-
-
-def _feed(core: PortForward, pieces: Sequence[bytes | memoryview]) -> list[Event]:
-    for piece in pieces:
-        core.receive_data(bytes(piece))
-    if not pieces:
-        core.receive_eof()
-    return core.events_received()
 
 
 class _Local:
@@ -378,8 +369,8 @@ class _Local:
 class _Passage:
     """A local connection and the one to the runtime that it has for itself."""
 
-    def __init__(self, wire: Wire, core: PortForward, local: _Local) -> None:
-        self._wire = wire
+    def __init__(self, connection: Connection, core: PortForward, local: _Local) -> None:
+        self._connection = connection
         self._core = core
         self._local = local
         self._opened = asyncio.Event()
@@ -402,13 +393,17 @@ class _Passage:
             await end_tasks(tasks)
 
     async def _receive(self) -> None:
+        core = self._core
         while not self._closed.done():
-            self._flush()
+            # A peer that takes nothing gets no answers: it may itself wait until it is read from.
+            if not self._connection.is_full:
+                self._flush()
             try:
-                pieces = await self._wire.read()
+                data = await self._connection.read()
             except StreamError:
-                pieces = []
-            for event in _feed(self._core, pieces):
+                data = b""
+            core.receive_data(data) if data else core.receive_eof()
+            for event in core.events_received():
                 await self._handle(event)
 
     async def _handle(self, event: Event) -> None:
@@ -431,16 +426,17 @@ class _Passage:
         await self._opened.wait()
         try:
             while data := await self._local.reader.read(READ_BYTES):
-                self._core.send(0, data)
+                self._core.send(data)
                 self._flush()
-                await self._wire.drain()
+                await self._connection.drain()
+                self._flush()  # what the reading side has held back meanwhile
         except StreamError:
-            return  # the reading side tells of it
+            return  # the reading side reports it
         except OSError:
             self._break_off()
             return
         if self._core.can_end:
-            self._core.end(0)
+            self._core.end()
             self._flush()
 
     def _break_off(self) -> None:
@@ -453,4 +449,4 @@ class _Passage:
             self._closed.set_result(error)
 
     def _flush(self) -> None:
-        self._wire.send(self._core.data_to_send())
+        self._connection.send(self._core.data_to_send())

@@ -21,7 +21,7 @@ from typing import Final, TextIO
 from pycrictl.errors import StreamError
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.streaming.terminal import DetachKeys, Terminal
-from pycrictl.streaming.transport import Wire
+from pycrictl.streaming.wire import Wire
 from pycrictl.wire.command import (
     Channel,
     ExitReported,
@@ -270,22 +270,22 @@ class _Pump:
         return self._outcome
 
     async def _receive(self) -> None:
-        core, broken = self._core, None
+        core = self._core
         await self._handle_events()  # a WebSocket is ready from the beginning
         while not core.is_over:
-            self._flush()
+            # A peer that takes nothing gets no answers: it may itself wait until it is read from.
+            if not self._wire.is_full:
+                self._flush()
             try:
-                pieces = await self._wire.read()
+                data = await self._wire.read()
             except StreamError as exc:
-                broken, pieces = exc, []
-            for piece in pieces:
-                core.receive_data(piece)
-            if not pieces:
-                core.receive_eof()
+                core.receive_eof(exc)
+            else:
+                core.receive_data(data) if data else core.receive_eof()
             await self._handle_events()
         self._flush()
         if core.error is not None:
-            raise broken or core.error
+            raise core.error
 
     async def _handle_events(self) -> None:
         output: Output | None = None
@@ -355,12 +355,13 @@ class _Pump:
         return False
 
     async def _drained(self) -> bool:
-        """Send; return False if the connection is broken, of which the reading side tells."""
+        """Send; return False if the connection is broken, which the reading side reports."""
         self._flush()
         try:
             await self._wire.drain()
         except StreamError:
             return False
+        self._flush()  # what the reading side has held back meanwhile
         return True
 
     def _flush(self) -> None:

@@ -1,8 +1,7 @@
-"""A remote command (exec, attach) without its transport: what it takes and what it tells. Pure.
+"""A remote command (exec, attach) without its transport: what it takes and reports. Pure.
 
-``pycrictl.wire.channels`` has the transports. What a command is fed with and what it wants sent
-are pieces: over SPDY any pieces of the byte stream after the upgrade, over WebSocket whole
-messages.
+``wire.channels`` has the transports. What a command is fed and what it wants sent are pieces of
+the byte stream after the upgrade.
 """
 
 from __future__ import annotations
@@ -192,20 +191,24 @@ class RemoteCommand(ABC):
         return events
 
     @abstractmethod
-    def receive_data(self, data: bytes | memoryview) -> None:
-        """Take in a piece from the peer. It is thrown away if all is over."""
+    def receive_data(self, data: bytes) -> None:
+        """Take in bytes from the peer. They are thrown away if all is over."""
 
     @abstractmethod
-    def receive_eof(self) -> None:
-        """Take in that the peer sends no more, in whatever way that came about."""
+    def receive_eof(self, error: StreamError | None = None) -> None:
+        """Take in that the peer sends no more, and the error if the connection broke."""
+
+    @abstractmethod
+    def data_to_send(self) -> list[bytes | memoryview]:
+        """Return what to send since the last call."""
 
     @abstractmethod
     def ping(self) -> None:
         """Ask the peer for a sign of life. Has an effect over SPDY only."""
 
     @abstractmethod
-    def data_to_send(self) -> list[bytes]:
-        """Return the pieces to send since the last call."""
+    def close(self) -> None:
+        """Say farewell. Has an effect over WebSocket only."""
 
     @abstractmethod
     def _takes_stdin(self) -> bool: ...
@@ -258,10 +261,11 @@ class RemoteCommand(ABC):
         self.is_over = True
         self.error = error
 
-    def _end(self) -> None:
+    def _end(self, error: StreamError | None = None) -> None:
         self.is_over = True
         if not self._is_reported:
-            self.error = OutcomeUnknown("the runtime sent no exit status")
+            reason = f": {error.message}" if error is not None else ""
+            self.error = OutcomeUnknown(f"the runtime sent no exit status{reason}")
 
 
 def parse_status(text: bytes) -> ExitReported:

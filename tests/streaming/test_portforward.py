@@ -12,18 +12,9 @@ from pycrictl.errors import NotFound, PycrictlError, StreamError, UpgradeRefused
 from pycrictl.streaming.portforward import Forwarder, PortPair, listen
 from pycrictl.streaming.transport import Transport
 from pycrictl.wire.spdy.frames import Data, Ping, ResetStatus, RstStream, SynReply, SynStream
+from tests.streaming.servers import Handler, accept_upgrade, read_frame, read_head, run, serve
+from tests.wire.frames import BINARY, close_frame, frame
 
-from .servers import (
-    BINARY,
-    Handler,
-    accept_upgrade,
-    close_frame,
-    frame,
-    read_frame,
-    read_head,
-    run,
-    serve,
-)
 from .spdy_server import UPGRADE, SpdyPeer
 
 Talk = Callable[[SpdyPeer], Awaitable[None]]

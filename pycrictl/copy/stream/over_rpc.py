@@ -30,7 +30,7 @@ from pycrictl.units import quote
 
 if TYPE_CHECKING:
     from pycrictl.copy.rules.outcome import Outcome
-    from pycrictl.copy.stream.messages import Messages
+    from pycrictl.copy.stream.connection import CopyConnection
     from pycrictl.copy.stream.transfer import Verdict
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.streaming.target import TlsFiles
@@ -47,7 +47,7 @@ OUTCOME_S: Final = 300.0
 _RECEIVING: Final = (
     "pycrictl.copy.archive.unpack",
     "pycrictl.copy.stream.transfer",
-    "pycrictl.copy.stream.upgrade",
+    "pycrictl.copy.stream.connection",
 )
 
 
@@ -101,10 +101,10 @@ class OverRpc:
                 watch.on_total(answer.size)
             with (
                 Unpacker(destination, rules, on_skip=watch.on_skip, name=name) as unpacker,
-                self._opened(answer.url) as messages,
+                self._opened(answer.url) as connection,
             ):
                 for piece in receive(
-                    messages, verdict, size_bytes=answer.size, crc32=answer.checksum
+                    connection, verdict, size_bytes=answer.size, crc32=answer.checksum
                 ):
                     unpacker.receive_data(piece)
                     watch.on_bytes(len(piece))
@@ -131,11 +131,11 @@ class OverRpc:
             if watch.on_total is not None:
                 watch.on_total(measured.size_bytes)
             with (
-                self._opened(url) as messages,
+                self._opened(url) as connection,
                 closing(pack(source, on_skip=_ignore)) as pieces,
             ):
                 found = send(
-                    messages,
+                    connection,
                     pieces,
                     measured.size_bytes,
                     outcome_s=self._outcome_s,
@@ -151,8 +151,10 @@ class OverRpc:
 
         answer = self._ask_from(path, follow=follow)
         verdict, census = Verdict(), Census()
-        with self._opened(answer.url) as messages:
-            for piece in receive(messages, verdict, size_bytes=answer.size, crc32=answer.checksum):
+        with self._opened(answer.url) as connection:
+            for piece in receive(
+                connection, verdict, size_bytes=answer.size, crc32=answer.checksum
+            ):
                 # As with the other methods it is content that counts, and how much of it there is
                 # in all, nobody has told.
                 known_bytes = census.content_bytes
@@ -165,7 +167,7 @@ class OverRpc:
     def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
         from pycrictl.copy.archive.census import Census
         from pycrictl.copy.archive.spool import Spool
-        from pycrictl.copy.stream.messages import PIECE_BYTES
+        from pycrictl.copy.stream.connection import PIECE_BYTES
         from pycrictl.copy.stream.transfer import send
 
         self._require_plain(rules)
@@ -181,9 +183,9 @@ class OverRpc:
             census.finish()
             spool.finish()
             url = self._ask_to(_as_archive(path), spool.size_bytes, spool.crc32)
-            with self._opened(url) as messages:
+            with self._opened(url) as connection:
                 found = send(
-                    messages,
+                    connection,
                     spool.pieces(buffer),
                     spool.size_bytes,
                     outcome_s=self._outcome_s,
@@ -232,18 +234,18 @@ class OverRpc:
                 raise _unable(f"CopyToContainer cannot be told to {what}")
 
     @contextmanager
-    def _opened(self, url: str) -> Iterator[Messages]:
-        from pycrictl.copy.stream.upgrade import open_stream
+    def _opened(self, url: str) -> Iterator[CopyConnection]:
+        from pycrictl.copy.stream.connection import open_stream
 
-        messages = open_stream(
+        connection = open_stream(
             url, timeout_s=max(self._client.timeout_s, 1.0), idle_s=self._idle_s, tls=self._tls
         )
         try:
-            yield messages
+            yield connection
         except BaseException:
-            messages.abort()
+            connection.abort()
             raise
-        messages.close()
+        connection.close()
 
 
 @contextmanager

@@ -7,9 +7,10 @@ import contextlib
 from typing import Final
 
 from websockets.frames import CloseCode
-from websockets.protocol import Protocol, Side, State
+from websockets.protocol import OPEN, SERVER, Protocol
 
 from pycrictl.wire.http1_server import LAST_CHUNK, chunk, serialize_response
+from pycrictl.wire.websocket_handshake import serialize_acceptance
 
 BUFFER_BYTES: Final = 64 * 1024
 """The most that waits for a client before nothing more is made for it."""
@@ -17,18 +18,7 @@ BUFFER_BYTES: Final = 64 * 1024
 _MAX_MESSAGE_BYTES: Final = 4096  # nothing that a client sends matters
 
 
-def accept_upgrade(accept: str, *headers: tuple[str, str]) -> bytes:
-    """The answer that makes a connection a WebSocket; ``accept`` is made from the request's key."""
-    fields = [
-        ("Upgrade", "websocket"),
-        ("Connection", "Upgrade"),
-        ("Sec-WebSocket-Accept", accept),
-        *headers,
-    ]
-    return serialize_response(101, "Switching Protocols", fields)
-
-
-class Lines:
+class LineRecords:
     """Records as lines of a body: chunked, or up to the end of the connection for HTTP/1.0."""
 
     kind = "http"
@@ -61,7 +51,7 @@ class Lines:
         return b""
 
 
-class Messages:
+class MessageRecords:
     """Records as text messages."""
 
     kind = "websocket"
@@ -69,18 +59,18 @@ class Messages:
 
     def __init__(self, accept: str) -> None:
         self._accept = accept
-        self._protocol = Protocol(Side.SERVER, state=State.OPEN, max_size=_MAX_MESSAGE_BYTES)
+        self._protocol = Protocol(SERVER, max_size=_MAX_MESSAGE_BYTES)
 
     def head(self) -> bytes:
-        return accept_upgrade(self._accept)
+        return serialize_acceptance(self._accept)
 
     def record(self, text: str) -> bytes:
-        if self._protocol.state is State.OPEN:
+        if self._protocol.state is OPEN:
             self._protocol.send_text(text.encode())
         return self._output()
 
     def end(self, code: CloseCode) -> bytes:
-        if self._protocol.state is State.OPEN:
+        if self._protocol.state is OPEN:
             self._protocol.send_close(code)
         return self._output()
 
@@ -100,7 +90,7 @@ class Messages:
 
 
 async def listen(
-    stream: Messages | Lines,
+    stream: MessageRecords | LineRecords,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:

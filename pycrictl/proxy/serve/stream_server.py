@@ -21,20 +21,20 @@ from urllib.parse import urlsplit
 
 from websockets.frames import CloseCode
 
-from pycrictl.copy.stream.messages import PROTOCOL
+from pycrictl.copy.stream.connection import PROTOCOL
 from pycrictl.errors import ConfigError, RemoteProtocolError
 from pycrictl.proxy.serve.log import Log
-from pycrictl.proxy.serve.records import BUFFER_BYTES, Lines, Messages, accept_upgrade, listen
+from pycrictl.proxy.serve.records import BUFFER_BYTES, LineRecords, MessageRecords, listen
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.units import quote
 from pycrictl.wire.http1_server import (
     MAX_HEAD_BYTES,
     Request,
-    accept_key,
     parse_request,
     serialize_response,
 )
 from pycrictl.wire.progress import Report, encode_report
+from pycrictl.wire.websocket_handshake import accept_key, serialize_acceptance
 
 PATH: Final = "/progress/"
 COPY_PATH: Final = "/copy/"
@@ -196,7 +196,7 @@ class StreamServer(Generic[PayloadT]):
         except _Refused as refused:
             await self._refuse(writer, refused)
             return
-        stream = Messages(accept) if accept else Lines(request.minor_version)
+        stream = MessageRecords(accept) if accept else LineRecords(request.minor_version)
         await self._run(stream, payload, reader, writer)
 
     async def _copy(
@@ -221,7 +221,7 @@ class StreamServer(Generic[PayloadT]):
                     # What was read already would be missing from the stream.
                     if await reader.read(1):
                         raise _Refused(400, "Bad Request")
-            writer.write(accept_upgrade(accept, ("Sec-WebSocket-Protocol", PROTOCOL)))
+            writer.write(serialize_acceptance(accept, PROTOCOL))
             await _drain(writer)
             sock = socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno()))
         except BaseException:
@@ -258,7 +258,7 @@ class StreamServer(Generic[PayloadT]):
 
     async def _run(
         self,
-        stream: Messages | Lines,
+        stream: MessageRecords | LineRecords,
         payload: PayloadT,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,

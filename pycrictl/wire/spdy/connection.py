@@ -20,10 +20,10 @@ Three decisions, all because the peer is Go's spdystream library in every runtim
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Final
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError
+from pycrictl.wire.side import Side
 from pycrictl.wire.spdy.events import (
     DataReceived,
     Event,
@@ -60,7 +60,7 @@ from pycrictl.wire.spdy.states import (
     StreamState,
 )
 
-__all__ = ["Connection", "Side"]
+__all__ = ["Connection"]
 
 FRAME_BYTES: Final = 32768
 """Most data in a frame of ours: what Go copies at once."""
@@ -69,13 +69,6 @@ MAX_STREAMS: Final = 1024
 """Most streams that the peer may have open at once, unless told otherwise."""
 
 _MAX_PING_ID: Final = 2**32 - 1
-
-
-class Side(Enum):
-    """Who opened the connection."""
-
-    CLIENT = 1
-    SERVER = 2
 
 
 class Connection:

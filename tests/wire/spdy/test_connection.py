@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError
-from pycrictl.wire.spdy.connection import FRAME_BYTES, Connection, Side
+from pycrictl.wire.side import Side
+from pycrictl.wire.spdy.connection import FRAME_BYTES, Connection
 from pycrictl.wire.spdy.events import (
     DataReceived,
     Event,
