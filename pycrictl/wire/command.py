@@ -61,7 +61,7 @@ class Ready:
     """All streams are there: standard input and sizes can be sent."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # to make a frozen one takes longer than all else that a frame needs
 class StdoutReceived:
     """The next bytes of the standard output; with a terminal, of both outputs.
 
@@ -71,7 +71,7 @@ class StdoutReceived:
     data: bytes | memoryview
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StderrReceived:
     """The next bytes of the standard error, as for the standard output."""
 

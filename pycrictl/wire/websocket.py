@@ -145,7 +145,7 @@ class WebSocket:
                 position += len(piece)
                 self._read_payload(piece)
             else:
-                position += self._read_head(view[position : position + _MAX_HEAD_BYTES])
+                position += self._read_head(data[position : position + _MAX_HEAD_BYTES])
 
     def receive_eof(self) -> None:
         """Take in that the peer sends no more."""
@@ -191,37 +191,28 @@ class WebSocket:
 
     # Receiving
 
-    def _read_head(self, data: memoryview) -> int:
+    def _read_head(self, data: bytes | memoryview) -> int:
         """Read a head, if it is all there; return how much of the data belongs to it."""
         head = self._head + data
-        size = self._head_size(head)
-        if self.is_over:
-            return 0
+        size = _FIRST_BYTES
+        opcode = length = 0
+        if len(head) >= size:
+            opcode, length = head[0] & 0x0F, head[1] & ~_MASKED
+            if problem := self._problem(head[0], head[1]):
+                self._fail(problem, _UNSUPPORTED if opcode == _TEXT else _PROTOCOL_ERROR)
+                return 0
+            size += self._key_bytes
+            if length > _MAX_SHORT:
+                size += _LENGTHS[length].size
+            if opcode & _CONTROL:
+                size += length
+            elif length and (opcode or self._channel is None):
+                size += 1  # the channel
         if len(head) < size:
             self._head, self._missing = head, size - len(head)
             return len(data)
         taken = size - len(self._head)
         self._head, self._missing = b"", _FIRST_BYTES
-        self._begin_frame(head[:size])
-        return taken
-
-    def _head_size(self, head: bytes) -> int:
-        """Return how long a head is, as far as that is known."""
-        if len(head) < _FIRST_BYTES:
-            return _FIRST_BYTES
-        first, second = head[0], head[1]
-        opcode, length = first & 0x0F, second & ~_MASKED
-        if problem := self._problem(first, second):
-            self._fail(problem, _UNSUPPORTED if opcode == _TEXT else _PROTOCOL_ERROR)
-        size = _FIRST_BYTES + self._key_bytes
-        if length > _MAX_SHORT:
-            size += _LENGTHS[length].size
-        if opcode & _CONTROL:
-            return size + length
-        return size + 1 if length and (opcode or self._channel is None) else size
-
-    def _begin_frame(self, head: bytes) -> None:
-        opcode, length = head[0] & 0x0F, head[1] & ~_MASKED
         position = _FIRST_BYTES
         if length > _MAX_SHORT:
             form, least = _LENGTHS[length], _LONGER_THAN[length]
@@ -229,19 +220,23 @@ class WebSocket:
             position += form.size
             if not least < length <= _MAX_LENGTH:
                 self._fail("the length of a frame is not in its shortest form")
-                return
+                return 0
         key = _NO_KEY
         if self._key_bytes:
             key = head[position : position + _KEY_BYTES]
             position += _KEY_BYTES
         if opcode & _CONTROL:
-            self._read_control(opcode, mask(head[position:], key))
-            return
-        self._is_final = bool(head[0] & _FINAL)
-        if opcode:
+            self._read_control(opcode, mask(head[position:size], key))
+        else:
+            self._is_final = head[0] >= _FINAL
+            self._begin_payload(head[position:size], length, key, is_first=opcode != _CONTINUATION)
+        return taken
+
+    def _begin_payload(self, start: bytes, length: int, key: bytes, *, is_first: bool) -> None:
+        if is_first:
             self._channel = None
-        if length and self._channel is None:
-            self._channel = head[position] ^ key[0]
+        if start:
+            self._channel = start[0] ^ key[0]
             length -= 1
             key = _turned(key, 1)
         self._left, self._key = length, key
