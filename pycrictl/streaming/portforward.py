@@ -36,8 +36,7 @@ from pycrictl.wire.portforward import (
     SpdyForward,
     WebSocketForward,
 )
-from pycrictl.wire.side import Side
-from pycrictl.wire.spdy.connection import Connection as SpdyConnection
+from pycrictl.wire.spdy.connection import SpdyConnection
 
 __all__ = ["Forwarder", "Listener", "PortPair", "listen", "parse_pair"]
 
@@ -318,9 +317,9 @@ async def _watch(connection: Connection) -> NoReturn:
     Raises:
         StreamError: it is, or the peer broke the protocol.
     """
-    core = SpdyConnection(Side.CLIENT, max_streams=0)
+    core = SpdyConnection()
     while core.error is None:
-        connection.send([core.data_to_send()])
+        connection.send(core.data_to_send())
         try:
             async with asyncio.timeout(PING_S):
                 data = await connection.read()

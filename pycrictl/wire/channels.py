@@ -15,11 +15,15 @@ from typing import Final, Literal
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
 from pycrictl.wire.command import Channel, Ready, RemoteCommand, StreamClosed, Streams
-from pycrictl.wire.side import Side
-from pycrictl.wire.spdy.connection import Connection
-from pycrictl.wire.spdy.events import DataReceived, StreamAccepted, StreamEnded, StreamReset
-from pycrictl.wire.spdy.events import Event as SpdyEvent
-from pycrictl.wire.websocket import Piece, WebSocket
+from pycrictl.wire.spdy.connection import Event as SpdyEvent
+from pycrictl.wire.spdy.connection import (
+    SpdyConnection,
+    StreamAccepted,
+    StreamEnded,
+    StreamReceived,
+    StreamReset,
+)
+from pycrictl.wire.websocket import Piece, Side, WebSocket
 
 __all__ = ["SPDY_PROTOCOLS", "WEBSOCKET_PROTOCOLS", "remote_command"]
 
@@ -118,7 +122,7 @@ class _SpdyCommand(RemoteCommand):
 
     def __init__(self, version: int, streams: Streams) -> None:
         super().__init__(version, streams)
-        self._connection = Connection(Side.CLIENT, max_streams=0)  # the server opens none
+        self._connection = SpdyConnection()
         wanted = {
             Channel.ERROR: True,
             Channel.STDIN: streams.stdin,
@@ -182,12 +186,11 @@ class _SpdyCommand(RemoteCommand):
         pass
 
     def data_to_send(self) -> list[bytes | memoryview]:
-        data = self._connection.data_to_send()
-        return [data] if data else []
+        return self._connection.data_to_send()
 
     def _receive_event(self, event: SpdyEvent) -> None:
         match event:
-            case DataReceived():
+            case StreamReceived():
                 self._receive(self._channels[event.stream_id], event.data)
             case StreamAccepted():
                 self._not_accepted.discard(event.stream_id)
@@ -197,8 +200,6 @@ class _SpdyCommand(RemoteCommand):
                 self._receive_reset(event)
             case StreamEnded():
                 self._receive_end(self._channels[event.stream_id])
-            case _:
-                pass  # the end of the connection follows a farewell; nothing else concerns us
 
     def _receive_reset(self, event: StreamReset) -> None:
         if event.error is not None:

@@ -16,11 +16,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
-from pycrictl.wire.side import Side
-from pycrictl.wire.spdy.connection import Connection
-from pycrictl.wire.spdy.events import DataReceived, StreamAccepted, StreamEnded, StreamReset
-from pycrictl.wire.spdy.events import Event as SpdyEvent
-from pycrictl.wire.websocket import Piece, WebSocket
+from pycrictl.wire.spdy.connection import Event as SpdyEvent
+from pycrictl.wire.spdy.connection import (
+    SpdyConnection,
+    StreamAccepted,
+    StreamEnded,
+    StreamReceived,
+    StreamReset,
+)
+from pycrictl.wire.websocket import Piece, Side, WebSocket
 
 __all__ = [
     "SPDY_PROTOCOL",
@@ -152,7 +156,7 @@ class SpdyForward(PortForward):
 
     def __init__(self, port: int) -> None:
         super().__init__(port)
-        self._connection = Connection(Side.CLIENT, max_streams=0)
+        self._connection = SpdyConnection()
         headers = (("port", str(port)), ("requestid", "0"))
         self._error_id = self._connection.open_stream((("streamtype", "error"), *headers))
         self._data_id = self._connection.open_stream((("streamtype", "data"), *headers))
@@ -180,14 +184,13 @@ class SpdyForward(PortForward):
         self._close(_text(self._error) or _LOST)
 
     def data_to_send(self) -> list[bytes | memoryview]:
-        data = self._connection.data_to_send()
-        return [data] if data else []
+        return self._connection.data_to_send()
 
     def _receive_event(self, event: SpdyEvent) -> None:
         match event:
-            case DataReceived() if event.stream_id == self._data_id:
+            case StreamReceived() if event.stream_id == self._data_id:
                 self._events.append(ForwardReceived(event.data))
-            case DataReceived():
+            case StreamReceived():
                 self._error += event.data[: MAX_ERROR_BYTES - len(self._error)]
             case StreamAccepted():
                 self._not_accepted.discard(event.stream_id)
@@ -208,8 +211,6 @@ class SpdyForward(PortForward):
                 # The end of the data comes first, also when there is an error text to follow.
                 if not self._still_sending:
                     self._close(_text(self._error))
-            case _:
-                pass
 
 
 @dataclass(slots=True)

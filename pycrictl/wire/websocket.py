@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import os
 import struct
+from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from pycrictl.errors import RemoteProtocolError, StreamError
-from pycrictl.wire.side import Side
 
 NORMAL: Final = 1000
 _PROTOCOL_ERROR: Final = 1002
@@ -51,6 +51,13 @@ _MAX_HEAD_BYTES: Final = _FIRST_BYTES + _KEY_BYTES + _MAX_SHORT
 
 _EMPTY: Final = memoryview(b"")
 _SLOW_BYTES: Final = 1024
+
+
+class Side(Enum):
+    """Which end of a connection an object is."""
+
+    CLIENT = auto()
+    SERVER = auto()
 
 
 class Piece(NamedTuple):

@@ -21,7 +21,7 @@ from pycrictl.copy.stream.connection import (
 )
 from pycrictl.errors import StreamError
 from pycrictl.wire.http1_server import parse_request
-from pycrictl.wire.side import Side
+from pycrictl.wire.websocket import Side
 from pycrictl.wire.websocket_handshake import accept_key, serialize_acceptance
 from tests.fakecri.server import FakeServer
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.errors import RemoteProtocolError, StreamError
-from pycrictl.wire.side import Side
-from pycrictl.wire.websocket import WebSocket, mask
+from pycrictl.wire.websocket import Side, WebSocket, mask
 from tests.wire.frames import (
     BINARY,
     CLOSE,

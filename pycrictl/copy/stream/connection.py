@@ -20,8 +20,7 @@ from pycrictl.errors import StreamError
 from pycrictl.streaming.blocking import open_websocket
 from pycrictl.streaming.target import TlsFiles, parse_url, reason_of
 from pycrictl.units import quote
-from pycrictl.wire.side import Side
-from pycrictl.wire.websocket import Piece, WebSocket
+from pycrictl.wire.websocket import Piece, Side, WebSocket
 
 if TYPE_CHECKING:
     from ssl import SSLSocket

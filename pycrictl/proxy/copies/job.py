@@ -24,7 +24,7 @@ from pycrictl.proxy.copies.outgoing import Content
 from pycrictl.proxy.copies.quotas import IDLE_S, time_limit_s
 from pycrictl.proxy.relay.calls import Peer
 from pycrictl.proxy.serve.log import Log
-from pycrictl.wire.side import Side
+from pycrictl.wire.websocket import Side
 
 T = TypeVar("T")
 

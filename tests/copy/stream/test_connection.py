@@ -12,7 +12,7 @@ from websockets.protocol import CLIENT, SERVER, Protocol
 
 from pycrictl.copy.stream.connection import PIECE_BYTES, CopyConnection
 from pycrictl.errors import RemoteProtocolError, StreamError
-from pycrictl.wire.side import Side
+from pycrictl.wire.websocket import Side
 
 
 @pytest.fixture
