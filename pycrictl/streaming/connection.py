@@ -130,12 +130,14 @@ class Connection(asyncio.Protocol):
     # What the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See ``asyncio.Protocol``."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._set_read_size(READ_BYTES)
         transport.set_write_buffer_limits(HELD_BYTES)  # so that more can be made meanwhile
 
     def data_received(self, data: bytes) -> None:
+        """See ``asyncio.Protocol``."""
         was_held_back = self._held_bytes > HELD_BYTES
         self._pieces.append(data)
         self._held_bytes += len(data)
@@ -144,12 +146,14 @@ class Connection(asyncio.Protocol):
         self._arrived.set()
 
     def eof_received(self) -> bool:
+        """See ``asyncio.Protocol``."""
         self._is_ended = True
         self._arrived.set()
         # We may go on sending, which TLS does not know.
         return self._transport.get_extra_info("sslcontext") is None
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """See ``asyncio.Protocol``."""
         if exc is not None:
             self._read_rest()
         self._is_ended = True
@@ -162,7 +166,7 @@ class Connection(asyncio.Protocol):
         """Take in what the peer said before it reset the connection.
 
         A write that fails makes the loop close the socket with that unread, and it may be the
-        outcome of a command that has left input unread. What TLS holds back is not to be had here.
+        outcome of a command that has left input unread. What TLS holds back cannot be read here.
         """
         if self._transport.get_extra_info("sslcontext") is not None:
             return
@@ -173,7 +177,9 @@ class Connection(asyncio.Protocol):
                 self._held_bytes += len(piece)
 
     def pause_writing(self) -> None:
+        """See ``asyncio.Protocol``."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
+        """See ``asyncio.Protocol``."""
         self._writable.set()

@@ -2,7 +2,7 @@
 
 Each local connection has a connection to the runtime for itself, over SPDY as well: containerd
 reads no frame behind the data of a stream that it has given up, and a client that does not read
-would hold up the others. Over SPDY one more connection carries nothing: its loss tells that the
+would hold up the others. Over SPDY one more connection carries nothing: its loss shows that the
 runtime is gone. A local connection that cannot be forwarded does not concern the others.
 """
 
@@ -106,7 +106,7 @@ def listen(
 ) -> list[Listener]:
     """Listen on all addresses for each pair, in its order.
 
-    An address where the port is taken is left out. ``note`` is told of it in a line, but for one
+    An address where the port is taken is left out. ``note`` gets a line about it, but for one
     of the two that ``localhost`` stands for; and of a pair without any left.
 
     Args:
@@ -139,7 +139,7 @@ def _label(host: str, port: int) -> str:
 
 
 def _hosts(addresses: Sequence[str]) -> dict[str, socket.AddressFamily]:
-    """The addresses to listen on, each once, and none that another one includes."""
+    """Return the addresses to listen on, each once, and none that another one includes."""
     hosts: dict[str, socket.AddressFamily] = {}
     for name in addresses:
         for host in _LOCALHOST if name == "localhost" else [name]:
@@ -155,7 +155,7 @@ def _family(host: str) -> socket.AddressFamily:
         with suppress(OSError):
             socket.inet_pton(family, host)
             return family
-    raise UsageError(f'"{host}" is no IP address', hint="or localhost, for 127.0.0.1 and ::1")
+    raise UsageError(f'"{host}" is not an IP address', hint="or localhost, for 127.0.0.1 and ::1")
 
 
 def _listen(
@@ -194,8 +194,8 @@ class Forwarder:
     Args:
         ask_url: asks the runtime for a stream URL to these ports. Called in threads.
         timeout_s: limit for connecting to the runtime, and again for its taking the connection.
-        handled: is told the local port of each connection.
-        note: is told in a line what goes wrong with one.
+        handled: called with the local port of each connection.
+        note: called with a line when something goes wrong with one.
     """
 
     def __init__(

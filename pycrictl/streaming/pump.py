@@ -197,7 +197,7 @@ class Output:
 
 
 def _rest(pieces: list[_Piece], written_bytes: int) -> list[_Piece]:
-    """What is left of pieces after so many bytes."""
+    """Return what is left of pieces after so many bytes."""
     for index, piece in enumerate(pieces):
         if written_bytes < len(piece):
             return [memoryview(piece)[written_bytes:], *pieces[index + 1 :]]
@@ -212,7 +212,7 @@ class Ends:
     Attributes:
         stdin: None if the command gets no standard input.
         terminal: is made raw once the command is there; None without one.
-        note: is told in a line what cannot be done.
+        note: called with a line that says what cannot be done.
     """
 
     stdout: Output
@@ -350,7 +350,7 @@ class _Pump:
             self._flush()
         else:
             self._ends.note(
-                "the command cannot be told that its input has ended; --transport spdy can do that"
+                "this transport cannot end the input of the command; --transport spdy can"
             )
         return False
 

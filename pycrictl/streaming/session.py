@@ -31,14 +31,14 @@ _FORBIDDEN: Final = 403
 
 
 def attempts(choice: Choice, streams: Streams, *, is_attach: bool = False) -> list[Attempt]:
-    """What to try one after the other: a transport, and the protocols to offer on it.
+    """Return what to try one after the other: a transport, and the protocols to offer on it.
 
     Only the newest WebSocket protocol can end a standard input, so with one the others are left
     to those who ask for WebSocket by name.
 
     Before that one, the server takes a standard input that nobody asked for as there, and ended.
-    A command of our own cannot tell this from none. A container may have been kept alive by the
-    input that ends there, so where we only attach, nobody is given those protocols.
+    To a command of our own this is the same as none. A container may have been kept alive by the
+    input that ends there, so where we only attach, those protocols are not offered.
     """
     ends_input = is_attach and not streams.stdin
     if choice == "spdy":
@@ -68,8 +68,8 @@ async def run_command(
         is_attach: the command is there already, and not ours to end.
         timeout_s: limit for connecting. A command may take as long as it wants.
         silence_s: time for the server to open the streams; and how long it may be silent when it
-            has told the ends of both outputs of a command with input, before and after a question
-            whether it is there.
+            has ended both outputs of a command with input, before and after it is asked whether
+            it is there.
 
     Raises:
         OutcomeUnknown: the connection broke or ended without the outcome.

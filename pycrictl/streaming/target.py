@@ -75,7 +75,7 @@ def parse_url(url: str) -> Target:
     """Take a stream URL apart.
 
     Raises:
-        RemoteProtocolError: it is no absolute http, https, ws or wss URL, or it has user
+        RemoteProtocolError: it is not an absolute http, https, ws or wss URL, or it has user
             information, or characters that a URL must not have.
     """
     # urlsplit() leaves control characters out in silence, so this comes first.
@@ -99,7 +99,7 @@ def parse_url(url: str) -> Target:
 
 
 def tls_context(files: TlsFiles | None) -> ssl.SSLContext:
-    """What a client's TLS connection needs; see ``dial`` for what is verified.
+    """Make what a client's TLS connection needs; see ``dial`` for what is verified.
 
     Raises:
         ConfigError: the files cannot be used.

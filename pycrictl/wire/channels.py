@@ -250,11 +250,11 @@ def remote_command(
         protocol: what the server chose of SPDY_PROTOCOLS or WEBSOCKET_PROTOCOLS; empty for none.
 
     Raises:
-        LocalProtocolError: no such protocol on that transport, or streams that cannot be together.
+        LocalProtocolError: that transport has no such protocol, or the streams cannot be together.
     """
     version = _VERSIONS.get(protocol, 0)
     if streams.tty and streams.stderr:
-        raise LocalProtocolError("a terminal has no standard error of its own")
+        raise LocalProtocolError("a terminal has no separate standard error")
     if not (streams.stdin or streams.stdout or streams.stderr):
         raise LocalProtocolError("a command without any stream")
     if transport == "spdy" and 1 <= version <= 4:

@@ -1,9 +1,8 @@
-"""The client of one gRPC call, with one message to the server, on an HTTP/2 connection of its own.
-Pure.
+"""The client of one gRPC call, with one message, on an HTTP/2 connection of its own. Pure.
 
-It tells the outcome to the byte: unknown status codes, binary metadata, and whether the server said
-so or the connection broke. And it is there at once, where the import of gRPC takes longer than most
-calls to a runtime on the same machine.
+It reports the outcome to the byte: unknown status codes, binary metadata, and whether the server
+said so or the connection broke. And it is there at once, where the import of gRPC takes longer than
+most calls to a runtime on the same machine.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ class ClientCall:
         path: full path of the method.
         message: the serialised request.
         metadata: what goes with it.
-        timeout_s: the deadline that the server is told; keeping it is up to the caller.
+        timeout_s: the deadline that is sent to the server; keeping it is up to the caller.
         user_agent: what the program calls itself.
-        limit_bytes: the largest message that is received.
+        limit_bytes: the largest message that is accepted.
         is_stream: the server answers with any number of messages instead of one.
 
     Attributes:
@@ -105,20 +104,20 @@ class ClientCall:
         self._send_body()
 
     def data_to_send(self) -> bytes:
-        """What to send now; may be empty."""
+        """Return what to send now; may be empty."""
         data = b"".join(self._to_send)
         self._to_send.clear()
         return data
 
     def cancel(self) -> None:
-        """Gives up the call, for the server's sake: ``data_to_send`` tells it."""
+        """Give up the call, for the server's sake: it learns of it by ``data_to_send``."""
         self._to_send.append(http2.rst_stream(_STREAM, http2.ErrorCode.CANCEL))
 
     def receive_data(self, data: bytes) -> None:
-        """Takes what the server sent.
+        """Take in what the server sent.
 
         Raises:
-            RemoteProtocolError: it is no HTTP/2.
+            RemoteProtocolError: it is not HTTP/2.
         """
         buffer = self._rest + data if self._rest else data
         pos = 0

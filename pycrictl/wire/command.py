@@ -90,7 +90,7 @@ class ExitReported:
     """The outcome is known. Output may still come after it.
 
     Attributes:
-        exit_code: the command's exit status; None if it did not start, or if that is not told.
+        exit_code: the command's exit status; None if it did not start, or it is not known.
         message: what the runtime says; empty for an exit status of 0.
     """
 
@@ -161,7 +161,7 @@ class RemoteCommand(ABC):
         """End the standard input; the command sees its end.
 
         Raises:
-            StreamError: this transport cannot tell it.
+            StreamError: this transport cannot do that.
             LocalProtocolError: before Ready, a second time, or without standard input.
         """
         self._require_stdin()
@@ -237,8 +237,8 @@ class RemoteCommand(ABC):
                 raise RemoteProtocolError("the outcome of the command is too long")
             self._tries_left -= 1
             if self._version >= 4 and self._tries_left >= 0:
-                # A Status object shows by itself where it ends. A server that is stuck may never
-                # end the stream.
+                # The syntax of a Status object shows where it ends. A server that is stuck may
+                # never end the stream.
                 with suppress(RemoteProtocolError):
                     self._report()
         else:

@@ -48,12 +48,12 @@ class Answer(NamedTuple):
 
 
 def prefixed(message: bytes) -> bytes:
-    """One message as it stands in DATA frames, not compressed."""
+    """Return a message as it stands in DATA frames, not compressed."""
     return b"\0%b%b" % (len(message).to_bytes(4, "big"), message)
 
 
 def only_message(body: bytes | bytearray) -> bytes:
-    """The message of a body that has exactly one, not compressed.
+    """Return the message of a body that has exactly one, not compressed.
 
     Raises:
         RemoteProtocolError: it has none, or more than one.
@@ -64,12 +64,12 @@ def only_message(body: bytes | bytearray) -> bytes:
 
 
 def is_compressed(body: bytes | bytearray) -> bool:
-    """Whether the first message is compressed, with what ``grpc-encoding`` names."""
+    """Return whether the first message is compressed, with what ``grpc-encoding`` names."""
     return body[:1] == b"\1"
 
 
 def timeout_s(headers: Iterable[Header]) -> float | None:
-    """The deadline that a call's headers give it, in seconds from their arrival; None without one.
+    """Return the deadline in a call's headers, in seconds from their arrival; None without one.
 
     Raises:
         RemoteProtocolError: it is malformed.
@@ -84,7 +84,7 @@ def timeout_s(headers: Iterable[Header]) -> float | None:
 
 
 def timeout_header(timeout_s: float) -> Header:
-    """A deadline as a header, rounded up, in the finest unit that has room for it."""
+    """Return a deadline as a header, rounded up, in the finest unit that has room for it."""
     for unit in (b"u", b"m", b"S", b"M"):
         value = math.ceil(max(timeout_s, 0.0) / _UNIT_S[unit])
         if value < 10**8:
@@ -93,7 +93,7 @@ def timeout_header(timeout_s: float) -> Header:
 
 
 def metadata_of(headers: Iterable[Header]) -> Metadata:
-    """The metadata among a call's headers: all but what the transport itself needs.
+    """Return the metadata among a call's headers: all but what the transport itself needs.
 
     Names that begin with ``grpc-`` are the transport's, except binary ones: they carry contexts
     (``grpc-trace-bin``) and details (``grpc-status-details-bin``) from end to end. What does not
@@ -115,7 +115,7 @@ def metadata_of(headers: Iterable[Header]) -> Metadata:
 
 
 def headers_of(metadata: Iterable[tuple[str, str | bytes]]) -> list[Header]:
-    """Metadata as headers. Fields that gRPC does not allow are left out."""
+    """Return metadata as headers. Fields that gRPC does not allow are left out."""
     headers: list[Header] = []
     for name, value in metadata:
         if is_reserved(name) or not _KEY.fullmatch(name):
@@ -129,19 +129,19 @@ def headers_of(metadata: Iterable[tuple[str, str | bytes]]) -> list[Header]:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a header is the transport's own business and no metadata."""
+    """Return whether a header is the transport's own, and not metadata."""
     if name.startswith("grpc-"):
         return not name.endswith("-bin")
     return name in _RESERVED or name.startswith(":")
 
 
 def response_headers(metadata: Metadata = ()) -> list[Header]:
-    """What an answer begins with."""
+    """Return what an answer begins with."""
     return [(b":status", b"200"), (b"content-type", b"application/grpc"), *headers_of(metadata)]
 
 
 def status_headers(code: int, message: str = "", metadata: Metadata = ()) -> list[Header]:
-    """What an answer ends with."""
+    """Return what an answer ends with."""
     headers = [(b"grpc-status", b"%d" % code)]
     if message:
         headers.append((b"grpc-message", _percent_encoded(message)))
@@ -149,7 +149,7 @@ def status_headers(code: int, message: str = "", metadata: Metadata = ()) -> lis
 
 
 def status_of(headers: Iterable[Header]) -> int | None:
-    """The status code in an answer's trailers; None if there is none that is a number."""
+    """Return the status code in an answer's trailers; None if none there is a number."""
     for name, value in headers:
         if name == b"grpc-status":
             return int(value) if value.isdigit() and len(value) < 10 else None
@@ -157,7 +157,7 @@ def status_of(headers: Iterable[Header]) -> int | None:
 
 
 def message_of(headers: Iterable[Header]) -> str:
-    """The status message in an answer's trailers; octets that are no UTF-8 read as Latin-1."""
+    """Return the status message in an answer's trailers; read as Latin-1 if it is not UTF-8."""
     for name, value in headers:
         if name == b"grpc-message":
             raw = _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), value)

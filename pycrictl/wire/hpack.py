@@ -1,6 +1,6 @@
 """Header compression for HTTP/2 (RFC 7541). Pure.
 
-A program between two HTTP/2 connections must decode every block that passes, wanted or not, because
+A program between two HTTP/2 connections must decode every block that passes, needed or not, because
 each may change the dynamic table that the next one refers to. It need not compress what it sends:
 ``encode`` touches no dynamic table, so its blocks may be mixed with those of another encoder.
 """
@@ -76,7 +76,7 @@ _END_OF_STRING: Final = 256
 
 
 class Decoder:
-    """Decodes the header blocks of one direction of one connection, in their order.
+    """A reader of the header blocks of one direction of one connection, in their order.
 
     Args:
         max_list_bytes: limit of one decoded block, by the measure of section 4.1.
@@ -93,7 +93,7 @@ class Decoder:
         self._table_bytes = 0
 
     def decode(self, block: bytes) -> list[Header]:
-        """Decodes a complete block.
+        """Decode a complete block.
 
         Raises:
             RemoteProtocolError: the block is malformed or too large. The connection cannot go on:
@@ -154,7 +154,7 @@ class Decoder:
 
 
 def encode(headers: Iterable[Header]) -> bytes:
-    """Encodes a block that refers to the static table only.
+    """Encode a block that refers to the static table only.
 
     All other fields are literals that are never to be indexed: the form in which those that their
     sender marked so must stay (section 7.1.3), and harmless for the others.
@@ -177,7 +177,7 @@ def encode(headers: Iterable[Header]) -> bytes:
 
 
 def _integer(block: bytes, pos: int, mask: int) -> tuple[int, int]:
-    """Section 5.1: a number whose first bits are those of ``mask`` at ``pos``, and what follows."""
+    """Read a number (5.1) whose first bits are those of ``mask`` at ``pos``; return its end too."""
     value = block[pos] & mask
     pos += 1
     if value < mask:
@@ -209,7 +209,7 @@ def _put_integer(block: bytearray, value: int, mask: int, flags: int) -> None:
 
 
 def _string(block: bytes, pos: int) -> tuple[bytes, int]:
-    """Section 5.2."""
+    """Read a string (5.2); return it and where it ends."""
     if pos >= len(block):
         raise RemoteProtocolError("HPACK: a block ends where a string must follow")
     is_huffman = block[pos] >= 0x80
@@ -223,7 +223,7 @@ def _string(block: bytes, pos: int) -> tuple[bytes, int]:
 
 @cache
 def _huffman_codes() -> list[tuple[int, dict[int, int]]]:
-    """For each length of a code that exists, ascending: the symbols by their codes."""
+    """Return, for each length that codes have, ascending, the symbols by their codes."""
     by_bits: dict[int, dict[int, int]] = {}
     code = last_bits = 0
     for bits, symbol in sorted((bits, symbol) for symbol, bits in enumerate(_CODE_BITS)):

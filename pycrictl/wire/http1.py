@@ -189,7 +189,7 @@ class ResponseParser:
         yield from body
 
     def _choose_body(self, minor_version: int, response: ResponseReceived) -> _Steps:
-        """Tell how the body is framed (RFC 9112, 6.3)."""
+        """Return the steps that read the body as it is framed (RFC 9112, 6.3)."""
         if response.status in (SWITCHING_PROTOCOLS, 204, 304):
             return self._read_bytes(0)
         headers = response.headers

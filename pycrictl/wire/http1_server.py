@@ -41,13 +41,13 @@ class Request:
 
     @property
     def wants_websocket(self) -> bool:
-        """Whether it asks to go on with the WebSocket protocol."""
+        """Return whether it asks to go on with the WebSocket protocol."""
         upgrade, connection = self.headers.tokens("Upgrade"), self.headers.tokens("Connection")
         return "websocket" in upgrade and "upgrade" in connection
 
 
 def parse_request(head: bytes) -> Request:
-    """Reads a request's head, up to and including its empty line.
+    """Read a request's head, up to and including its empty line.
 
     Raises:
         RemoteProtocolError: it is malformed, or announces a body.
@@ -76,11 +76,11 @@ def parse_request(head: bytes) -> Request:
 def serialize_response(
     status: int, reason: str, headers: Iterable[tuple[str, str]], body: bytes = b""
 ) -> bytes:
-    """Writes an answer's head, and a body if there is one."""
+    """Write an answer's head, and a body if there is one."""
     lines = [f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in headers)]
     return "\r\n".join([*lines, "", ""]).encode("ascii") + body
 
 
 def chunk(data: bytes) -> bytes:
-    """One chunk of a body (RFC 9112, 7.1); ``data`` is not empty."""
+    """Return one chunk of a body (RFC 9112, 7.1); ``data`` is not empty."""
     return b"%x\r\n%b\r\n" % (len(data), data)

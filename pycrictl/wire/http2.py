@@ -45,7 +45,7 @@ INITIAL_WINDOW_SIZE: Final = 4
 
 
 class ErrorCode(IntEnum):
-    """Why a stream or a connection ends (section 7): those that are sent or told apart."""
+    """Why a stream or a connection ends (section 7): those that are sent or distinguished."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
@@ -54,16 +54,19 @@ class ErrorCode(IntEnum):
 
 
 def check_server_preface(buffer: bytes) -> None:
-    """Checks the head of a server's first frame, which is at least there: it must be SETTINGS."""
+    """Check the head of a server's first frame, which must be SETTINGS.
+
+    Raises:
+        RemoteProtocolError: it is something else.
+    """
     if buffer[3] != SETTINGS or any(buffer[4:HEAD_BYTES]):
         raise RemoteProtocolError("HTTP/2: the server's preface is wrong")
 
 
 def unit_end(buffer: bytes, pos: int) -> int:
-    """Where the frame at ``pos`` ends, a header block's continuations included.
+    """Return where the frame at ``pos`` ends, 0 if it is not all there yet.
 
-    Returns:
-        0 if it is not all there yet.
+    A header block's continuations belong to it.
 
     Raises:
         RemoteProtocolError: the continuations of a header block are not in order.
@@ -95,7 +98,7 @@ def unit_end(buffer: bytes, pos: int) -> int:
 
 
 def block_of(buffer: bytes, pos: int, stop: int) -> bytes:
-    """The header block of the unit ``buffer[pos:stop]``, without padding and priority."""
+    """Return the header block of the unit ``buffer[pos:stop]``, without padding and priority."""
     length = int.from_bytes(buffer[pos : pos + 3], "big")
     start = pos + HEAD_BYTES
     if buffer[pos + 3] == PUSH_PROMISE:
@@ -118,7 +121,7 @@ def block_of(buffer: bytes, pos: int, stop: int) -> bytes:
 
 
 def data_of(buffer: bytes, pos: int, stop: int) -> bytes:
-    """The data of the DATA frame ``buffer[pos:stop]``, without padding."""
+    """Return the data of the DATA frame ``buffer[pos:stop]``, without padding."""
     return _unpadded(buffer[pos + HEAD_BYTES : stop], buffer[pos + 4])
 
 
@@ -131,14 +134,14 @@ def _unpadded(payload: bytes, flags: int) -> bytes:
 
 
 def number_of(buffer: bytes, pos: int, stop: int) -> int:
-    """What a WINDOW_UPDATE, a RST_STREAM or a GOAWAY begins with: 31 bits of a number."""
+    """Return the 31 bits that a WINDOW_UPDATE, a RST_STREAM or a GOAWAY begins with."""
     if stop - pos < HEAD_BYTES + 4:
         raise RemoteProtocolError("HTTP/2: a frame is too short")
     return int.from_bytes(buffer[pos + 9 : pos + 13], "big") & 0x7FFFFFFF
 
 
 def settings_of(buffer: bytes, pos: int, stop: int) -> Iterator[tuple[int, int]]:
-    """The identifiers and values of a SETTINGS frame."""
+    """Yield the identifiers and values of a SETTINGS frame."""
     if (stop - pos - HEAD_BYTES) % 6:
         raise RemoteProtocolError("HTTP/2: a SETTINGS frame has a wrong length")
     for at in range(pos + HEAD_BYTES, stop, 6):
@@ -149,7 +152,7 @@ def settings_of(buffer: bytes, pos: int, stop: int) -> Iterator[tuple[int, int]]
 
 
 def pong_of(buffer: bytes, pos: int, stop: int) -> bytes:
-    """The answer to a PING; nothing if it is an answer itself, to a ping that was never sent."""
+    """Return the answer to a PING; nothing if it is an answer itself."""
     stream_id = int.from_bytes(buffer[pos + 5 : pos + 9], "big") & MAX_STREAM_ID
     if stream_id or stop - pos != HEAD_BYTES + PING_BYTES:
         raise RemoteProtocolError("HTTP/2: a PING is malformed")
@@ -159,7 +162,7 @@ def pong_of(buffer: bytes, pos: int, stop: int) -> bytes:
 
 
 def frame(kind: int, flags: int = 0, stream_id: int = 0, payload: bytes = b"") -> bytes:
-    """One frame."""
+    """Return a frame."""
     return b"%b%c%c%b%b" % (
         len(payload).to_bytes(3, "big"),
         kind,
@@ -170,14 +173,14 @@ def frame(kind: int, flags: int = 0, stream_id: int = 0, payload: bytes = b"") -
 
 
 def settings(values: Mapping[int, int] | None = None) -> bytes:
-    """A SETTINGS frame that is no acknowledgement."""
+    """Return a SETTINGS frame that is not an acknowledgement."""
     pairs = (values or {}).items()
     payload = (name.to_bytes(2, "big") + value.to_bytes(4, "big") for name, value in pairs)
     return frame(SETTINGS, payload=b"".join(payload))
 
 
 def header_frames(stream_id: int, block: bytes, *, end_stream: bool) -> bytes:
-    """A header block as HEADERS and as many CONTINUATION frames as it needs."""
+    """Return a header block as HEADERS and as many CONTINUATION frames as it needs."""
     flags = END_STREAM if end_stream else 0
     if len(block) <= MAX_FRAME_BYTES:
         return frame(HEADERS, flags | END_HEADERS, stream_id, block)
@@ -190,13 +193,16 @@ def header_frames(stream_id: int, block: bytes, *, end_stream: bool) -> bytes:
 
 
 def window_update(stream_id: int, increment: int) -> bytes:
+    """Return a WINDOW_UPDATE frame: so many bytes more may be sent."""
     return frame(WINDOW_UPDATE, 0, stream_id, increment.to_bytes(4, "big"))
 
 
 def rst_stream(stream_id: int, code: int) -> bytes:
+    """Return a RST_STREAM frame."""
     return frame(RST_STREAM, 0, stream_id, code.to_bytes(4, "big"))
 
 
 def goaway(last_stream_id: int, code: int, debug: bytes = b"") -> bytes:
+    """Return a GOAWAY frame."""
     payload = last_stream_id.to_bytes(4, "big") + code.to_bytes(4, "big") + debug
     return frame(GOAWAY, 0, 0, payload)

@@ -54,7 +54,7 @@ _LOST: Final = "the connection to the runtime ended"
 
 @dataclass(frozen=True, slots=True)
 class ForwardOpened:
-    """Data can be sent. Whether anybody listens in the pod is not known yet."""
+    """Data can be sent. Whether anything listens in the pod is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _text(data: bytes | bytearray) -> str:
 
 
 class SpdyForward(PortForward):
-    """See ``PortForward``."""
+    """A connection over SPDY."""
 
     can_end = True
 
@@ -165,14 +165,17 @@ class SpdyForward(PortForward):
         self._error = bytearray()
 
     def send(self, data: bytes) -> None:
+        """See ``PortForward``."""
         if data and not self.is_over:
             self._connection.send_data(self._data_id, data)
 
     def end(self) -> None:
+        """See ``PortForward``."""
         if not self.is_over:
             self._connection.end_stream(self._data_id)
 
     def receive_data(self, data: bytes) -> None:
+        """See ``PortForward``."""
         self._connection.receive_data(data)
         for event in self._connection.events_received():
             if not self.is_over:
@@ -181,9 +184,11 @@ class SpdyForward(PortForward):
             self._close(_text(self._error) or self._connection.error.message)
 
     def receive_eof(self) -> None:
+        """See ``PortForward``."""
         self._close(_text(self._error) or _LOST)
 
     def data_to_send(self) -> list[bytes | memoryview]:
+        """See ``PortForward``."""
         return self._connection.data_to_send()
 
     def _receive_event(self, event: SpdyEvent) -> None:
@@ -221,7 +226,7 @@ class _Channel:
 
 
 class WebSocketForward(PortForward):
-    """See ``PortForward``. The port is the one that was named in the RPC."""
+    """A connection over WebSocket. The port is the one that was named in the RPC."""
 
     can_end = False
 
@@ -233,6 +238,7 @@ class WebSocketForward(PortForward):
         self._websocket = WebSocket(Side.CLIENT, peer="the runtime")
 
     def send(self, data: bytes) -> None:
+        """See ``PortForward``."""
         if self.is_over:
             return
         if not self._is_opened:
@@ -242,6 +248,7 @@ class WebSocketForward(PortForward):
             self._websocket.send(0, view[start : start + MESSAGE_BYTES])
 
     def end(self) -> None:
+        """See ``PortForward``."""
         if not self.is_over:
             raise StreamError(
                 "one direction of a forwarded connection cannot be ended over WebSocket",
@@ -249,6 +256,7 @@ class WebSocketForward(PortForward):
             )
 
     def receive_data(self, data: bytes) -> None:
+        """See ``PortForward``."""
         self._websocket.receive_data(data)
         try:
             for piece in self._websocket.pieces_received():
@@ -260,9 +268,11 @@ class WebSocketForward(PortForward):
             self._close("" if self._websocket.error is None else self._websocket.error.message)
 
     def receive_eof(self) -> None:
+        """See ``PortForward``."""
         self._close("")
 
     def data_to_send(self) -> list[bytes | memoryview]:
+        """See ``PortForward``."""
         return self._websocket.data_to_send()
 
     def _receive_piece(self, piece: Piece) -> None:

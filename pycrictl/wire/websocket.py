@@ -303,7 +303,7 @@ class WebSocket:
         try:
             reason = payload[2:].decode()
         except UnicodeDecodeError:
-            self._fail("the reason of a close is no text", _BAD_TEXT)
+            self._fail("the reason of a close is not UTF-8", _BAD_TEXT)
             return
         self._send_close(payload)
         said = f": {reason!r}" if reason else ""  # nothing in it can steer a terminal

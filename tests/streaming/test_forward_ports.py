@@ -63,7 +63,7 @@ def test_a_port_that_is_taken() -> None:
 
 
 def test_an_address_that_is_none() -> None:
-    with pytest.raises(UsageError, match="no IP address"):
+    with pytest.raises(UsageError, match="is not an IP address"):
         listen(["node.test"], [PortPair(0, 80)], note=print)
 
 

@@ -302,7 +302,7 @@ def test_text_is_not_taken(side: Side) -> None:
 @both_sides
 def test_the_reason_of_a_close_must_be_text(side: Side) -> None:
     problem, status = broken(close_frame(1000, b"\xff", key=KEYS[side]), side=side)
-    assert (problem, status) == ("the reason of a close is no text", 1007)
+    assert (problem, status) == ("the reason of a close is not UTF-8", 1007)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,10 @@
 """Copying by the runtime's own calls, ``CopyToContainer`` and ``CopyFromContainer`` (KEP-4582).
 
-The call tells size and checksum of the archive and gives a URL; the archive goes through that.
-Whoever receives it shows nothing of it before it has arrived whole.
+A call carries the size and checksum of the archive, and the answer has a URL; the archive goes
+through that. Whoever receives it shows nothing of it before it has arrived whole.
 
-The calls carry a container, a path and nothing else. Whatever else decides how things are made in
-the container (``-a``, ``--no-clobber``, ``--in-place``), or which of its links are followed
-(``-L``), cannot be asked for in this way.
+The calls name a container and a path, and nothing else. They cannot ask for other ways to make
+files in the container (``-a``, ``--no-clobber``, ``--in-place``), or to follow its links (``-L``).
 """
 
 from __future__ import annotations
@@ -60,8 +59,8 @@ class OverRpc:
         tls: for URLs of https and wss.
         idle_s: how long the server may be silent in the middle of a stream.
         outcome_s: how long it may be silent at the end.
-        has_others: if the server has no such calls, another way will be tried; so that is found out
-            before anything is read.
+        has_others: another method will be tried if the server does not have these calls, so find
+            that out before anything is read.
     """
 
     name = "rpc"
@@ -86,6 +85,7 @@ class OverRpc:
     def copy_from(
         self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
+        """See ``Method``."""
         raise_descriptor_limit()
         text = take_apart(path)
         name = b"." if text.wants_contents else text.name
@@ -109,12 +109,13 @@ class OverRpc:
                     unpacker.receive_data(piece)
                     watch.on_bytes(len(piece))
                 summary = unpacker.finish()
-        summary.skipped += _tell(verdict, watch.on_skip)
+        summary.skipped += _report_skipped(verdict, watch.on_skip)
         return summary
 
     def copy_to(
         self, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
+        """See ``Method``."""
         from pycrictl.copy.archive.measure import measure
         from pycrictl.copy.archive.pack import pack
         from pycrictl.copy.stream.transfer import send
@@ -146,6 +147,7 @@ class OverRpc:
     def pack_from(
         self, path: bytes, watch: Watch, *, follow: bool = False
     ) -> Generator[memoryview, None, None]:
+        """See ``Method``."""
         from pycrictl.copy.archive.census import Census
         from pycrictl.copy.stream.transfer import Verdict, receive
 
@@ -156,15 +158,16 @@ class OverRpc:
                 connection, verdict, size_bytes=answer.size, crc32=answer.checksum
             ):
                 # As with the other methods it is content that counts, and how much of it there is
-                # in all, nobody has told.
+                # in all is not known.
                 known_bytes = census.content_bytes
                 census.receive_data(piece)
                 watch.on_bytes(census.content_bytes - known_bytes)
                 yield piece
             census.finish()
-        _tell(verdict, watch.on_skip)
+        _report_skipped(verdict, watch.on_skip)
 
     def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
+        """See ``Method``."""
         from pycrictl.copy.archive.census import Census
         from pycrictl.copy.archive.spool import Spool
         from pycrictl.copy.stream.connection import PIECE_BYTES
@@ -195,7 +198,7 @@ class OverRpc:
 
     def _ask_from(self, path: bytes, *, follow: bool) -> cri_pb2.CopyFromContainerResponse:
         if follow:
-            raise _unable("CopyFromContainer cannot be told to follow links (-L)")
+            raise _unable("CopyFromContainer cannot follow links (-L)")
         request = cri_pb2.CopyFromContainerRequest(
             container_id=self._container_id, path=_text(path)
         )
@@ -226,12 +229,12 @@ class OverRpc:
     def _require_plain(rules: Rules) -> None:
         asked = (
             (rules.archive, "keep modes, times and owners (-a)"),
-            (rules.no_clobber, "leave alone what is there (--no-clobber)"),
+            (rules.no_clobber, "leave existing files alone (--no-clobber)"),
             (rules.in_place, "write in place (--in-place)"),
         )
         for is_asked, what in asked:
             if is_asked:
-                raise _unable(f"CopyToContainer cannot be told to {what}")
+                raise _unable(f"CopyToContainer cannot {what}")
 
     @contextmanager
     def _opened(self, url: str) -> Iterator[CopyConnection]:
@@ -252,7 +255,7 @@ class OverRpc:
 def _loading(*modules: str) -> Iterator[None]:
     """Load modules in a thread meanwhile.
 
-    One may still be loading in the end; who imports it waits for that.
+    One may still be loading in the end; importing it waits for that.
     """
     is_over = threading.Event()
 
@@ -281,13 +284,13 @@ def _text(path: bytes) -> str:
 
 
 def _not_as_archive(path: bytes) -> bytes:
-    """``DIR/.`` asks the server to unpack an archive there; to us it is the same as ``DIR/``."""
+    """Return ``DIR/`` for ``DIR/.``, which would ask the server to unpack an archive there."""
     text = take_apart(path)
     return text.path.rstrip(b"/") + b"/" if path.rstrip(b"/").endswith(b"/.") else path
 
 
 def _as_archive(path: bytes) -> bytes:
-    """The directory that an archive is to be unpacked in, however much it holds."""
+    """Return a path that asks the server to unpack an archive there, however much it holds."""
     return path if path.endswith((b"/.", b"/./")) else path.rstrip(b"/") + b"/."
 
 
@@ -298,7 +301,7 @@ def _check_size(found: Summary, rules: Rules) -> None:
 
 
 def _summary(found: Outcome, sent: Summary, on_skip: OnSkip) -> Summary:
-    """What the server has done, or what it was sent if it does not tell."""
+    """Return what the server reports to have done, or what it was sent if it does not say."""
     for skipped in found.skipped:
         on_skip(skipped)
     if found.copied is not None:
@@ -307,8 +310,8 @@ def _summary(found: Outcome, sent: Summary, on_skip: OnSkip) -> Summary:
     return sent
 
 
-def _tell(verdict: Verdict, on_skip: OnSkip) -> int:
-    """Tell what a server left out; return how much that is."""
+def _report_skipped(verdict: Verdict, on_skip: OnSkip) -> int:
+    """Report what a server left out; return how much that is."""
     skipped = verdict.outcome.skipped if verdict.outcome is not None else ()
     for entry in skipped:
         on_skip(entry)
@@ -322,4 +325,4 @@ def _unable(message: str) -> Unimplemented:
 
 
 def _ignore(_: Skipped) -> None:
-    """It was told when the archive was measured."""
+    """Do nothing: it was reported when the archive was measured."""

@@ -45,7 +45,7 @@ class Verdict:
         """Take in what came on any channel but that of content; None is the end of the stream.
 
         Raises:
-            RemoteProtocolError: it is no outcome, or comes on a channel that does not exist.
+            RemoteProtocolError: it is not an outcome, or comes on a channel that does not exist.
             StreamError: the stream ended without one.
         """
         if piece is None:
@@ -58,7 +58,7 @@ class Verdict:
                 raise RemoteProtocolError("the outcome of the copy is too long")
             self._tries_left -= 1
             if self._tries_left >= 0:
-                # It shows by itself where it ends.
+                # Its own syntax shows where it ends.
                 with suppress(RemoteProtocolError):
                     self.outcome = outcome.decode(bytes(self._text))
         elif piece.channel != CHANNEL_END:
@@ -116,7 +116,7 @@ def send(
         pieces: of the archive.
         size_bytes: its size, as announced.
         outcome_s: how long the server may be silent at the end.
-        on_bytes: told of each piece.
+        on_bytes: called with the size of each piece.
 
     Raises:
         CopyError: the server reports a failure, or the archive has another size by now.
@@ -166,7 +166,7 @@ def send_content(
         channel: where it belongs.
         pieces: of the archive.
         size_bytes: its size, as announced.
-        after: told the size of each piece that was sent.
+        after: called with the size of each piece that was sent.
 
     Raises:
         CopyError: the archive has another size by now; its channel is still open.
@@ -185,7 +185,7 @@ def send_content(
 
 
 def wrong_checksum() -> CopyError:
-    """What arrived is not what was announced, at either end."""
+    """Return the error for content that is not what was announced, at either end."""
     return CopyError(
         "what arrived has another checksum than announced",
         hint="it changed while it was copied, or was damaged on its way; try again",
@@ -210,14 +210,14 @@ def _await_in_haste(connection: CopyConnection, verdict: Verdict) -> Outcome:
         connection.set_idle(_HASTE_S)
         return _await(connection, verdict)
     except BaseException as exc:
-        log.warning("the server has not told whether the copy was made; it may still be")
+        log.warning("the server did not report whether the copy was made; it may still be")
         if not isinstance(exc, Exception):
             raise
         return Outcome(failure="unknown")
 
 
 def _last_word(connection: CopyConnection, verdict: Verdict, broken: StreamError) -> None:
-    """A server that hangs up may have said why; otherwise raise what happened."""
+    """Raise what a server that hung up gave as the reason, or else what happened."""
     with suppress(StreamError):
         connection.set_idle(_LAST_WORD_S)
         while verdict.outcome is None and not isinstance(broken, RemoteProtocolError):

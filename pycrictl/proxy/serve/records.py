@@ -29,6 +29,7 @@ class LineRecords:
         self._is_chunked = minor_version > 0
 
     def head(self) -> bytes:
+        """Return the answer's head."""
         headers = [
             ("Content-Type", "application/x-ndjson"),
             ("Cache-Control", "no-store"),
@@ -39,20 +40,22 @@ class LineRecords:
         return serialize_response(200, "OK", headers)
 
     def record(self, text: str) -> bytes:
+        """Return a record as a line."""
         line = text.encode() + b"\n"
         return chunk(line) if self._is_chunked else line
 
     def end(self, code: CloseCode) -> bytes:
-        # A body that is cut short has no last chunk.
+        """Return the end of the body; a body that is cut short has none."""
         is_whole = self._is_chunked and code is CloseCode.NORMAL_CLOSURE
         return LAST_CHUNK if is_whole else b""
 
     def receive(self, data: bytes) -> bytes:
+        """Drop what the client sends, and return no answer."""
         return b""
 
 
 class MessageRecords:
-    """Records as text messages."""
+    """Records as text messages of a WebSocket."""
 
     kind = "websocket"
     is_answered = True  # a close is, by a close
@@ -62,27 +65,30 @@ class MessageRecords:
         self._protocol = Protocol(SERVER, max_size=_MAX_MESSAGE_BYTES)
 
     def head(self) -> bytes:
+        """Return the answer's head."""
         return serialize_acceptance(self._accept)
 
     def record(self, text: str) -> bytes:
+        """Return a record as a message; nothing once either side has closed."""
         if self._protocol.state is OPEN:
             self._protocol.send_text(text.encode())
         return self._output()
 
     def end(self, code: CloseCode) -> bytes:
+        """Return our close, unless either side has closed."""
         if self._protocol.state is OPEN:
             self._protocol.send_close(code)
         return self._output()
 
     def receive(self, data: bytes) -> bytes:
-        """Takes what the client sends; returns what to answer: pongs, and a close."""
+        """Take in what the client sends; return what to answer: pongs, and a close."""
         self._protocol.receive_data(data)
         self._protocol.events_received()
         return self._output()
 
     @property
     def is_over(self) -> bool:
-        """Whether the client closed the stream or broke the protocol."""
+        """Return whether the client closed the stream or broke the protocol."""
         return self._protocol.close_rcvd is not None or self._protocol.parser_exc is not None
 
     def _output(self) -> bytes:
@@ -94,7 +100,7 @@ async def listen(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
-    """Reads what the client sends, until it goes; then the stream need not go on."""
+    """Read what the client sends, until it goes; then the stream need not go on."""
     with contextlib.suppress(OSError):
         while data := await reader.read(_MAX_MESSAGE_BYTES):
             if answer := stream.receive(data):
