@@ -60,7 +60,7 @@ class Modes:
         return b"".join(pieces)
 
     def redoing(self) -> bytes:
-        """Return what takes back ``undoing``, except for a style: programs set that with each text."""
+        """Return what takes back ``undoing``, except for a style, which comes with each text."""
         pieces = [
             _switching(mode, is_on=mode not in _ON_BY_NATURE) for mode in sorted(self._switched)
         ]

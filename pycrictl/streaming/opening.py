@@ -7,7 +7,7 @@ from typing import Final
 
 from pycrictl.errors import ConnectError, UpgradeRefused
 from pycrictl.streaming.target import Target
-from pycrictl.wire.http1 import DataReceived, ResponseParser, ResponseReceived, serialize_request
+from pycrictl.wire.http1 import BodyReceived, ResponseParser, ResponseReceived, serialize_request
 
 REFUSAL_S: Final = 1.0
 """How long to wait for the reason of a refusal."""
@@ -58,7 +58,7 @@ class Opening:
         for event in self._parser.events_received():
             if isinstance(event, ResponseReceived):
                 self.response = event
-            elif isinstance(event, DataReceived):
+            elif isinstance(event, BodyReceived):
                 self.body += event.data
 
     def silence(self, timeout_s: float) -> ConnectError:

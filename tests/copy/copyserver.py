@@ -18,10 +18,10 @@ from pycrictl.copy.stream.connection import (
     PROTOCOL,
     TO_CONTAINER,
     CopyConnection,
+    serve_stream,
 )
 from pycrictl.errors import StreamError
 from pycrictl.wire.http1_server import parse_request
-from pycrictl.wire.websocket import Side
 from pycrictl.wire.websocket_handshake import accept_key, serialize_acceptance
 from tests.fakecri.server import FakeServer
 
@@ -106,7 +106,7 @@ class CopyServer:
                 sock.recv(1)
                 return
             sock.sendall(serialize_acceptance(str(accept_key(request)), PROTOCOL))
-            connection = CopyConnection(sock, Side.SERVER, label="the client", idle_s=60)
+            connection = serve_stream(sock, label="the client", idle_s=60)
             with suppress(StreamError):
                 self.script(connection)
             connection.close()

@@ -9,6 +9,7 @@ import os
 import socket
 import tracemalloc
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,9 +71,13 @@ class Scene:
                     Input(io.StringIO(stdin)) if streams.stdin else None,
                     note=self._note,
                 )
-                ask = lambda: f"http://{address}/exec/secret"  # noqa: E731
                 return await run_command(
-                    ask, streams, ends, choice=choice, is_attach=is_attach, timeout_s=30
+                    lambda: f"http://{address}/exec/secret",
+                    streams,
+                    ends,
+                    choice=choice,
+                    is_attach=is_attach,
+                    timeout_s=30,
                 )
 
         return run(scenario())
@@ -205,7 +210,7 @@ def test_memory_stays_small(pieces: list[bytes]) -> None:
         for piece in pieces:
             await write(writer, piece)
 
-    with open(os.devnull, "w") as nowhere:  # noqa: PTH123
+    with Path(os.devnull).open("w") as nowhere:
         scene = Scene(talk)
         scene.stdout = nowhere
         tracemalloc.start()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,6 +45,8 @@ from tests.wire.remote import (
     websocket,
 )
 
+Transport = Literal["spdy", "websocket"]
+
 # Which there are
 
 
@@ -67,9 +71,9 @@ def test_every_protocol_over_websocket(protocol: str) -> None:
         ("spdy", V4, Streams(stdout=False, stderr=False)),
     ],
 )
-def test_what_there_is_not(transport: str, protocol: str, streams: Streams) -> None:
+def test_what_there_is_not(transport: Transport, protocol: str, streams: Streams) -> None:
     with pytest.raises(LocalProtocolError):
-        remote_command(transport, protocol, streams)  # type: ignore[arg-type]
+        remote_command(transport, protocol, streams)
 
 
 # WebSocket
@@ -158,8 +162,8 @@ def test_no_size_without_a_terminal(command: RemoteCommand) -> None:
 
 
 @pytest.mark.parametrize("transport", ["websocket", "spdy"])
-def test_no_input_that_was_not_asked_for(transport: str) -> None:
-    command = remote_command(transport, V4, Streams())  # type: ignore[arg-type]
+def test_no_input_that_was_not_asked_for(transport: Transport) -> None:
+    command = remote_command(transport, V4, Streams())
     for call in (command.end_stdin, lambda: command.send_stdin(b"x")):
         with pytest.raises(LocalProtocolError):
             call()

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.errors import RemoteProtocolError
-from pycrictl.wire.http1 import DataReceived, ResponseParser, ResponseReceived
+from pycrictl.wire.http1 import BodyReceived, ResponseParser, ResponseReceived
 from pycrictl.wire.http1_server import (
     LAST_CHUNK,
     chunk,
@@ -71,5 +71,5 @@ def test_our_own_parser_reads_an_answer(parts: list[bytes]) -> None:
     assert parser.is_finished
     assert parser.error is None
     assert isinstance(events[0], ResponseReceived)
-    body = b"".join(event.data for event in events if isinstance(event, DataReceived))
+    body = b"".join(event.data for event in events if isinstance(event, BodyReceived))
     assert body == b"".join(parts)

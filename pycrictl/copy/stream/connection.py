@@ -59,6 +59,13 @@ def open_stream(
     return CopyConnection(sock, Side.CLIENT, label=label, early=early, idle_s=idle_s)
 
 
+def serve_stream(
+    sock: socket.socket, *, label: str, idle_s: float, deadline: float | None = None
+) -> CopyConnection:
+    """Take over a socket whose handshake is over, as its server; see ``CopyConnection``."""
+    return CopyConnection(sock, Side.SERVER, label=label, idle_s=idle_s, deadline=deadline)
+
+
 class CopyConnection:
     """Sends and receives. One thread uses it; ``interrupt`` may come from another.
 

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.stream.connection import CopyConnection
+from pycrictl.copy.stream.connection import CopyConnection, serve_stream
 from pycrictl.copy.tree.identity import Locate
 from pycrictl.errors import Cancelled, PycrictlError
 from pycrictl.proxy.copies import incoming, outgoing
@@ -24,7 +24,6 @@ from pycrictl.proxy.copies.outgoing import Content
 from pycrictl.proxy.copies.quotas import IDLE_S, time_limit_s
 from pycrictl.proxy.relay.calls import Peer
 from pycrictl.proxy.serve.log import Log
-from pycrictl.wire.websocket import Side
 
 T = TypeVar("T")
 
@@ -116,9 +115,8 @@ class CopyJob:
     async def serve(self, sock: socket.socket) -> None:
         """Make the copy, over a connection whose handshake is over."""
         self._state = "copying"
-        connection = self._connection = CopyConnection(
+        connection = self._connection = serve_stream(
             sock,
-            Side.SERVER,
             label="the client",
             idle_s=IDLE_S,
             deadline=time.monotonic() + time_limit_s(self._size_bytes),

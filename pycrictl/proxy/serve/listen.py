@@ -22,7 +22,7 @@ MAX_PATH_BYTES: Final = 107  # sun_path of struct sockaddr_un, without its NUL
 _BACKLOG: Final = 1024
 
 
-class Listener:
+class UnixListener:
     """A listening unix socket of mode 0600 that appears in its directory all at once.
 
     A missing directory is made, for root only. The lock file beside the socket stays: removing it

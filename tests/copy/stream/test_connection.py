@@ -10,7 +10,7 @@ import pytest
 from websockets.frames import Frame, Opcode
 from websockets.protocol import CLIENT, SERVER, Protocol
 
-from pycrictl.copy.stream.connection import PIECE_BYTES, CopyConnection
+from pycrictl.copy.stream.connection import PIECE_BYTES, CopyConnection, serve_stream
 from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.wire.websocket import Side
 
@@ -21,7 +21,7 @@ def pair() -> Iterator[tuple[CopyConnection, socket.socket]]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname(), timeout=10)
         server, _ = listener.accept()
-    connection = CopyConnection(server, Side.SERVER, label="the client", idle_s=60)
+    connection = serve_stream(server, label="the client", idle_s=60)
     yield connection, client
     client.close()
     connection.abort()
@@ -170,7 +170,7 @@ def test_both_ends(address: str) -> None:
         client = socket.create_connection(listener.getsockname(), 10, (address, 0))
         accepted, _ = listener.accept()
     connection = CopyConnection(client, Side.CLIENT, label="the server", idle_s=60)
-    server = CopyConnection(accepted, Side.SERVER, label="the client", idle_s=60)
+    server = serve_stream(accepted, label="the client", idle_s=60)
     sending = threading.Thread(target=connection.send, args=(0, memoryview(data)))
     sending.start()
     assert received(server, 1) == [(0, data)]
