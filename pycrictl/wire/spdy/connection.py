@@ -248,7 +248,7 @@ class SpdyConnection:
             case GoAway():
                 self._receive_go_away(frame)
             case _:
-                pass  # an answered ping; SETTINGS and WINDOW_UPDATE say nothing here
+                pass  # an answered ping
 
     def _receive_data(self, frame: Data) -> None:
         if self._take(frame.stream_id, _Step.RECEIVE_DATA):
