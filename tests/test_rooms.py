@@ -52,7 +52,7 @@ ARROWS: dict[str, set[str]] = {
     "copy.total": {"copy.method", "copy.tree", *_BASE},
     "copy.stream": {
         *("copy.stream", "copy.method", "copy.archive", "copy.tree", "copy.rules"),
-        *("wire", "cri", "streaming", "_proto", *_BASE),
+        *("wire.websocket", "cri", "streaming.blocking", "streaming.target", "_proto", *_BASE),
     },
     "copy.node": {
         *("copy.node", "copy.method", "copy.total", "copy.archive", "copy.tree", "copy.rules"),
@@ -82,7 +82,10 @@ ARROWS: dict[str, set[str]] = {
         *("wire.grpc_http2", "wire.hpack", "wire.http2", "wire.limits"),
     },
     "proxy.relay.calls": {"wire.grpc_http2"},
-    "proxy.serve": {"proxy.serve", "copy.stream", "streaming.loop", "wire", *_BASE},
+    "proxy.serve": {
+        *("proxy.serve", "copy.stream.connection", "streaming.loop", "wire.http1_server"),
+        *("wire.progress", "wire.websocket_handshake", *_BASE),
+    },
     "proxy.pulls": {
         *("proxy.pulls", "proxy.lookup", "proxy.relay.calls", "proxy.relay.upstream"),
         *("proxy.serve.log", "proxy.serve.tokens", "progress", "containerd.settings"),
@@ -117,7 +120,8 @@ THIRD_PARTY: dict[str, set[str]] = {
     "cri": {"google"},
     "cri.calls.channel": {"grpc"},
     "containerd": {"google", "tomli"},
-    "streaming": {"websockets"},
+    "wire.websocket": {"websockets"},  # masking, in C
+    "progress.stream": {"websockets"},
     "proxy.app": {"google"},
     "proxy.lookup": {"google"},
     "proxy.settings": {"tomli"},

@@ -31,7 +31,7 @@ from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, s
 from pycrictl.proxy.relay.calls import Answer, CallRecord, Peer
 from pycrictl.proxy.relay.server import RelayServer
 from pycrictl.proxy.relay.upstream import Upstream
-from pycrictl.proxy.serve.listen import Listener, notify
+from pycrictl.proxy.serve.listen import UnixListener, notify
 from pycrictl.proxy.serve.log import Log
 from pycrictl.proxy.serve.stream_server import COPY_PATH, StreamServer
 from pycrictl.proxy.serve.tokens import Tokens
@@ -127,9 +127,9 @@ class App:
         settings = self._settings
         _raise_file_limit()
         async with contextlib.AsyncExitStack() as stack:
-            listener = Listener(Path(settings.listen))
+            listener = UnixListener(Path(settings.listen))
             stack.callback(listener.close)
-            admin = Listener(Path(settings.admin_socket))
+            admin = UnixListener(Path(settings.admin_socket))
             stack.callback(admin.close)
             await self._streams.start(settings.stream_address)
             stack.push_async_callback(self._layers.close)

@@ -40,7 +40,7 @@ class ClientCall:
         metadata: what goes with it.
         timeout_s: the deadline that is sent to the server; keeping it is up to the caller.
         user_agent: what the program calls itself.
-        limit_bytes: the largest message that is received.
+        limit_bytes: the largest message that is accepted.
         is_stream: the server answers with any number of messages instead of one.
 
     Attributes:

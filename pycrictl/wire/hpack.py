@@ -1,6 +1,6 @@
 """Header compression for HTTP/2 (RFC 7541). Pure.
 
-A program between two HTTP/2 connections must decode every block that passes, wanted or not, because
+A program between two HTTP/2 connections must decode every block that passes, needed or not, because
 each may change the dynamic table that the next one refers to. It need not compress what it sends:
 ``encode`` touches no dynamic table, so its blocks may be mixed with those of another encoder.
 """
@@ -76,7 +76,7 @@ _END_OF_STRING: Final = 256
 
 
 class Decoder:
-    """Decodes the header blocks of one direction of one connection, in their order.
+    """A reader of the header blocks of one direction of one connection, in their order.
 
     Args:
         max_list_bytes: limit of one decoded block, by the measure of section 4.1.

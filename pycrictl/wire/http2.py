@@ -66,8 +66,7 @@ def check_server_preface(buffer: bytes) -> None:
 def unit_end(buffer: bytes, pos: int) -> int:
     """Return where the frame at ``pos`` ends, a header block's continuations included.
 
-    Returns:
-        0 if it is not all there yet.
+    A header block's continuations belong to it.
 
     Raises:
         RemoteProtocolError: the continuations of a header block are not in order.

@@ -253,7 +253,7 @@ def test_links_and_what_is_left_out(cp: Cp, folder: Path) -> None:
     cp.ok("C:/root/way", folder / "link")
     assert (folder / "link").readlink() == Path("tree")
     if cp.method == "rpc":
-        assert "cannot be told to follow" in cp.refused("-L", "C:/root/way", folder)
+        assert "cannot follow" in cp.refused("-L", "C:/root/way", folder)
         return
     cp("-L", "-q", "C:/root/way", folder)
     cp.ok("-L", "C:/root/file", folder)
@@ -274,7 +274,7 @@ def test_no_clobber_and_limits(cp: Cp, folder: Path) -> None:
     (cp.root / "root/d/f").write_text("old")
     if cp.method == "rpc":
         line = cp.refused("--no-clobber", folder / "d", "C:/root")
-        assert "cannot be told to leave alone what is there" in line
+        assert "cannot leave existing files alone" in line
         cp.ok(folder / "d/sub", "C:/root/d")
     else:
         told = cp.ok("--no-clobber", folder / "d", "C:/root")

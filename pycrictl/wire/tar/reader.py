@@ -1,6 +1,6 @@
 """Reading a tar archive, strictly. Pure.
 
-The reader takes the bytes of an archive as they come and tells what is in them. It understands
+The reader takes the bytes of an archive as they come and reports what is in them. It understands
 pax and ustar archives, those of the seventh edition of Unix, and GNU's long names. It never looks
 back, keeps at most one extended header in memory, and passes content on as views of the bytes that
 it was given.
@@ -9,7 +9,7 @@ Archives are outside data. Refused are: what two readers could understand differ
 twice with two results, a record said twice, a NUL within a name), files with holes in a form of
 their own (their real size is not that of their content), entry types that mean nothing on Linux,
 content of anything but a file, an archive without its end mark, and anything but zeros behind it.
-Whether an entry's *name* is acceptable is not decided here but in ``copy.policy``.
+Whether an entry's *name* is acceptable is not decided here but in ``copy.rules.policy``.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class TarReader:
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing more is read: after the end, or after an error."""
+        """Return whether nothing more is read: after the end, or after an error."""
         return self._state is _State.OVER
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> None:
@@ -171,7 +171,7 @@ class TarReader:
             self._fail(exc)
 
     def receive_eof(self) -> None:
-        """Tell that the input has ended."""
+        """Take in that the input has ended."""
         if self._state is _State.TRAILER:
             self._state = _State.OVER
             self._events.append(ArchiveFinished())
@@ -338,7 +338,7 @@ def _padding(size_bytes: int) -> int:
 
 
 def _long(body: bytes) -> bytes:
-    """The name in the body of one of GNU's extended headers; a NUL ends it."""
+    """Return the name in the body of one of GNU's extended headers; a NUL ends it."""
     name = cut(body)
     if body[len(name) :].strip(b"\0"):
         raise RemoteProtocolError("a name in the archive holds a NUL")

@@ -105,12 +105,12 @@ def encode_entry(entry: Entry, *, busybox: bool = False) -> bytes:
 
 
 def padding_after(size_bytes: int) -> bytes:
-    """The zeros that follow that many bytes of content."""
+    """Return the zeros that follow so many bytes of content."""
     return bytes(-size_bytes % BLOCK_BYTES)
 
 
 def _octal_or_record(keyword: bytes, value: int, width: int) -> tuple[int, bytes]:
-    """The number for the header, and the record for what does not fit into it."""
+    """Return the number for the header, and the record for what does not fit into it."""
     if fits_octal(value, width):
         return value, b""
     return 0, encode_record(keyword, b"%d" % value)
