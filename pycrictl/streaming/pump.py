@@ -20,8 +20,8 @@ from typing import Final, TextIO
 
 from pycrictl.errors import StreamError
 from pycrictl.streaming.loop import end_tasks
+from pycrictl.streaming.patience import ImpatientConnection
 from pycrictl.streaming.terminal import DetachKeys, Terminal
-from pycrictl.streaming.wire import Wire
 from pycrictl.wire.command import (
     Channel,
     ExitReported,
@@ -222,10 +222,12 @@ class Ends:
     note: Callable[[str], None] = lambda text: None
 
 
-async def pump(wire: Wire, core: RemoteCommand, ends: Ends) -> ExitReported | None:
+async def pump(
+    connection: ImpatientConnection, core: RemoteCommand, ends: Ends
+) -> ExitReported | None:
     """Move everything until the command is over; return its outcome, None after the detach keys.
 
-    The wire stays the caller's. A terminal is left raw.
+    The connection stays the caller's. A terminal is left raw.
 
     Raises:
         StreamError: the connection broke, or ended before the outcome was known.
@@ -233,7 +235,7 @@ async def pump(wire: Wire, core: RemoteCommand, ends: Ends) -> ExitReported | No
     """
     _keep_freed_blocks()
     with ExitStack() as stack:
-        return await _Pump(wire, core, ends, stack).run()
+        return await _Pump(connection, core, ends, stack).run()
 
 
 def _keep_freed_blocks() -> None:
@@ -247,8 +249,10 @@ def _keep_freed_blocks() -> None:
 
 
 class _Pump:
-    def __init__(self, wire: Wire, core: RemoteCommand, ends: Ends, stack: ExitStack) -> None:
-        self._wire = wire
+    def __init__(
+        self, connection: ImpatientConnection, core: RemoteCommand, ends: Ends, stack: ExitStack
+    ) -> None:
+        self._connection = connection
         self._core = core
         self._ends = ends
         self._stack = stack
@@ -274,10 +278,10 @@ class _Pump:
         await self._handle_events()  # a WebSocket is ready from the beginning
         while not core.is_over:
             # A peer that takes nothing gets no answers: it may itself wait until it is read from.
-            if not self._wire.is_full:
+            if not self._connection.is_full:
                 self._flush()
             try:
-                data = await self._wire.read()
+                data = await self._connection.read()
             except StreamError as exc:
                 core.receive_eof(exc)
             else:
@@ -358,11 +362,11 @@ class _Pump:
         """Send; return False if the connection is broken, which the reading side reports."""
         self._flush()
         try:
-            await self._wire.drain()
+            await self._connection.drain()
         except StreamError:
             return False
         self._flush()  # what the reading side has held back meanwhile
         return True
 
     def _flush(self) -> None:
-        self._wire.send(self._core.data_to_send())
+        self._connection.send(self._core.data_to_send())

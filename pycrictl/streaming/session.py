@@ -7,10 +7,10 @@ from typing import Final, Literal
 
 from pycrictl.errors import UpgradeRefused
 from pycrictl.streaming.loop import in_thread
+from pycrictl.streaming.patience import ImpatientConnection
 from pycrictl.streaming.pump import Ends, pump
 from pycrictl.streaming.target import TlsFiles
 from pycrictl.streaming.transport import Opened, Transport, open_transport
-from pycrictl.streaming.wire import Wire
 from pycrictl.wire.channels import SPDY_PROTOCOLS, WEBSOCKET_PROTOCOLS, remote_command
 from pycrictl.wire.command import ExitReported, Streams
 
@@ -93,8 +93,8 @@ async def run_command(
     try:
         core = remote_command(transport, opened.protocol, streams)
         note = ends.note if streams.stdin else None
-        wire = Wire(connection, core, silence_s=silence_s, note=note)
-        outcome = await pump(wire, core, ends)
+        impatient = ImpatientConnection(connection, core, silence_s=silence_s, note=note)
+        outcome = await pump(impatient, core, ends)
         core.close()
         connection.send(core.data_to_send())
         await connection.close()

@@ -148,7 +148,7 @@ class RemoteCommand(ABC):
         return False
 
     def send_stdin(self, data: bytes) -> None:
-        """Send standard input. It is thrown away if the peer takes no more.
+        """Send standard input. It is dropped if the peer takes no more.
 
         Raises:
             LocalProtocolError: before Ready, after ``end_stdin``, or without standard input.
@@ -192,7 +192,7 @@ class RemoteCommand(ABC):
 
     @abstractmethod
     def receive_data(self, data: bytes) -> None:
-        """Take in bytes from the peer. They are thrown away if all is over."""
+        """Take in bytes from the peer. They are dropped if all is over."""
 
     @abstractmethod
     def receive_eof(self, error: StreamError | None = None) -> None:
@@ -208,7 +208,7 @@ class RemoteCommand(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Say farewell. Has an effect over WebSocket only."""
+        """Close the stream. Has an effect over WebSocket only."""
 
     @abstractmethod
     def _takes_stdin(self) -> bool: ...

@@ -112,7 +112,7 @@ class PortForward(ABC):
 
     @abstractmethod
     def send(self, data: bytes) -> None:
-        """Send data to the pod. It is thrown away if the connection is gone.
+        """Send data to the pod. It is dropped if the connection is gone.
 
         Raises:
             LocalProtocolError: before ForwardOpened, or after ``end``.
@@ -129,7 +129,7 @@ class PortForward(ABC):
 
     @abstractmethod
     def receive_data(self, data: bytes) -> None:
-        """Take in bytes from the peer. They are thrown away if all is over."""
+        """Take in bytes from the peer. They are dropped if all is over."""
 
     @abstractmethod
     def receive_eof(self) -> None:

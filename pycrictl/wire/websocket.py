@@ -51,6 +51,7 @@ _MAX_HEAD_BYTES: Final = _FIRST_BYTES + _KEY_BYTES + _MAX_SHORT
 
 _EMPTY: Final = memoryview(b"")
 _SLOW_BYTES: Final = 1024
+_SENT_TEXT: Final = "it sent text"
 
 
 class Side(Enum):
@@ -66,7 +67,7 @@ class Piece(NamedTuple):
     Attributes:
         channel: the number that the message began with.
         data: a view of what was fed, or of a copy if the peer has masked it.
-        is_last: whether the message ends with it; only then it may be empty.
+        is_last: whether the message ends with it; only then can it be empty.
     """
 
     channel: int
@@ -86,7 +87,8 @@ class WebSocket:
         side: what a client sends is masked, what a server sends is not.
         is_masking: whether a client's keys are random. Masking keeps a web page from making a
             browser send what an intermediary takes for something else. Between two programs of
-            one machine there is neither, and it takes longer than all the rest: then the key is 0.
+            one machine there is neither, and masking takes longer than all the rest: there the
+            key may be 0.
         max_idle_frames: the most frames without content, one after another; None for any number.
         peer: what errors call the peer.
 
@@ -129,21 +131,21 @@ class WebSocket:
     def bytes_wanted(self) -> int:
         """How many bytes are missing of the head or the payload that is being read.
 
-        Who feeds no more than that at once, gets all content where it was read to.
+        If no more than that is fed at once, it is either all content or none.
         """
         return self._left or self._missing
 
     def send(self, channel: int, data: bytes | memoryview) -> None:
-        """Send a message. It is thrown away once either side has said farewell."""
+        """Send a message. It is dropped once either side has closed."""
         if not self._is_close_sent:
             self._send(_BINARY, data, bytes((channel,)))
 
     def close(self, code: int = NORMAL) -> None:
-        """Say farewell. Has no effect a second time."""
+        """Send our close. Has no effect a second time."""
         self._send_close(code.to_bytes(2, "big"))
 
     def receive_data(self, data: bytes | memoryview) -> None:
-        """Take in bytes from the peer. They are thrown away if all is over."""
+        """Take in bytes from the peer. They are dropped if all is over."""
         view = memoryview(data)
         position, end = 0, len(view)
         while position < end and not self.is_over:
@@ -178,7 +180,7 @@ class WebSocket:
 
     def _send(self, opcode: int, payload: bytes | memoryview, prefix: bytes = b"") -> None:
         """Send a frame whose payload begins with ``prefix``, at most a byte."""
-        head = _head(opcode, len(prefix) + len(payload), is_masked=self._is_client)
+        head = _frame_head(opcode, len(prefix) + len(payload), is_masked=self._is_client)
         if self._has_keys:
             key = os.urandom(_KEY_BYTES)
             head += key
@@ -206,7 +208,7 @@ class WebSocket:
         if len(head) >= size:
             opcode, length = head[0] & 0x0F, head[1] & ~_MASKED
             if problem := self._problem(head[0], head[1]):
-                self._fail(problem, _UNSUPPORTED if opcode == _TEXT else _PROTOCOL_ERROR)
+                self._fail(problem, _UNSUPPORTED if problem == _SENT_TEXT else _PROTOCOL_ERROR)
                 return 0
             size += self._key_bytes
             if length > _MAX_SHORT:
@@ -260,15 +262,15 @@ class WebSocket:
         if opcode not in _OPCODES:
             return "unknown opcode"
         if bool(second & _MASKED) is self._is_client:
-            is_masked = "a server's frame is masked"
-            return is_masked if self._is_client else "a client's frame is not masked"
+            wrong = "a server's frame is masked", "a client's frame is not masked"
+            return wrong[not self._is_client]
         if opcode & _CONTROL:
             if not first & _FINAL:
                 return "a control frame in fragments"
             return "too long a control frame" if second & ~_MASKED > _MAX_SHORT else ""
         if (opcode == _CONTINUATION) is self._is_final:
             return "a fragment of another message"
-        return "it sent text" if opcode == _TEXT else ""
+        return _SENT_TEXT if opcode == _TEXT else ""
 
     def _read_payload(self, data: memoryview) -> None:
         size = len(data)
@@ -346,7 +348,7 @@ def _turned(key: bytes, count: int) -> bytes:
     return key[turn:] + key[:turn] if turn and key != _NO_KEY else key
 
 
-def _head(opcode: int, size: int, *, is_masked: bool) -> bytes:
+def _frame_head(opcode: int, size: int, *, is_masked: bool) -> bytes:
     """Return the head of a frame that is a whole message, without its key."""
     masked = _MASKED if is_masked else 0
     if size <= _MAX_SHORT:

@@ -208,7 +208,7 @@ class SpdyConnection:
     # What the peer does
 
     def receive_data(self, data: bytes) -> None:
-        """Take in bytes from the peer. After an error they are thrown away."""
+        """Take in bytes from the peer. After an error they are dropped."""
         for frame in self._decoder.receive_data(data):
             if self.is_closed:
                 break

@@ -1,4 +1,4 @@
-"""The connection of a remote command, and patience with its server."""
+"""The connection of a remote command, and the patience with its server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pycrictl.streaming.connection import Connection
 from pycrictl.wire.command import RemoteCommand
 
 
-class Wire:
+class ImpatientConnection:
     """The connection of a command, which gives up on a server that is stuck.
 
     containerd 1.6 sometimes is when a command has ended with input unread: it goes on writing that
