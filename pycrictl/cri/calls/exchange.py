@@ -57,8 +57,9 @@ def exchange(
         finally:
             if call.answer is None:
                 call.cancel()
+                connection.setblocking(False)  # a server that reads nothing would hold this up
                 with suppress(OSError):
-                    connection.sendall(call.data_to_send())
+                    connection.send(call.data_to_send())
     return Status(call.answer.code, call.answer.message, call.http_status)
 
 
@@ -71,7 +72,7 @@ def _step(connection: socket.socket, call: ClientCall, limit_at: float | None) -
         data = _received(connection, limit_at)
         if not data:
             return Status(codes.UNAVAILABLE, "it closed the connection")
-        call.receive_data(data)
+        call.receive_data(data, time.monotonic())
     except TimeoutError:
         return Status(codes.UNAVAILABLE, "it does not answer")
     except OSError as exc:
