@@ -39,7 +39,7 @@ def run() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, OSError, ValueError):  # closed by the parent process
             stream.flush()
-    os._exit(code)
+    os._exit(code if 0 <= code < 256 else 255)  # a remote command may have any
 
 
 def _let_ctrl_c_kill() -> None:

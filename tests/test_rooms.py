@@ -79,7 +79,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "proxy.relay": {
         *("proxy.relay", "streaming.loop", "errors", "wire.client_call", "wire.codes"),
-        *("wire.grpc_http2", "wire.hpack", "wire.http2", "wire.limits"),
+        *("wire.grpc_http2", "wire.hpack", "wire.http2", "wire.http2_reader", "wire.limits"),
     },
     "proxy.relay.calls": {"wire.grpc_http2"},
     "proxy.serve": {

@@ -7,6 +7,7 @@ the byte stream after the upgrade.
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ __all__ = [
 MAX_STATUS_BYTES: Final = 1 << 20
 """Longest outcome that is accepted. It repeats the command's arguments."""
 
+_NON_ZERO: Final = "NonZeroExitCode"
+_EXIT_CODE: Final = re.compile("-?[0-9]{1,10}")
 _MAX_SIZE: Final = 65535
 _MAX_TRIES: Final = 16
 
@@ -268,6 +271,12 @@ class RemoteCommand(ABC):
             self.error = OutcomeUnknown(f"the runtime sent no exit status{reason}")
 
 
+def _exit_code(text: str) -> int:
+    if not _EXIT_CODE.fullmatch(text) or not -(2**31) <= int(text) < 2**32:
+        raise RemoteProtocolError("the command's exit status is not a number of 32 bits")
+    return int(text)
+
+
 def parse_status(text: bytes) -> ExitReported:
     """Read a Status object (``metav1.Status``), the outcome of a command.
 
@@ -280,7 +289,7 @@ def parse_status(text: bytes) -> ExitReported:
         causes = (status.get("details") or {}).get("causes") or []
         # The key of a cause's type is not ``type`` on the wire.
         codes = [cause.get("message") for cause in causes if cause.get("reason") == "ExitCode"]
-        code = int(codes[0]) if codes and status.get("reason") == "NonZeroExitCode" else None
+        code = _exit_code(codes[0]) if codes and status.get("reason") == _NON_ZERO else None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise RemoteProtocolError("the outcome of the command is not a Status object") from None
     if outcome == "Success":

@@ -10,12 +10,13 @@ import base64
 import binascii
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple, TypeAlias
 
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.wire import codes
 from pycrictl.wire.hpack import Header
+from pycrictl.wire.http2 import StreamFault
 
 Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 
@@ -23,9 +24,15 @@ PREFIX_BYTES: Final = 5
 
 _TIMEOUT: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNIT_S: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+_CONTENT_TYPE: Final = b"application/grpc"
 _RESERVED: Final = frozenset({"content-type", "te", "user-agent", "connection", "host"})
 _ESCAPED: Final = re.compile(rb"[^ -$&-~]")
 _ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
+# The octets of a header's name and value (RFC 9113, 8.2.1), and what begins a request (8.3.1).
+_NAME_OCTETS: Final = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"
+_VALUE_OCTETS: Final = bytes([9, *range(0x20, 0x7F), *range(0x80, 0x100)])
+_PSEUDO: Final = frozenset({b":method", b":scheme", b":path", b":authority"})
+_NEEDED: Final = frozenset({b":method", b":scheme", b":path"})
 # What the characters of an ASCII value and of a key may be.
 _VALUE: Final = re.compile(r"[ -~]*")
 _KEY: Final = re.compile(r"[0-9a-z_.-]+")
@@ -45,6 +52,47 @@ class Answer(NamedTuple):
     response: bytes | None = None
     initial_metadata: Metadata = ()
     trailing_metadata: Metadata = ()
+
+
+def request_path(headers: Iterable[Header]) -> bytes:
+    """Return the method that a request is for, as its path has it.
+
+    Raises:
+        StreamFault: the headers are malformed (RFC 9113, 8.2 and 8.3), so that another reader may
+            understand another path.
+    """
+    found: dict[bytes, bytes] = {}
+    is_over = False  # what begins a request comes before all else
+    for name, value in headers:
+        if name[:1] == b":":
+            if is_over or name in found or name not in _PSEUDO:
+                raise StreamFault("a request has a header out of place")
+            found[name] = value
+        else:
+            is_over = True
+            if not name or name.translate(None, _NAME_OCTETS) or name == b"connection":
+                raise StreamFault("a request has a header with a wrong name")
+        # gRPC's own libraries may agree to leave out the Base64 of binary values.
+        if value.translate(None, _VALUE_OCTETS) and name[-4:] != b"-bin":
+            raise StreamFault("a request has a header with a wrong value")
+    if not found.keys() >= _NEEDED:
+        raise StreamFault("a request lacks a header")
+    return found[b":path"]
+
+
+def refusal(headers: Collection[Header]) -> Answer | None:
+    """Return the answer to a request that is right as HTTP but not as gRPC, None if it is."""
+    found = dict(headers)
+    if found.get(b":method") != b"POST":
+        return Answer(codes.INTERNAL, "the HTTP method of a call must be POST")
+    kind = found.get(b"content-type", b"")
+    if kind != _CONTENT_TYPE and not kind.startswith((_CONTENT_TYPE + b"+", _CONTENT_TYPE + b";")):
+        return Answer(codes.INTERNAL, "the content type of a call must be application/grpc")
+    try:
+        timeout_s(headers)
+    except RemoteProtocolError as exc:
+        return Answer(codes.INTERNAL, exc.message)
+    return None
 
 
 def prefixed(message: bytes) -> bytes:
@@ -74,13 +122,14 @@ def timeout_s(headers: Iterable[Header]) -> float | None:
     Raises:
         RemoteProtocolError: it is malformed.
     """
+    found: float | None = None
     for name, value in headers:
         if name == b"grpc-timeout":
             match = _TIMEOUT.fullmatch(value)
             if match is None:
                 raise RemoteProtocolError("grpc-timeout is malformed")
-            return int(match[1]) * _UNIT_S[match[2]]
-    return None
+            found = int(match[1]) * _UNIT_S[match[2]]
+    return found
 
 
 def timeout_header(timeout_s: float) -> Header:
@@ -137,7 +186,7 @@ def is_reserved(name: str) -> bool:
 
 def response_headers(metadata: Metadata = ()) -> list[Header]:
     """Return what an answer begins with."""
-    return [(b":status", b"200"), (b"content-type", b"application/grpc"), *headers_of(metadata)]
+    return [(b":status", b"200"), (b"content-type", _CONTENT_TYPE), *headers_of(metadata)]
 
 
 def status_headers(code: int, message: str = "", metadata: Metadata = ()) -> list[Header]:

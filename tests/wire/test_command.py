@@ -67,7 +67,7 @@ def test_outcomes(status: dict[str, object], expected: ExitReported) -> None:
         b'{"status":"Failure","details":{"causes":1}}',
         b'{"status":"Failure","details":{"causes":["x"]}}',
         b'{"status":"Failure","reason":"NonZeroExitCode",'
-        b'"details":{"causes":[{"reason":"ExitCode","message":"seven"}]}}',
+        b'"details":{"causes":[{"reason":"ExitCode","message":7}]}}',
         b'{"status":"Failure","reason":"NonZeroExitCode",'
         b'"details":{"causes":[{"reason":"ExitCode"}]}}',
     ],
@@ -76,6 +76,17 @@ def test_what_is_none(text: bytes) -> None:
     with pytest.raises(RemoteProtocolError) as caught:
         parse_status(text)
     assert caught.value.message == "the outcome of the command is not a Status object"
+
+
+@pytest.mark.parametrize(
+    "code", ["seven", "", "1_0", "+1", "٣", "4294967296", "-2147483649", "9" * 5000]
+)
+def test_exit_status_that_is_no_number_of_32_bits(code: str) -> None:
+    details = {"causes": [{"reason": "ExitCode", "message": code}]}
+    status = {"status": "Failure", "reason": "NonZeroExitCode", "details": details}
+    with pytest.raises(RemoteProtocolError) as caught:
+        parse_status(json.dumps(status).encode())
+    assert caught.value.message == "the command's exit status is not a number of 32 bits"
 
 
 values = st.recursive(

@@ -132,7 +132,7 @@ class Connection:
                     self._socket.sendall(to_send)
             self._allow(min(limit_at, until))
             data = self._socket.recv(_READ_BYTES)
-            call.receive_data(data)
+            call.receive_data(data, time.monotonic())
         except TimeoutError:
             if time.monotonic() >= limit_at:
                 self._end(self._late())

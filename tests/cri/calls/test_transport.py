@@ -208,8 +208,8 @@ def test_nothing_is_there(tmp_path: Path) -> None:
     assert result(connection) == ([], Status(UNAVAILABLE, "no such file", missing))
 
 
-def test_a_server_that_reads_nothing_does_not_keep_us(serve: Serve) -> None:
-    go_on = threading.Event()
+def test_a_server_that_floods_pings_and_reads_nothing_is_given_up(serve: Serve) -> None:
+    given_up = threading.Event()
 
     def script(connection: socket.socket) -> None:
         connection.sendall(HEAD)
@@ -218,6 +218,21 @@ def test_a_server_that_reads_nothing_does_not_keep_us(serve: Serve) -> None:
         with suppress(BlockingIOError):
             for _ in range(100):
                 connection.sendall(pings)
+        given_up.wait(60)
+
+    connection = opened(serve(script), timeout_s=None, is_stream=True)
+    assert list(connection.messages()) == []
+    given_up.set()
+    assert connection.status is not None
+    assert connection.status.code == UNAVAILABLE
+    assert "too many frames carry nothing" in connection.status.details
+
+
+def test_ctrl_c_ends_a_call_to_a_server_that_says_nothing_more(serve: Serve) -> None:
+    go_on = threading.Event()
+
+    def script(connection: socket.socket) -> None:
+        connection.sendall(HEAD)
         go_on.wait(60)
 
     connection = opened(serve(script), timeout_s=None, is_stream=True)
