@@ -332,7 +332,9 @@ class Scene:
             faults.append(f"a slot is taken: {self.copies()}")
         if not settled(lambda: len(self.spools()) <= len(self.copies())):
             faults.append(f"spool files are left: {self.spools()}")
-        if not is_dead and not settled(lambda: not processes_below(self.container.root)):
+        # containerd ends the input of a program by a call, which it cannot make when it is killed.
+        has_end = victim in ("client", "proxy")
+        if has_end and not settled(lambda: not processes_below(self.container.root)):
             programs = processes_below(self.container.root)
             faults.append(f"programs are left in the container: {programs}")
         if not settled(lambda: not survivors(self.folder.name)):
