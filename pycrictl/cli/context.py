@@ -6,13 +6,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    import typer
-
+    from pycrictl.cli.program import Recording
     from pycrictl.config import Config, Flags
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.cri.calls.tracing import Tracer
@@ -28,11 +27,19 @@ class AppContext:
     Attributes:
         env: streams, clocks and facts of the terminal.
         flags: the global options as given.
+        program: the name that the program is called by.
+        path: the words that call the command, from the program's name on.
+        negated: the command's switches that were explicitly given as false, in full.
+        recording: what the global options want recorded of the run.
         tracer: gets the spans of this run's calls.
     """
 
     env: Environment
     flags: Flags
+    program: str = "pycrictl"
+    path: str = "pycrictl"
+    negated: frozenset[str] = frozenset()
+    recording: Recording | None = None
     tracer: Tracer | None = None
     _config: Config | None = field(default=None, init=False)
 
@@ -99,6 +106,13 @@ class AppContext:
                     yield client, images
 
 
-def app_context(ctx: typer.Context) -> AppContext:
-    """Return the application's context, given Typer's."""
-    return cast("AppContext", ctx.obj)
+class Exit(Exception):
+    """Ends a command that has said all there is to say.
+
+    Args:
+        exit_code: the exit status of the program.
+    """
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = int(exit_code)
