@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from pycrictl.show.watching import Viewer
 
 
-@dataclass(slots=True)
 class AppContext:
     """Global options and everything made of them. Nothing is read or dialled before it is used.
 
@@ -34,14 +32,15 @@ class AppContext:
         tracer: gets the spans of this run's calls.
     """
 
-    env: Environment
-    flags: Flags
-    program: str = "pycrictl"
-    path: str = "pycrictl"
-    negated: frozenset[str] = frozenset()
-    recording: Recording | None = None
-    tracer: Tracer | None = None
-    _config: Config | None = field(default=None, init=False)
+    def __init__(self, env: Environment, flags: Flags, *, program: str = "pycrictl") -> None:
+        self.env = env
+        self.flags = flags
+        self.program = program
+        self.path = program
+        self.negated: frozenset[str] = frozenset()
+        self.recording: Recording | None = None
+        self.tracer: Tracer | None = None
+        self._config: Config | None = None
 
     @property
     def config(self) -> Config:

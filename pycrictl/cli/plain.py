@@ -37,8 +37,7 @@ def read(words: Sequence[str], app: AppContext, environ: Mapping[str, str]) -> C
         if not line.positionals or line.positionals[0] not in BY_NAME:
             return None
         name, *rest = line.positionals
-        line.positionals = []
-        options = _values(found, line, environ)
+        options = _values(found, line._replace(positionals=[]), environ)
         path, call, negated = _command(BY_NAME[name], f"{app.program} {name}", rest, environ)
     except (NotPlainError, UsageError):
         return None
