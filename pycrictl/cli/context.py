@@ -5,18 +5,33 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from pycrictl.cli.program import Recording
     from pycrictl.config import Config, Flags
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.cri.calls.tracing import Tracer
     from pycrictl.environ import Environment
     from pycrictl.show.displays.modes import Outlet, Stdout
     from pycrictl.show.watching import Viewer
+
+
+class Recording(NamedTuple):
+    """What is to be recorded of a run.
+
+    Attributes:
+        profile_cpu: file for a profile; empty for none.
+        profile_mem: file for a snapshot of the memory; empty for none.
+        collector: address that gets the traces; empty for none.
+        per_million: how many of a million runs to trace; negative: all.
+    """
+
+    profile_cpu: str
+    profile_mem: str
+    collector: str
+    per_million: int
 
 
 class AppContext:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
 from pycrictl import __version__
-from pycrictl.cli.context import AppContext
+from pycrictl.cli.context import AppContext, Recording
 from pycrictl.cli.declare import Option
 from pycrictl.cli.options import DURATION, INTEGER
 from pycrictl.config import Flags
@@ -16,22 +16,6 @@ HELP: Final = "Inspect and debug the container runtime of a Kubernetes node over
 
 HELP_WORDS: Final = ("help", "h")
 """crictl takes these as the first positional of every command."""
-
-
-class Recording(NamedTuple):
-    """What is to be recorded of a run.
-
-    Attributes:
-        profile_cpu: file for a profile; empty for none.
-        profile_mem: file for a snapshot of the memory; empty for none.
-        collector: address that gets the traces; empty for none.
-        per_million: how many of a million runs to trace; negative: all.
-    """
-
-    profile_cpu: str
-    profile_mem: str
-    collector: str
-    per_million: int
 
 
 def set_globals(

@@ -165,3 +165,12 @@ def test_only_the_last_argument_is_a_list(entry: Entry) -> None:
     found = declare.parameters(entry.load())
     arguments = [each for each in found if isinstance(each.declared, declare.Argument)]
     assert not any(each.is_list for each in arguments[:-1])
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.target)
+def test_what_is_not_text_has_a_parser(entry: Entry) -> None:
+    for each in declare.parameters(entry.load()):
+        if each.is_switch or each.is_list or each.type in (str, str | None):
+            continue
+        assert isinstance(each.declared, declare.Option), each.name
+        assert each.declared.parser is not None, each.name

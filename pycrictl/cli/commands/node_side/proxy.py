@@ -6,6 +6,7 @@ from typing import Annotated, TextIO
 
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Option
+from pycrictl.units import parse_int
 
 
 def proxy(
@@ -107,6 +108,7 @@ def proxy(
         Option(
             "--container-copies-per-pod",
             metavar="N",
+            parser=parse_int,
             help="Make at most N copies per pod at once (default: 0, no limit).",
         ),
     ] = None,
