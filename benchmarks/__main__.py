@@ -1,6 +1,7 @@
 """``python -m benchmarks [--only NAME]... [--list]``: run benchmarks and print a table.
 
-The exit status is 0 whether the goals are met or not, and 1 if a benchmark could not run.
+The exit status is 0 whether the goals are met or not, and 1 if a benchmark could not run. One whose
+program was not built is skipped.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from benchmarks import (
     start,
     watch,
 )
-from benchmarks.harness import Benchmark
+from benchmarks.harness import Benchmark, SkippedError
 
 BENCHMARKS = (
     *start.BENCHMARKS,
@@ -62,12 +63,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(benchmarks: Sequence[Benchmark]) -> bool:
-    """Print a row for each as soon as it has run; return whether all of them ran."""
+    """Print a row for each as soon as it has run; return whether none of them failed."""
     print(ROW.format("name", "ours", "bare", "ratio", "goal", "ok"), flush=True)
     all_ran = True
     for benchmark in benchmarks:
         try:
             measured = benchmark.measure()
+        except SkippedError as exc:
+            print(f"{benchmark.name:<16} skipped: {exc}", flush=True)
+            continue
         except Exception as exc:  # the others can still run
             all_ran = False
             print(f"{benchmark.name:<16} cannot run: {exc or type(exc).__name__}", flush=True)

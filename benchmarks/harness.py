@@ -13,6 +13,10 @@ class CannotRunError(Exception):
     """Something that the benchmark needs is missing or failed; the text says what."""
 
 
+class SkippedError(Exception):
+    """What the benchmark measures was not built; the text says what, and how to build it."""
+
+
 @dataclass(frozen=True)
 class Goal:
     """The ratio to be reached."""

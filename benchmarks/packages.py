@@ -11,7 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured, interleave, milliseconds
+from benchmarks.harness import (
+    Benchmark,
+    CannotRunError,
+    Goal,
+    Measured,
+    SkippedError,
+    interleave,
+    milliseconds,
+)
 from benchmarks.programs import ROOT, run
 
 ROUNDS = 21
@@ -23,8 +31,10 @@ def _programs() -> Iterator[tuple[Path, Path]]:
     """The program of the standalone folder, and one that pip has installed from the wheel."""
     archives = sorted((ROOT / "dist").glob(f"*-linux-{platform.machine()}.tar.gz"))
     wheels = sorted((ROOT / "dist").glob("*.whl"))
-    if len(archives) != 1 or len(wheels) != 1:
-        raise CannotRunError("the standalone program is missing: run 'make dist'")
+    if not archives or not wheels:
+        raise SkippedError("the standalone program is not there; 'make dist' builds it")
+    if len(archives) > 1 or len(wheels) > 1:
+        raise CannotRunError("dist/ has several builds: remove the old ones")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         with tarfile.open(archives[0]) as archive:

@@ -10,9 +10,9 @@ at the default path is reported instead of being silently ignored.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 from pycrictl.errors import ConfigError, UsageError
@@ -161,9 +161,10 @@ def socket_path(endpoint: Setting[str], option: str) -> str:
             hint=f"the {endpoint.origin} gives an empty text: name a socket or leave it out",
         )
     scheme, colon, rest = text.partition(":")
-    if not colon or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
+    is_unix = scheme.lower() == "unix"
+    if not colon or not (is_unix or re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme)):
         path = text
-    elif scheme.lower() != "unix":
+    elif not is_unix:
         raise UsageError(
             f"the endpoint {quote(text)} is not supported: {quote(scheme)} is not unix",
             hint="a runtime is reached over a unix socket, such as unix:///run/containerd/containerd.sock",
@@ -238,7 +239,7 @@ def _read_first(
         raise ConfigError(f"{origin} is empty", hint="name a file or leave it out")
     candidates = [default_path if named is None else named]
     if executable is not None:
-        candidates.append(str(Path(executable).parent / _NAME_BESIDE_EXECUTABLE))
+        candidates.append(os.path.join(os.path.dirname(executable), _NAME_BESIDE_EXECUTABLE))
     for path in candidates:
         file = f"config file {quote(path, _PATH_LIMIT_CHARS)}"
         try:
@@ -270,7 +271,7 @@ def read_text(path: str) -> str:
         ConfigError: it is too large, or not text.
     """
     # Not Path.read_bytes: it may be a pipe (`--config <(…)`), a device, or a log file by mistake.
-    with Path(path).open("rb") as stream:
+    with open(path, "rb") as stream:
         content = stream.read(FILE_LIMIT_BYTES + 1)
     if len(content) > FILE_LIMIT_BYTES:
         raise ConfigError(f"it is larger than {FILE_LIMIT_BYTES // 1024} KiB")

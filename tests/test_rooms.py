@@ -131,7 +131,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "proxy.copies.service": {"google"},
     "show": {"google", "yaml"},
     "show.displays.meters": {"tqdm"},
-    "cli": {"typer"},
+    "cli.tree": {"typer"},
 }
 
 KNOWN_THIRD_PARTY = {

@@ -32,6 +32,15 @@ print("\\n" + json.dumps([code, sorted(sys.modules)]))
 HELP_MODULES = 250
 """Modules that the root help may import; the interpreter and Typer make up nearly all of them."""
 
+LIST_MODULES = 165
+"""Modules that ``ps`` may import, the interpreter's included."""
+
+UNUSED = {
+    *("inspect", "dataclasses", "logging", "pathlib", "difflib", "subprocess"),
+    "google.protobuf.text_format",
+}
+"""What is dear and of no use to a list."""
+
 
 def modules_after(*words: str) -> tuple[int, set[str]]:
     result = subprocess.run(
@@ -61,6 +70,30 @@ def test_a_commands_help_imports_only_that_command() -> None:
     assert code == 0
     loaded = {name for name in modules if name.startswith("pycrictl.cli.commands.")}
     assert loaded == {"pycrictl.cli.commands.images", "pycrictl.cli.commands.images.images"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["ps"], ["images"], ["pods"], ["inspect", "a"], ["version"], ["logs", "a"]),
+        *(["exec", "a", "b"], ["pull", "a"], ["rm", "a"], ["config", "--list"], ["completion"]),
+        ["runp", "jsonschema"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_valid_line_is_read_without_typer(words: list[str]) -> None:
+    _, modules = modules_after("-r", "/nonexistent", "--max-retries=0", *words)
+    assert "pycrictl.cli.plain" in modules
+    assert not [name for name in modules if name.partition(".")[0] in ("typer", "click", "rich")]
+    assert "pycrictl.cli.tree" not in modules
+
+
+def test_a_list_imports_little(fake: FakeServer) -> None:
+    fake.offer("ListContainers", cri_pb2.ListContainersResponse())
+    code, modules = modules_after("-r", fake.endpoint, "ps")
+    assert code == 0
+    assert not UNUSED & modules
+    assert len(modules) <= LIST_MODULES, len(modules)
 
 
 @pytest.mark.parametrize(

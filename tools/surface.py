@@ -13,10 +13,9 @@ from enum import Enum, auto
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-import typer
 from typer.core import TyperArgument, TyperOption
 
-from pycrictl.cli import main, tree
+from pycrictl.cli import tree
 from pycrictl.cli.table import COMMANDS, Entry, Grammar
 from pycrictl.config import KEYS
 from pycrictl.units import format_duration
@@ -169,7 +168,7 @@ _VARIABLE: Final = re.compile(r" \[\$(\w+)\]")
 @cache
 def program() -> Command:
     """Return the whole tree, walked once."""
-    command = typer.main.get_command(main.app)
+    command = tree.root()
     description = (command.help or "").split("\n\n")
     return Command(
         path=(),
@@ -213,7 +212,7 @@ def _sentence(text: str) -> str:
 
 def _params(command: click.Command) -> list[click.Parameter]:
     # Below the root, which settles how help is asked for.
-    root = typer.main.get_command(main.app)
+    root = tree.root()
     with root.make_context("pycrictl", [], resilient_parsing=True) as parent:
         ctx = command.make_context(command.name, [], parent=parent, resilient_parsing=True)
         return command.get_params(ctx)

@@ -9,7 +9,6 @@ an option. This module knows nothing of Typer: it is given the options as plain 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pycrictl.errors import UsageError
@@ -24,8 +23,7 @@ class OptionSpec(NamedTuple):
     is_repeatable: bool = False
 
 
-@dataclass(slots=True)
-class CommandLine:
+class CommandLine(NamedTuple):
     """A parsed command line.
 
     Attributes:
@@ -34,9 +32,9 @@ class CommandLine:
         negated: canonical spellings of switches that were explicitly given as false.
     """
 
-    options: list[str] = field(default_factory=list)
-    positionals: list[str] = field(default_factory=list)
-    negated: set[str] = field(default_factory=set)
+    options: list[str]
+    positionals: list[str]
+    negated: set[str]
 
     def words(self) -> list[str]:
         """Return the whole line in an order that every parser reads the same way."""
@@ -57,7 +55,7 @@ def parse(
     Raises:
         UsageError: an unknown option, a missing value, or a switch whose value is not a boolean.
     """
-    line = CommandLine()
+    line = CommandLine([], [], set())
     switches: dict[str, bool] = {}
     scalars: dict[str, str] = {}
     position = 0
@@ -65,13 +63,13 @@ def parse(
         word = args[position]
         position += 1
         if word == "--":
-            line.positionals += args[position:]
+            line.positionals.extend(args[position:])
             break
         if len(word) < 2 or not word.startswith("-"):
             line.positionals.append(word)
             if interspersed:
                 continue
-            line.positionals += args[position:]
+            line.positionals.extend(args[position:])
             break
         for name, value in _split(word, options):
             option = options.get(name)
@@ -89,9 +87,9 @@ def parse(
                 line.options.append(f"{option.canonical}={value}")
             else:
                 scalars[option.canonical] = value
-    line.options += [f"{name}={value}" for name, value in scalars.items()]
-    line.options += [name for name, is_on in switches.items() if is_on]
-    line.negated = {name for name, is_on in switches.items() if not is_on}
+    line.options.extend(f"{name}={value}" for name, value in scalars.items())
+    line.options.extend(name for name, is_on in switches.items() if is_on)
+    line.negated.update(name for name, is_on in switches.items() if not is_on)
     return line
 
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-
-    import typer
 
     from pycrictl.config import Config, Flags
     from pycrictl.cri.calls.client import CriClient
@@ -21,20 +18,44 @@ if TYPE_CHECKING:
     from pycrictl.show.watching import Viewer
 
 
-@dataclass(slots=True)
+class Recording(NamedTuple):
+    """What is to be recorded of a run.
+
+    Attributes:
+        profile_cpu: file for a profile; empty for none.
+        profile_mem: file for a snapshot of the memory; empty for none.
+        collector: address that gets the traces; empty for none.
+        per_million: how many of a million runs to trace; negative: all.
+    """
+
+    profile_cpu: str
+    profile_mem: str
+    collector: str
+    per_million: int
+
+
 class AppContext:
     """Global options and everything made of them. Nothing is read or dialled before it is used.
 
     Attributes:
         env: streams, clocks and facts of the terminal.
         flags: the global options as given.
+        program: the name that the program is called by.
+        path: the words that call the command, from the program's name on.
+        negated: the command's switches that were explicitly given as false, in full.
+        recording: what the global options want recorded of the run.
         tracer: gets the spans of this run's calls.
     """
 
-    env: Environment
-    flags: Flags
-    tracer: Tracer | None = None
-    _config: Config | None = field(default=None, init=False)
+    def __init__(self, env: Environment, flags: Flags, *, program: str = "pycrictl") -> None:
+        self.env = env
+        self.flags = flags
+        self.program = program
+        self.path = program
+        self.negated: frozenset[str] = frozenset()
+        self.recording: Recording | None = None
+        self.tracer: Tracer | None = None
+        self._config: Config | None = None
 
     @property
     def config(self) -> Config:
@@ -99,6 +120,13 @@ class AppContext:
                     yield client, images
 
 
-def app_context(ctx: typer.Context) -> AppContext:
-    """Return the application's context, given Typer's."""
-    return cast("AppContext", ctx.obj)
+class Exit(Exception):
+    """Ends a command that has said all there is to say.
+
+    Args:
+        exit_code: the exit status of the program.
+    """
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = int(exit_code)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Option
 from pycrictl.cli.options import INTEGER, check_output
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ STATS_PAUSE_S: Final = 0.5
 
 ListOutput = Annotated[
     str,
-    typer.Option(
+    Option(
         "--output",
         "-o",
         metavar="FORMAT",
@@ -32,36 +32,32 @@ ListOutput = Annotated[
 ]
 InspectOutput = Annotated[
     str,
-    typer.Option("--output", "-o", metavar="json|yaml|go-template|table", help="Output format."),
+    Option("--output", "-o", metavar="json|yaml|go-template|table", help="Output format."),
 ]
 Template = Annotated[
-    str, typer.Option("--template", metavar="TEMPLATE", help="For --output go-template.")
+    str, Option("--template", metavar="TEMPLATE", help="For --output go-template.")
 ]
-NoInfo = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Leave out what only this runtime reports.")
-]
+NoInfo = Annotated[bool, Option("--quiet", "-q", help="Leave out what only this runtime reports.")]
 Labels = Annotated[
     list[str] | None,
-    typer.Option("--label", metavar="KEY=VALUE", help="Only those with this label; repeatable."),
+    Option("--label", metavar="KEY=VALUE", help="Only those with this label; repeatable."),
 ]
 Last = Annotated[
     int,
-    typer.Option("--last", "-n", help="Only the N newest, in any state; 0: all.", **INTEGER),
+    Option("--last", "-n", help="Only the N newest, in any state; 0: all.", **INTEGER),
 ]
-Latest = Annotated[bool, typer.Option("--latest", "-l", help="Only the newest, in any state.")]
-Name = Annotated[
-    str, typer.Option("--name", metavar="REGEX", help="Only those with a matching name.")
-]
+Latest = Annotated[bool, Option("--latest", "-l", help="Only the newest, in any state.")]
+Name = Annotated[str, Option("--name", metavar="REGEX", help="Only those with a matching name.")]
 Namespace = Annotated[
     str,
-    typer.Option("--namespace", metavar="REGEX", help="Only those in a matching pod namespace."),
+    Option("--namespace", metavar="REGEX", help="Only those in a matching pod namespace."),
 ]
 PodId = Annotated[
-    str, typer.Option("--pod", "-p", metavar="POD-ID", help="Only those of this pod sandbox.")
+    str, Option("--pod", "-p", metavar="POD-ID", help="Only those of this pod sandbox.")
 ]
 ContainerState = Annotated[
     str,
-    typer.Option(
+    Option(
         "--state",
         "-s",
         metavar="created|running|exited|unknown",
@@ -69,26 +65,24 @@ ContainerState = Annotated[
     ),
 ]
 PodState = Annotated[
-    str, typer.Option("--state", "-s", metavar="ready|notready", help="Only those in this state.")
+    str, Option("--state", "-s", metavar="ready|notready", help="Only those in this state.")
 ]
-AllStates = Annotated[
-    bool, typer.Option("--all", "-a", help="Include every state, not only running.")
-]
+AllStates = Annotated[bool, Option("--all", "-a", help="Include every state, not only running.")]
 OfImage = Annotated[
-    str, typer.Option("--image", metavar="IMAGE", help="Only those created from this image.")
+    str, Option("--image", metavar="IMAGE", help="Only those created from this image.")
 ]
 SortBy = Annotated[
     str,
-    typer.Option(
+    Option(
         "--sort-by",
         metavar="PATH",
         help="Sort by a field of the JSON output, such as .metadata.name.",
     ),
 ]
-NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Omit the header line.")]
+NoHeaders = Annotated[bool, Option("--no-headers", help="Omit the header line.")]
 ImageFilters = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--filter",
         "-f",
         metavar="NAME=VALUE",
@@ -96,11 +90,11 @@ ImageFilters = Annotated[
     ),
 ]
 DocumentOutput = Annotated[
-    str, typer.Option("--output", "-o", metavar="json|yaml", help="Output format.")
+    str, Option("--output", "-o", metavar="json|yaml", help="Output format.")
 ]
-WatchStats = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")]
+WatchStats = Annotated[bool, Option("--watch", "-w", help="Refresh until Ctrl-C.")]
 Watch = Annotated[
-    bool, typer.Option("--watch", "-w", help="Show it again whenever it changes, until Ctrl-C.")
+    bool, Option("--watch", "-w", help="Show it again whenever it changes, until Ctrl-C.")
 ]
 
 

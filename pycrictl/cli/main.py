@@ -1,4 +1,4 @@
-"""The entry point: global options, one dispatch, and the only place that catches everything."""
+"""The entry point: one dispatch, and the only place that catches everything."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ import sys
 import time
 from collections.abc import Sequence
 from types import FrameType
-from typing import Annotated, Final
+from typing import Final
 
-import typer
-from typer.exceptions import TyperException
-
-from pycrictl import __version__
-from pycrictl.cli import tree
-from pycrictl.cli.context import AppContext
-from pycrictl.cli.options import DURATION, INTEGER
+from pycrictl.cli import plain
+from pycrictl.cli.context import AppContext, Exit
+from pycrictl.cli.declare import BadParameter
+from pycrictl.cli.program import recorded
 from pycrictl.config import Flags
 from pycrictl.environ import Environment
-from pycrictl.errors import ExitCode, PycrictlError, UsageError
+from pycrictl.errors import ExitCode, PycrictlError
 from pycrictl.signals import DEAF_S, ENDING
 
 SIGNAL_BASE: Final = 128
@@ -29,12 +26,6 @@ SIGNAL_BASE: Final = 128
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of writing that come without a file name only from standard output."""
 
-app = tree.new_app(
-    cls=tree.Root,
-    invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
-)
-
 
 class Terminated(BaseException):
     """A signal that ends programs, raised where this one is, so that ``finally`` blocks run."""
@@ -42,131 +33,6 @@ class Terminated(BaseException):
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.exit_code = SIGNAL_BASE + number
-
-
-def _print_version(value: bool) -> None:
-    if value:
-        typer.echo(f"pycrictl version {__version__}")
-        raise typer.Exit(ExitCode.OK)
-
-
-@app.callback(
-    help="Inspect and debug the container runtime of a Kubernetes node over its CRI socket.",
-)
-def root(
-    ctx: typer.Context,
-    config: Annotated[
-        str | None,
-        typer.Option(
-            "--config",
-            "-c",
-            metavar="FILE",
-            help="Configuration file (default: /etc/crictl.yaml) [$CRI_CONFIG_FILE].",
-        ),
-    ] = None,
-    debug: Annotated[
-        bool, typer.Option("--debug", "-D", help="Log calls, and show tracebacks of errors.")
-    ] = False,
-    enable_tracing: Annotated[
-        bool, typer.Option("--enable-tracing", help="Send traces to an OpenTelemetry collector.")
-    ] = False,
-    image_endpoint: Annotated[
-        str | None,
-        typer.Option(
-            "--image-endpoint",
-            "-i",
-            metavar="SOCKET",
-            help="Socket of the image service (default: the runtime's) [$IMAGE_SERVICE_ENDPOINT].",
-        ),
-    ] = None,
-    max_retries: Annotated[
-        int | None,
-        typer.Option(
-            "--max-retries",
-            **INTEGER,
-            help="Retries to connect; negative: no limit (default: 3).",
-        ),
-    ] = None,
-    profile_cpu: Annotated[
-        str, typer.Option("--profile-cpu", metavar="FILE", help="Write a CPU profile (pstats).")
-    ] = "",
-    profile_mem: Annotated[
-        str,
-        typer.Option(
-            "--profile-mem", metavar="FILE", help="Write a memory snapshot (tracemalloc)."
-        ),
-    ] = "",
-    runtime_endpoint: Annotated[
-        str | None,
-        typer.Option(
-            "--runtime-endpoint",
-            "-r",
-            metavar="SOCKET",
-            help="Socket of the runtime (default: the first that answers)"
-            " [$CONTAINER_RUNTIME_ENDPOINT].",
-        ),
-    ] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            "--timeout",
-            "-t",
-            **DURATION,
-            help="Time limit of each call, such as 500ms (default: 2s).",
-        ),
-    ] = None,
-    tracing_endpoint: Annotated[
-        str,
-        typer.Option(
-            "--tracing-endpoint",
-            metavar="HOST:PORT",
-            help="The collector's address (OTLP over gRPC).",
-        ),
-    ] = "127.0.0.1:4317",
-    tracing_sampling_rate_per_million: Annotated[
-        int,
-        typer.Option(
-            "--tracing-sampling-rate-per-million",
-            **INTEGER,
-            help="How many of a million runs to trace; negative: all.",
-        ),
-    ] = -1,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            "-v",
-            is_eager=True,
-            callback=_print_version,
-            help="Print the program's version and exit.",
-        ),
-    ] = False,
-) -> None:
-    """Keep the global options for the command; without a command, show the help."""
-    if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help())
-        raise typer.Exit(ExitCode.OK)
-    app_context: AppContext = ctx.obj
-    given_debug = True if debug else (False if "--debug" in ctx.meta[tree.NEGATED] else None)
-    app_context.flags = Flags(
-        config=config,
-        runtime_endpoint=runtime_endpoint,
-        image_endpoint=image_endpoint,
-        timeout_s=timeout,
-        max_retries=max_retries,
-        debug=given_debug,
-    )
-    env = app_context.env
-    if profile_cpu or profile_mem:
-        from pycrictl.profiles import profiled
-
-        ctx.with_resource(profiled(cpu=profile_cpu, memory=profile_mem, note=env.note))
-    if enable_tracing:
-        from pycrictl.cri.calls.tracing import Tracer, is_sampled
-
-        if is_sampled(tracing_sampling_rate_per_million):
-            app_context.tracer = Tracer(tracing_endpoint, wall_clock=env.wall_clock)
-            ctx.with_resource(app_context.tracer.recording(ctx.invoked_subcommand, warn=env.warn))
 
 
 def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -> int:
@@ -180,17 +46,18 @@ def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -
         The exit status.
     """
     env = env or Environment()
-    context = AppContext(env=env, flags=Flags())
+    context = AppContext(env=env, flags=Flags(), program=_program_name())
     signals = _Signals()
     try:
         signals.take()
         code = _dispatch(sys.argv[1:] if argv is None else list(argv), context)
         env.stdout.flush()
+    except BadParameter as exc:
+        hint = f"see '{context.path} --help'"
+        code = _report(context, exc.message, hint=hint, code=exc.exit_code)
     except PycrictlError as exc:
         code = _report(context, exc.message, hint=exc.hint, code=exc.exit_code)
-    except TyperException as exc:
-        code = _report_usage(context, exc)
-    except (KeyboardInterrupt, typer.Abort):
+    except KeyboardInterrupt:
         code = _report(context, "interrupted", code=ExitCode.INTERRUPTED)
     except Terminated as exc:
         code = exc.exit_code
@@ -209,12 +76,18 @@ def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -
     return code
 
 
-def _dispatch(words: list[str], context: AppContext) -> int:
-    command = typer.main.get_command(app)
+def _dispatch(words: list[str], app: AppContext) -> int:
+    call = plain.read(words, app, os.environ)
+    if call is None:
+        from pycrictl.cli import tree
+
+        call = tree.read(words, app)
+    if call is None:
+        return ExitCode.OK
     try:
-        with command.make_context(_program_name(), words, obj=context) as ctx:
-            command.invoke(ctx)
-    except typer.Exit as exc:
+        with recorded(app):
+            call.function(app, **call.values)
+    except Exit as exc:
         return exc.exit_code
     return ExitCode.OK
 
@@ -243,19 +116,6 @@ class _Signals:
             return
         self._deaf_until_s = now_s + DEAF_S
         raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
-
-
-def _report_usage(context: AppContext, exc: TyperException) -> int:
-    ctx = getattr(exc, "ctx", None)
-    path = ctx.command_path if ctx is not None else _program_name()
-    message = exc.format_message() if hasattr(exc, "format_message") else str(exc)
-    message = message.rstrip(".")
-    return _report(
-        context,
-        message[:1].lower() + message[1:],
-        hint=f"see '{path} --help'",
-        code=UsageError.exit_code,
-    )
 
 
 def _report(context: AppContext, message: str, *, hint: str | None = None, code: int) -> int:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, TypeVar
 
-import typer
-
 from pycrictl import units
+from pycrictl.cli.declare import Argument, BadParameter, Option
 from pycrictl.errors import UsageError
 
 T = TypeVar("T")
@@ -18,16 +17,7 @@ T = TypeVar("T")
 
 def _value(parse: Callable[[str], T], metavar: str) -> dict[str, Any]:
     """Return the settings of an option whose text ``parse`` reads or refuses (ValueError)."""
-
-    def convert(text: Any) -> Any:
-        if not isinstance(text, str):  # a default, which Typer converts as well
-            return text
-        try:
-            return parse(text)
-        except ValueError as exc:
-            raise typer.BadParameter(str(exc)) from None
-
-    return {"parser": convert, "metavar": metavar}
+    return {"parser": parse, "metavar": metavar}
 
 
 DURATION: Final = _value(units.parse_duration, "DURATION")
@@ -64,13 +54,13 @@ def split_pairs(values: Sequence[str] | None, option: str) -> dict[str, str]:
     """Return the ``key=value`` items of a repeatable option; a repeated key has its last value.
 
     Raises:
-        typer.BadParameter: an item without ``=`` or with an empty key.
+        BadParameter: an item without ``=`` or with an empty key.
     """
     pairs: dict[str, str] = {}
     for item in split_list(values):
         key, equals, value = item.partition("=")
         if not equals or not key:
-            raise typer.BadParameter(f'"{item}" is not KEY=VALUE', param_hint=option)
+            raise BadParameter(option, f'"{item}" is not KEY=VALUE')
         pairs[key] = value
     return pairs
 
@@ -87,15 +77,13 @@ def check_output(given: str, *formats: str) -> None:
         )
 
 
-Output = Annotated[
-    str, typer.Option("--output", "-o", metavar="json|yaml|table", help="Output format.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print IDs only.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the details of each.")]
-NoTrunc = Annotated[bool, typer.Option("--no-trunc", help="Do not shorten IDs and digests.")]
+Output = Annotated[str, Option("--output", "-o", metavar="json|yaml|table", help="Output format.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Print IDs only.")]
+Verbose = Annotated[bool, Option("--verbose", "-v", help="Print the details of each.")]
+NoTrunc = Annotated[bool, Option("--no-trunc", help="Do not shorten IDs and digests.")]
 Progress = Annotated[
     str,
-    typer.Option(
+    Option(
         "--progress",
         metavar="auto|bar|plain|json|none",
         help="How to show progress; auto is bars on a terminal.",
@@ -104,20 +92,20 @@ Progress = Annotated[
 
 Auth = Annotated[
     str,
-    typer.Option("--auth", envvar="CRICTL_AUTH", metavar="B64", help="Base64 of USER:PASSWORD."),
+    Option("--auth", envvar="CRICTL_AUTH", metavar="B64", help="Base64 of USER:PASSWORD."),
 ]
 Creds = Annotated[
     str,
-    typer.Option(
+    Option(
         "--creds", envvar="CRICTL_CREDS", metavar="USER[:PASSWORD]", help="Credentials for a pull."
     ),
 ]
 Username = Annotated[
-    str, typer.Option("--username", "-u", metavar="USER", help="User name; asks for the password.")
+    str, Option("--username", "-u", metavar="USER", help="User name; asks for the password.")
 ]
 PullTimeout = Annotated[
     float,
-    typer.Option(
+    Option(
         "--pull-timeout",
         "-pt",
         envvar="CRICTL_PULL_TIMEOUT",
@@ -126,11 +114,11 @@ PullTimeout = Annotated[
         **DURATION,
     ),
 ]
-NoPull = Annotated[bool, typer.Option("--no-pull", help="Do not pull the container's images.")]
-WithPull = Annotated[bool, typer.Option("--with-pull", help="Pull the container's images.")]
+NoPull = Annotated[bool, Option("--no-pull", help="Do not pull the container's images.")]
+WithPull = Annotated[bool, Option("--with-pull", help="Pull the container's images.")]
 CancelTimeout = Annotated[
     float,
-    typer.Option(
+    Option(
         "--cancel-timeout",
         "-T",
         help="Time limit of each call, instead of --timeout.",
@@ -140,17 +128,17 @@ CancelTimeout = Annotated[
 ]
 RuntimeHandler = Annotated[
     str,
-    typer.Option("--runtime", "-r", metavar="HANDLER", help="Runtime handler of the pod sandbox."),
+    Option("--runtime", "-r", metavar="HANDLER", help="Runtime handler of the pod sandbox."),
 ]
 PodFile = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="POD-CONFIG", help="Pod configuration, a JSON or YAML file.", show_default=False
     ),
 ]
 ContainerFile = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="CONTAINER-CONFIG",
         help="Container configuration, a JSON or YAML file.",
         show_default=False,
@@ -158,10 +146,10 @@ ContainerFile = Annotated[
 ]
 ContainerIds = Annotated[
     list[str] | None,
-    typer.Argument(metavar="CONTAINER-ID...", help="IDs of containers.", show_default=False),
+    Argument(metavar="CONTAINER-ID...", help="IDs of containers.", show_default=False),
 ]
 PodIds = Annotated[
     list[str] | None,
-    typer.Argument(metavar="POD-ID...", help="IDs of pod sandboxes.", show_default=False),
+    Argument(metavar="POD-ID...", help="IDs of pod sandboxes.", show_default=False),
 ]
-Force = Annotated[bool, typer.Option("--force", "-f", help="Stop it first if it is running.")]
+Force = Annotated[bool, Option("--force", "-f", help="Stop it first if it is running.")]

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import typer
-
+from pycrictl.cli.context import Exit
 from pycrictl.errors import ExitCode, PycrictlError
 from pycrictl.units import escape
 
@@ -42,7 +41,7 @@ class Results:
         """End a command that has failed for some target.
 
         Raises:
-            typer.Exit: with the status 1.
+            Exit: with the status 1.
         """
         if self.has_failed:
-            raise typer.Exit(ExitCode.FAILURE)
+            raise Exit(ExitCode.FAILURE)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from pycrictl.cli import list_options
+from pycrictl.cli.context import AppContext, Exit
+from pycrictl.cli.declare import Option
 from pycrictl.cli.options import INTEGER, check_output
 from pycrictl.errors import ExitCode, UsageError
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 LONGEST_S: Final = 24 * 3600
 
 StatsOutput = Annotated[
-    str, typer.Option("--output", "-o", metavar="json|yaml|table", help="Output format.")
+    str, Option("--output", "-o", metavar="json|yaml|table", help="Output format.")
 ]
 Seconds = Annotated[
     int,
-    typer.Option("--seconds", "-s", help="Seconds between the two measurements.", **INTEGER),
+    Option("--seconds", "-s", help="Seconds between the two measurements.", **INTEGER),
 ]
 
 
@@ -64,7 +64,7 @@ class Measuring:
         """Measure and show, once or until Ctrl-C.
 
         Raises:
-            typer.Exit: with the status 1 if something could not be measured, unless watching.
+            Exit: with the status 1 if something could not be measured, unless watching.
         """
         if self.watch:
             with app.until_interrupted() as viewer:
@@ -76,7 +76,7 @@ class Measuring:
 
         self._show_once(Viewer(app.env), sample, table)
         if self.warnings:
-            raise typer.Exit(ExitCode.FAILURE)
+            raise Exit(ExitCode.FAILURE)
 
     def _show_once(
         self,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
+from pycrictl.cli.declare import Option
 from pycrictl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -14,15 +13,15 @@ if TYPE_CHECKING:
     from pycrictl.streaming.target import TlsFiles
 
 TlsCa = Annotated[
-    str, typer.Option("--tls-ca", metavar="FILE", help="Certificates to verify the stream with.")
+    str, Option("--tls-ca", metavar="FILE", help="Certificates to verify the stream with.")
 ]
 TlsCert = Annotated[
-    str, typer.Option("--tls-cert", metavar="FILE", help="Our certificate for the stream.")
+    str, Option("--tls-cert", metavar="FILE", help="Our certificate for the stream.")
 ]
-TlsKey = Annotated[str, typer.Option("--tls-key", metavar="FILE", help="Its private key.")]
+TlsKey = Annotated[str, Option("--tls-key", metavar="FILE", help="Its private key.")]
 TlsName = Annotated[
     str,
-    typer.Option(
+    Option(
         "--tls-sni",
         "--tls-server-name",
         metavar="NAME",
@@ -33,7 +32,7 @@ TLS_NAME: Final = "localhost"
 
 StreamTransport = Annotated[
     str,
-    typer.Option(
+    Option(
         "--transport",
         "-r",
         metavar="auto|spdy|websocket",

@@ -5,7 +5,9 @@ A test imports every entry and compares it with its module: name, summary and al
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum, auto
+from importlib import import_module
 from typing import Final, NamedTuple
 
 
@@ -15,6 +17,16 @@ class Grammar(Enum):
     CRICTL = auto()
     REMOTE = auto()
     NEW = auto()
+
+    @property
+    def is_interspersed(self) -> bool:
+        """Whether options may follow positionals; else those end in another's command line."""
+        return self is not Grammar.REMOTE
+
+    @property
+    def has_help_word(self) -> bool:
+        """Whether a first positional ``help`` or ``h`` asks for help, as in crictl."""
+        return self is not Grammar.NEW
 
 
 class Entry(NamedTuple):
@@ -29,6 +41,11 @@ class Entry(NamedTuple):
     subcommands: tuple[Entry, ...] = ()
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The words that name it."""
+        return (self.name, *self.aliases)
+
+    @property
     def module(self) -> str:
         """The full name of the module that holds the command."""
         return "pycrictl.cli.commands." + self.target.partition(":")[0]
@@ -37,6 +54,15 @@ class Entry(NamedTuple):
     def function(self) -> str:
         """The name of the command's function in its module."""
         return self.target.partition(":")[2]
+
+    def load(self) -> Callable[..., None]:
+        """Import the command's module and return its function."""
+        function: Callable[..., None] = getattr(import_module(self.module), self.function)
+        return function
+
+    def subcommand(self, word: str) -> Entry | None:
+        """Return the sub-command that a word names."""
+        return next((entry for entry in self.subcommands if word in entry.names), None)
 
 
 CONTAINERS: Final = "Containers"
@@ -196,4 +222,4 @@ COMMANDS: Final = (
     ),
 )
 
-BY_NAME: Final = {name: entry for entry in COMMANDS for name in (entry.name, *entry.aliases)}
+BY_NAME: Final = {name: entry for entry in COMMANDS for name in entry.names}

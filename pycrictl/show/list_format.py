@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
 from pycrictl.errors import UsageError
 from pycrictl.show import render
@@ -24,8 +23,7 @@ ITEMS: Final = "items"
 """kubectl's name for any list, which paths may use instead of the list's own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Views:
+class Views(NamedTuple):
     """How one kind of objects is shown.
 
     Attributes:

@@ -37,7 +37,7 @@ CONTAINER_STATES: Final = ("Created", "Running", "Exited")
 UNKNOWN_STATE: Final = "Unknown"
 
 # A name with a tag may look like a short digest: cafe:1.
-_DIGEST: Final = re.compile(r"(?:sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})")
+_DIGEST: Final = r"(?:sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})"
 
 
 def version_lines(version: cri_pb2.VersionResponse) -> list[str]:
@@ -219,7 +219,7 @@ def container_block(container: cri_pb2.Container, *, now: float) -> Block:
 
 def shown_image(image: str, *, no_trunc: bool = False) -> str:
     """Return the IMAGE cell of a container: a name, or the first digits of a digest."""
-    if no_trunc or not _DIGEST.fullmatch(image):
+    if no_trunc or not image.startswith("sha") or not re.fullmatch(_DIGEST, image):
         return image
     return image.partition(":")[2][:SHORT_ID_CHARS]
 

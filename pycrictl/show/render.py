@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
 from pycrictl.units import escape
 
@@ -23,11 +22,10 @@ MIN_COLUMN_WIDTH: Final = 20
 CLEAR_SCREEN: Final = "\x1b[2J\x1b[H"
 """Clears a terminal and moves to its upper left corner."""
 
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_CONTROL: Final = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """Rows under headings.
 
     Attributes:
@@ -76,7 +74,7 @@ def write_lines(lines: Iterable[str], out: TextIO) -> None:
 
 def write_text(text: str, out: TextIO) -> None:
     """Write what a template made, and a line break. Its lines and tabs are kept."""
-    out.write(_CONTROL.sub(lambda match: escape(match[0]), text) + "\n")
+    out.write(re.sub(_CONTROL, lambda match: escape(match[0]), text) + "\n")
 
 
 def write_block(block: Block, out: TextIO) -> None:

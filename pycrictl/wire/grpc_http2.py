@@ -22,20 +22,20 @@ Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 
 PREFIX_BYTES: Final = 5
 
-_TIMEOUT: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
+_TIMEOUT: Final = rb"([0-9]{1,8})([HMSmun])"
 _UNIT_S: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _CONTENT_TYPE: Final = b"application/grpc"
 _RESERVED: Final = frozenset({"content-type", "te", "user-agent", "connection", "host"})
-_ESCAPED: Final = re.compile(rb"[^ -$&-~]")
-_ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
+_ESCAPED: Final = rb"[^ -$&-~]"
+_ESCAPE: Final = rb"%([0-9A-Fa-f]{2})"
 # The octets of a header's name and value (RFC 9113, 8.2.1), and what begins a request (8.3.1).
 _NAME_OCTETS: Final = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"
 _VALUE_OCTETS: Final = bytes([9, *range(0x20, 0x7F), *range(0x80, 0x100)])
 _PSEUDO: Final = frozenset({b":method", b":scheme", b":path", b":authority"})
 _NEEDED: Final = frozenset({b":method", b":scheme", b":path"})
 # What the characters of an ASCII value and of a key may be.
-_VALUE: Final = re.compile(r"[ -~]*")
-_KEY: Final = re.compile(r"[0-9a-z_.-]+")
+_VALUE: Final = r"[ -~]*"
+_KEY: Final = r"[0-9a-z_.-]+"
 
 
 class Answer(NamedTuple):
@@ -125,7 +125,7 @@ def timeout_s(headers: Iterable[Header]) -> float | None:
     found: float | None = None
     for name, value in headers:
         if name == b"grpc-timeout":
-            match = _TIMEOUT.fullmatch(value)
+            match = re.fullmatch(_TIMEOUT, value)
             if match is None:
                 raise RemoteProtocolError("grpc-timeout is malformed")
             found = int(match[1]) * _UNIT_S[match[2]]
@@ -167,12 +167,12 @@ def headers_of(metadata: Iterable[tuple[str, str | bytes]]) -> list[Header]:
     """Return metadata as headers. Fields that gRPC does not allow are left out."""
     headers: list[Header] = []
     for name, value in metadata:
-        if is_reserved(name) or not _KEY.fullmatch(name):
+        if is_reserved(name) or not re.fullmatch(_KEY, name):
             continue
         if isinstance(value, bytes):
             if name.endswith("-bin"):
                 headers.append((name.encode(), base64.b64encode(value).rstrip(b"=")))
-        elif _VALUE.fullmatch(value):
+        elif re.fullmatch(_VALUE, value):
             headers.append((name.encode(), value.encode()))
     return headers
 
@@ -209,7 +209,9 @@ def message_of(headers: Iterable[Header]) -> str:
     """Return the status message in an answer's trailers; read as Latin-1 if not UTF-8."""
     for name, value in headers:
         if name == b"grpc-message":
-            raw = _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), value)
+            raw = value
+            if b"%" in raw:
+                raw = re.sub(_ESCAPE, lambda match: bytes([int(match[1], 16)]), raw)
             try:
                 return raw.decode()
             except UnicodeDecodeError:
@@ -219,7 +221,7 @@ def message_of(headers: Iterable[Header]) -> str:
 
 def _percent_encoded(message: str) -> bytes:
     raw = message.encode("utf-8", "replace")
-    return _ESCAPED.sub(lambda match: b"%%%02X" % match[0][0], raw)
+    return re.sub(_ESCAPED, lambda match: b"%%%02X" % match[0][0], raw)
 
 
 def _unbase64(value: bytes) -> bytes | None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pycrictl.cli import tree
+from pycrictl.cli import declare
 from pycrictl.cli.argv import parse
 from pycrictl.cli.table import BY_NAME, COMMANDS
 from tests.cli.run import Run
@@ -152,11 +152,9 @@ def test_the_values_are_told_for_an_unknown_one(command: Command, option: surfac
         assert choice.rstrip("=") in run.stderr
 
 
-def test_a_parser_of_the_tree_takes_every_spelling() -> None:
+def test_the_grammar_takes_every_spelling() -> None:
     for entry in COMMANDS:
-        command = tree.build(entry)
-        with command.make_context(entry.name, [], resilient_parsing=True) as ctx:
-            specs = tree._option_specs(command, ctx)
+        specs = declare.specs(declare.parameters(entry.load()))
         for name, spec in specs.items():
             value = "" if spec.is_switch else "=1"
             for dashes in ("-", "--"):

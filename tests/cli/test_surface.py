@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import typer
 from typer.core import TyperOption
 
-from pycrictl.cli import main, tree
+from pycrictl.cli import tree
 from pycrictl.cli.table import BY_NAME, Entry
 from pycrictl.units import format_duration
 
@@ -106,7 +105,7 @@ def test_every_command_is_crictls() -> None:
 
 @pytest.mark.parametrize("flag", SURFACE["global_flags"], ids=lambda flag: flag["name"])
 def test_global_option_is_crictls(flag: dict[str, Any]) -> None:
-    options = options_of(typer.main.get_command(main.app))
+    options = options_of(tree.root())
     name = flag["name"]
     if name not in IN_THE_LIBRARY:
         check("", options, flag)

@@ -6,7 +6,6 @@ its like need a second one only when the image endpoint is configured to be anot
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Generator
 from types import TracebackType
@@ -16,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.errmap import Status, one_line, to_error
+from pycrictl.cri.calls.log import call_log
 from pycrictl.cri.calls.methods import deadline_s, lasts, method
 from pycrictl.cri.calls.redact import describe
 from pycrictl.cri.calls.transport import begin
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from pycrictl.cri.calls.tracing import Tracer
-
-log = logging.getLogger("pycrictl.cri")
 
 
 class Terms(TypedDict, total=False):
@@ -56,9 +54,9 @@ class Call:
         default_s = deadline_s(name, request, client.timeout_s)
         self._deadline_s = terms.get("timeout_s", default_s)
         self._started = time.monotonic()
-        self._logs = log.isEnabledFor(logging.DEBUG)
-        if self._logs:
-            log.debug("> %s %s", name, describe(request))
+        self._log = call_log()
+        if self._log:
+            self._log.debug("> %s %s", name, describe(request))
         self._tracer = client.tracer
         self._span = self._tracer.begin(name) if self._tracer is not None else None
         self._connection = begin(
@@ -127,8 +125,8 @@ class Call:
             raise RemoteProtocolError(
                 f"{self._what}: the answer of {quote(self._client.endpoint)} is not a valid {name}"
             ) from None
-        if self._logs:
-            log.debug(
+        if self._log:
+            self._log.debug(
                 "< %s after %.0f ms, %d bytes: %s",
                 self._method.name,
                 (time.monotonic() - self._started) * 1000,
@@ -141,9 +139,9 @@ class Call:
         return message
 
     def _failure(self, status: Status) -> PycrictlError:
-        if self._logs:
+        if self._log:
             said = f"{codes.name_of(status.code)} {one_line(status.details)}"
-            log.debug("< %s failed: %s", self._method.name, said)
+            self._log.debug("< %s failed: %s", self._method.name, said)
         deadline_s, elapsed_s = self._deadline_s, time.monotonic() - self._started
         # A deadline that the runtime set itself and that passed earlier is not ours.
         is_ours = deadline_s is not None and elapsed_s >= 0.9 * deadline_s

@@ -7,20 +7,17 @@ without a round trip.
 from __future__ import annotations
 
 import itertools
-import logging
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final, Literal
 
 from pycrictl._proto import cri_pb2
 from pycrictl.config import DEFAULT_ENDPOINTS, Config, socket_path
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.calls.errmap import connect_error, unreachable
+from pycrictl.cri.calls.log import call_log
 from pycrictl.cri.calls.obstacle import MISSING, SOCKET_HINT, Obstacle, try_connect
 from pycrictl.errors import ConnectError, PycrictlError
-
-log = logging.getLogger("pycrictl.cri")
 
 DISCOVERY_TIMEOUT_S: Final = 1.0
 
@@ -49,7 +46,11 @@ def open_client(
     timeout_s = config.timeout_s.value
     if endpoint.origin == "default":
         return _discover(endpoints, timeout_s)
-    path = str(Path(socket_path(endpoint, f"{service}-endpoint")).absolute())
+    path = socket_path(endpoint, f"{service}-endpoint")
+    if not path.startswith("/"):
+        from pathlib import Path
+
+        path = str(Path(path).absolute())
     _wait_for_socket(path, timeout_s, config.max_retries.value)
     return CriClient(path, timeout_s=timeout_s)
 
@@ -70,22 +71,26 @@ def _wait_for_socket(path: str, timeout_s: float, max_retries: int) -> None:
         pause_s = next(pauses, None) if connection.may_pass else None
         if pause_s is None:
             raise connect_error(connection, f"unix://{path}")
-        log.debug("= attempt %d: %s; again in %gs", attempt, connection.reason, pause_s)
+        if log := call_log():
+            log.debug("= attempt %d: %s; again in %gs", attempt, connection.reason, pause_s)
         time.sleep(pause_s)
 
 
 def _discover(endpoints: Sequence[str], timeout_s: float) -> CriClient:
     """Return a client of the first endpoint that answers a ``Version`` call."""
+    log = call_log()
     failures: list[str] = []
     hint = ""
     for endpoint in endpoints:
         client = CriClient(endpoint.removeprefix("unix://"), timeout_s=timeout_s)
         obstacle = _probe(client)
         if obstacle is None:
-            log.debug("= no endpoint is configured; %s answers", endpoint)
+            if log:
+                log.debug("= no endpoint is configured; %s answers", endpoint)
             return client
         client.close()
-        log.debug("= no endpoint is configured; %s: %s", endpoint, obstacle.reason)
+        if log:
+            log.debug("= no endpoint is configured; %s: %s", endpoint, obstacle.reason)
         failures.append(f"{endpoint} ({obstacle.reason})")
         if obstacle.reason != MISSING:
             hint = hint or obstacle.hint

@@ -12,7 +12,6 @@ import os
 import socket
 import stat
 import struct
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from pycrictl.units import escape
@@ -113,6 +112,8 @@ def _obstacle(path: str, error: OSError) -> Obstacle:
 
 def _kind_of_file(path: str) -> str | None:
     """Return what ``path`` is if not a socket: Linux refuses connections to other files, too."""
+    from pathlib import Path
+
     try:
         mode = Path(path).stat().st_mode
     except OSError:

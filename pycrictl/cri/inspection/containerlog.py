@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ def resolve(client: CriClient, text: str) -> str:
     """
     if not text:
         raise UsageError("a container ID is empty", hint="is a script's variable not set?")
-    if WHOLE_ID.fullmatch(text):
+    if re.fullmatch(WHOLE_ID, text):
         return text
     pod, slash, name = text.rpartition("/")
     if not slash:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container as Collection
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.many import call_each
@@ -30,8 +29,7 @@ NO_NAMESPACE: Final = "unknown"
 """What tables show, and patterns match, for a container without a label of its namespace."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerQuery:
+class ContainerQuery(NamedTuple):
     """Which containers are wanted.
 
     Attributes:
@@ -39,14 +37,14 @@ class ContainerQuery:
         image: reference of the image that they were created from.
         name: pattern that names contain.
         namespace: pattern that the label of the namespace contains.
-        count: how many of the newest; None for all.
+        newest: how many of the newest; None for all.
     """
 
-    condition: cri_pb2.ContainerFilter = field(default_factory=cri_pb2.ContainerFilter)
+    condition: cri_pb2.ContainerFilter
     image: str = ""
     name: Pattern | None = None
     namespace: Pattern | None = None
-    count: int | None = None
+    newest: int | None = None
 
 
 def container_query(
@@ -81,7 +79,7 @@ def container_query(
         image=image,
         name=Pattern(name, option="--name") if name else None,
         namespace=Pattern(namespace, option="--namespace") if namespace else None,
-        count=count,
+        newest=count,
     )
 
 
@@ -119,7 +117,7 @@ def select_containers(
 
     Args:
         containers: what the runtime listed.
-        query: its patterns and its count are used.
+        query: its patterns and ``newest`` are used.
         images: references to images, one of which must be the container's; None for any.
     """
     found = [
@@ -129,7 +127,7 @@ def select_containers(
         and (query.name is None or query.name.matches(container.metadata.name))
         and (query.namespace is None or query.namespace.matches(_namespace(container)))
     ]
-    return newest_first(found, query.count)
+    return newest_first(found, query.newest)
 
 
 def first_tags(images: CriClient, containers: Iterable[cri_pb2.Container]) -> dict[str, str]:

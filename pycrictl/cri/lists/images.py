@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.lists import fetch
@@ -31,11 +30,10 @@ MIN_ID_CHARS: Final = 4
 
 FILTERS: Final = ("dangling", "reference", "before", "since")
 
-_ID: Final = re.compile(r"[0-9a-f]+")
+_ID: Final = r"[0-9a-f]+"
 
 
-@dataclass(frozen=True, slots=True)
-class ImageFilter:
+class ImageFilter(NamedTuple):
     """One condition of ``--filter``.
 
     Attributes:
@@ -155,7 +153,7 @@ def _is_identified(image: cri_pb2.Image, text: str) -> bool:
 
 def _has_id(image: cri_pb2.Image, text: str) -> bool:
     start = text.removeprefix(DIGEST_PREFIX)
-    is_long_enough = len(start) >= MIN_ID_CHARS and _ID.fullmatch(start)
+    is_long_enough = len(start) >= MIN_ID_CHARS and re.fullmatch(_ID, start)
     return bool(is_long_enough) and image.id.removeprefix(DIGEST_PREFIX).startswith(start)
 
 

@@ -32,8 +32,8 @@ CONTAINERS_HINT: Final = "'pycrictl ps -a' lists the containers of the node"
 PODS_HINT: Final = "'pycrictl pods' lists the pods of the node"
 IMAGES_HINT: Final = "'pycrictl images' lists the images of the node"
 
-WHOLE_ID: Final = re.compile(r"[0-9a-f]{64}")
-_ID_START: Final = re.compile(r"[0-9a-f]{1,64}")
+WHOLE_ID: Final = r"[0-9a-f]{64}"
+_ID_START: Final = r"[0-9a-f]{1,64}"
 
 
 def find_pod(client: CriClient, text: str) -> cri_pb2.PodSandbox:
@@ -115,7 +115,7 @@ def hint(client: CriClient, request: Any) -> str | None:
 
 
 def _other_kind(client: CriClient, text: str, *, is_pod: bool) -> str | None:
-    if not _ID_START.fullmatch(text):
+    if not re.fullmatch(_ID_START, text):
         return None
     try:
         if is_pod:
@@ -128,7 +128,7 @@ def _other_kind(client: CriClient, text: str, *, is_pod: bool) -> str | None:
 
 
 def _meaning(client: CriClient, text: str, *, is_pod: bool) -> str | None:
-    if WHOLE_ID.fullmatch(text):
+    if re.fullmatch(WHOLE_ID, text):
         return None
     if is_pod:
         kind, command = "pod", "pods"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.lists import fetch
@@ -17,21 +16,20 @@ if TYPE_CHECKING:
 STATES: Final = {"ready": cri_pb2.SANDBOX_READY, "notready": cri_pb2.SANDBOX_NOTREADY}
 
 
-@dataclass(frozen=True, slots=True)
-class PodQuery:
+class PodQuery(NamedTuple):
     """Which pods are wanted.
 
     Attributes:
         condition: what the runtime filters by.
         name: pattern that names contain.
         namespace: pattern that namespaces contain.
-        count: how many of the newest; None for all.
+        newest: how many of the newest; None for all.
     """
 
-    condition: cri_pb2.PodSandboxFilter = field(default_factory=cri_pb2.PodSandboxFilter)
+    condition: cri_pb2.PodSandboxFilter
     name: Pattern | None = None
     namespace: Pattern | None = None
-    count: int | None = None
+    newest: int | None = None
 
 
 def pod_query(
@@ -57,7 +55,7 @@ def pod_query(
         condition,
         name=Pattern(name, option="--name") if name else None,
         namespace=Pattern(namespace, option="--namespace") if namespace else None,
-        count=newest_count(latest=latest, last=last),
+        newest=newest_count(latest=latest, last=last),
     )
 
 
@@ -74,4 +72,4 @@ def select_pods(pods: Iterable[cri_pb2.PodSandbox], query: PodQuery) -> list[cri
         if (query.name is None or query.name.matches(pod.metadata.name))
         and (query.namespace is None or query.namespace.matches(pod.metadata.namespace))
     ]
-    return newest_first(found, query.count)
+    return newest_first(found, query.newest)

@@ -12,11 +12,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-import typer
 from typer.core import TyperOption
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cli import main
+from pycrictl.cli import tree
 from pycrictl.cli.completion import answer, candidates
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status, hostile
@@ -289,7 +288,7 @@ def test_every_kind_is_known() -> None:
 
 
 def test_the_global_options_are_the_programs() -> None:
-    command = typer.main.get_command(main.app)
+    command = tree.root()
     with command.make_context("pycrictl", [], resilient_parsing=True) as ctx:
         options = [each for each in command.get_params(ctx) if isinstance(each, TyperOption)]
     live = {name.lstrip("-"): bool(each.is_flag) for each in options for name in each.opts}

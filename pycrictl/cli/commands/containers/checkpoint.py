@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from pycrictl.cli import options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Option
 from pycrictl.cli.results import Results
 from pycrictl.errors import UsageError
 
 
 def checkpoint(
-    ctx: typer.Context,
+    app: AppContext,
     containers: options.ContainerIds = None,
     export: Annotated[
         str,
-        typer.Option("--export", "-e", metavar="FILE", help="Archive to write on the node."),
+        Option("--export", "-e", metavar="FILE", help="Archive to write on the node."),
     ] = "",
 ) -> None:
     """Checkpoint running containers.
@@ -34,7 +33,6 @@ def checkpoint(
         raise UsageError(
             "--export is missing", hint="name the archive: --export=/path/to/checkpoint.tar"
         )
-    app = app_context(ctx)
     if len(ids) > 1:
         app.env.warn(f'each checkpoint is written to "{export}": only the last one remains')
     with app.open_client("runtime") as client:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from pycrictl.cli import launch_options, options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Argument
 from pycrictl.errors import UsageError
 
 
 def create(
-    ctx: typer.Context,
+    app: AppContext,
     pod: Annotated[
-        str, typer.Argument(metavar="POD-ID", help="ID of the pod sandbox.", show_default=False)
+        str, Argument(metavar="POD-ID", help="ID of the pod sandbox.", show_default=False)
     ],
     container_config: options.ContainerFile,
     pod_config: options.PodFile,
@@ -37,7 +36,6 @@ def create(
 
     if not pod:
         raise UsageError("the pod sandbox ID is empty")
-    app = app_context(ctx)
     pull_options = launch_options.PullOptions(
         auth, creds, username, no_pull, with_pull, pull_timeout
     )

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from pycrictl.cli import list_options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext, Exit
+from pycrictl.cli.declare import Option
 from pycrictl.errors import ExitCode, UsageError
 
 
 def events(
-    ctx: typer.Context,
+    app: AppContext,
     output: Annotated[
         str,
-        typer.Option("--output", "-o", metavar="json|yaml|go-template", help="Output format."),
+        Option("--output", "-o", metavar="json|yaml|go-template", help="Output format."),
     ] = "json",
     template: list_options.Template = "",
 ) -> None:
@@ -32,7 +31,6 @@ def events(
     chosen = InspectFormat(output, template=template, formats=DOCUMENT_FORMATS)
     if template and not chosen.is_template:
         raise UsageError("--template needs --output go-template")
-    app = app_context(ctx)
     has_failed = False
     with app.open_client("runtime") as client:
         for event in client.stream("GetContainerEvents", cri_pb2.GetEventsRequest()):
@@ -44,4 +42,4 @@ def events(
             app.env.stdout.flush()
     app.env.note("the runtime ended the stream of events")
     if has_failed:
-        raise typer.Exit(ExitCode.FAILURE)
+        raise Exit(ExitCode.FAILURE)

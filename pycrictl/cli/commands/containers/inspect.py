@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from pycrictl.cli import list_options, options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Argument
 
 if TYPE_CHECKING:
     from pycrictl._proto import cri_pb2
@@ -15,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    ctx: typer.Context,
+    app: AppContext,
     ids: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[CONTAINER-ID]...",
             help="IDs or their beginnings (default: what the options select).",
             show_default=False,
@@ -60,7 +59,6 @@ def inspect(
         pod=pod,
         state=state,
     )
-    app = app_context(ctx)
     targets = status.checked(ids or (), "container")
 
     def block(answer: cri_pb2.ContainerStatusResponse) -> Block:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from pycrictl.cli import options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Argument, Option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -17,36 +16,36 @@ if TYPE_CHECKING:
 
 
 def logs(
-    ctx: typer.Context,
+    app: AppContext,
     container: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="CONTAINER",
             help="ID or its beginning, name, POD/NAME or NAMESPACE/POD/NAME.",
             show_default=False,
         ),
     ],
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Keep following until the container ends.")
+        bool, Option("--follow", "-f", help="Keep following until the container ends.")
     ] = False,
     limit_bytes: Annotated[
         int,
-        typer.Option(
+        Option(
             "--limit-bytes",
             **options.INTEGER,
             help="Stop after this many bytes; negative: no limit.",
         ),
     ] = -1,
     previous: Annotated[
-        bool, typer.Option("--previous", "-p", help="Show the log of the previous attempt.")
+        bool, Option("--previous", "-p", help="Show the log of the previous attempt.")
     ] = False,
     reopen: Annotated[
         bool,
-        typer.Option("--reopen", "-r", help="First ask the runtime to reopen the log file."),
+        Option("--reopen", "-r", help="First ask the runtime to reopen the log file."),
     ] = False,
     since: Annotated[
         str,
-        typer.Option(
+        Option(
             "--since",
             metavar="TIME",
             help="Only lines since a time: 10m, 2024-01-31, 2024-01-31T15:04:05Z or seconds since"
@@ -54,14 +53,14 @@ def logs(
         ),
     ] = "",
     stream: Annotated[
-        str, typer.Option("--stream", "-s", metavar="stdout|stderr", help="Only this output.")
+        str, Option("--stream", "-s", metavar="stdout|stderr", help="Only this output.")
     ] = "",
     tail: Annotated[
         int,
-        typer.Option("--tail", **options.INTEGER, help="Only the last N lines; negative: all."),
+        Option("--tail", **options.INTEGER, help="Only the last N lines; negative: all."),
     ] = -1,
     timestamps: Annotated[
-        bool, typer.Option("--timestamps", "-t", help="Start each line with its time.")
+        bool, Option("--timestamps", "-t", help="Start each line with its time.")
     ] = False,
 ) -> None:
     """Show the logs of a container.
@@ -79,7 +78,6 @@ def logs(
     from pycrictl.logs.selection import select
     from pycrictl.logs.waiting import LogWatch
 
-    app = app_context(ctx)
     wanted = select(
         stream=stream,
         since=since,

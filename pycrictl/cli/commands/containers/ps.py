@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from pycrictl.cli import list_options, options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def ps(
-    ctx: typer.Context,
+    app: AppContext,
     all_: list_options.AllStates = False,
     container_id: Annotated[
-        str, typer.Option("--id", metavar="CONTAINER-ID", help="Only the container with this ID.")
+        str, Option("--id", metavar="CONTAINER-ID", help="Only the container with this ID.")
     ] = "",
     image: list_options.OfImage = "",
     labels: list_options.Labels = None,
@@ -35,7 +34,7 @@ def ps(
     quiet: options.Quiet = False,
     resolve_image_path: Annotated[
         bool,
-        typer.Option("--resolve-image-path", "-r", help="Show image tags instead of IDs."),
+        Option("--resolve-image-path", "-r", help="Show image tags instead of IDs."),
     ] = False,
     sort_by: list_options.SortBy = "",
     state: list_options.ContainerState = "",
@@ -70,7 +69,6 @@ def ps(
         pod=pod,
         state=state,
     )
-    app = app_context(ctx)
     needs_images = bool(image) or resolve_image_path
     with app.open_clients(needs_images=needs_images) as (client, images):
 

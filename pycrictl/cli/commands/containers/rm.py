@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from pycrictl.cli import options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Option
 from pycrictl.cli.results import Results
 from pycrictl.errors import UsageError
 
 
 def rm(
-    ctx: typer.Context,
+    app: AppContext,
     containers: options.ContainerIds = None,
-    all_: Annotated[bool, typer.Option("--all", "-a", help="Remove all containers.")] = False,
+    all_: Annotated[bool, Option("--all", "-a", help="Remove all containers.")] = False,
     force: options.Force = False,
     keep_logs: Annotated[
-        bool, typer.Option("--keep-logs", "-k", help="Keep the log files on this host.")
+        bool, Option("--keep-logs", "-k", help="Keep the log files on this host.")
     ] = False,
 ) -> None:
     """Remove containers.
@@ -35,7 +34,6 @@ def rm(
     if all_ and containers:
         raise UsageError("--all and IDs cannot be combined")
     ids = () if all_ else check_ids(containers or (), "container")
-    app = app_context(ctx)
     results = Results(app.env)
     with app.open_client("runtime") as client:
         if all_:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import typer
-
 from pycrictl.cli import launch_options, options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
 
 
 def run(
-    ctx: typer.Context,
+    app: AppContext,
     container_config: options.ContainerFile,
     pod_config: options.PodFile,
     auth: options.Auth = "",
@@ -31,7 +29,6 @@ def run(
     """
     from pycrictl.cri.lifecycle.launch import run_container
 
-    app = app_context(ctx)
     pull_options = launch_options.PullOptions(
         auth, creds, username, no_pull, with_pull, pull_timeout
     )

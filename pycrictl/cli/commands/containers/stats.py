@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from pycrictl.cli import list_options, options, stats_loop
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Argument, Option
 
 if TYPE_CHECKING:
     from pycrictl._proto import cri_pb2
@@ -15,16 +14,16 @@ if TYPE_CHECKING:
 
 
 def stats(
-    ctx: typer.Context,
+    app: AppContext,
     positional: Annotated[
         str,
-        typer.Argument(metavar="[CONTAINER-ID]", help="Only this container.", show_default=False),
+        Argument(metavar="[CONTAINER-ID]", help="Only this container.", show_default=False),
     ] = "",
     all_: Annotated[
-        bool, typer.Option("--all", "-a", help="Include containers that are not running.")
+        bool, Option("--all", "-a", help="Include containers that are not running.")
     ] = False,
     container_id: Annotated[
-        str, typer.Option("--id", metavar="CONTAINER-ID", help="Only this container.")
+        str, Option("--id", metavar="CONTAINER-ID", help="Only this container.")
     ] = "",
     labels: list_options.Labels = None,
     output: stats_loop.StatsOutput = "table",
@@ -49,7 +48,6 @@ def stats(
         label_selector=options.split_pairs(labels, "--label"),
     )
     measured = stats_loop.Measuring(output, seconds=seconds, watch=watch)
-    app = app_context(ctx)
     with app.open_client("runtime") as client:
 
         def sample() -> Sample[cri_pb2.ContainerStats]:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from pycrictl.cli import options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Option
 from pycrictl.cli.results import Results
 from pycrictl.errors import UsageError
 
 
 def stop(
-    ctx: typer.Context,
+    app: AppContext,
     containers: options.ContainerIds = None,
-    all_: Annotated[bool, typer.Option("--all", "-a", help="Stop all running containers.")] = False,
+    all_: Annotated[bool, Option("--all", "-a", help="Stop all running containers.")] = False,
     timeout: Annotated[
         int,
-        typer.Option(
+        Option(
             "--timeout",
             "-t",
             **options.INTEGER,
@@ -40,7 +39,6 @@ def stop(
     if timeout < 0:
         raise UsageError("--timeout must not be negative")
     ids = () if all_ else check_ids(containers or (), "container")
-    app = app_context(ctx)
     results = Results(app.env)
     with app.open_client("runtime") as client:
         if all_:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from pycrictl.cli import options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Option
 from pycrictl.cli.results import Results
 from pycrictl.errors import UsageError
 
@@ -15,35 +14,35 @@ _LIMIT: dict[str, Any] = {**options.INTEGER, "show_default": False}
 
 
 def update(
-    ctx: typer.Context,
+    app: AppContext,
     containers: options.ContainerIds = None,
     cpu_count: Annotated[
-        int | None, typer.Option("--cpu-count", **_LIMIT, help="Windows only; ignored here.")
+        int | None, Option("--cpu-count", **_LIMIT, help="Windows only; ignored here.")
     ] = None,
     cpu_maximum: Annotated[
-        int | None, typer.Option("--cpu-maximum", **_LIMIT, help="Windows only; ignored here.")
+        int | None, Option("--cpu-maximum", **_LIMIT, help="Windows only; ignored here.")
     ] = None,
     cpu_period: Annotated[
-        int | None, typer.Option("--cpu-period", **_LIMIT, help="CFS period in microseconds.")
+        int | None, Option("--cpu-period", **_LIMIT, help="CFS period in microseconds.")
     ] = None,
     cpu_quota: Annotated[
-        int | None, typer.Option("--cpu-quota", **_LIMIT, help="CFS quota in microseconds.")
+        int | None, Option("--cpu-quota", **_LIMIT, help="CFS quota in microseconds.")
     ] = None,
     cpu_share: Annotated[
-        int | None, typer.Option("--cpu-share", **_LIMIT, help="Relative CPU weight (shares).")
+        int | None, Option("--cpu-share", **_LIMIT, help="Relative CPU weight (shares).")
     ] = None,
     cpuset_cpus: Annotated[
-        str | None, typer.Option("--cpuset-cpus", metavar="LIST", help="CPUs, such as 0-2,7.")
+        str | None, Option("--cpuset-cpus", metavar="LIST", help="CPUs, such as 0-2,7.")
     ] = None,
     cpuset_mems: Annotated[
-        str | None, typer.Option("--cpuset-mems", metavar="LIST", help="Memory nodes, such as 0-1.")
+        str | None, Option("--cpuset-mems", metavar="LIST", help="Memory nodes, such as 0-1.")
     ] = None,
     memory: Annotated[
-        int | None, typer.Option("--memory", **_LIMIT, help="Memory limit in bytes.")
+        int | None, Option("--memory", **_LIMIT, help="Memory limit in bytes.")
     ] = None,
     oom_score_adj: Annotated[
         int | None,
-        typer.Option("--oom-score-adj", **_LIMIT, help="OOM score adjustment, from -1000 to 1000."),
+        Option("--oom-score-adj", **_LIMIT, help="OOM score adjustment, from -1000 to 1000."),
     ] = None,
 ) -> None:
     """Change the resource limits of containers.
@@ -71,7 +70,6 @@ def update(
         if "" in (cpuset_cpus, cpuset_mems):
             raise UsageError("every limit is empty", hint="is a script's variable not set?")
         raise UsageError("nothing to update", hint="give a limit, such as --memory")
-    app = app_context(ctx)
     if cpu_count is not None or cpu_maximum is not None:
         app.env.warn("--cpu-count and --cpu-maximum are for Windows and are ignored")
     with app.open_client("runtime") as client:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from pycrictl.cli import options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Argument, Option
 from pycrictl.errors import UsageError
 
 
 def image_pull_progress(
-    ctx: typer.Context,
+    app: AppContext,
     pod: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="[POD]",
             help="ID, start of an ID, name, or NAMESPACE/NAME; without one: all pulls on the node.",
             show_default=False,
@@ -23,20 +22,20 @@ def image_pull_progress(
     ] = None,
     container: Annotated[
         str | None,
-        typer.Option("--container", "-c", metavar="CONTAINER", help="Only for this container."),
+        Option("--container", "-c", metavar="CONTAINER", help="Only for this container."),
     ] = None,
     image: Annotated[
-        str | None, typer.Option("--image", metavar="IMAGE", help="Only pulls of this image.")
+        str | None, Option("--image", metavar="IMAGE", help="Only pulls of this image.")
     ] = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow", help="Keep watching when no pull is left, until Ctrl-C."),
+        Option("--follow", help="Keep watching when no pull is left, until Ctrl-C."),
     ] = False,
-    aggregate: Annotated[bool, typer.Option("--aggregate", help="Show only the total.")] = False,
+    aggregate: Annotated[bool, Option("--aggregate", help="Show only the total.")] = False,
     progress: options.Progress = "auto",
     source: Annotated[
         str,
-        typer.Option(
+        Option(
             "--source",
             metavar="auto|cri|containerd",
             help="Ask the runtime's ImagePullProgress, or containerd's own API.",
@@ -44,7 +43,7 @@ def image_pull_progress(
     ] = "auto",
     interval: Annotated[
         float | None,
-        typer.Option(
+        Option(
             "--interval",
             **options.INTERVAL,
             help="Pause between two looks (default: 0.25 for bars, else 1).",
@@ -63,7 +62,6 @@ def image_pull_progress(
     from pycrictl.progress.sources import Pace
     from pycrictl.show.displays.pulls import open_display
 
-    app = app_context(ctx)
     request = watch.WatchRequest(
         pod=_named(pod, "pod"),
         container=_named(container, "container"),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import typer
-
 from pycrictl.cli import list_options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
 
 
 def imagefsinfo(
-    ctx: typer.Context,
+    app: AppContext,
     output: list_options.InspectOutput = "json",
     template: list_options.Template = "",
 ) -> None:
@@ -22,7 +20,6 @@ def imagefsinfo(
     from pycrictl.show.inspect_format import InspectFormat
 
     chosen = InspectFormat(output, template=template)
-    app = app_context(ctx)
     with app.open_client("image") as client:
         answer = client.call("ImageFsInfo", cri_pb2.ImageFsInfoRequest())
     if chosen.is_table:

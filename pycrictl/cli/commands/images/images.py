@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from pycrictl.cli import list_options, options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Argument, Option
 from pycrictl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,21 +17,21 @@ if TYPE_CHECKING:
 
 
 def images(
-    ctx: typer.Context,
+    app: AppContext,
     repository: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="[REPOSITORY[:TAG]]",
             help="Only images with this name, or whose ID begins with it.",
             show_default=False,
         ),
     ] = None,
-    digests: Annotated[bool, typer.Option("--digests", help="Show digests.")] = False,
+    digests: Annotated[bool, Option("--digests", help="Show digests.")] = False,
     filters: list_options.ImageFilters = None,
     no_headers: list_options.NoHeaders = False,
     no_trunc: options.NoTrunc = False,
     output: list_options.ListOutput = "table",
-    pinned: Annotated[bool, typer.Option("--pinned", help="Show which images are pinned.")] = False,
+    pinned: Annotated[bool, Option("--pinned", help="Show which images are pinned.")] = False,
     quiet: options.Quiet = False,
     sort_by: list_options.SortBy = "",
     verbose: options.Verbose = False,
@@ -57,7 +56,6 @@ def images(
     if repository == "":
         raise UsageError("the name of one image is empty", hint="is a script's variable not set?")
     conditions = parse_filters(options.split_list(filters))
-    app = app_context(ctx)
 
     def table(found: Sequence[cri_pb2.Image], wide: bool) -> Table:
         return list_views.images_table(

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from pycrictl.cli import list_options, options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Argument, Option
 
 
 def inspecti(
-    ctx: typer.Context,
+    app: AppContext,
     images: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[IMAGE]...",
             help="References or IDs (default: what the options select).",
             show_default=False,
@@ -23,7 +22,7 @@ def inspecti(
     filters: list_options.ImageFilters = None,
     name: Annotated[
         str,
-        typer.Option("--name", metavar="NAME", help="Only images with this name."),
+        Option("--name", metavar="NAME", help="Only images with this name."),
     ] = "",
     output: list_options.InspectOutput = "json",
     quiet: list_options.NoInfo = False,
@@ -42,7 +41,6 @@ def inspecti(
 
     chosen = InspectFormat(output, template=template)
     conditions = parse_filters(options.split_list(filters))
-    app = app_context(ctx)
     targets = status.checked(images or (), "image")
     with app.open_client("image") as client:
         if not targets:

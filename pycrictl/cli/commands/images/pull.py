@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from pycrictl.cli import launch_options, options
-from pycrictl.cli.context import AppContext, app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Argument, Option
 from pycrictl.cli.pulling import pull_image
 from pycrictl.cli.results import Results
 from pycrictl.errors import RuntimeFault, UsageError
@@ -18,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def pull(
-    ctx: typer.Context,
+    app: AppContext,
     images: Annotated[
         list[str] | None,
-        typer.Argument(metavar="IMAGE...", help="NAME[:TAG] or NAME@DIGEST.", show_default=False),
+        Argument(metavar="IMAGE...", help="NAME[:TAG] or NAME@DIGEST.", show_default=False),
     ] = None,
     annotation: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--annotation", "-a", metavar="KEY=VALUE", help="Annotation of the image; repeatable."
         ),
     ] = None,
@@ -33,16 +32,14 @@ def pull(
     creds: options.Creds = "",
     pod_config: Annotated[
         str | None,
-        typer.Option(
-            "--pod-config", metavar="FILE", help="Pull for the pod of this JSON or YAML file."
-        ),
+        Option("--pod-config", metavar="FILE", help="Pull for the pod of this JSON or YAML file."),
     ] = None,
     pull_timeout: options.PullTimeout = 0.0,
     username: options.Username = "",
     progress: options.Progress = "auto",
     max_parallel_image_pulls: Annotated[
         int,
-        typer.Option(
+        Option(
             "--max-parallel-image-pulls",
             help="Most pulls at once by all pycrictl processes of the node; 0 is no limit. With a"
             " limit, images that are present are not pulled again.",
@@ -51,7 +48,7 @@ def pull(
     ] = 0,
     when_full: Annotated[
         str,
-        typer.Option(
+        Option(
             "--when-full",
             metavar="wait|retry",
             help="With the limit: wait in line, or try again a few times.",
@@ -59,7 +56,7 @@ def pull(
     ] = "wait",
     retry_interval: Annotated[
         float,
-        typer.Option(
+        Option(
             "--retry-interval",
             help="With retry: pause between two attempts (default: 10s).",
             show_default=False,
@@ -67,7 +64,7 @@ def pull(
         ),
     ] = 10.0,
     retries: Annotated[
-        int, typer.Option("--retries", help="With retry: how many times.", **options.INTEGER)
+        int, Option("--retries", help="With retry: how many times.", **options.INTEGER)
     ] = 3,
 ) -> None:
     """Pull images from a registry.
@@ -87,7 +84,6 @@ def pull(
         raise UsageError("--pull-timeout must not be negative")
     if when_full not in ("wait", "retry"):
         raise UsageError(f'--when-full takes wait or retry, not "{when_full}"')
-    app = app_context(ctx)
     outlet = app.outlet(progress, stdout="result")
     sandbox_config = None if pod_config is None else launch_options.load_pod(app, pod_config)
     annotations = options.split_pairs(annotation, "--annotation")

@@ -5,23 +5,22 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Annotated
 
-import typer
-
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Argument, Option
 from pycrictl.cli.results import Results
 from pycrictl.errors import UsageError
 
 
 def rmi(
-    ctx: typer.Context,
+    app: AppContext,
     images: Annotated[
         list[str] | None,
-        typer.Argument(metavar="IMAGE...", help="Names, digests or IDs.", show_default=False),
+        Argument(metavar="IMAGE...", help="Names, digests or IDs.", show_default=False),
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", "-a", help="Remove all images.")] = False,
+    all_: Annotated[bool, Option("--all", "-a", help="Remove all images.")] = False,
     prune: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--prune",
             "-q",
             help="Remove images that are not pinned and not used by containers or pod sandboxes.",
@@ -43,7 +42,6 @@ def rmi(
     if all_ and prune:
         raise UsageError("--all and --prune cannot be combined")
     targets = () if not images and (all_ or prune) else check_ids(images or (), "image")
-    app = app_context(ctx)
     results = Results(app.env)
     with ExitStack() as stack:
         client = stack.enter_context(app.open_client("image"))

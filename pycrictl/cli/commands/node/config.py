@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from pycrictl.cli import options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Argument, Option
 from pycrictl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,22 +14,22 @@ if TYPE_CHECKING:
 
 
 def config(
-    ctx: typer.Context,
+    app: AppContext,
     words: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[KEY] [VALUE]",
             help="Same as --get KEY, or --set KEY=VALUE.",
             show_default=False,
         ),
     ] = None,
     get: Annotated[
-        str | None, typer.Option("--get", metavar="KEY", help="Show the value of a key.")
+        str | None, Option("--get", metavar="KEY", help="Show the value of a key.")
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="Show all keys.")] = False,
+    list_: Annotated[bool, Option("--list", help="Show all keys.")] = False,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set a key; repeatable."),
+        Option("--set", metavar="KEY=VALUE", help="Set a key; repeatable."),
     ] = None,
 ) -> None:
     """Show or change the configuration file.
@@ -42,7 +41,6 @@ def config(
     """
     from pycrictl import configfile
 
-    app = app_context(ctx)
     words = words or []
     if sum((get is not None, bool(set_), list_, bool(words))) != 1 or len(words) > 2:
         raise UsageError("give one of --get, --set, --list, or KEY [VALUE]")

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from pycrictl.cli import list_options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Option
 
 
 def info(
-    ctx: typer.Context,
+    app: AppContext,
     output: Annotated[
         str,
-        typer.Option("--output", "-o", metavar="json|yaml|go-template", help="Output format."),
+        Option("--output", "-o", metavar="json|yaml|go-template", help="Output format."),
     ] = "json",
     quiet: list_options.NoInfo = False,
     template: list_options.Template = "",
@@ -29,7 +28,6 @@ def info(
     from pycrictl.show.inspect_format import DOCUMENT_FORMATS, InspectFormat
 
     chosen = InspectFormat(output, template=template, formats=DOCUMENT_FORMATS)
-    app = app_context(ctx)
     with app.open_client("runtime") as client:
         answer = client.call("Status", cri_pb2.StatusRequest(verbose=not quiet))
     answers.check_conditions(answer.status, "Status")

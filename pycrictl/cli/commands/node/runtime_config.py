@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import typer
-
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
 
 
-def runtime_config(ctx: typer.Context) -> None:
+def runtime_config(app: AppContext) -> None:
     """Show the settings that kubelet takes from the runtime.
 
     Example: pycrictl runtime-config
@@ -15,7 +13,6 @@ def runtime_config(ctx: typer.Context) -> None:
     from pycrictl._proto import cri_pb2
     from pycrictl.show import list_views, render
 
-    app = app_context(ctx)
     with app.open_client("runtime") as client:
         answer = client.call("RuntimeConfig", cri_pb2.RuntimeConfigRequest())
     table = list_views.runtime_config_table(answer)

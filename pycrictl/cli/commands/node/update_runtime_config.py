@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Option
 from pycrictl.errors import UsageError
 
 
 def update_runtime_config(
-    ctx: typer.Context,
+    app: AppContext,
     pod_cidr: Annotated[
         str | None,
-        typer.Option("--pod-cidr", "-p", metavar="CIDR", help="Address range of the node's pods."),
+        Option("--pod-cidr", "-p", metavar="CIDR", help="Address range of the node's pods."),
     ] = None,
 ) -> None:
     """Update the runtime's configuration.
@@ -27,5 +26,5 @@ def update_runtime_config(
         raise UsageError("nothing to update", hint="give --pod-cidr")
     if not pod_cidr:
         raise UsageError("--pod-cidr is empty", hint="is a script's variable not set?")
-    with app_context(ctx).open_client("runtime") as client:
+    with app.open_client("runtime") as client:
         control.update_runtime_config(client, pod_cidr=pod_cidr)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import typer
-
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
 
 
-def version(ctx: typer.Context) -> None:
+def version(app: AppContext) -> None:
     """Show the runtime's name and version.
 
     Example: pycrictl version
@@ -16,7 +14,6 @@ def version(ctx: typer.Context) -> None:
     from pycrictl.cri.inspection import answers
     from pycrictl.show import list_views, render
 
-    app = app_context(ctx)
     with app.open_client("runtime") as client:
         answer = client.call("Version", cri_pb2.VersionRequest(version="v1"))
     answers.check(answer, "Version")

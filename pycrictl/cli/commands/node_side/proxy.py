@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, TextIO
 
-import typer
-
-from pycrictl.cli.context import app_context
-from pycrictl.cli.tree import NEGATED
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Option
+from pycrictl.units import parse_int
 
 
 def proxy(
-    ctx: typer.Context,
+    app: AppContext,
     upstream: Annotated[
         str | None,
-        typer.Option("--upstream", metavar="SOCKET", help="The runtime's socket."),
+        Option("--upstream", metavar="SOCKET", help="The runtime's socket."),
     ] = None,
     listen: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--listen",
             metavar="SOCKET",
             help="The proxy's own socket (default: unix:///run/pycrictl/cri.sock).",
@@ -26,18 +25,18 @@ def proxy(
     ] = None,
     max_parallel_image_pulls: Annotated[
         int | None,
-        typer.Option(
+        Option(
             "--max-parallel-image-pulls",
             metavar="N",
             help="Pull at most N images at once (default: 0, no limit).",
         ),
     ] = None,
     serialize_image_pulls: Annotated[
-        bool, typer.Option("--serialize-image-pulls", help="Same as a limit of 1.")
+        bool, Option("--serialize-image-pulls", help="Same as a limit of 1.")
     ] = False,
     when_full: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--when-full",
             metavar="wait|retry",
             help="With no free slot, wait in line (default) or retry a few times.",
@@ -45,7 +44,7 @@ def proxy(
     ] = None,
     retry_interval: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--retry-interval",
             metavar="DURATION",
             help="With retry: the pause between tries (default: 10s).",
@@ -53,11 +52,11 @@ def proxy(
     ] = None,
     retries: Annotated[
         int | None,
-        typer.Option("--retries", metavar="N", help="With retry: how many retries (default: 3)."),
+        Option("--retries", metavar="N", help="With retry: how many retries (default: 3)."),
     ] = None,
     kubelet_config: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--kubelet-config",
             metavar="FILE",
             help="Take the limit from kubelet's configuration, such as"
@@ -66,7 +65,7 @@ def proxy(
     ] = None,
     config: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--config",
             metavar="FILE",
             help="TOML file with these options as keys (default: /etc/pycrictl.toml).",
@@ -74,7 +73,7 @@ def proxy(
     ] = None,
     drain_timeout: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--drain-timeout",
             metavar="DURATION",
             help="How long pulls may go on after SIGTERM (default: 30s).",
@@ -82,7 +81,7 @@ def proxy(
     ] = None,
     admin_socket: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--admin-socket",
             metavar="SOCKET",
             help="Socket for pull-limiter (default: unix:///run/pycrictl/admin.sock).",
@@ -90,7 +89,7 @@ def proxy(
     ] = None,
     stream_address: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--stream-address",
             metavar="IP:PORT",
             help="Address to serve streams on (default: 127.0.0.1:0, any port).",
@@ -98,7 +97,7 @@ def proxy(
     ] = None,
     container_copy_size_limit: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--container-copy-size-limit",
             metavar="SIZE",
             help="Largest copy, such as 10Gi (default: 0, no limit).",
@@ -106,15 +105,16 @@ def proxy(
     ] = None,
     container_copies_per_pod: Annotated[
         int | None,
-        typer.Option(
+        Option(
             "--container-copies-per-pod",
             metavar="N",
+            parser=parse_int,
             help="Make at most N copies per pod at once (default: 0, no limit).",
         ),
     ] = None,
     spool_dir: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--spool-dir",
             metavar="DIR",
             help="Where to spool copies out of containers (default: /var/tmp).",
@@ -139,9 +139,10 @@ def proxy(
 
     Example: pycrictl proxy --upstream unix:///run/containerd/containerd.sock
     """
-    from pycrictl.proxy import app, settings
+    from pycrictl.proxy import settings
+    from pycrictl.proxy.app import run
 
-    negated = "--serialize-image-pulls" in ctx.meta[NEGATED]
+    negated = "--serialize-image-pulls" in app.negated
     found = settings.load(
         {
             "upstream": upstream,
@@ -163,9 +164,8 @@ def proxy(
             "spool-dir": spool_dir,
         }
     )
-    context = app_context(ctx)
-    _log_to(context.env.stderr, debug=bool(context.flags.debug))
-    app.run(found, context.env.environ)
+    _log_to(app.env.stderr, debug=bool(app.flags.debug))
+    run(found, app.env.environ)
 
 
 def _log_to(stream: TextIO, *, debug: bool) -> None:

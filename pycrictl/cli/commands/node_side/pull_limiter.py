@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from pycrictl.cli import options
-from pycrictl.cli.context import AppContext, app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Argument, Option
 from pycrictl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,27 +15,27 @@ if TYPE_CHECKING:
 
 
 def pull_limiter(
-    ctx: typer.Context,
+    app: AppContext,
     action: Annotated[
-        str, typer.Argument(metavar="status|set", help="What to do.", show_default=False)
+        str, Argument(metavar="status|set", help="What to do.", show_default=False)
     ] = "",
     limit: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="[N]", help="With set: pull at most N images at once.", show_default=False
         ),
     ] = "",
     admin_socket: Annotated[
         str,
-        typer.Option("--admin-socket", metavar="SOCKET", help="The proxy's admin socket."),
+        Option("--admin-socket", metavar="SOCKET", help="The proxy's admin socket."),
     ] = "unix:///run/pycrictl/admin.sock",
     output: options.Output = "table",
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show it repeatedly, until Ctrl-C.")
+        bool, Option("--watch", "-w", help="Show it repeatedly, until Ctrl-C.")
     ] = False,
     interval: Annotated[
         float | None,
-        typer.Option(
+        Option(
             "--interval",
             **options.INTERVAL,
             help="With --watch: the pause (default: 2).",
@@ -55,7 +54,6 @@ def pull_limiter(
     from pycrictl.proxy import admin
 
     options.check_output(output, "json", "yaml", "table")
-    app = app_context(ctx)
     path = socket_path(Setting(admin_socket, "flag"), "admin-socket")
     timeout_s = max(app.config.timeout_s.value, 10.0)
     if action == "status" and not limit:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from pycrictl.cli import list_options, options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Argument
 
 
 def inspectp(
-    ctx: typer.Context,
+    app: AppContext,
     ids: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[POD-ID]...",
             help="IDs or their beginnings (default: what the options select).",
             show_default=False,
@@ -50,7 +49,6 @@ def inspectp(
         namespace=namespace,
         state=state,
     )
-    app = app_context(ctx)
     targets = status.checked(ids or (), "pod")
     with app.open_client("runtime") as client:
         if not targets:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-
 from pycrictl.cli import list_options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
 
 if TYPE_CHECKING:
     from typing import TextIO
 
 
 def metricsp(
-    ctx: typer.Context,
+    app: AppContext,
     output: list_options.DocumentOutput = "json",
     watch: list_options.WatchStats = False,
 ) -> None:
@@ -26,7 +24,6 @@ def metricsp(
     from pycrictl.show.list_format import write_list
 
     is_yaml = list_options.wants_yaml(output)
-    app = app_context(ctx)
     with app.open_client("runtime") as client:
 
         def write(out: TextIO) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from pycrictl.cli import list_options, options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def pods(
-    ctx: typer.Context,
+    app: AppContext,
     pod_id: Annotated[
-        str, typer.Option("--id", metavar="POD-ID", help="Only the pod sandbox with this ID.")
+        str, Option("--id", metavar="POD-ID", help="Only the pod sandbox with this ID.")
     ] = "",
     labels: list_options.Labels = None,
     last: list_options.Last = 0,
@@ -61,7 +60,6 @@ def pods(
         namespace=namespace,
         state=state,
     )
-    app = app_context(ctx)
     with app.open_client("runtime") as client:
 
         def table(found: Sequence[cri_pb2.PodSandbox], wide: bool) -> Table:

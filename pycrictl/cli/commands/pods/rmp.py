@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from pycrictl.cli import options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Option
 from pycrictl.cli.results import Results
 from pycrictl.errors import UsageError
 
 
 def rmp(
-    ctx: typer.Context,
+    app: AppContext,
     pods: options.PodIds = None,
-    all_: Annotated[bool, typer.Option("--all", "-a", help="Remove all pod sandboxes.")] = False,
+    all_: Annotated[bool, Option("--all", "-a", help="Remove all pod sandboxes.")] = False,
     force: options.Force = False,
 ) -> None:
     """Remove pod sandboxes and their containers.
@@ -30,7 +29,6 @@ def rmp(
     if all_ and pods:
         raise UsageError("--all and IDs cannot be combined")
     ids = () if all_ else check_ids(pods or (), "pod sandbox")
-    app = app_context(ctx)
     results = Results(app.env)
     with app.open_client("runtime") as client:
         if all_:

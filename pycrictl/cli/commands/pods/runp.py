@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import typer
-
 from pycrictl.cli import launch_options, options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
 
 
 def runp(
-    ctx: typer.Context,
+    app: AppContext,
     pod_config: options.PodFile,
     cancel_timeout: options.CancelTimeout = 0.0,
     runtime: options.RuntimeHandler = "",
@@ -22,7 +20,6 @@ def runp(
     """
     from pycrictl.cri.lifecycle.launch import run_pod
 
-    app = app_context(ctx)
     config = launch_options.load_pod(app, pod_config)
     flag = launch_options.timeout_flag(cancel_timeout)
     with launch_options.launch_clients(app, cancel_timeout) as (client, _):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from pycrictl.cli import list_options, options, stats_loop
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Argument, Option
 
 if TYPE_CHECKING:
     from pycrictl._proto import cri_pb2
@@ -15,14 +14,12 @@ if TYPE_CHECKING:
 
 
 def statsp(
-    ctx: typer.Context,
+    app: AppContext,
     positional: Annotated[
         str,
-        typer.Argument(metavar="[POD-ID]", help="Only this pod sandbox.", show_default=False),
+        Argument(metavar="[POD-ID]", help="Only this pod sandbox.", show_default=False),
     ] = "",
-    pod_id: Annotated[
-        str, typer.Option("--id", metavar="POD-ID", help="Only this pod sandbox.")
-    ] = "",
+    pod_id: Annotated[str, Option("--id", metavar="POD-ID", help="Only this pod sandbox.")] = "",
     labels: list_options.Labels = None,
     output: stats_loop.StatsOutput = "table",
     seconds: stats_loop.Seconds = 1,
@@ -43,7 +40,6 @@ def statsp(
         id=pod_id or positional, label_selector=options.split_pairs(labels, "--label")
     )
     measured = stats_loop.Measuring(output, seconds=seconds, watch=watch)
-    app = app_context(ctx)
     with app.open_client("runtime") as client:
 
         def sample() -> Sample[cri_pb2.PodSandboxStats]:

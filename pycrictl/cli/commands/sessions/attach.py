@@ -5,22 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-import typer
-
 from pycrictl.cli import stream_options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext, Exit
+from pycrictl.cli.declare import Argument, Option
 from pycrictl.errors import UsageError
 
 
 def attach(
-    ctx: typer.Context,
+    app: AppContext,
     container: Annotated[
         str,
-        typer.Argument(metavar="CONTAINER-ID", help="ID of a container.", show_default=False),
+        Argument(metavar="CONTAINER-ID", help="ID of a container.", show_default=False),
     ],
-    stdin: Annotated[
-        bool, typer.Option("--stdin", "-i", help="Pass standard input on to it.")
-    ] = False,
+    stdin: Annotated[bool, Option("--stdin", "-i", help="Pass standard input on to it.")] = False,
     tls_ca: stream_options.TlsCa = "",
     tls_cert: stream_options.TlsCert = "",
     tls_key: stream_options.TlsKey = "",
@@ -28,7 +25,7 @@ def attach(
     transport: stream_options.StreamTransport = "auto",
     tty: Annotated[
         bool,
-        typer.Option("--tty", "-t", help="The container has a terminal; Ctrl-P Ctrl-Q detaches."),
+        Option("--tty", "-t", help="The container has a terminal; Ctrl-P Ctrl-Q detaches."),
     ] = False,
 ) -> None:
     """Attach to a running container.
@@ -42,7 +39,6 @@ def attach(
     from pycrictl.streaming.standard import stream_all
     from pycrictl.wire.command import ExitReported, Streams
 
-    app = app_context(ctx)
     if not container:
         raise UsageError("the container ID is empty")
     stream_options.check_terminal(app.env, tty=tty, stdin=stdin, stdin_flag="--stdin")
@@ -63,6 +59,6 @@ def attach(
     if isinstance(outcome, ExitReported):
         if outcome.exit_code is None:
             raise not_started(f'attaching to container "{container}"', outcome)
-        raise typer.Exit(outcome.exit_code)
+        raise Exit(outcome.exit_code)
     if outcome is not None:
         raise outcome

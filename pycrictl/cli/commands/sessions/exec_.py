@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from pycrictl.cli import list_options, options, stream_options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext, Exit
+from pycrictl.cli.declare import Argument, Option
 from pycrictl.errors import NotFound, PycrictlError, UsageError
 from pycrictl.units import quote
 
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def exec_(
-    ctx: typer.Context,
+    app: AppContext,
     words: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[CONTAINER-ID] COMMAND...",
             help="The command and its arguments; after an ID, unless options select containers.",
             show_default=False,
@@ -32,7 +31,7 @@ def exec_(
     ] = None,
     ignore_errors: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--ignore-errors",
             "-e",
             help="Exit with 0 even if the command fails or no container is selected.",
@@ -40,22 +39,22 @@ def exec_(
     ] = False,
     image: list_options.OfImage = "",
     interactive: Annotated[
-        bool, typer.Option("--interactive", "-i", help="Pass standard input on to the command.")
+        bool, Option("--interactive", "-i", help="Pass standard input on to the command.")
     ] = False,
     labels: list_options.Labels = None,
     last: list_options.Last = 0,
     latest: list_options.Latest = False,
     name: list_options.Name = "",
     parallel: Annotated[
-        bool, typer.Option("--parallel", "-x", help="Do not print the IDs of selected containers.")
+        bool, Option("--parallel", "-x", help="Do not print the IDs of selected containers.")
     ] = False,
     pod: list_options.PodId = "",
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print nothing but the command's output.")
+        bool, Option("--quiet", "-q", help="Print nothing but the command's output.")
     ] = False,
     state: Annotated[
         str,
-        typer.Option(
+        Option(
             "--state",
             metavar="created|running|exited|unknown",
             help="Only containers in this state.",
@@ -63,13 +62,13 @@ def exec_(
     ] = "",
     sync: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--sync", "-s", help="Fetch the output when the command has ended, without a stream."
         ),
     ] = False,
     timeout: Annotated[
         int,
-        typer.Option(
+        Option(
             "--timeout",
             **options.INTEGER,
             help="With --sync: kill the command after this many seconds; 0: never.",
@@ -82,7 +81,7 @@ def exec_(
     transport: stream_options.StreamTransport = "auto",
     tty: Annotated[
         bool,
-        typer.Option("--tty", "-t", help="Give the command a terminal; Ctrl-P Ctrl-Q detaches."),
+        Option("--tty", "-t", help="Give the command a terminal; Ctrl-P Ctrl-Q detaches."),
     ] = False,
 ) -> None:
     """Run a command in containers.
@@ -96,7 +95,6 @@ def exec_(
     from pycrictl.streaming.standard import stream_all
     from pycrictl.wire.command import Streams
 
-    app = app_context(ctx)
     is_selected = bool(image or labels or last or latest or name or pod or state)
     command = list(words or ())
     target = command.pop(0) if command and not is_selected else None
@@ -163,7 +161,7 @@ def exec_(
     else:
         with app.open_client("runtime") as client:
             code = run(client, [target])
-    raise typer.Exit(0 if ignore_errors else code)
+    raise Exit(0 if ignore_errors else code)
 
 
 def _run_sync(

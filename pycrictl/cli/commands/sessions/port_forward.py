@@ -7,21 +7,20 @@ from contextlib import suppress
 from functools import partial
 from typing import Annotated, TextIO
 
-import typer
-
 from pycrictl.cli import options, stream_options
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Argument, Option
 from pycrictl.errors import UsageError
 
 
 def port_forward(
-    ctx: typer.Context,
+    app: AppContext,
     pod: Annotated[
-        str, typer.Argument(metavar="POD-ID", help="ID of a pod sandbox.", show_default=False)
+        str, Argument(metavar="POD-ID", help="ID of a pod sandbox.", show_default=False)
     ],
     ports: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="[LOCAL:]REMOTE...",
             help="Ports; an empty LOCAL means any free port.",
             show_default=False,
@@ -29,9 +28,7 @@ def port_forward(
     ],
     addresses: Annotated[
         list[str] | None,
-        typer.Option(
-            "--address", metavar="IP", help="Where to listen (default: localhost); repeatable."
-        ),
+        Option("--address", metavar="IP", help="Where to listen (default: localhost); repeatable."),
     ] = None,
     tls_ca: stream_options.TlsCa = "",
     tls_cert: stream_options.TlsCert = "",
@@ -39,7 +36,7 @@ def port_forward(
     tls_name: stream_options.TlsName = stream_options.TLS_NAME,
     transport: Annotated[
         str,
-        typer.Option(
+        Option(
             "--transport",
             "-r",
             metavar="auto|spdy|websocket",
@@ -58,7 +55,6 @@ def port_forward(
     from pycrictl.streaming.loop import run_in_loop
     from pycrictl.streaming.portforward import Forwarder
 
-    app = app_context(ctx)
     if not pod:
         raise UsageError("the pod sandbox ID is empty")
     pairs = [parse_pair(text) for text in ports]

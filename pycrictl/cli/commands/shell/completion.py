@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
-
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Argument
 from pycrictl.errors import UsageError
 
 FILES: Final = {"bash": "pycrictl.bash", "zsh": "_pycrictl", "fish": "pycrictl.fish"}
@@ -16,8 +15,8 @@ FILES: Final = {"bash": "pycrictl.bash", "zsh": "_pycrictl", "fish": "pycrictl.f
 
 
 def completion(
-    ctx: typer.Context,
-    shell: Annotated[str, typer.Argument(metavar="[bash|zsh|fish]", help="The shell.")] = "bash",
+    app: AppContext,
+    shell: Annotated[str, Argument(metavar="[bash|zsh|fish]", help="The shell.")] = "bash",
 ) -> None:
     """Print a shell completion script.
 
@@ -33,12 +32,11 @@ def completion(
     if shell not in FILES:
         raise UsageError(f'unknown shell "{shell}"', hint=f"shells are {', '.join(FILES)}")
     script = (_folder() / FILES[shell]).read_text("utf-8")
-    program = ctx.find_root().info_name or "pycrictl"
-    app_context(ctx).env.stdout.write(_named(script, program))
+    app.env.stdout.write(_named(script, app.program))
 
 
 def _folder() -> Path:
-    """The scripts in the package, or in the tree of an editable installation."""
+    """Return the folder of scripts in the package, or in the tree of an editable installation."""
     package = Path(__file__).parents[3]
     packaged = package / "completions"
     return packaged if packaged.is_dir() else package.parent / "completions"

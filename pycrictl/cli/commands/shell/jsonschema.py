@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from pycrictl.cli.context import app_context
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Option
 from pycrictl.errors import UsageError
 
 if TYPE_CHECKING:
     from pycrictl.cri.specs.schema import Schema
 
 
-def pod(ctx: typer.Context) -> None:
+def pod(app: AppContext) -> None:
     """Print the JSON Schema of pod configurations.
 
     Example: pycrictl PARENT jsonschema
     """
     from pycrictl.cri.specs.schema import pod_schema
 
-    _write(ctx, pod_schema())
+    _write(app, pod_schema())
 
 
 def pod_and_container(
-    ctx: typer.Context,
-    pod: Annotated[bool, typer.Option("--pod", "-p", help="The schema of a pod.")] = False,
+    app: AppContext,
+    pod: Annotated[bool, Option("--pod", "-p", help="The schema of a pod.")] = False,
     container: Annotated[
-        bool, typer.Option("--container", "-c", help="The schema of a container.")
+        bool, Option("--container", "-c", help="The schema of a container.")
     ] = False,
 ) -> None:
     """Print the JSON Schemas of pod and container configurations.
@@ -39,12 +38,12 @@ def pod_and_container(
     if not pod and not container:
         raise UsageError("no schema is selected", hint="give --pod, --container or both")
     if pod:
-        _write(ctx, pod_schema())
+        _write(app, pod_schema())
     if container:
-        _write(ctx, container_schema())
+        _write(app, container_schema())
 
 
-def _write(ctx: typer.Context, schema: Schema) -> None:
+def _write(app: AppContext, schema: Schema) -> None:
     import json
 
-    app_context(ctx).env.stdout.write(json.dumps(schema, indent=2) + "\n")
+    app.env.stdout.write(json.dumps(schema, indent=2) + "\n")

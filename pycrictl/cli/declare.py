@@ -1,0 +1,141 @@
+"""What a command says of its options and arguments, once, for every reader of command lines.
+
+A command is a function: its first parameter takes the application's context, each other one is
+``Annotated`` with an ``Option`` or an ``Argument``. ``cli.plain`` reads valid lines by that, and
+``cli.tree`` hands it to Typer for help and for what is to be said of invalid ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, get_type_hints
+
+from pycrictl.cli.argv import OptionSpec
+from pycrictl.errors import UsageError
+
+HELP = ("--help", "-h")
+"""The spellings of the option that every command has without declaring it."""
+
+
+class Option:
+    """An option.
+
+    Args:
+        names: its spellings, with their dashes.
+        metavar: what stands for its value in the help.
+        help: a sentence for the help.
+        envvar: the variable that gives its value where the line does not; empty for none.
+        parser: turns its text into its value, or raises ValueError; None for text.
+        show_default: whether the help shows its default.
+        answer: a line to print in place of running the command; empty for none.
+    """
+
+    __slots__ = ("answer", "envvar", "help", "metavar", "names", "parser", "show_default")
+
+    def __init__(
+        self,
+        *names: str,
+        help: str,
+        metavar: str | None = None,
+        envvar: str = "",
+        parser: Callable[[str], Any] | None = None,
+        show_default: bool = True,
+        answer: str = "",
+    ) -> None:
+        self.names = names
+        self.metavar = metavar
+        self.help = help
+        self.envvar = envvar
+        self.parser = parser
+        self.show_default = show_default
+        self.answer = answer
+
+    @property
+    def canonical(self) -> str:
+        """The longest spelling."""
+        return max(self.names, key=len)
+
+
+class Argument:
+    """A positional argument, or all that are left where it is a list.
+
+    Args:
+        metavar: its name in the usage line.
+        help: a sentence for the help.
+        show_default: whether the help shows its default.
+    """
+
+    __slots__ = ("help", "metavar", "show_default")
+
+    def __init__(self, *, metavar: str, help: str, show_default: bool = True) -> None:
+        self.metavar = metavar
+        self.help = help
+        self.show_default = show_default
+
+
+class Parameter(NamedTuple):
+    """A declared parameter of a command's function.
+
+    Attributes:
+        name: the function's name for it.
+        type: the type of its value; a ``bool`` option is a switch, a list one is repeatable.
+        declared: how it is given.
+        default: its value if it is not given; ``...`` if it must be.
+    """
+
+    name: str
+    type: Any
+    declared: Option | Argument
+    default: Any
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is given without a value."""
+        return self.type is bool
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it takes any number of values."""
+        return self.type in (list[str], list[str] | None)
+
+
+class BadParameter(UsageError):
+    """The value of an option is wrong; how to ask for help is hinted at."""
+
+    def __init__(self, option: str, problem: str) -> None:
+        super().__init__(f"invalid value for {option}: {problem}")
+
+
+class Call(NamedTuple):
+    """A command and what it was given.
+
+    Attributes:
+        function: the command's function.
+        values: its arguments by name, without the context.
+    """
+
+    function: Callable[..., None]
+    values: dict[str, Any]
+
+
+def parameters(function: Callable[..., None]) -> list[Parameter]:
+    """Return the parameters of a command's function that are given on the command line."""
+    hints = get_type_hints(function, include_extras=True)
+    names = function.__code__.co_varnames[1 : function.__code__.co_argcount]
+    defaults = function.__defaults__ or ()
+    required = (...,) * (len(names) - len(defaults))
+    return [
+        Parameter(name, hints[name].__origin__, hints[name].__metadata__[0], default)
+        for name, default in zip(names, (*required, *defaults), strict=True)
+    ]
+
+
+def specs(found: Iterable[Parameter]) -> dict[str, OptionSpec]:
+    """Return the options for ``argv.parse``, that of the help included."""
+    by_spelling = dict.fromkeys([name.lstrip("-") for name in HELP], OptionSpec(HELP[0], True))
+    for parameter in found:
+        option = parameter.declared
+        if isinstance(option, Option):
+            spec = OptionSpec(option.canonical, parameter.is_switch, parameter.is_list)
+            by_spelling.update((name.lstrip("-"), spec) for name in option.names)
+    return by_spelling

@@ -1,0 +1,146 @@
+"""The program's own options, those before a command's name, and what they bring about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Annotated, Final
+
+from pycrictl import __version__
+from pycrictl.cli.context import AppContext, Recording
+from pycrictl.cli.declare import Option
+from pycrictl.cli.options import DURATION, INTEGER
+from pycrictl.config import Flags
+
+HELP: Final = "Inspect and debug the container runtime of a Kubernetes node over its CRI socket."
+
+HELP_WORDS: Final = ("help", "h")
+"""crictl takes these as the first positional of every command."""
+
+
+def set_globals(
+    app: AppContext,
+    config: Annotated[
+        str | None,
+        Option(
+            "--config",
+            "-c",
+            metavar="FILE",
+            help="Configuration file (default: /etc/crictl.yaml) [$CRI_CONFIG_FILE].",
+        ),
+    ] = None,
+    debug: Annotated[
+        bool, Option("--debug", "-D", help="Log calls, and show tracebacks of errors.")
+    ] = False,
+    enable_tracing: Annotated[
+        bool, Option("--enable-tracing", help="Send traces to an OpenTelemetry collector.")
+    ] = False,
+    image_endpoint: Annotated[
+        str | None,
+        Option(
+            "--image-endpoint",
+            "-i",
+            metavar="SOCKET",
+            help="Socket of the image service (default: the runtime's) [$IMAGE_SERVICE_ENDPOINT].",
+        ),
+    ] = None,
+    max_retries: Annotated[
+        int | None,
+        Option(
+            "--max-retries",
+            **INTEGER,
+            help="Retries to connect; negative: no limit (default: 3).",
+        ),
+    ] = None,
+    profile_cpu: Annotated[
+        str, Option("--profile-cpu", metavar="FILE", help="Write a CPU profile (pstats).")
+    ] = "",
+    profile_mem: Annotated[
+        str,
+        Option("--profile-mem", metavar="FILE", help="Write a memory snapshot (tracemalloc)."),
+    ] = "",
+    runtime_endpoint: Annotated[
+        str | None,
+        Option(
+            "--runtime-endpoint",
+            "-r",
+            metavar="SOCKET",
+            help="Socket of the runtime (default: the first that answers)"
+            " [$CONTAINER_RUNTIME_ENDPOINT].",
+        ),
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        Option(
+            "--timeout",
+            "-t",
+            **DURATION,
+            help="Time limit of each call, such as 500ms (default: 2s).",
+        ),
+    ] = None,
+    tracing_endpoint: Annotated[
+        str,
+        Option(
+            "--tracing-endpoint",
+            metavar="HOST:PORT",
+            help="The collector's address (OTLP over gRPC).",
+        ),
+    ] = "127.0.0.1:4317",
+    tracing_sampling_rate_per_million: Annotated[
+        int,
+        Option(
+            "--tracing-sampling-rate-per-million",
+            **INTEGER,
+            help="How many of a million runs to trace; negative: all.",
+        ),
+    ] = -1,
+    version: Annotated[
+        bool,
+        Option(
+            "--version",
+            "-v",
+            answer=f"pycrictl version {__version__}",
+            help="Print the program's version and exit.",
+        ),
+    ] = False,
+) -> None:
+    """Keep the global options for the command."""
+    app.flags = Flags(
+        config=config,
+        runtime_endpoint=runtime_endpoint,
+        image_endpoint=image_endpoint,
+        timeout_s=timeout,
+        max_retries=max_retries,
+        debug=True if debug else (False if "--debug" in app.negated else None),
+    )
+    app.recording = Recording(
+        profile_cpu,
+        profile_mem,
+        tracing_endpoint if enable_tracing else "",
+        tracing_sampling_rate_per_million,
+    )
+
+
+@contextmanager
+def recorded(app: AppContext) -> Iterator[None]:
+    """Record what is done inside, as the global options ask for."""
+    wanted = app.recording
+    if wanted is None or not any(wanted[:3]):
+        yield
+        return
+    env = app.env
+    with ExitStack() as stack:
+        if wanted.profile_cpu or wanted.profile_mem:
+            from pycrictl.profiles import profiled
+
+            stack.enter_context(
+                profiled(cpu=wanted.profile_cpu, memory=wanted.profile_mem, note=env.note)
+            )
+        if wanted.collector:
+            from pycrictl.cri.calls.tracing import Tracer, is_sampled
+
+            if is_sampled(wanted.per_million):
+                app.tracer = Tracer(wanted.collector, wall_clock=env.wall_clock)
+                command = app.path.split()[1]
+                stack.enter_context(app.tracer.recording(command, warn=env.warn))
+        yield
