@@ -124,6 +124,103 @@ def dying() -> Iterator[str]:
         yield path
 
 
+@contextmanager
+def unending() -> Iterator[str]:
+    """Answers with one message of ten bytes, and after them with more, without end."""
+
+    def answer(connection: socket.socket) -> None:
+        if _asks(connection):
+            connection.sendall(_HEAD + _frame(0, 0, 1, b"\0\0\0\0\x0a"))
+            while True:
+                connection.sendall(_frame(0, 0, 1, bytes(16384)) * 16)
+
+    with _listening(answer) as path:
+        yield path
+
+
+@contextmanager
+def dribbling() -> Iterator[str]:
+    """Answers with a message of 16 MiB, byte by byte, as fast as it is taken."""
+
+    def answer(connection: socket.socket) -> None:
+        if _asks(connection):
+            connection.sendall(_HEAD + _frame(0, 0, 1, b"\0\0\xff\xff\xff"))
+            while True:
+                connection.sendall(_frame(0, 0, 1, b"x") * 10_000)
+
+    with _listening(answer) as path:
+        yield path
+
+
+@contextmanager
+def verbose() -> Iterator[str]:
+    """Answers with a header of 8 MiB in Huffman's code."""
+
+    def answer(connection: socket.socket) -> None:
+        if _asks(connection):
+            block = b"\x88\0\x01x\xff\x83\xff\xff\x03" + b"\x18\xc6\x31\x8c\x63" * 1_677_722
+            connection.sendall(_frame(1, 0, 1, block[:16384]))
+            for start in range(16384, len(block), 16384):
+                is_last = start + 16384 >= len(block)
+                fragment = block[start : start + 16384]
+                connection.sendall(_frame(9, 4 if is_last else 0, 1, fragment))
+            _drain(connection)
+
+    with _listening(answer) as path:
+        yield path
+
+
+@contextmanager
+def continuing() -> Iterator[str]:
+    """Answers with a header block without end, in frames without content."""
+
+    def answer(connection: socket.socket) -> None:
+        if _asks(connection):
+            connection.sendall(_frame(1, 0, 1, b"\x88"))
+            while True:
+                connection.sendall(_frame(9, 0, 1) * 1000)
+
+    with _listening(answer) as path:
+        yield path
+
+
+@contextmanager
+def flooding() -> Iterator[str]:
+    """Pings as fast as it can, and reads nothing more once it has been asked."""
+
+    def answer(connection: socket.socket) -> None:
+        if _asks(connection):
+            while True:
+                connection.sendall(_PING * 1000)
+
+    with _listening(answer) as path:
+        yield path
+
+
+@contextmanager
+def deaf() -> Iterator[str]:
+    """The same within all limits, beside an answer that comes byte by byte."""
+
+    def answer(connection: socket.socket) -> None:
+        if _asks(connection):
+            connection.sendall(_HEAD + _frame(0, 0, 1, b"\0\0\xff\xff\xff"))
+            for _ in range(100):
+                connection.sendall((_frame(0, 0, 1, b"x") + _PING * 9) * 1000)
+            threading.Event().wait()
+
+    with _listening(answer) as path:
+        yield path
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+_PING = _frame(6, 0, 0, bytes(8))
+# 0x88 is `:status: 200`; then `content-type: application/grpc`.
+_HEAD = _frame(1, 4, 1, b"\x88\x0f\x10\x10application/grpc")
+
+
 def _asks(connection: socket.socket) -> bool:
     """Speak HTTP/2 until a request has come; return whether one has."""
     connection.sendall(HTTP2_SETTINGS + HTTP2_SETTINGS_ACK)
