@@ -6,11 +6,14 @@ PYTHON := .venv/bin/python
 
 demo: install .venv/.stamp ; $(PYTHON) -m tests.node.demo
 test: install .venv/.stamp ; $(PYTHON) -m pytest -n 3 --dist worksteal
-lint: .venv/.stamp ; .venv/bin/ruff check && .venv/bin/ruff format --check && .venv/bin/mypy && .venv/bin/mypy packaging
+lint: .venv/.stamp
+	.venv/bin/ruff check && .venv/bin/ruff format --check
+	.venv/bin/mypy && .venv/bin/mypy packaging
+	.venv/bin/vulture
 soak: install .venv/.stamp ; $(PYTHON) -m tests.node.soak
 kills: install .venv/.stamp ; $(PYTHON) -m tests.node.kills
 bench: install .venv/.stamp ; $(PYTHON) -m benchmarks
-generate: .venv/.stamp ; $(PYTHON) -m pycrictl.cli.generate
+generate: .venv/.stamp ; $(PYTHON) -m tools.generate
 proto: .venv/.stamp ; $(PYTHON) proto/generate.py
 dist: .venv-dist/.stamp ; .venv-dist/bin/python packaging/dist.py
 

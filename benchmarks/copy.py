@@ -103,7 +103,7 @@ def _timed(command: list[str]) -> tuple[float, int]:
     begun = time.perf_counter()
     with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
         peak = 0
-        # Not by wait4: what it tells of a new process includes the one that started it.
+        # Not wait4: its figures for a new process include the process that started it.
         pidfd = os.pidfd_open(process.pid)
         with open(pidfd, "rb"):  # noqa: PTH123 (a descriptor has no path)
             while not select.select([pidfd], [], [], 0.02)[0]:

@@ -39,7 +39,7 @@ def _ours(messages: Sequence[str]) -> None:
     for number, message in enumerate(messages):
         report = decoder.receive_message(message)
         assert report is not None
-        tracker.apply(*report, now=number / 1000)
+        tracker.apply(report, now=number / 1000)
 
 
 def _bare(messages: Sequence[str]) -> None:

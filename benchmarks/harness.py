@@ -1,4 +1,4 @@
-"""Measuring two things in turn, and saying whether the ratio is good enough."""
+"""Measurement of two things in turn, and whether their ratio is good enough."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Literal
 
 
 class CannotRunError(Exception):
-    """Something that the benchmark needs is not there or failed; the text says what."""
+    """Something that the benchmark needs is missing or failed; the text says what."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """The ratio that has to be reached."""
+    """The ratio to be reached."""
 
     relation: Literal["<=", ">="]
     limit: float
@@ -42,7 +42,7 @@ class Benchmark:
 
     Attributes:
         what: both sides in one line.
-        show: writes one of the two figures for people.
+        show: formats one of the two figures for people.
         measure: does the work; raises CannotRunError.
     """
 
@@ -56,10 +56,10 @@ class Benchmark:
 def interleave(
     ours: Callable[[], float], bare: Callable[[], float], *, rounds: int, warm_up_rounds: int = 1
 ) -> Measured:
-    """Medians of two measurements taken in turn, so that both meet the same noise.
+    """Return medians of two measurements taken in turn, so that both meet the same noise.
 
-    The ratio is the median of the rounds' ratios, not that of the medians: a machine that gets
-    slower half-way shifts both sides of a round. Which side goes first changes with every round.
+    The ratio is the median of the rounds' ratios, not the ratio of the medians: a machine that
+    becomes slower half-way shifts both sides of a round. The side that goes first alternates.
     """
     ours_figures, bare_figures = _in_turn(ours, bare, rounds, warm_up_rounds)
     ratios = [our / other for our, other in zip(ours_figures, bare_figures, strict=True)]
@@ -69,10 +69,10 @@ def interleave(
 def best_speeds(
     ours: Callable[[], float], bare: Callable[[], float], *, rounds: int, warm_up_rounds: int = 1
 ) -> Measured:
-    """The highest of two speeds taken in turn.
+    """Return the highest of two speeds taken in turn.
 
-    For what takes no second and keeps every processor busy: anything else on the machine slows it
-    down, and the side that has more to do by more.
+    For what takes less than a second and keeps all processors busy: anything else on the machine
+    slows it down, and the side with more work by more.
     """
     ours_figures, bare_figures = _in_turn(ours, bare, rounds, warm_up_rounds)
     best, best_bare = max(ours_figures), max(bare_figures)
@@ -92,8 +92,13 @@ def _in_turn(
     return figures
 
 
+def milliseconds(seconds: float) -> str:
+    """Return a time for people."""
+    return f"{seconds * 1000:.0f} ms"
+
+
 def wall_s(work: Callable[[], object]) -> float:
-    """Seconds that a piece of work takes."""
+    """Return the seconds that a piece of work takes."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from benchmarks.harness import Benchmark, Goal, Measured, interleave
+from benchmarks.harness import Benchmark, Goal, Measured, interleave, milliseconds
 from benchmarks.programs import pycrictl, run, server, yardstick
 
 ROUNDS = 15
 INSPECTED = 100
+TEMPLATE = '{range .items[*]}{.id}{"\\n"}{end}'
 
 
 def _list(count: int, ours: list[str], bare: list[str]) -> Measured:
@@ -28,30 +29,33 @@ def _inspect() -> Measured:
         )
 
 
-def _show(seconds: float) -> str:
-    return f"{seconds * 1000:.0f} ms"
-
-
 BENCHMARKS = (
     Benchmark(
         name="ps",
         what="wall time of 'pycrictl ps -a' of 500 containers / of a bare program printing IDs",
         goal=Goal("<=", 1.6),
-        show=_show,
+        show=milliseconds,
         measure=lambda: _list(500, ["--all"], []),
+    ),
+    Benchmark(
+        name="ps-jsonpath",
+        what="wall time of 'pycrictl ps -a -o jsonpath=…' of 500 / of a bare program printing IDs",
+        goal=Goal("<=", 1.6),
+        show=milliseconds,
+        measure=lambda: _list(500, ["--all", "--output", f"jsonpath={TEMPLATE}"], []),
     ),
     Benchmark(
         name="ps-json",
         what="wall time of 'pycrictl ps -a -o json' of 5,000 / of a bare program with json.dumps",
         goal=Goal("<=", 3.0),
-        show=_show,
+        show=milliseconds,
         measure=lambda: _list(5000, ["--all", "--output", "json"], ["json"]),
     ),
     Benchmark(
         name="inspect",
         what="wall time of 'pycrictl inspect' of 100 containers / of one",
         goal=Goal("<=", 3.0),
-        show=_show,
+        show=milliseconds,
         measure=_inspect,
     ),
 )

@@ -1,4 +1,4 @@
-"""``logs``: how fast a large log is read, and that its tail costs what a small log's does."""
+"""``logs``: the speed of reading a large log, and what its tail costs beside a small log's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured, interleave, wall_s
+from benchmarks.harness import (
+    Benchmark,
+    CannotRunError,
+    Goal,
+    Measured,
+    interleave,
+    milliseconds,
+    wall_s,
+)
 from benchmarks.programs import pycrictl, run
 from pycrictl._proto import cri_pb2
 from pycrictl.logs.reader import LogReader
@@ -38,7 +46,7 @@ def write_log(path: Path, *, size_bytes: int) -> None:
 
 
 def obvious_loop(path: Path, stdout: BinaryIO, stderr: BinaryIO) -> None:
-    """The least that shows a log rightly: line by line, written in blocks."""
+    """Show a log with the least code that is right: line by line, written in blocks."""
     outputs: dict[bytes, list[bytes]] = {b"stdout": [], b"stderr": []}
     streams = {b"stdout": stdout, b"stderr": stderr}
     size_bytes = 0
@@ -75,7 +83,7 @@ def _read() -> Measured:
 
 
 def _refuse(first_bad: str) -> None:
-    raise CannotRunError(f"the log is not what it was written as: {first_bad}")
+    raise CannotRunError(f"the log differs from what was written: {first_bad}")
 
 
 def _tail() -> Measured:
@@ -90,7 +98,7 @@ def _tail() -> Measured:
 
 @contextmanager
 def _tailing(path: Path) -> Iterator[list[str]]:
-    """The command line that shows the last lines of a log, and a runtime for it."""
+    """Serve a runtime, and yield the command line that shows the last lines of a log."""
     with serve() as server:
         container_id = "0123456789abcdef" * 4
         status = container_status(container_id, log_path=str(path))
@@ -110,7 +118,7 @@ BENCHMARKS = (
         name="logs-tail",
         what=f"logs --tail 10 of a log of {LARGE_BYTES // MB} MB / of a small one",
         goal=Goal("<=", 1.15),
-        show=lambda seconds: f"{seconds * 1000:.0f} ms",
+        show=milliseconds,
         measure=_tail,
     ),
 )

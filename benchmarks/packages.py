@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured, interleave
+from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured, interleave, milliseconds
 from benchmarks.programs import ROOT, run
 
 ROUNDS = 21
@@ -24,7 +24,7 @@ def _programs() -> Iterator[tuple[Path, Path]]:
     archives = sorted((ROOT / "dist").glob(f"*-linux-{platform.machine()}.tar.gz"))
     wheels = sorted((ROOT / "dist").glob("*.whl"))
     if len(archives) != 1 or len(wheels) != 1:
-        raise CannotRunError("there is no standalone program: run 'make dist'")
+        raise CannotRunError("the standalone program is missing: run 'make dist'")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         with tarfile.open(archives[0]) as archive:
@@ -56,7 +56,7 @@ BENCHMARKS = (
         name="standalone-help",
         what="wall time of '--help' of the standalone folder / of the installed program",
         goal=Goal("<=", 1.3),
-        show=lambda seconds: f"{seconds * 1000:.0f} ms",
+        show=milliseconds,
         measure=_measure,
     ),
 )

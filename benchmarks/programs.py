@@ -1,4 +1,4 @@
-"""Starting the programs that are measured, plainly or in a terminal, and servers for them."""
+"""How the programs that are measured run, in a terminal or not, and servers for them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _EXCERPT = 300
 
 
 def pycrictl(*arguments: str) -> list[str]:
-    """The command line of pycrictl: as it is installed beside this interpreter, else the module."""
+    """Return the command line of pycrictl: beside this interpreter, else of the module."""
     installed = Path(sys.executable).with_name("pycrictl")
     program = [str(installed)] if installed.exists() else [sys.executable, "-m", "pycrictl"]
     return [*program, *arguments]
 
 
 def yardstick(name: str, *arguments: str) -> list[str]:
-    """The command line of a bare program of this folder, whose modules do not shadow others'."""
+    """Return the command line of a bare program here, whose modules do not shadow others'."""
     return [sys.executable, "-P", str(ROOT / "benchmarks" / f"{name}.py"), *arguments]
 
 
@@ -43,11 +43,14 @@ def run(
     stdout: Path | None = None,
     timeout_s: float = 60,
 ) -> float:
-    """Wall time in seconds of a program; raises CannotRunError if it fails or prints nothing.
+    """Run a program and return its wall time in seconds.
 
     Args:
         stdin: its standard input; None for nothing.
-        stdout: where its output goes, which may be empty then; None to throw it away unless it is.
+        stdout: where its output goes, which may then be empty; None to discard it.
+
+    Raises:
+        CannotRunError: it fails, or prints nothing to an output that is discarded.
     """
     with Path(stdin or os.devnull).open("rb") as source, _opened(stdout) as sink:
         start = time.perf_counter()
@@ -68,7 +71,7 @@ def run(
 
 @contextmanager
 def server(name: str, *arguments: str) -> Iterator[Path]:
-    """A server of this folder in a process of its own; its socket. Raises CannotRunError."""
+    """Start a server of this folder in its own process, and yield its socket."""
     with tempfile.TemporaryDirectory() as folder:
         socket = Path(folder, "cri.sock")
         command = [sys.executable, "-m", f"benchmarks.{name}", str(socket), *arguments]
@@ -106,7 +109,7 @@ class TerminalRun:
 
 
 def run_in_terminal(command: list[str], *, timeout_s: float) -> TerminalRun:
-    """Run a program with all of its streams on a pseudo-terminal; raises CannotRunError."""
+    """Run a program with all streams on a pseudo-terminal; raises CannotRunError."""
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (ROWS, COLUMNS))
     start = time.perf_counter()
@@ -125,7 +128,7 @@ def run_in_terminal(command: list[str], *, timeout_s: float) -> TerminalRun:
         while data := _read(master, start + timeout_s - time.perf_counter()):
             if not output:
                 start_wall_s = time.perf_counter() - start
-                start_cpu_s = time.clock_gettime(_cpu_clock(process.pid))
+                start_cpu_s = time.clock_gettime(cpu_clock(process.pid))
             output += data
     except TimeoutError:
         process.kill()
@@ -139,8 +142,13 @@ def run_in_terminal(command: list[str], *, timeout_s: float) -> TerminalRun:
     return TerminalRun(wall_s, usage.ru_utime + usage.ru_stime, start_wall_s, start_cpu_s)
 
 
+def cpu_clock(pid: int) -> int:
+    """Return the clock of a process's CPU time, as clock_getcpuclockid(3) does on Linux."""
+    return ~pid << 3 | 2
+
+
 def _read(master: int, timeout_s: float) -> bytes:
-    """The next output; empty when every descriptor of the terminal's other end is closed."""
+    """Return the next output; empty when all descriptors of the other end are closed."""
     if not select.select([master], [], [], max(timeout_s, 0))[0]:
         raise TimeoutError
     try:
@@ -150,18 +158,13 @@ def _read(master: int, timeout_s: float) -> bytes:
 
 
 def _environ() -> dict[str, str]:
-    """The environment of a program as it is once it is installed.
+    """Return the environment that an installed program has.
 
-    It finds this tree's package and has a terminal worth its name. Settings of this shell, such as
-    one that keeps compiled modules from being stored, do not reach it.
+    It includes this tree's package and a capable terminal, and no settings of this shell, such as
+    one that keeps compiled modules from being stored.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     return {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"}
-
-
-def _cpu_clock(pid: int) -> int:
-    """The clock of another process's CPU time, made as clock_getcpuclockid(3) does on Linux."""
-    return ~pid << 3 | 2
 
 
 def _failure(command: list[str], status: int, output: bytes) -> str:

@@ -12,7 +12,7 @@ from statistics import median
 import grpc
 
 from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured, interleave, wall_s
-from benchmarks.programs import server
+from benchmarks.programs import cpu_clock, server
 from benchmarks.stream_server import CONTAINERS
 from pycrictl._proto import cri_pb2
 from tests.node.kubelet import RUNTIME
@@ -96,7 +96,7 @@ def _idle() -> Measured:
     with Lab() as lab, Program(lab.folder, lab.node.endpoint) as proxy:
         _list_call(proxy.channel)()
         time.sleep(1.0)
-        clock = ~proxy.pid << 3 | 2  # as clock_getcpuclockid(3) makes it
+        clock = cpu_clock(proxy.pid)
         before_s = time.clock_gettime(clock)
         time.sleep(IDLE_S)
         cpu_s = time.clock_gettime(clock) - before_s

@@ -1,4 +1,4 @@
-"""What the servers that benchmarks start have in common."""
+"""What the servers of the benchmarks have in common."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import grpc
 def serve(
     service: str, methods: Mapping[str, grpc.RpcMethodHandler[Any, Any]], *, ready: str = "ready"
 ) -> None:
-    """Serves a service of ``runtime.v1`` on the socket that the program's first argument names.
+    """Serve a service of ``runtime.v1`` on the socket that the program's first argument names.
 
-    Writes the line ``ready`` when a client may come, and returns when standard input has ended.
+    Print the line ``ready`` when clients may connect, and return at the end of standard input.
     """
     server = grpc.server(ThreadPoolExecutor(max_workers=4))
     server.add_generic_rpc_handlers(

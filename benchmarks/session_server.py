@@ -2,9 +2,9 @@
 
     python -m benchmarks.session_server SOCKET
 
-The load is the command's name, one of LOADS. Like a runtime, it sends its output in frames of
-32 KiB, one system call each. Writes its port in a line when it is ready, then, at the end of each
-stream, a line with the bytes that the load moved in a second. Ends when its standard input does.
+The command's name says what to send: true, stdout or stdin. Like a runtime, the server sends output
+in frames of 32 KiB, one system call each. It prints its port when it is ready, and at the end of
+each stream the bytes per second that the load moved. It ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from benchmarks.serving import serve
 from pycrictl._proto import cri_pb2
 from pycrictl.wire.spdy.frames import Data, FrameDecoder, FrameEncoder, SynReply, SynStream
 
-LOADS: Final = ("true", "stdout", "stdin")
 LOAD_BYTES: Final = 200 << 20
 FRAME_BYTES: Final = 32 << 10
 STATUS: Final = b'{"metadata":{},"status":"Success"}'

@@ -1,4 +1,4 @@
-"""``exec``: how fast output and input flow, and how long a command takes that does nothing."""
+"""``exec``: the speed of output and input, and the time of a command that does nothing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +20,7 @@ from benchmarks.harness import (
     Measured,
     best_speeds,
     interleave,
+    milliseconds,
 )
 from benchmarks.programs import ROOT, pycrictl, run, yardstick
 from benchmarks.session_server import LOAD_BYTES
@@ -34,7 +36,7 @@ Transport = Literal["spdy", "websocket"]
 
 @dataclass(frozen=True)
 class _Server:
-    """A runtime in a process of its own, that measures the streams it serves."""
+    """A runtime in its own process, which measures the streams that it serves."""
 
     socket: Path
     port: str
@@ -44,14 +46,14 @@ class _Server:
         return pycrictl("--runtime-endpoint", f"unix://{self.socket}", "exec", *words)
 
     def speed(self, command: list[str], stdin: Path | None = None, stdout: Path = NOWHERE) -> float:
-        """Bytes that a program moves in a second, from the first one to the end of the stream."""
+        """Return the bytes per second that a program moves, from the first to the last one."""
         run(command, stdin=stdin, stdout=stdout)
         assert self.process.stdout is not None
-        told = self.process.stdout.readline()
+        reported = self.process.stdout.readline()
         try:
-            return float(told)
+            return float(reported)
         except ValueError:
-            raise CannotRunError(f"the server of sessions says {told!r}") from None
+            raise CannotRunError(f"the session server reported {reported!r}") from None
 
 
 @contextmanager
@@ -64,7 +66,7 @@ def _server(folder: Path) -> Iterator[_Server]:
         assert process.stdout is not None
         port = process.stdout.readline().decode().strip()
         if not port:
-            raise CannotRunError("the server of sessions did not start")
+            raise CannotRunError("the session server did not start")
         yield _Server(socket, port, process)
         # Leaving the block closes its standard input, which ends it.
 
@@ -116,6 +118,7 @@ def _show_speed(speed: float) -> str:
     return f"{speed / MB:.0f} MB/s"
 
 
+_TRANSPORTS: tuple[tuple[str, Transport], ...] = (("spdy", "spdy"), ("ws", "websocket"))
 _LOAD = f"{LOAD_BYTES >> 20} MiB"
 
 BENCHMARKS = (
@@ -125,9 +128,9 @@ BENCHMARKS = (
             what=f"{_LOAD} of output by exec over {transport} / read off the socket and dropped",
             goal=Goal(">=", 0.6),
             show=_show_speed,
-            measure=lambda transport=transport: _stdout(transport),  # type: ignore[misc]
+            measure=partial(_stdout, transport),
         )
-        for short, transport in (("spdy", "spdy"), ("ws", "websocket"))
+        for short, transport in _TRANSPORTS
     ),
     Benchmark(
         name="exec-stdin",
@@ -140,7 +143,7 @@ BENCHMARKS = (
         name="exec-true",
         what="wall time of 'exec ID true' / of a bare program that imports grpc and websockets",
         goal=Goal("<=", 1.5),
-        show=lambda seconds: f"{seconds * 1000:.0f} ms",
+        show=milliseconds,
         measure=_true,
     ),
 )

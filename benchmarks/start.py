@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.harness import Benchmark, Goal, Measured, interleave
+from benchmarks.harness import Benchmark, Goal, Measured, interleave, milliseconds
 from benchmarks.programs import pycrictl, run, server, yardstick
 
 ROUNDS = 21
@@ -15,23 +15,19 @@ def _compare(*arguments: str) -> Measured:
         return interleave(lambda: run(ours), lambda: run(bare), rounds=ROUNDS, warm_up_rounds=2)
 
 
-def _show(seconds: float) -> str:
-    return f"{seconds * 1000:.0f} ms"
-
-
 BENCHMARKS = (
     Benchmark(
         name="images",
         what="wall time of 'pycrictl images' / of a bare program that makes the same call",
         goal=Goal("<=", 1.4),
-        show=_show,
+        show=milliseconds,
         measure=lambda: _compare("images"),
     ),
     Benchmark(
         name="help",
         what="wall time of 'pycrictl --help' / of a bare program that lists images",
         goal=Goal("<=", 0.9),
-        show=_show,
+        show=milliseconds,
         measure=lambda: _compare("--help"),
     ),
 )

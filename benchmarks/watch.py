@@ -1,4 +1,4 @@
-"""What it costs to look on: CPU time of ``image-pull-progress`` during a pull of many layers."""
+"""What watching costs: CPU time of ``image-pull-progress`` during a pull of many layers."""
 
 from __future__ import annotations
 

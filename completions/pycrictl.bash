@@ -1,7 +1,7 @@
 # bash completion for pycrictl                             -*- shell-script -*-
 # Generated from the command tree by "make generate".
 
-# Tells what a command takes.
+# Describes what a command takes.
 #   switches     options without a value
 #   valued       options with one, as OPTION=KIND
 #   positionals  the kinds of its words

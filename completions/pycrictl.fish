@@ -1,7 +1,7 @@
 # fish completion for pycrictl.
 # Generated from the command tree by "make generate".
 
-# Tells what a command takes, in variables of whoever calls it.
+# Describes what a command takes, in variables of the caller.
 #   switches     options without a value, and what they do
 #   valued       options with one: OPTION, KIND, what it does
 #   positionals  the kinds of its words
@@ -19,9 +19,9 @@ function __pycrictl_describe --no-scope-shadowing
     switch $argv[1]
         case ''
             set switches \
-                '-D'\t'Log calls; show tracebacks of errors' \
-                '--debug'\t'Log calls; show tracebacks of errors' \
-                '--enable-tracing'\t'Send traces to a collector' \
+                '-D'\t'Log calls, and show tracebacks of errors' \
+                '--debug'\t'Log calls, and show tracebacks of errors' \
+                '--enable-tracing'\t'Send traces to an OpenTelemetry collector' \
                 '-v'\t'Print the program\'s version and exit' \
                 '--version'\t'Print the program\'s version and exit' \
                 '-h'\t'Show this message and exit' \
@@ -31,150 +31,150 @@ function __pycrictl_describe --no-scope-shadowing
                 '--config'\t'@file'\t'Configuration file (default: /etc/crictl.yaml)' \
                 '-i'\t'@socket'\t'Socket of the image service (default: the runtime\'s)' \
                 '--image-endpoint'\t'@socket'\t'Socket of the image service (default: the runtime\'s)' \
-                '--max-retries'\t''\t'How often to try again to connect; negative: for ever (default: 3)' \
+                '--max-retries'\t''\t'Retries to connect; negative: no limit (default: 3)' \
                 '--profile-cpu'\t'@file'\t'Write a CPU profile (pstats)' \
                 '--profile-mem'\t'@file'\t'Write a memory snapshot (tracemalloc)' \
-                '-r'\t'@socket'\t'Socket of the runtime (default: the one that answers)' \
-                '--runtime-endpoint'\t'@socket'\t'Socket of the runtime (default: the one that answers)' \
-                '-t'\t''\t'Limit of each call, such as 500ms (default: 2s)' \
-                '--timeout'\t''\t'Limit of each call, such as 500ms (default: 2s)' \
-                '--tracing-endpoint'\t''\t'The collector, by OTLP' \
-                '--tracing-sampling-rate-per-million'\t''\t'Runs in a million to trace; negative: all'
+                '-r'\t'@socket'\t'Socket of the runtime (default: the first that answers)' \
+                '--runtime-endpoint'\t'@socket'\t'Socket of the runtime (default: the first that answers)' \
+                '-t'\t''\t'Time limit of each call, such as 500ms (default: 2s)' \
+                '--timeout'\t''\t'Time limit of each call, such as 500ms (default: 2s)' \
+                '--tracing-endpoint'\t''\t'The collector\'s address (OTLP over gRPC)' \
+                '--tracing-sampling-rate-per-million'\t''\t'How many of a million runs to trace; negative: all'
             set nested \
-                'ps'\t'List containers, by default those that run' \
-                'inspect'\t'Show all that is known of containers' \
-                'logs'\t'Show what a container has written' \
-                'stats'\t'Show what containers use' \
-                'events'\t'Show events of containers as they happen' \
-                'event'\t'Show events of containers as they happen' \
+                'ps'\t'List containers, running ones by default' \
+                'inspect'\t'Show the details of containers' \
+                'logs'\t'Show the logs of a container' \
+                'stats'\t'Show the resource usage of containers' \
+                'events'\t'Show container events as they happen' \
+                'event'\t'Show container events as they happen' \
                 'create'\t'Create a container in a pod sandbox' \
                 'run'\t'Run a container in a new pod sandbox' \
                 'start'\t'Start created containers' \
-                'stop'\t'Stop containers that run' \
+                'stop'\t'Stop running containers' \
                 'rm'\t'Remove containers' \
                 'update'\t'Change the resource limits of containers' \
-                'checkpoint'\t'Write checkpoints of containers that run' \
+                'checkpoint'\t'Checkpoint running containers' \
                 'exec'\t'Run a command in containers' \
-                'attach'\t'Attach to a container that runs' \
+                'attach'\t'Attach to a running container' \
                 'port-forward'\t'Forward local ports to a pod sandbox' \
-                'cp'\t'Copy files from or to a container that runs' \
+                'cp'\t'Copy files to or from a running container' \
                 'pods'\t'List pod sandboxes' \
-                'inspectp'\t'Show all that is known of pod sandboxes' \
-                'statsp'\t'Show what pods use' \
+                'inspectp'\t'Show the details of pod sandboxes' \
+                'statsp'\t'Show the resource usage of pods' \
                 'metricsp'\t'Show the metrics of pods' \
-                'metricdescs'\t'List the metrics that the runtime measures of pods' \
-                'runp'\t'Run a pod sandbox' \
-                'stopp'\t'Stop pod sandboxes that run' \
-                'rmp'\t'Remove pod sandboxes with their containers' \
+                'metricdescs'\t'List the pod metrics that the runtime provides' \
+                'runp'\t'Start a new pod sandbox' \
+                'stopp'\t'Stop running pod sandboxes' \
+                'rmp'\t'Remove pod sandboxes and their containers' \
                 'images'\t'List the images on the node' \
                 'image'\t'List the images on the node' \
                 'img'\t'List the images on the node' \
-                'inspecti'\t'Show all that is known of images' \
-                'imagefsinfo'\t'Show what images take up on the node\'s file systems' \
-                'pull'\t'Pull images from their registry' \
+                'inspecti'\t'Show the details of images' \
+                'imagefsinfo'\t'Show the disk usage of images' \
+                'pull'\t'Pull images from a registry' \
                 'rmi'\t'Remove images' \
-                'image-pull-progress'\t'Watch image pulls as they happen, whoever started them' \
+                'image-pull-progress'\t'Show the progress of image pulls, whoever started them' \
                 'version'\t'Show the runtime\'s name and version' \
-                'info'\t'Show the state and the settings of the runtime' \
-                'runtime-config'\t'Show the settings that the kubelet takes over from the runtime' \
-                'config'\t'Show and change the configuration file' \
+                'info'\t'Show the status and configuration of the runtime' \
+                'runtime-config'\t'Show the settings that kubelet takes from the runtime' \
+                'config'\t'Show or change the configuration file' \
                 'update-runtime-config'\t'Update the runtime\'s configuration' \
-                'proxy'\t'Serve the CRI in front of a runtime: pull progress, a limit of pulls, copies' \
-                'pull-limiter'\t'Show or set the limit of parallel image pulls of a running proxy' \
-                'completion'\t'Print the completion script of a shell'
+                'proxy'\t'Serve the CRI in front of a runtime: pull progress, a pull limit, copies' \
+                'pull-limiter'\t'Show or set a running proxy\'s limit on parallel image pulls' \
+                'completion'\t'Print a shell completion script'
         case 'ps'
             set switches \
-                '-a'\t'In every state, not only running' \
-                '--all'\t'In every state, not only running' \
+                '-a'\t'Include every state, not only running' \
+                '--all'\t'Include every state, not only running' \
                 '-l'\t'Only the newest, in any state' \
                 '--latest'\t'Only the newest, in any state' \
-                '--no-headers'\t'Leave out the headings' \
-                '--no-trunc'\t'Print IDs and digests whole' \
-                '-q'\t'Print only IDs' \
-                '--quiet'\t'Print only IDs' \
-                '-r'\t'Show tags of images in place of IDs' \
-                '--resolve-image-path'\t'Show tags of images in place of IDs' \
-                '-v'\t'Print all that is known of each' \
-                '--verbose'\t'Print all that is known of each' \
-                '-w'\t'Show it again when it changes, until Ctrl-C' \
-                '--watch'\t'Show it again when it changes, until Ctrl-C' \
+                '--no-headers'\t'Omit the header line' \
+                '--no-trunc'\t'Do not shorten IDs and digests' \
+                '-q'\t'Print IDs only' \
+                '--quiet'\t'Print IDs only' \
+                '-r'\t'Show image tags instead of IDs' \
+                '--resolve-image-path'\t'Show image tags instead of IDs' \
+                '-v'\t'Print the details of each' \
+                '--verbose'\t'Print the details of each' \
+                '-w'\t'Show it again whenever it changes, until Ctrl-C' \
+                '--watch'\t'Show it again whenever it changes, until Ctrl-C' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--id'\t'@container-id'\t'Only the container of this ID' \
-                '--image'\t'@image'\t'Only made of this image' \
-                '--label'\t''\t'Only with this label; repeatable' \
-                '-n'\t''\t'Only the N newest, in any state; 0 is all' \
-                '--last'\t''\t'Only the N newest, in any state; 0 is all' \
-                '--name'\t''\t'Only where it matches the name' \
-                '--namespace'\t''\t'Only where it matches the pod\'s namespace' \
+                '--id'\t'@container-id'\t'Only the container with this ID' \
+                '--image'\t'@image'\t'Only those created from this image' \
+                '--label'\t''\t'Only those with this label; repeatable' \
+                '-n'\t''\t'Only the N newest, in any state; 0: all' \
+                '--last'\t''\t'Only the N newest, in any state; 0: all' \
+                '--name'\t''\t'Only those with a matching name' \
+                '--namespace'\t''\t'Only those in a matching pod namespace' \
                 '-o'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
                 '--output'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
-                '-p'\t'@pod-id'\t'Only of this pod sandbox' \
-                '--pod'\t'@pod-id'\t'Only of this pod sandbox' \
-                '--sort-by'\t'.metadata.name|.metadata.attempt|.createdAt|.state|.image.image|.id'\t'Sort by a field of the JSON, such as .metadata.name' \
-                '-s'\t'created|running|exited|unknown'\t'Only in this state' \
-                '--state'\t'created|running|exited|unknown'\t'Only in this state'
+                '-p'\t'@pod-id'\t'Only those of this pod sandbox' \
+                '--pod'\t'@pod-id'\t'Only those of this pod sandbox' \
+                '--sort-by'\t'.metadata.name|.metadata.attempt|.createdAt|.state|.image.image|.id'\t'Sort by a field of the JSON output, such as .metadata.name' \
+                '-s'\t'created|running|exited|unknown'\t'Only those in this state' \
+                '--state'\t'created|running|exited|unknown'\t'Only those in this state'
         case 'inspect'
             set switches \
-                '-a'\t'In every state, not only running' \
-                '--all'\t'In every state, not only running' \
+                '-a'\t'Include every state, not only running' \
+                '--all'\t'Include every state, not only running' \
                 '-l'\t'Only the newest, in any state' \
                 '--latest'\t'Only the newest, in any state' \
-                '-q'\t'Leave out the runtime\'s own details' \
-                '--quiet'\t'Leave out the runtime\'s own details' \
+                '-q'\t'Leave out what only this runtime reports' \
+                '--quiet'\t'Leave out what only this runtime reports' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--image'\t'@image'\t'Only made of this image' \
-                '--label'\t''\t'Only with this label; repeatable' \
-                '-n'\t''\t'Only the N newest, in any state; 0 is all' \
-                '--last'\t''\t'Only the N newest, in any state; 0 is all' \
-                '--name'\t''\t'Only where it matches the name' \
-                '--namespace'\t''\t'Only where it matches the pod\'s namespace' \
+                '--image'\t'@image'\t'Only those created from this image' \
+                '--label'\t''\t'Only those with this label; repeatable' \
+                '-n'\t''\t'Only the N newest, in any state; 0: all' \
+                '--last'\t''\t'Only the N newest, in any state; 0: all' \
+                '--name'\t''\t'Only those with a matching name' \
+                '--namespace'\t''\t'Only those in a matching pod namespace' \
                 '-o'\t'json|yaml|go-template|table'\t'Output format' \
                 '--output'\t'json|yaml|go-template|table'\t'Output format' \
-                '-p'\t'@pod-id'\t'Only of this pod sandbox' \
-                '--pod'\t'@pod-id'\t'Only of this pod sandbox' \
-                '-s'\t'created|running|exited|unknown'\t'Only in this state' \
-                '--state'\t'created|running|exited|unknown'\t'Only in this state' \
+                '-p'\t'@pod-id'\t'Only those of this pod sandbox' \
+                '--pod'\t'@pod-id'\t'Only those of this pod sandbox' \
+                '-s'\t'created|running|exited|unknown'\t'Only those in this state' \
+                '--state'\t'created|running|exited|unknown'\t'Only those in this state' \
                 '--template'\t''\t'For --output go-template'
             set positionals '@container-id'
             set endless 1
         case 'logs'
             set switches \
-                '-f'\t'Go on until the container ends' \
-                '--follow'\t'Go on until the container ends' \
-                '-p'\t'Of the attempt before this one' \
-                '--previous'\t'Of the attempt before this one' \
-                '-r'\t'First have the runtime open the log file anew' \
-                '--reopen'\t'First have the runtime open the log file anew' \
-                '-t'\t'Begin each line with its time' \
-                '--timestamps'\t'Begin each line with its time' \
+                '-f'\t'Keep following until the container ends' \
+                '--follow'\t'Keep following until the container ends' \
+                '-p'\t'Show the log of the previous attempt' \
+                '--previous'\t'Show the log of the previous attempt' \
+                '-r'\t'First ask the runtime to reopen the log file' \
+                '--reopen'\t'First ask the runtime to reopen the log file' \
+                '-t'\t'Start each line with its time' \
+                '--timestamps'\t'Start each line with its time' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--limit-bytes'\t''\t'End after so many bytes; negative: all' \
-                '--since'\t''\t'Only from a time on: 10m, 2024-01-31, 2024-01-31T15:04:05Z or seconds since 1970' \
-                '-s'\t'stdout|stderr'\t'Only one output' \
-                '--stream'\t'stdout|stderr'\t'Only one output' \
-                '--tail'\t''\t'Only the last lines; negative: all'
+                '--limit-bytes'\t''\t'Stop after this many bytes; negative: no limit' \
+                '--since'\t''\t'Only lines since a time: 10m, 2024-01-31, 2024-01-31T15:04:05Z or seconds since 1970' \
+                '-s'\t'stdout|stderr'\t'Only this output' \
+                '--stream'\t'stdout|stderr'\t'Only this output' \
+                '--tail'\t''\t'Only the last N lines; negative: all'
             set positionals '@container'
         case 'stats'
             set switches \
-                '-a'\t'Show those as well that do not run' \
-                '--all'\t'Show those as well that do not run' \
-                '-w'\t'Show it again and again, until Ctrl-C' \
-                '--watch'\t'Show it again and again, until Ctrl-C' \
+                '-a'\t'Include containers that are not running' \
+                '--all'\t'Include containers that are not running' \
+                '-w'\t'Refresh until Ctrl-C' \
+                '--watch'\t'Refresh until Ctrl-C' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
                 '--id'\t'@container-id'\t'Only this container' \
-                '--label'\t''\t'Only with this label; repeatable' \
+                '--label'\t''\t'Only those with this label; repeatable' \
                 '-o'\t'json|yaml|table'\t'Output format' \
                 '--output'\t'json|yaml|table'\t'Output format' \
-                '-p'\t'@pod-id'\t'Only of this pod sandbox' \
-                '--pod'\t'@pod-id'\t'Only of this pod sandbox' \
+                '-p'\t'@pod-id'\t'Only those of this pod sandbox' \
+                '--pod'\t'@pod-id'\t'Only those of this pod sandbox' \
                 '-s'\t''\t'Seconds between the two measurements' \
                 '--seconds'\t''\t'Seconds between the two measurements'
             set positionals '@container-id'
@@ -188,58 +188,58 @@ function __pycrictl_describe --no-scope-shadowing
                 '--template'\t''\t'For --output go-template'
         case 'create'
             set switches \
-                '--no-pull'\t'Use the images that are on the node' \
+                '--no-pull'\t'Do not pull the container\'s images' \
                 '--with-pull'\t'Pull the container\'s images' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
                 '--auth'\t''\t'Base64 of USER:PASSWORD' \
-                '-T'\t''\t'Limit of each call, in place of --timeout' \
-                '--cancel-timeout'\t''\t'Limit of each call, in place of --timeout' \
+                '-T'\t''\t'Time limit of each call, instead of --timeout' \
+                '--cancel-timeout'\t''\t'Time limit of each call, instead of --timeout' \
                 '--creds'\t''\t'Credentials for a pull' \
-                '-pt'\t''\t'Limit of each pull (default: none)' \
-                '--pull-timeout'\t''\t'Limit of each pull (default: none)' \
-                '-u'\t''\t'User; asks for the password' \
-                '--username'\t''\t'User; asks for the password'
+                '-pt'\t''\t'Time limit of each pull (default: none)' \
+                '--pull-timeout'\t''\t'Time limit of each pull (default: none)' \
+                '-u'\t''\t'User name; asks for the password' \
+                '--username'\t''\t'User name; asks for the password'
             set positionals '@pod-id' '@file' '@file'
             set nested \
-                'jsonschema'\t'Print the JSON Schemas of configurations' \
-                'js'\t'Print the JSON Schemas of configurations'
+                'jsonschema'\t'Print the JSON Schemas of pod and container configurations' \
+                'js'\t'Print the JSON Schemas of pod and container configurations'
         case 'create jsonschema' 'create js'
             set switches \
-                '-p'\t'That of a pod' \
-                '--pod'\t'That of a pod' \
-                '-c'\t'That of a container' \
-                '--container'\t'That of a container' \
+                '-p'\t'The schema of a pod' \
+                '--pod'\t'The schema of a pod' \
+                '-c'\t'The schema of a container' \
+                '--container'\t'The schema of a container' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
         case 'run'
             set switches \
-                '--no-pull'\t'Use the images that are on the node' \
+                '--no-pull'\t'Do not pull the container\'s images' \
                 '--with-pull'\t'Pull the container\'s images' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
                 '--auth'\t''\t'Base64 of USER:PASSWORD' \
-                '-T'\t''\t'Limit of each call, in place of --timeout' \
-                '--cancel-timeout'\t''\t'Limit of each call, in place of --timeout' \
+                '-T'\t''\t'Time limit of each call, instead of --timeout' \
+                '--cancel-timeout'\t''\t'Time limit of each call, instead of --timeout' \
                 '--creds'\t''\t'Credentials for a pull' \
-                '-pt'\t''\t'Limit of each pull (default: none)' \
-                '--pull-timeout'\t''\t'Limit of each pull (default: none)' \
+                '-pt'\t''\t'Time limit of each pull (default: none)' \
+                '--pull-timeout'\t''\t'Time limit of each pull (default: none)' \
                 '-r'\t''\t'Runtime handler of the pod sandbox' \
                 '--runtime'\t''\t'Runtime handler of the pod sandbox' \
-                '-u'\t''\t'User; asks for the password' \
-                '--username'\t''\t'User; asks for the password'
+                '-u'\t''\t'User name; asks for the password' \
+                '--username'\t''\t'User name; asks for the password'
             set positionals '@file' '@file'
             set nested \
-                'jsonschema'\t'Print the JSON Schemas of configurations' \
-                'js'\t'Print the JSON Schemas of configurations'
+                'jsonschema'\t'Print the JSON Schemas of pod and container configurations' \
+                'js'\t'Print the JSON Schemas of pod and container configurations'
         case 'run jsonschema' 'run js'
             set switches \
-                '-p'\t'That of a pod' \
-                '--pod'\t'That of a pod' \
-                '-c'\t'That of a container' \
-                '--container'\t'That of a container' \
+                '-p'\t'The schema of a pod' \
+                '--pod'\t'The schema of a pod' \
+                '-c'\t'The schema of a container' \
+                '--container'\t'The schema of a container' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
         case 'start'
@@ -250,23 +250,23 @@ function __pycrictl_describe --no-scope-shadowing
             set endless 1
         case 'stop'
             set switches \
-                '-a'\t'Stop all containers that run' \
-                '--all'\t'Stop all containers that run' \
+                '-a'\t'Stop all running containers' \
+                '--all'\t'Stop all running containers' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '-t'\t''\t'Seconds from the stop signal to SIGKILL; 0 kills at once' \
-                '--timeout'\t''\t'Seconds from the stop signal to SIGKILL; 0 kills at once'
+                '-t'\t''\t'Seconds from the stop signal to SIGKILL; 0 kills immediately' \
+                '--timeout'\t''\t'Seconds from the stop signal to SIGKILL; 0 kills immediately'
             set positionals '@running-container-id'
             set endless 1
         case 'rm'
             set switches \
                 '-a'\t'Remove all containers' \
                 '--all'\t'Remove all containers' \
-                '-f'\t'Stop what runs' \
-                '--force'\t'Stop what runs' \
-                '-k'\t'Leave the log files on this host' \
-                '--keep-logs'\t'Leave the log files on this host' \
+                '-f'\t'Stop it first if it is running' \
+                '--force'\t'Stop it first if it is running' \
+                '-k'\t'Keep the log files on this host' \
+                '--keep-logs'\t'Keep the log files on this host' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set positionals '@container-id'
@@ -280,11 +280,11 @@ function __pycrictl_describe --no-scope-shadowing
                 '--cpu-maximum'\t''\t'Windows only; ignored here' \
                 '--cpu-period'\t''\t'CFS period in microseconds' \
                 '--cpu-quota'\t''\t'CFS quota in microseconds' \
-                '--cpu-share'\t''\t'Relative weight of CPU time' \
+                '--cpu-share'\t''\t'Relative CPU weight (shares)' \
                 '--cpuset-cpus'\t''\t'CPUs, such as 0-2,7' \
                 '--cpuset-mems'\t''\t'Memory nodes, such as 0-1' \
                 '--memory'\t''\t'Memory limit in bytes' \
-                '--oom-score-adj'\t''\t'-1000 to 1000'
+                '--oom-score-adj'\t''\t'OOM score adjustment, from -1000 to 1000'
             set positionals '@container-id'
             set endless 1
         case 'checkpoint'
@@ -292,38 +292,38 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '-e'\t'@file'\t'Archive to write, on the node' \
-                '--export'\t'@file'\t'Archive to write, on the node'
+                '-e'\t'@file'\t'Archive to write on the node' \
+                '--export'\t'@file'\t'Archive to write on the node'
             set positionals '@running-container-id'
             set endless 1
         case 'exec'
             set switches \
-                '-e'\t'Exit with 0 also when the command fails or nothing is selected' \
-                '--ignore-errors'\t'Exit with 0 also when the command fails or nothing is selected' \
-                '-i'\t'Pass on the standard input' \
-                '--interactive'\t'Pass on the standard input' \
+                '-e'\t'Exit with 0 even if the command fails or no container is selected' \
+                '--ignore-errors'\t'Exit with 0 even if the command fails or no container is selected' \
+                '-i'\t'Pass standard input on to the command' \
+                '--interactive'\t'Pass standard input on to the command' \
                 '-l'\t'Only the newest, in any state' \
                 '--latest'\t'Only the newest, in any state' \
-                '-x'\t'Do not print IDs of selected containers' \
-                '--parallel'\t'Do not print IDs of selected containers' \
+                '-x'\t'Do not print the IDs of selected containers' \
+                '--parallel'\t'Do not print the IDs of selected containers' \
                 '-q'\t'Print nothing but the command\'s output' \
                 '--quiet'\t'Print nothing but the command\'s output' \
-                '-s'\t'Get the output as a whole, without a stream' \
-                '--sync'\t'Get the output as a whole, without a stream' \
-                '-t'\t'Give the command a terminal; Ctrl-P Ctrl-Q leaves' \
-                '--tty'\t'Give the command a terminal; Ctrl-P Ctrl-Q leaves' \
+                '-s'\t'Fetch the output when the command has ended, without a stream' \
+                '--sync'\t'Fetch the output when the command has ended, without a stream' \
+                '-t'\t'Give the command a terminal; Ctrl-P Ctrl-Q detaches' \
+                '--tty'\t'Give the command a terminal; Ctrl-P Ctrl-Q detaches' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--image'\t'@image'\t'Only made of this image' \
-                '--label'\t''\t'Only with this label; repeatable' \
-                '-n'\t''\t'Only the N newest, in any state; 0 is all' \
-                '--last'\t''\t'Only the N newest, in any state; 0 is all' \
-                '--name'\t''\t'Only where it matches the name' \
-                '-p'\t'@pod-id'\t'Only of this pod sandbox' \
-                '--pod'\t'@pod-id'\t'Only of this pod sandbox' \
-                '--state'\t'created|running|exited|unknown'\t'Only in this state' \
-                '--timeout'\t''\t'With --sync: seconds until it is killed; 0: none' \
+                '--image'\t'@image'\t'Only those created from this image' \
+                '--label'\t''\t'Only those with this label; repeatable' \
+                '-n'\t''\t'Only the N newest, in any state; 0: all' \
+                '--last'\t''\t'Only the N newest, in any state; 0: all' \
+                '--name'\t''\t'Only those with a matching name' \
+                '-p'\t'@pod-id'\t'Only those of this pod sandbox' \
+                '--pod'\t'@pod-id'\t'Only those of this pod sandbox' \
+                '--state'\t'created|running|exited|unknown'\t'Only containers in this state' \
+                '--timeout'\t''\t'With --sync: kill the command after this many seconds; 0: never' \
                 '--tls-ca'\t'@file'\t'Certificates to verify the stream with' \
                 '--tls-cert'\t'@file'\t'Our certificate for the stream' \
                 '--tls-key'\t'@file'\t'Its private key' \
@@ -336,10 +336,10 @@ function __pycrictl_describe --no-scope-shadowing
             set remote 1
         case 'attach'
             set switches \
-                '-i'\t'Pass on the standard input' \
-                '--stdin'\t'Pass on the standard input' \
-                '-t'\t'It has a terminal; Ctrl-P Ctrl-Q leaves it' \
-                '--tty'\t'It has a terminal; Ctrl-P Ctrl-Q leaves it' \
+                '-i'\t'Pass standard input on to it' \
+                '--stdin'\t'Pass standard input on to it' \
+                '-t'\t'The container has a terminal; Ctrl-P Ctrl-Q detaches' \
+                '--tty'\t'The container has a terminal; Ctrl-P Ctrl-Q detaches' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -362,8 +362,8 @@ function __pycrictl_describe --no-scope-shadowing
                 '--tls-key'\t'@file'\t'Its private key' \
                 '--tls-sni'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
                 '--tls-server-name'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
-                '-r'\t'auto|spdy|websocket'\t'How to stream; auto is spdy, which can end one direction alone' \
-                '--transport'\t'auto|spdy|websocket'\t'How to stream; auto is spdy, which can end one direction alone'
+                '-r'\t'auto|spdy|websocket'\t'Stream protocol; auto is spdy, which can close one direction alone' \
+                '--transport'\t'auto|spdy|websocket'\t'Stream protocol; auto is spdy, which can close one direction alone'
             set positionals '@pod-id' ''
             set endless 1
         case 'cp'
@@ -381,7 +381,7 @@ function __pycrictl_describe --no-scope-shadowing
             set valued \
                 '--max-size'\t''\t'Refuse more, such as 10Gi' \
                 '--method'\t'auto|rpc|node|exec'\t'By the runtime\'s own RPCs, on this node, or by tar in the container' \
-                '--progress'\t'auto|bar|plain|json|none'\t'How progress is shown; auto is bars on a terminal' \
+                '--progress'\t'auto|bar|plain|json|none'\t'How to show progress; auto is bars on a terminal' \
                 '--tls-ca'\t'@file'\t'Certificates to verify the stream with' \
                 '--tls-cert'\t'@file'\t'Our certificate for the stream' \
                 '--tls-key'\t'@file'\t'Its private key' \
@@ -394,58 +394,58 @@ function __pycrictl_describe --no-scope-shadowing
             set switches \
                 '-l'\t'Only the newest, in any state' \
                 '--latest'\t'Only the newest, in any state' \
-                '--no-headers'\t'Leave out the headings' \
-                '--no-trunc'\t'Print IDs and digests whole' \
-                '-q'\t'Print only IDs' \
-                '--quiet'\t'Print only IDs' \
-                '-v'\t'Print all that is known of each' \
-                '--verbose'\t'Print all that is known of each' \
-                '-w'\t'Show it again when it changes, until Ctrl-C' \
-                '--watch'\t'Show it again when it changes, until Ctrl-C' \
+                '--no-headers'\t'Omit the header line' \
+                '--no-trunc'\t'Do not shorten IDs and digests' \
+                '-q'\t'Print IDs only' \
+                '--quiet'\t'Print IDs only' \
+                '-v'\t'Print the details of each' \
+                '--verbose'\t'Print the details of each' \
+                '-w'\t'Show it again whenever it changes, until Ctrl-C' \
+                '--watch'\t'Show it again whenever it changes, until Ctrl-C' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--id'\t'@pod-id'\t'Only the pod sandbox of this ID' \
-                '--label'\t''\t'Only with this label; repeatable' \
-                '-n'\t''\t'Only the N newest, in any state; 0 is all' \
-                '--last'\t''\t'Only the N newest, in any state; 0 is all' \
-                '--name'\t''\t'Only where it matches the name' \
-                '--namespace'\t''\t'Only where it matches the pod\'s namespace' \
+                '--id'\t'@pod-id'\t'Only the pod sandbox with this ID' \
+                '--label'\t''\t'Only those with this label; repeatable' \
+                '-n'\t''\t'Only the N newest, in any state; 0: all' \
+                '--last'\t''\t'Only the N newest, in any state; 0: all' \
+                '--name'\t''\t'Only those with a matching name' \
+                '--namespace'\t''\t'Only those in a matching pod namespace' \
                 '-o'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
                 '--output'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
-                '--sort-by'\t'.metadata.name|.metadata.namespace|.createdAt|.state|.id'\t'Sort by a field of the JSON, such as .metadata.name' \
-                '-s'\t'ready|notready'\t'Only in this state' \
-                '--state'\t'ready|notready'\t'Only in this state'
+                '--sort-by'\t'.metadata.name|.metadata.namespace|.createdAt|.state|.id'\t'Sort by a field of the JSON output, such as .metadata.name' \
+                '-s'\t'ready|notready'\t'Only those in this state' \
+                '--state'\t'ready|notready'\t'Only those in this state'
         case 'inspectp'
             set switches \
                 '-l'\t'Only the newest, in any state' \
                 '--latest'\t'Only the newest, in any state' \
-                '-q'\t'Leave out the runtime\'s own details' \
-                '--quiet'\t'Leave out the runtime\'s own details' \
+                '-q'\t'Leave out what only this runtime reports' \
+                '--quiet'\t'Leave out what only this runtime reports' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--label'\t''\t'Only with this label; repeatable' \
-                '-n'\t''\t'Only the N newest, in any state; 0 is all' \
-                '--last'\t''\t'Only the N newest, in any state; 0 is all' \
-                '--name'\t''\t'Only where it matches the name' \
-                '--namespace'\t''\t'Only where it matches the pod\'s namespace' \
+                '--label'\t''\t'Only those with this label; repeatable' \
+                '-n'\t''\t'Only the N newest, in any state; 0: all' \
+                '--last'\t''\t'Only the N newest, in any state; 0: all' \
+                '--name'\t''\t'Only those with a matching name' \
+                '--namespace'\t''\t'Only those in a matching pod namespace' \
                 '-o'\t'json|yaml|go-template|table'\t'Output format' \
                 '--output'\t'json|yaml|go-template|table'\t'Output format' \
-                '-s'\t'ready|notready'\t'Only in this state' \
-                '--state'\t'ready|notready'\t'Only in this state' \
+                '-s'\t'ready|notready'\t'Only those in this state' \
+                '--state'\t'ready|notready'\t'Only those in this state' \
                 '--template'\t''\t'For --output go-template'
             set positionals '@pod-id'
             set endless 1
         case 'statsp'
             set switches \
-                '-w'\t'Show it again and again, until Ctrl-C' \
-                '--watch'\t'Show it again and again, until Ctrl-C' \
+                '-w'\t'Refresh until Ctrl-C' \
+                '--watch'\t'Refresh until Ctrl-C' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
                 '--id'\t'@pod-id'\t'Only this pod sandbox' \
-                '--label'\t''\t'Only with this label; repeatable' \
+                '--label'\t''\t'Only those with this label; repeatable' \
                 '-o'\t'json|yaml|table'\t'Output format' \
                 '--output'\t'json|yaml|table'\t'Output format' \
                 '-s'\t''\t'Seconds between the two measurements' \
@@ -453,8 +453,8 @@ function __pycrictl_describe --no-scope-shadowing
             set positionals '@pod-id'
         case 'metricsp'
             set switches \
-                '-w'\t'Show it again and again, until Ctrl-C' \
-                '--watch'\t'Show it again and again, until Ctrl-C' \
+                '-w'\t'Refresh until Ctrl-C' \
+                '--watch'\t'Refresh until Ctrl-C' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -472,14 +472,14 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '-T'\t''\t'Limit of each call, in place of --timeout' \
-                '--cancel-timeout'\t''\t'Limit of each call, in place of --timeout' \
+                '-T'\t''\t'Time limit of each call, instead of --timeout' \
+                '--cancel-timeout'\t''\t'Time limit of each call, instead of --timeout' \
                 '-r'\t''\t'Runtime handler of the pod sandbox' \
                 '--runtime'\t''\t'Runtime handler of the pod sandbox'
             set positionals '@file'
             set nested \
-                'jsonschema'\t'Print the JSON Schema of a pod\'s configuration' \
-                'js'\t'Print the JSON Schema of a pod\'s configuration'
+                'jsonschema'\t'Print the JSON Schema of pod configurations' \
+                'js'\t'Print the JSON Schema of pod configurations'
         case 'runp jsonschema' 'runp js'
             set switches \
                 '-h'\t'Show this message and exit' \
@@ -494,8 +494,8 @@ function __pycrictl_describe --no-scope-shadowing
             set switches \
                 '-a'\t'Remove all pod sandboxes' \
                 '--all'\t'Remove all pod sandboxes' \
-                '-f'\t'Stop what runs' \
-                '--force'\t'Stop what runs' \
+                '-f'\t'Stop it first if it is running' \
+                '--force'\t'Stop it first if it is running' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set positionals '@pod-id'
@@ -503,15 +503,15 @@ function __pycrictl_describe --no-scope-shadowing
         case 'images' 'image' 'img'
             set switches \
                 '--digests'\t'Show digests' \
-                '--no-headers'\t'Leave out the headings' \
-                '--no-trunc'\t'Print IDs and digests whole' \
+                '--no-headers'\t'Omit the header line' \
+                '--no-trunc'\t'Do not shorten IDs and digests' \
                 '--pinned'\t'Show which images are pinned' \
-                '-q'\t'Print only IDs' \
-                '--quiet'\t'Print only IDs' \
-                '-v'\t'Print all that is known of each' \
-                '--verbose'\t'Print all that is known of each' \
-                '-w'\t'Show it again when it changes, until Ctrl-C' \
-                '--watch'\t'Show it again when it changes, until Ctrl-C' \
+                '-q'\t'Print IDs only' \
+                '--quiet'\t'Print IDs only' \
+                '-v'\t'Print the details of each' \
+                '--verbose'\t'Print the details of each' \
+                '-w'\t'Show it again whenever it changes, until Ctrl-C' \
+                '--watch'\t'Show it again whenever it changes, until Ctrl-C' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -519,18 +519,18 @@ function __pycrictl_describe --no-scope-shadowing
                 '--filter'\t'dangling=true|dangling=false|reference=|before=|since='\t'dangling=true|false, reference=REGEX, before=IMAGE or since=IMAGE; repeatable' \
                 '-o'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
                 '--output'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
-                '--sort-by'\t'.repoTags[0]|.size|.id'\t'Sort by a field of the JSON, such as .metadata.name'
+                '--sort-by'\t'.repoTags[0]|.size|.id'\t'Sort by a field of the JSON output, such as .metadata.name'
             set positionals '@image'
         case 'inspecti'
             set switches \
-                '-q'\t'Leave out the runtime\'s own details' \
-                '--quiet'\t'Leave out the runtime\'s own details' \
+                '-q'\t'Leave out what only this runtime reports' \
+                '--quiet'\t'Leave out what only this runtime reports' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
                 '-f'\t'dangling=true|dangling=false|reference=|before=|since='\t'dangling=true|false, reference=REGEX, before=IMAGE or since=IMAGE; repeatable' \
                 '--filter'\t'dangling=true|dangling=false|reference=|before=|since='\t'dangling=true|false, reference=REGEX, before=IMAGE or since=IMAGE; repeatable' \
-                '--name'\t''\t'Only images of this name' \
+                '--name'\t''\t'Only images with this name' \
                 '-o'\t'json|yaml|go-template|table'\t'Output format' \
                 '--output'\t'json|yaml|go-template|table'\t'Output format' \
                 '--template'\t''\t'For --output go-template'
@@ -554,20 +554,20 @@ function __pycrictl_describe --no-scope-shadowing
                 '--auth'\t''\t'Base64 of USER:PASSWORD' \
                 '--creds'\t''\t'Credentials for a pull' \
                 '--pod-config'\t'@file'\t'Pull for the pod of this JSON or YAML file' \
-                '-pt'\t''\t'Limit of each pull (default: none)' \
-                '--pull-timeout'\t''\t'Limit of each pull (default: none)' \
-                '-u'\t''\t'User; asks for the password' \
-                '--username'\t''\t'User; asks for the password' \
-                '--progress'\t'auto|bar|plain|json|none'\t'How progress is shown; auto is bars on a terminal' \
-                '--max-parallel-image-pulls'\t''\t'Limit shared by all pycrictl pulls of the node; a present image is left as it is. 0 is none' \
-                '--when-full'\t'wait|retry'\t'With the limit: wait in line, or look again a few times' \
-                '--retry-interval'\t''\t'With retry: the pause (default: 10s)' \
-                '--retries'\t''\t'With retry: how often'
+                '-pt'\t''\t'Time limit of each pull (default: none)' \
+                '--pull-timeout'\t''\t'Time limit of each pull (default: none)' \
+                '-u'\t''\t'User name; asks for the password' \
+                '--username'\t''\t'User name; asks for the password' \
+                '--progress'\t'auto|bar|plain|json|none'\t'How to show progress; auto is bars on a terminal' \
+                '--max-parallel-image-pulls'\t''\t'Most pulls at once by all pycrictl processes of the node; 0 is no limit. With a limit, images that are present are not pulled again' \
+                '--when-full'\t'wait|retry'\t'With the limit: wait in line, or try again a few times' \
+                '--retry-interval'\t''\t'With retry: pause between two attempts (default: 10s)' \
+                '--retries'\t''\t'With retry: how many times'
             set positionals '@image'
             set endless 1
             set nested \
-                'jsonschema'\t'Print the JSON Schema of a pod\'s configuration' \
-                'js'\t'Print the JSON Schema of a pod\'s configuration'
+                'jsonschema'\t'Print the JSON Schema of pod configurations' \
+                'js'\t'Print the JSON Schema of pod configurations'
         case 'pull jsonschema' 'pull js'
             set switches \
                 '-h'\t'Show this message and exit' \
@@ -576,25 +576,25 @@ function __pycrictl_describe --no-scope-shadowing
             set switches \
                 '-a'\t'Remove all images' \
                 '--all'\t'Remove all images' \
-                '-q'\t'Remove the images that are neither pinned nor used by a container or by pod sandboxes' \
-                '--prune'\t'Remove the images that are neither pinned nor used by a container or by pod sandboxes' \
+                '-q'\t'Remove images that are not pinned and not used by containers or pod sandboxes' \
+                '--prune'\t'Remove images that are not pinned and not used by containers or pod sandboxes' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set positionals '@image'
             set endless 1
         case 'image-pull-progress'
             set switches \
-                '--follow'\t'Go on when nothing is pulled, until Ctrl-C' \
+                '--follow'\t'Keep watching when no pull is left, until Ctrl-C' \
                 '--aggregate'\t'Show only the total' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '-c'\t'@container'\t'Only of this container' \
-                '--container'\t'@container'\t'Only of this container' \
+                '-c'\t'@container'\t'Only for this container' \
+                '--container'\t'@container'\t'Only for this container' \
                 '--image'\t'@image'\t'Only pulls of this image' \
-                '--progress'\t'auto|bar|plain|json|none'\t'How progress is shown; auto is bars on a terminal' \
+                '--progress'\t'auto|bar|plain|json|none'\t'How to show progress; auto is bars on a terminal' \
                 '--source'\t'auto|cri|containerd'\t'Ask the runtime\'s ImagePullProgress, or containerd\'s own API' \
-                '--interval'\t''\t'Pause between looks (default: 0.25 on a terminal, else 1)'
+                '--interval'\t''\t'Pause between two looks (default: 0.25 for bars, else 1)'
             set positionals '@pod'
         case 'version'
             set switches \
@@ -602,8 +602,8 @@ function __pycrictl_describe --no-scope-shadowing
                 '--help'\t'Show this message and exit'
         case 'info'
             set switches \
-                '-q'\t'Leave out the runtime\'s own details' \
-                '--quiet'\t'Leave out the runtime\'s own details' \
+                '-q'\t'Leave out what only this runtime reports' \
+                '--quiet'\t'Leave out what only this runtime reports' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -628,32 +628,32 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '-p'\t''\t'The node\'s range of pod addresses' \
-                '--pod-cidr'\t''\t'The node\'s range of pod addresses'
+                '-p'\t''\t'Address range of the node\'s pods' \
+                '--pod-cidr'\t''\t'Address range of the node\'s pods'
         case 'proxy'
             set switches \
-                '--serialize-image-pulls'\t'The same as a limit of 1' \
+                '--serialize-image-pulls'\t'Same as a limit of 1' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
                 '--upstream'\t'@socket'\t'The runtime\'s socket' \
-                '--listen'\t'@socket'\t'The proxy\'s own (default: unix:///run/pycrictl/cri.sock)' \
-                '--max-parallel-image-pulls'\t''\t'The most images pulled at once (default: 0, no limit)' \
-                '--when-full'\t'wait|retry'\t'Wait in line for a slot (default), or look again a few times' \
-                '--retry-interval'\t''\t'With retry: the pause (default: 10s)' \
-                '--retries'\t''\t'With retry: how often (default: 3)' \
+                '--listen'\t'@socket'\t'The proxy\'s own socket (default: unix:///run/pycrictl/cri.sock)' \
+                '--max-parallel-image-pulls'\t''\t'Pull at most N images at once (default: 0, no limit)' \
+                '--when-full'\t'wait|retry'\t'With no free slot, wait in line (default) or retry a few times' \
+                '--retry-interval'\t''\t'With retry: the pause between tries (default: 10s)' \
+                '--retries'\t''\t'With retry: how many retries (default: 3)' \
                 '--kubelet-config'\t'@file'\t'Take the limit from kubelet\'s configuration, such as /var/lib/kubelet/config.yaml' \
-                '--config'\t'@file'\t'TOML; every option is a key (default: /etc/pycrictl.toml)' \
-                '--drain-timeout'\t''\t'How long pulls may finish after SIGTERM (default: 30s)' \
-                '--admin-socket'\t'@socket'\t'For pull-limiter (default: unix:///run/pycrictl/admin.sock)' \
-                '--stream-address'\t''\t'Where streams are served (default: 127.0.0.1:0, any port)' \
-                '--container-copy-size-limit'\t''\t'The most bytes of one copy, such as 10Gi (default: 0, no limit)' \
-                '--container-copies-per-pod'\t''\t'The most copies of a pod at once (default: 0, no limit)' \
-                '--spool-dir'\t'@directory'\t'Where copies out of containers wait (default: /var/tmp)'
+                '--config'\t'@file'\t'TOML file with these options as keys (default: /etc/pycrictl.toml)' \
+                '--drain-timeout'\t''\t'How long pulls may go on after SIGTERM (default: 30s)' \
+                '--admin-socket'\t'@socket'\t'Socket for pull-limiter (default: unix:///run/pycrictl/admin.sock)' \
+                '--stream-address'\t''\t'Address to serve streams on (default: 127.0.0.1:0, any port)' \
+                '--container-copy-size-limit'\t''\t'Largest copy, such as 10Gi (default: 0, no limit)' \
+                '--container-copies-per-pod'\t''\t'Make at most N copies per pod at once (default: 0, no limit)' \
+                '--spool-dir'\t'@directory'\t'Where to spool copies out of containers (default: /var/tmp)'
         case 'pull-limiter'
             set switches \
-                '-w'\t'Show it again and again, until Ctrl-C' \
-                '--watch'\t'Show it again and again, until Ctrl-C' \
+                '-w'\t'Show it repeatedly, until Ctrl-C' \
+                '--watch'\t'Show it repeatedly, until Ctrl-C' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -669,47 +669,47 @@ function __pycrictl_describe --no-scope-shadowing
             set positionals 'bash|zsh|fish'
         case help h
             set nested \
-                'ps'\t'List containers, by default those that run' \
-                'inspect'\t'Show all that is known of containers' \
-                'logs'\t'Show what a container has written' \
-                'stats'\t'Show what containers use' \
-                'events'\t'Show events of containers as they happen' \
-                'event'\t'Show events of containers as they happen' \
+                'ps'\t'List containers, running ones by default' \
+                'inspect'\t'Show the details of containers' \
+                'logs'\t'Show the logs of a container' \
+                'stats'\t'Show the resource usage of containers' \
+                'events'\t'Show container events as they happen' \
+                'event'\t'Show container events as they happen' \
                 'create'\t'Create a container in a pod sandbox' \
                 'run'\t'Run a container in a new pod sandbox' \
                 'start'\t'Start created containers' \
-                'stop'\t'Stop containers that run' \
+                'stop'\t'Stop running containers' \
                 'rm'\t'Remove containers' \
                 'update'\t'Change the resource limits of containers' \
-                'checkpoint'\t'Write checkpoints of containers that run' \
+                'checkpoint'\t'Checkpoint running containers' \
                 'exec'\t'Run a command in containers' \
-                'attach'\t'Attach to a container that runs' \
+                'attach'\t'Attach to a running container' \
                 'port-forward'\t'Forward local ports to a pod sandbox' \
-                'cp'\t'Copy files from or to a container that runs' \
+                'cp'\t'Copy files to or from a running container' \
                 'pods'\t'List pod sandboxes' \
-                'inspectp'\t'Show all that is known of pod sandboxes' \
-                'statsp'\t'Show what pods use' \
+                'inspectp'\t'Show the details of pod sandboxes' \
+                'statsp'\t'Show the resource usage of pods' \
                 'metricsp'\t'Show the metrics of pods' \
-                'metricdescs'\t'List the metrics that the runtime measures of pods' \
-                'runp'\t'Run a pod sandbox' \
-                'stopp'\t'Stop pod sandboxes that run' \
-                'rmp'\t'Remove pod sandboxes with their containers' \
+                'metricdescs'\t'List the pod metrics that the runtime provides' \
+                'runp'\t'Start a new pod sandbox' \
+                'stopp'\t'Stop running pod sandboxes' \
+                'rmp'\t'Remove pod sandboxes and their containers' \
                 'images'\t'List the images on the node' \
                 'image'\t'List the images on the node' \
                 'img'\t'List the images on the node' \
-                'inspecti'\t'Show all that is known of images' \
-                'imagefsinfo'\t'Show what images take up on the node\'s file systems' \
-                'pull'\t'Pull images from their registry' \
+                'inspecti'\t'Show the details of images' \
+                'imagefsinfo'\t'Show the disk usage of images' \
+                'pull'\t'Pull images from a registry' \
                 'rmi'\t'Remove images' \
-                'image-pull-progress'\t'Watch image pulls as they happen, whoever started them' \
+                'image-pull-progress'\t'Show the progress of image pulls, whoever started them' \
                 'version'\t'Show the runtime\'s name and version' \
-                'info'\t'Show the state and the settings of the runtime' \
-                'runtime-config'\t'Show the settings that the kubelet takes over from the runtime' \
-                'config'\t'Show and change the configuration file' \
+                'info'\t'Show the status and configuration of the runtime' \
+                'runtime-config'\t'Show the settings that kubelet takes from the runtime' \
+                'config'\t'Show or change the configuration file' \
                 'update-runtime-config'\t'Update the runtime\'s configuration' \
-                'proxy'\t'Serve the CRI in front of a runtime: pull progress, a limit of pulls, copies' \
-                'pull-limiter'\t'Show or set the limit of parallel image pulls of a running proxy' \
-                'completion'\t'Print the completion script of a shell'
+                'proxy'\t'Serve the CRI in front of a runtime: pull progress, a pull limit, copies' \
+                'pull-limiter'\t'Show or set a running proxy\'s limit on parallel image pulls' \
+                'completion'\t'Print a shell completion script'
     end
 end
 

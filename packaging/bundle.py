@@ -1,7 +1,7 @@
-"""The program and its dependencies as one folder of modules, for every Python that they serve.
+"""Build one folder of modules with the program and its dependencies, for all Pythons served.
 
 Compiled modules of different Pythons lie side by side: their names end in the interpreter's tag.
-Run as a program, it writes the hashes of `bundled.txt` anew.
+Run as a program, this module updates the hashes in `bundled.txt`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Final
 
 PINS: Final = Path(__file__).with_name("bundled.txt")
 PYTHONS: Final = ((3, 11), (3, 12), (3, 13), (3, 14))
-"""The minor versions of CPython that bundles serve; the wheels of all of them have to exist."""
+"""The versions of CPython that bundles serve; wheels for all of them must exist."""
 
 GLIBC: Final = (2, 17)
-"""The oldest C library that the wheels run with."""
+"""The oldest C library that the wheels run on."""
 
 MACHINES: Final = ("x86_64", "aarch64")
-"""Those that `bundled.txt` has hashes for. A bundle is built for the machine that builds it."""
+"""Machines that `bundled.txt` has hashes for. A bundle is for the machine that builds it."""
 
 _PLATFORMS: Final = ("manylinux2014_{}", "manylinux_2_17_{}")
 _UNUSED: Final = frozenset({".pyi", ".pyx", ".pxd", ".pxi"})
@@ -34,7 +34,7 @@ _UNUSED_METADATA: Final = frozenset({"RECORD", "WHEEL", "INSTALLER", "REQUESTED"
 
 
 def suffixes(machine: str) -> tuple[str, ...]:
-    """How compiled modules end, as the interpreters served name it themselves."""
+    """Return the suffixes of compiled modules, as the interpreters served name them."""
     tags = (f"cpython-{major}{minor}" for major, minor in PYTHONS)
     return tuple(f".{tag}-{machine}-linux-gnu.so" for tag in tags)
 
@@ -45,10 +45,10 @@ def build(own_wheel: Path, folder: Path, *, wheels_folder: Path) -> None:
     Args:
         own_wheel: of pycrictl.
         folder: replaced.
-        wheels_folder: kept, so that the next build need not download.
+        wheels_folder: kept, so that the next build does not download again.
 
     Raises:
-        subprocess.CalledProcessError: pip has failed, and has said why.
+        subprocess.CalledProcessError: pip failed, and said why.
     """
     shutil.rmtree(folder, ignore_errors=True)
     for wheel in (own_wheel, *_wheels(wheels_folder)):
@@ -63,7 +63,7 @@ def build(own_wheel: Path, folder: Path, *, wheels_folder: Path) -> None:
 
 
 def share(own_wheel: Path, folder: Path) -> None:
-    """Make `folder` out of what the program's wheel puts beside modules: `man`, completions."""
+    """Make `folder` out of what the program's wheel has besides modules: `man`, completions."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with zipfile.ZipFile(own_wheel) as archive:
@@ -76,18 +76,18 @@ def share(own_wheel: Path, folder: Path) -> None:
 
 
 def files(folder: Path) -> list[Path]:
-    """The files of a bundle, sorted, without what running it may have left there."""
+    """Return the files of a bundle, sorted, without what running it may have left there."""
     found = (path for path in folder.rglob("*") if path.is_file())
     return sorted(path for path in found if path.parent.name != "__pycache__")
 
 
 def licenses(folder: Path) -> list[Path]:
-    """The texts of licenses in a bundle."""
+    """Return the license texts of a bundle."""
     return [file for file in files(folder) if file.stem in ("LICENSE", "LICENCE")]
 
 
 def _wheels(folder: Path) -> list[Path]:
-    """The wheels of this machine, downloaded once for a state of the pins."""
+    """Return the wheels for this machine, downloaded once for a state of the pins."""
     done = folder / f"complete-{hashlib.sha256(PINS.read_bytes()).hexdigest()[:16]}"
     if not done.exists():
         shutil.rmtree(folder, ignore_errors=True)
@@ -103,7 +103,7 @@ def _download(words: list[str], folder: Path, machine: str) -> None:
     for pattern in _PLATFORMS:
         pip += ["--platform", pattern.format(machine)]
     with ExitStack() as stack:
-        # Each into a folder of its own: they run at once and would meet at the wheels they share.
+        # Each into its own folder: they run at once, and some wheels are the same.
         downloads = []
         for major, minor in PYTHONS:
             part = stack.enter_context(tempfile.TemporaryDirectory(dir=folder))
@@ -117,7 +117,7 @@ def _download(words: list[str], folder: Path, machine: str) -> None:
 
 
 def _modules(wheel: Path) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of what a wheel puts on the path of modules."""
+    """Yield names and contents of what a wheel puts on the module path."""
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
             path = Path(name)
@@ -130,7 +130,7 @@ def _modules(wheel: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _lock() -> None:
-    """Write `bundled.txt` with the hashes of all wheels of the versions that it names."""
+    """Write `bundled.txt` with the hashes of all wheels of the versions in it."""
     lines = PINS.read_text().splitlines()
     comments = [line for line in lines if line.startswith("#")]
     pins = sorted(line.removesuffix(" \\") for line in lines if "==" in line)
@@ -154,7 +154,7 @@ def _hashes(wheels: Iterable[Path]) -> dict[str, list[str]]:
 
 
 def _project(pin: str) -> str:
-    """The name of a pinned project as its wheels spell it."""
+    """Return the name of a pinned project as its wheels spell it."""
     return pin.partition("==")[0].replace("-", "_")
 
 

@@ -1,7 +1,7 @@
-"""The Debian package: the folder of modules, run by Debian's own Python.
+"""Build the Debian package: the folder of modules, run by Debian's own Python.
 
-The interpreter gets its security updates from the distribution, so the package does not carry one
-as the standalone program does. Modules of several Pythons let one file serve several releases.
+The interpreter gets security updates from the distribution, so unlike the standalone program, the
+package has none. With modules for several Pythons, one file serves several releases.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import bundle
-import tools
+import process
 
 _SOURCES: Final = Path(__file__).with_name("debian")
 _UNIT: Final = Path(__file__).with_name("pycrictl-proxy.service")
@@ -24,16 +24,16 @@ _ROOT: Final = Path(__file__).resolve().parent.parent
 _REVISION: Final = "1"
 _SCRIPTS: Final = ("postinst", "prerm", "postrm")
 _ELSEWHERE: Final = {"zsh/site-functions": "zsh/vendor-completions"}
-"""Folders of completions that Debian calls by another name."""
+"""Folders of completions that have another name on Debian."""
 
 
 def file_name(version: str, architecture: str) -> str:
-    """What the package is called."""
+    """Return the name of the package file."""
     return f"pycrictl_{version}-{_REVISION}_{architecture}.deb"
 
 
 def architecture() -> str:
-    """This machine's, as Debian calls it."""
+    """Return Debian's name for the architecture of this machine."""
     command = ["dpkg", "--print-architecture"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
@@ -47,12 +47,12 @@ def build(
         modules: made by `bundle`.
         path: of the package.
         work: a folder for what goes into it; replaced.
-        shared: man pages and completions by their place in `share`.
+        shared: man pages and completions by their place below `share`.
         version: pycrictl's.
         time_s: the time of the entry in the changelog and of all files.
 
     Raises:
-        subprocess.CalledProcessError: a tool of dpkg has failed, and has said why.
+        subprocess.CalledProcessError: a tool of dpkg failed, and said why.
     """
     shutil.rmtree(work, ignore_errors=True)
     full_version = f"{version}-{_REVISION}"
@@ -95,7 +95,7 @@ def build(
         folder.chmod(0o755)
     # The best compression takes six times as long and makes it a tenth smaller.
     dpkg_deb = ["dpkg-deb", "--root-owner-group", "-Zxz", "-z1", "--build"]
-    tools.run(*dpkg_deb, str(work), str(path), SOURCE_DATE_EPOCH=str(time_s))
+    process.run(*dpkg_deb, str(work), str(path), SOURCE_DATE_EPOCH=str(time_s))
 
 
 def _place_program(modules: Path, root: Path) -> None:
@@ -108,7 +108,7 @@ def _place_program(modules: Path, root: Path) -> None:
 
 
 def _for_debian(unit: str) -> str:
-    """The unit with the program's place, and without how to install the unit by hand."""
+    """Return the unit with the program's path, without how to install the unit by hand."""
     head, rest = unit.split("\n[Unit]", 1)
     kept = [line for line in head.splitlines() if line != "#" and not line.startswith("#   ")]
     return "\n".join([*kept, "\n[Unit]"]) + rest.replace("/usr/local/bin/", "/usr/bin/")

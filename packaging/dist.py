@@ -1,6 +1,7 @@
-"""``dist.py [NAME]...``: builds what is installed into ``dist``; without names, all of it.
+"""``dist.py [NAME]...``: build the packages into ``dist``; without names, all of them.
 
-Equal sources give equal files: the time in them is $SOURCE_DATE_EPOCH, or that of the last commit.
+The same sources give the same files: the time in them is $SOURCE_DATE_EPOCH, or that of the last
+commit.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from typing import Final
 
 import bundle
 import deb
+import process
 import pyz
 import standalone
-import tools
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 NAMES: Final = ("wheel", "pyz", "deb", "standalone")
 _NO_COMMIT_S: Final = 1_580_601_600
-"""The time of files when there is no repository to ask; the one that hatchling uses."""
+"""The time of files without a repository; hatchling uses the same."""
 
 
 def main() -> int:
-    """Builds and prints the path of each file made."""
+    """Build, and print the path of each file made; return the exit status."""
     parser = argparse.ArgumentParser(prog="dist", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(NAMES)}")
     parser.add_argument("--output", type=Path, default=ROOT / "dist", metavar="FOLDER")
@@ -91,9 +92,9 @@ def _build(names: set[str], output: Path) -> None:
 
 
 def _build_wheel(output: Path, time_s: int) -> None:
-    """The sdist, and the wheel out of the sdist, which therefore has all that it takes."""
+    """Build the sdist, and the wheel from it, which proves that the sdist is complete."""
     build = [sys.executable, "-I", "-m", "build", "--no-isolation", "--outdir", str(output)]
-    tools.run(*build, str(ROOT), SOURCE_DATE_EPOCH=str(time_s))
+    process.run(*build, str(ROOT), SOURCE_DATE_EPOCH=str(time_s))
 
 
 def _time_s() -> int:

@@ -1,4 +1,4 @@
-"""What the standalone program runs."""
+"""Entry point of the standalone program."""
 
 from __future__ import annotations
 

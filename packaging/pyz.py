@@ -1,8 +1,8 @@
-"""`pycrictl.pyz`: a zipapp with the dependencies of every Python that it serves.
+"""Build `pycrictl.pyz`, a zipapp with the dependencies of every Python that it serves.
 
-pex and shiv do the same in general. Neither refuses a cache that other users can write to, shiv
-serves a single Python, and pex starts the interpreter twice, which a command for scripts cannot
-afford. The little that unpacks it is in `pyz/unpack.py`.
+pex and shiv do the same in general. But neither refuses a cache that other users can write to, shiv
+serves a single Python, and pex starts the interpreter twice, which is too slow for scripts.
+`pyz/unpack.py` unpacks it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import bundle
 _SOURCES: Final = Path(__file__).with_name("pyz")
 _SHEBANG: Final = b"#!/usr/bin/env python3\n"
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
-"""The earliest that the format knows: modules are compiled anew in any case."""
+"""The earliest that the format allows: modules are compiled anew in any case."""
 
 
 def build(modules: Path, path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Puts man pages and completions where pip and pipx install them: whatever files are there."""
+"""Place man pages and completions where pip and pipx install them, whichever files exist.
+
+Completions go into the package as well, from which ``pycrictl completion`` prints them.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,19 @@ class SharedData(BuildHookInterface[Any]):
     """A build hook of hatchling, for the wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Adds the files; called before a wheel is built."""
+        """Add the files; called before a wheel is built.
+
+        Args:
+            version: ``standard``, or ``editable`` for a wheel that points to the tree.
+            build_data: the maps ``shared_data`` and ``force_include``, from paths to places.
+        """
         root = Path(self.root)
         shared: dict[str, str] = build_data["shared_data"]
         for page in sorted(root.glob("man/*.[157]")):
             shared[str(page)] = f"share/man/man{page.suffix[1:]}/{page.name}"
         for name, target in COMPLETIONS.items():
-            if (root / "completions" / name).exists():
-                shared[str(root / "completions" / name)] = target
+            script = root / "completions" / name
+            if script.exists():
+                shared[str(script)] = target
+                if version != "editable":
+                    build_data["force_include"][str(script)] = f"pycrictl/completions/{name}"

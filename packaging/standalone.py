@@ -1,7 +1,7 @@
-"""The program with an interpreter of its own, for nodes without Python.
+"""Build the program with its own interpreter, for nodes without Python.
 
-It needs zlib, which PyInstaller's loader is linked with, and the C library that the building
-machine has or a newer one.
+It needs zlib, to which PyInstaller's loader is linked, and a C library that is not older than that
+of the building machine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import bundle
-import tools
+import process
 
 _SPEC: Final = Path(__file__).with_name("standalone.spec")
 
@@ -25,17 +25,17 @@ def build(modules: Path, stem: Path, *, work: Path, shared: Path, time_s: int) -
 
     Args:
         modules: made by `bundle`.
-        stem: what both are called, but for their suffixes, and the folder in the archive.
+        stem: the path of both without suffix; its name is also that of the folder in the archive.
         work: a folder for PyInstaller.
         shared: man pages and completions, the archive's `share`.
         time_s: the modification time of all files in the archive.
 
     Raises:
-        subprocess.CalledProcessError: PyInstaller has failed, and has said why.
+        subprocess.CalledProcessError: PyInstaller failed, and said why.
     """
     pyinstaller = [sys.executable, "-m", "PyInstaller", "--log-level", "WARN", "--noconfirm"]
     places = ["--distpath", str(work / "out"), "--workpath", str(work / "cache"), str(_SPEC)]
-    tools.run(
+    process.run(
         *pyinstaller,
         *places,
         PYCRICTL_MODULES=str(modules),
@@ -48,12 +48,12 @@ def build(modules: Path, stem: Path, *, work: Path, shared: Path, time_s: int) -
     _place_licenses(modules, folder / "licenses")
     archive = stem.with_name(f"{stem.name}.tar.gz")
     _archive(folder, archive, name=stem.name, time_s=time_s)
-    # Not called like the folder, which would take its place where both are unpacked.
+    # Not with the name of the folder: both may be unpacked in the same place.
     shutil.copy2(work / "out" / "file", stem.with_name(f"{stem.name}.bin"))
 
 
 def _place_licenses(modules: Path, folder: Path) -> None:
-    """Keep what PyInstaller leaves out: the licenses of the modules, and of Python."""
+    """Add what PyInstaller leaves out: the licenses of the modules and of Python."""
     for file in bundle.licenses(modules):
         target = folder / file.relative_to(modules).parts[0].removesuffix(".dist-info")
         target.mkdir(parents=True, exist_ok=True)

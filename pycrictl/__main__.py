@@ -10,7 +10,7 @@ from typing import NoReturn
 
 
 def run() -> NoReturn:
-    """Runs the command line of this process and ends it.
+    """Run the command line of this process and end it.
 
     The interpreter's own way out takes the modules of gRPC apart one by one, which is a sixth of
     the time of a short command. Nothing of this program waits for that: streams are flushed here,
@@ -23,27 +23,27 @@ def run() -> NoReturn:
         wait_and_act(sys.argv[2:])
         os._exit(0)
     if "__complete" in sys.argv:  # Typer takes a good part of the time that completion has
-        from pycrictl.cli import complete
+        from pycrictl.cli.completion import answer
 
-        if complete.is_asked(sys.argv[1:]):
-            complete.run(sys.argv[1:])
+        if answer.is_asked(sys.argv[1:]):
+            answer.run(sys.argv[1:])
 
     from pycrictl.cli.main import Terminated, main
 
     try:
         code = main()
-    except KeyboardInterrupt:  # while what came before was told
+    except KeyboardInterrupt:  # during the report of an earlier error
         code = 130
     except Terminated as exc:
         code = exc.exit_code
     for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError, OSError, ValueError):  # closed by whoever started this
+        with suppress(AttributeError, OSError, ValueError):  # closed by the parent process
             stream.flush()
     os._exit(code)
 
 
 def _let_ctrl_c_kill() -> None:
-    """While modules are loaded there is nothing to clear up; ``main`` changes this."""
+    """Let Ctrl-C end the program at once while modules are loaded; ``main`` changes that."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 

@@ -5,18 +5,18 @@ path have one), the file, the built-in default; every value remembers which. An 
 counts as given even when it is empty, as for crictl.
 
 Two differences from crictl: a file without ``max-retries`` keeps the default, and an invalid file
-at the default path is reported instead of being ignored without a word.
+at the default path is reported instead of being silently ignored.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 from pycrictl.errors import ConfigError, UsageError
-from pycrictl.units import escape, parse_bool, quote
+from pycrictl.units import parse_bool, quote
 
 T = TypeVar("T")
 Origin = Literal["flag", "environment", "file", "default"]
@@ -33,7 +33,7 @@ DEFAULT_TIMEOUT_S: Final = 2.0
 DEFAULT_MAX_RETRIES: Final = 3
 FILE_LIMIT_BYTES: Final = 1024 * 1024
 
-# A file's name is shown whole, whatever its length; Linux allows no longer one.
+# File names are shown whole; this is the longest that Linux allows.
 _PATH_LIMIT_CHARS: Final = 4096
 
 KEYS: Final = (
@@ -71,9 +71,9 @@ class Flags(NamedTuple):
 class Config(NamedTuple):
     """All settings in force.
 
-    ``runtime_endpoint`` is empty with the origin ``default`` when nobody named one: the client
-    then looks for a runtime. ``image_endpoint`` equals it unless it is set on its own; an empty
-    one, whoever gives it, stands for the runtime's. ``path`` is the file that was read, None
+    ``runtime_endpoint`` is empty with the origin ``default`` if none was given: the client then
+    looks for a runtime. ``image_endpoint`` equals it unless it is set on its own; an empty
+    one always stands for the runtime's. ``path`` is the file that was read, None
     without one; ``warnings`` are lines for the user.
     """
 
@@ -145,7 +145,7 @@ def load(
 
 
 def socket_path(endpoint: Setting[str], option: str) -> str:
-    """The path of an endpoint's socket: of ``unix:///path``, or the path itself.
+    """Return the path of an endpoint's socket: of ``unix:///path``, or the path itself.
 
     Args:
         endpoint: one that somebody set, if only to an empty text.
@@ -181,7 +181,7 @@ def socket_path(endpoint: Setting[str], option: str) -> str:
 
 
 def parse_file(text: str) -> FileValues:
-    """Read the content of a configuration file: a flat YAML mapping, JSON being one as well.
+    """Read the content of a configuration file: a flat YAML mapping, JSON included.
 
     A key given twice has its last value; a key without a value counts as not given. Values are read
     from their text, as crictl does: ``timeout: "5"`` is fine and ``debug: yes`` is not.
@@ -191,7 +191,7 @@ def parse_file(text: str) -> FileValues:
     """
     entries = _simple_entries(text)
     if entries is None:
-        entries = list(_yaml_entries(text))
+        entries = _yaml_entries(text)
     found: dict[str, _Entry] = {}
     for entry in entries:
         if entry.key not in KEYS:
@@ -263,7 +263,7 @@ def _read_first(
 
 
 def read_text(path: str) -> str:
-    """The content of a configuration file.
+    """Return the content of a configuration file.
 
     Raises:
         OSError: it cannot be read.
@@ -293,7 +293,7 @@ _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 
 
 def _simple_entries(text: str) -> list[_Entry] | None:
-    """The entries of a file of plain ``key: value`` lines, or None if it may be anything else."""
+    """Return the entries of plain ``key: value`` lines, or None if it may be anything else."""
     entries = []
     for number, line in enumerate(text.split("\n"), start=1):
         if match := re.fullmatch(_SIMPLE_LINE, line):
@@ -305,49 +305,23 @@ def _simple_entries(text: str) -> list[_Entry] | None:
     return entries
 
 
-def _yaml_entries(text: str) -> Iterator[_Entry]:
-    """The entries of any YAML file, taken from parser events.
+def _yaml_entries(text: str) -> list[_Entry]:
+    from pycrictl import yamltree
 
-    Nothing is built from the document: neither aliases nor nesting nor tags can cost anything.
-    """
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    documents, in_mapping, key = 0, False, None
     try:
-        for event in yaml.parse(text, Loader=loader):
-            line = event.start_mark.line + 1 if event.start_mark else 0
-            match event:
-                case yaml.DocumentStartEvent():
-                    documents += 1
-                    if documents > 1:
-                        raise ConfigError(f"line {line}: a second document begins")
-                case yaml.MappingStartEvent() if not in_mapping:
-                    in_mapping = True
-                case yaml.MappingEndEvent():
-                    in_mapping = False
-                case yaml.ScalarEvent(value=str(value)):
-                    is_null = event.implicit[0] and value in _NULLS
-                    if not in_mapping and not is_null:
-                        raise ConfigError(f"line {line}: it does not hold settings (key: value)")
-                    if in_mapping and key is None:
-                        key = value
-                    elif key is not None:
-                        yield _Entry(key, None if is_null else value, line)
-                        key = None
-                case yaml.AliasEvent():
-                    raise ConfigError(f"line {line}: aliases are not supported")
-                case yaml.CollectionStartEvent():
-                    where = "it" if key is None else f"the value of {quote(key)}"
-                    raise ConfigError(f"line {line}: {where} is a list or a mapping")
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"line {mark.line + 1}: " if mark else ""
-        reason = escape(error.problem or "unreadable")
-        raise ConfigError(f"{where}it is not YAML: {reason}") from None
-    except yaml.YAMLError as error:
-        reason = escape(str(error).partition("\n")[0])
-        raise ConfigError(f"it is not YAML: {reason}") from None
+        root = yamltree.parse(text)
+        if root.type not in ("mapping", "null"):
+            raise yamltree.Problem("it does not hold settings (key: value)", root.line)
+        for member in root.members:
+            if member.node.type in ("mapping", "list"):
+                where = f"the value of {quote(member.key)}"
+                raise yamltree.Problem(f"{where} is a list or a mapping", member.line)
+    except yamltree.Problem as problem:
+        raise ConfigError(f"line {problem.line}: {problem}") from None
+    return [
+        _Entry(key, None if node.type == "null" else node.text, node.line)
+        for key, node in ((member.key, member.node) for member in root.members)
+    ]
 
 
 def _value(found: Mapping[str, _Entry], key: str, read: Callable[[str], T]) -> T | None:
@@ -361,7 +335,7 @@ def _value(found: Mapping[str, _Entry], key: str, read: Callable[[str], T]) -> T
 
 
 def _whole_number(text: str) -> int:
-    """A decimal integer of 64 bits; unlike a flag's, it has no other notation."""
+    """Read a decimal integer of 64 bits; unlike a flag's, it has no other notation."""
     if not re.fullmatch(r"[+-]?[0-9]{1,25}", text) or not -(2**63) <= int(text) < 2**63:
         raise ValueError(f"{quote(text)} is not a whole number")
     return int(text)

@@ -1,7 +1,7 @@
 """``crictl.yaml`` as the ``config`` command shows and changes it.
 
-A change touches the values that it is about: comments, order, blank lines and quoting of all else
-stay as they are, and no default is written that nobody asked for.
+A change touches only the values that it sets: comments, order, blank lines and the quoting of
+other values stay as they are, and no defaults are added.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _ABSENT: Final[Mapping[str, Any]] = {
     "max_retries": config.DEFAULT_MAX_RETRIES,
 }
 _PLAIN: Final = re.compile(r"(?:unix://)?/[A-Za-z0-9/._+@-]*")
-"""Texts that need no quotes in YAML, whoever reads it."""
+"""Texts that need no quotes for any reader of YAML."""
 
 
 def path_of(flag: str | None, environ: Mapping[str, str]) -> str:
-    """The file that the command is about; unlike for other commands never one beside the program.
+    """Return the file to show or change; unlike for other commands, never one beside the program.
 
     Raises:
         UsageError: the path is empty.
@@ -52,7 +52,7 @@ def path_of(flag: str | None, environ: Mapping[str, str]) -> str:
 
 
 def values(path: str) -> dict[str, str]:
-    """Every key and what the file says, as text; a file that does not exist says nothing.
+    """Return every key with what the file says, as text; a file that does not exist says nothing.
 
     Raises:
         ConfigError: the file cannot be read or is invalid.
@@ -66,7 +66,7 @@ def values(path: str) -> dict[str, str]:
 
 
 def check_key(key: str) -> None:
-    """Refuses what is no key.
+    """Refuse what is not a key.
 
     Raises:
         UsageError: lists the keys.
@@ -78,7 +78,7 @@ def check_key(key: str) -> None:
 
 
 def change(path: str, settings: Mapping[str, str]) -> None:
-    """Sets keys in the file, which is made if it does not exist; all or nothing is written.
+    """Set keys in the file, which is created if it does not exist; write all of them or none.
 
     Raises:
         UsageError: an unknown key or an invalid value; nothing was written.
@@ -101,7 +101,7 @@ def change(path: str, settings: Mapping[str, str]) -> None:
 
 
 def with_values(text: str, settings: Mapping[str, Any]) -> str:
-    """The text of a valid file with keys set."""
+    """Return the text of a valid file with keys set."""
     layout = _layout(text)
     edits: list[_Edit] = []
     added: dict[str, str] = {}
@@ -142,32 +142,17 @@ class _Layout(NamedTuple):
 
 
 def _layout(text: str) -> _Layout:
-    import yaml
+    from pycrictl import yamltree
 
-    spans: dict[str, slice] = {}
-    key, end, indent, is_flow, depth = None, len(text), "", False, 0
-    # Not the C parser, whose positions count bytes for some texts.
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        start, stop = event.start_mark, event.end_mark
-        assert start is not None, "the parser marks every event"
-        assert stop is not None, "the parser marks every event"
-        match event:
-            case yaml.MappingStartEvent():
-                depth += 1
-                is_flow = bool(event.flow_style)
-                indent = " " * start.column
-            case yaml.MappingEndEvent():
-                depth -= 1
-                if is_flow:
-                    end = start.index
-            case yaml.ScalarEvent() if depth and key is None:
-                key = event.value
-            case yaml.ScalarEvent() if depth and key is not None:
-                spans[key] = slice(start.index, stop.index)
-                key = None
-            case yaml.DocumentEndEvent() if event.explicit and not is_flow:
-                end = start.index
-    return _Layout(spans, end, indent, is_flow)
+    root = yamltree.parse(text, exact=True)
+    start, end = root.span.start, root.span.stop
+    is_flow = text[start : start + 1] == "{"
+    return _Layout(
+        values={member.key: member.node.span for member in root.members},
+        end=end - 1 if is_flow else end if root.members else len(text),
+        indent=" " * (start - text.rfind("\n", 0, start) - 1) if root.members else "",
+        is_flow=is_flow,
+    )
 
 
 def _addition(text: str, layout: _Layout, added: Mapping[str, str]) -> _Edit:
@@ -220,7 +205,7 @@ def _says(text: str, wanted: FileValues) -> bool:
 
 
 def _read(path: str) -> str | None:
-    """The file's content, None if there is no such file."""
+    """Return the file's content, None if there is no such file."""
     try:
         return config.read_text(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -232,7 +217,7 @@ def _read(path: str) -> str | None:
 
 
 def _write(path: str, text: str, *, is_new: bool) -> None:
-    """Replaces the file in one step; its mode and owner stay, and a link keeps pointing to it."""
+    """Replace the file in one step; keep its mode and owner, and links that point to it."""
     target = Path(path).resolve()
     if is_new:
         target.parent.mkdir(mode=NEW_FOLDER_MODE, parents=True, exist_ok=True)

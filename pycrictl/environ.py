@@ -24,7 +24,7 @@ FALLBACK_SIZE = (80, 24)
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether ``stream`` is open on a terminal."""
+    """Return whether ``stream`` is open on a terminal."""
     try:
         return stream.isatty()
     except ValueError:  # closed
@@ -32,15 +32,15 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def is_dumb(environ: Mapping[str, str]) -> bool:
-    """Whether a terminal cannot move its cursor, or nobody says that it can."""
+    """Return whether a terminal cannot move its cursor, or nobody says that it can."""
     return environ.get("TERM", "") in ("", "dumb")
 
 
 def is_utf8(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether every character can be written to ``stream``, and is shown as it is meant.
+    """Return whether every character can be written to ``stream``, and is shown as it is meant.
 
     The locale is asked as well: where it is C or POSIX, Python writes UTF-8 all the same. Without
-    a variable that names a locale or a charset, the stream alone tells.
+    a variable that names a locale or a charset, only the stream's encoding counts.
     """
     encoding = getattr(stream, "encoding", None)
     charset = _charset(environ)
@@ -48,7 +48,7 @@ def is_utf8(stream: TextIO, environ: Mapping[str, str]) -> bool:
 
 
 def _charset(environ: Mapping[str, str]) -> str | None:
-    """The charset of the locale in force, as far as its name tells."""
+    """Return the charset of the locale in force, as far as its name gives it."""
     # At its start Python sets LC_CTYPE to C.UTF-8 where LC_CTYPE or LANG, but not LC_ALL, is C.
     named = (environ.get(variable) for variable in ("LC_ALL", "LC_CTYPE", "LANG"))
     locale = next(filter(None, named), "")
@@ -65,7 +65,7 @@ def _names_utf8(charset: str) -> bool:
 
 
 def terminal_size(stream: TextIO, environ: Mapping[str, str]) -> tuple[int, int]:
-    """Columns and rows of the terminal at ``stream``.
+    """Return the columns and rows of the terminal at ``stream``.
 
     The terminal itself is asked first: ``COLUMNS`` and ``LINES`` are not renewed when a window
     changes. They count where the terminal does not know (a serial line says 0 by 0), then 80 by 24.
@@ -140,19 +140,14 @@ class Environment:
         """Whether messages and progress are read by a person."""
         return is_terminal(self.stderr)
 
-    @property
-    def stderr_is_utf8(self) -> bool:
-        """Whether messages may hold any character."""
-        return is_utf8(self.stderr, self.environ)
-
     def terminal_size(self) -> tuple[int, int]:
-        """Columns and rows of the terminal that shows messages and progress."""
+        """Return the columns and rows of the terminal that shows messages and progress."""
         return terminal_size(self.stderr, self.environ)
 
     def ask_password(self) -> str | None:
-        """Reads a password: typed without being shown, or the first line of a piped stdin.
+        """Read a password: typed without being shown, or the first line of a piped stdin.
 
-        None if stdin is no terminal and has ended: nobody has given an empty password then.
+        None if stdin is not a terminal and has ended: that is not an empty password.
         """
         if not self.stdin_is_terminal:
             line = self.stdin.readline()
@@ -164,20 +159,16 @@ class Environment:
         except EOFError:  # Ctrl-D
             return ""
 
-    def tell(self, text: str) -> None:
-        """Tells one line beside the results."""
-        self._say(f"pycrictl: {_line(text)}\n")
-
     def note(self, text: str) -> None:
-        """Tells one line about what is, or is not, done."""
+        """Write one line about what is, or is not, done."""
         self._say(f"pycrictl: {_line(text)}\n")
 
     def warn(self, text: str) -> None:
-        """Tells one line that does not end the program."""
+        """Write one line about what does not end the program."""
         self._say(f"pycrictl: warning: {_line(text)}\n")
 
     def error(self, message: str, *, hint: str | None = None) -> None:
-        """Tells why the program ends, and what can be done about it."""
+        """Write why the program ends, and what can be done about it."""
         lines = f"pycrictl: {_line(message)}\n"
         if hint:
             lines += f"hint: {_line(hint)}\n"
@@ -188,10 +179,10 @@ class Environment:
             self.stderr.write(lines)
             self.stderr.flush()
         except (OSError, ValueError):
-            pass  # nobody reads it; the exit status still tells
+            pass  # nobody reads it; the exit status still says it
 
     def configure_logging(self, *, debug: bool) -> None:
-        """Sends the records of the ``pycrictl`` loggers to stderr, one line each.
+        """Send the records of the ``pycrictl`` loggers to stderr, one line each.
 
         Warnings and worse without ``debug``; with it everything, and the time. Calling it again
         replaces what it did before. ``logging`` is imported here because it costs 10 ms.

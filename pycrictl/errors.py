@@ -10,7 +10,7 @@ catches them and prints ``pycrictl: <message>`` and the hint.
     PycrictlError
     ├── UsageError            wrong flags, arguments or values
     ├── ConfigError           an unreadable or invalid configuration file
-    ├── ConnectError          the endpoint cannot be reached, hangs or is no gRPC server
+    ├── ConnectError          the endpoint cannot be reached, hangs or is not a gRPC server
     ├── RuntimeFault          the runtime answered a call with an error status
     │     NotFound · AlreadyExists · Invalid · Unimplemented · Exhausted · Denied · Unavailable
     │     DeadlineExceeded · Cancelled · FailedPrecondition

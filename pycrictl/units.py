@@ -37,7 +37,6 @@ _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 _DECIMAL_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
 _BINARY_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
 _SIZE_POWERS: Final = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
-_BYTES_WIDTH: Final = len("1023.9 KiB")
 
 
 def parse_duration(text: str) -> float:
@@ -135,13 +134,8 @@ def format_size(size_bytes: int, digits: int = 3) -> str:
     return f"{size:.{digits}g}{_DECIMAL_UNITS[power]}"
 
 
-def format_bytes(size_bytes: float, *, aligned: bool = False) -> str:
-    """Write a size for people: ``512 B``, ``12.3 MiB``.
-
-    Args:
-        size_bytes: may be negative, as a broken server may say.
-        aligned: pad on the left to the widest form, so that a redrawn line does not jitter.
-    """
+def format_bytes(size_bytes: float) -> str:
+    """Write a size for people: ``512 B``, ``12.3 MiB``; below 0, as a broken server may say."""
     size, power = float(abs(size_bytes)), 0
     # 1023.95 and more would be shown as 1024.0.
     while size >= (1024 if power == 0 else 1023.95) and power < len(_BINARY_UNITS) - 1:
@@ -149,8 +143,7 @@ def format_bytes(size_bytes: float, *, aligned: bool = False) -> str:
         power += 1
     sign = "-" if size_bytes < 0 else ""
     number = f"{size:.1f}" if power else f"{size:.0f}"
-    text = f"{sign}{number} {_BINARY_UNITS[power]}"
-    return text.rjust(_BYTES_WIDTH) if aligned else text
+    return f"{sign}{number} {_BINARY_UNITS[power]}"
 
 
 def parse_size(text: str) -> int:
@@ -206,7 +199,7 @@ def format_age(seconds: float) -> str:
 
 
 def escape(text: str) -> str:
-    """``text`` without control, format and other unprintable characters: they become escapes.
+    """Escape the control, format and other unprintable characters of ``text``.
 
     What comes from outside passes through here before it may reach a terminal or a message.
     """
@@ -216,12 +209,12 @@ def escape(text: str) -> str:
 
 
 def quote(text: str, limit: int = 120) -> str:
-    """``text`` in quotes, escaped and cut to ``limit`` characters, to be named in a message."""
+    """Put ``text`` in quotes for a message, escaped and cut to ``limit`` characters."""
     return f'"{escape(text if len(text) <= limit else text[:limit] + "…")}"'
 
 
 def _decimal(value: int, unit: int) -> str:
-    """``value / unit`` in decimal, exact, without trailing zeros; ``unit`` is a power of ten."""
+    """Return ``value / unit`` exactly, without trailing zeros; ``unit`` is a power of ten."""
     whole, fraction = divmod(value, unit)
     if not fraction:
         return str(whole)

@@ -80,7 +80,7 @@ def test_dumb_terminals(variables: dict[str, str], is_dumb: bool) -> None:
 )
 def test_utf8(encoding: str, expected: bool) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    assert Environment(stderr=stream, environ={}).stderr_is_utf8 is expected
+    assert environ.is_utf8(stream, {}) is expected
     assert not environ.is_utf8(io.StringIO(), {})  # it has no encoding
 
 

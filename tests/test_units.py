@@ -256,12 +256,6 @@ def test_format_bytes(size: float, text: str) -> None:
     assert units.format_bytes(size) == text
 
 
-@given(st.integers(0, 2**64))
-def test_aligned_bytes_all_have_one_width(size: int) -> None:
-    assert len(units.format_bytes(size, aligned=True)) == 10
-    assert units.format_bytes(size, aligned=True).lstrip() == units.format_bytes(size)
-
-
 @pytest.mark.parametrize(
     ("text", "size"),
     [

@@ -1,5 +1,5 @@
-# Starts pycrictl.pyz. This file alone has to be readable for Pythons that the program does not
-# serve, Python 2 included, or they would answer with a syntax error.
+# Starts pycrictl.pyz. Unlike all others, this file must be readable for Pythons that the program
+# does not serve, Python 2 included. Otherwise they would report a syntax error.
 import sys
 
 if sys.version_info < (3, 11):

@@ -1,11 +1,11 @@
-"""Unpacks pycrictl.pyz once for each user, and runs the program from there.
+"""Unpack pycrictl.pyz once for each user, and run the program from there.
 
-The interpreter cannot load compiled modules out of an archive. They and the rest go to a folder
-that is named after their content, in a cache that nobody else may write to, at once or not at all.
+The interpreter cannot load compiled modules from an archive. All modules go to a folder that is
+named after their content, in a cache that nobody else may write to: all of them or none.
 
 The cache is the first of these that can be used: `$XDG_CACHE_HOME/pycrictl` or
 `~/.cache/pycrictl`, for root `/var/cache/pycrictl`, `/var/tmp/pycrictl-UID`, `/tmp/pycrictl-UID`.
-It may be removed whenever no pycrictl runs.
+It may be removed whenever no pycrictl is running.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class UnusableError(Exception):
 
 
 def start() -> NoReturn:
-    """Run the program, after unpacking it if need be."""
+    """Run the program, after unpacking it if necessary."""
     suffix = EXTENSION_SUFFIXES[0]
     if suffix not in SUFFIXES:
         _fail(f"serves Pythons with modules in {', '.join(SUFFIXES)}; this one has {suffix}")
@@ -55,7 +55,7 @@ def _fail(message: str) -> NoReturn:
 
 
 def _unpacked(suffix: str) -> str:
-    """The folder of modules, from an earlier start or made now."""
+    """Return the folder of modules, from an earlier start or made now."""
     name = f"{KEY}{suffix.removesuffix('.so')}"
     reasons = []
     for base in _caches():
@@ -86,10 +86,10 @@ def _caches() -> Iterator[str]:
 
 
 def _check(base: str) -> None:
-    """Make the cache, and see that nobody else can change it or what leads to it.
+    """Make the cache, and check that nobody else can change it or the folders above it.
 
-    Whoever can write to a folder on the way could put another one in its place, and a file that
-    root runs. In a sticky folder, such as /tmp, they cannot once it is there and is ours.
+    Anyone who can write to a folder above it could put another one in its place, with files that
+    root would run. In a sticky folder, such as /tmp, they cannot replace what exists and is ours.
     """
     os.makedirs(base, mode=0o700, exist_ok=True)
     status = os.lstat(base)
@@ -112,17 +112,17 @@ def _check(base: str) -> None:
 
 
 def _unpack(base: str, folder: str, suffix: str) -> None:
-    """Fill `folder`, which is there with all of its files or not at all."""
+    """Fill `folder`, which appears with all of its files or not at all."""
     with _alone(base) as is_alone:
         if is_alone:
-            if os.path.isdir(folder):  # whoever held the lock has done it
+            if os.path.isdir(folder):  # done by the previous holder of the lock
                 return
             _remove_partial(base)
         partial = os.path.join(base, f"{_PARTIAL}{os.urandom(8).hex()}")
         os.mkdir(partial, 0o700)
         try:
             _extract(partial, suffix)
-            # Or the name could outlast a power failure, and the content not.
+            # Otherwise the name could survive a power failure, but not the content.
             os.sync()
             os.rename(partial, folder)
         except BaseException as exc:
@@ -134,7 +134,7 @@ def _unpack(base: str, folder: str, suffix: str) -> None:
 
 @contextmanager
 def _alone(base: str) -> Iterator[bool]:
-    """One start at a time unpacks; false if that cannot be had in time or not at all."""
+    """Let one start at a time unpack; yield false if the lock cannot be had, or not in time."""
     fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield _lock(fd)
@@ -176,7 +176,7 @@ def _extract(folder: str, suffix: str) -> None:
 
 
 def _remove_partial(base: str) -> None:
-    """Remove what starts that were killed have left; who unpacks now holds the lock, as we do."""
+    """Remove what killed starts have left; nobody else is unpacking, since we hold the lock."""
     for name in os.listdir(base):
         if name.startswith(_PARTIAL):
             _remove(os.path.join(base, name))

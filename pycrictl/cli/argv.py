@@ -39,14 +39,14 @@ class CommandLine:
     negated: set[str] = field(default_factory=set)
 
     def words(self) -> list[str]:
-        """The whole line in an order that every parser reads the same way."""
+        """Return the whole line in an order that every parser reads the same way."""
         return [*self.options, "--", *self.positionals] if self.positionals else self.options
 
 
 def parse(
     args: Sequence[str], options: Mapping[str, OptionSpec], *, interspersed: bool
 ) -> CommandLine:
-    """Parses the words after a command's name.
+    """Parse the words after a command's name.
 
     Args:
         args: the words.
@@ -55,7 +55,7 @@ def parse(
             first positional ends all parsing and the rest is passed on untouched, ``--`` included.
 
     Raises:
-        UsageError: an unknown option, a missing value, or a switch with a value that is no boolean.
+        UsageError: an unknown option, a missing value, or a switch whose value is not a boolean.
     """
     line = CommandLine()
     switches: dict[str, bool] = {}
@@ -96,7 +96,7 @@ def parse(
 
 
 def _split(word: str, options: Mapping[str, OptionSpec]) -> list[tuple[str, str | None]]:
-    """Splits one word into (name, value given with ``=``) pairs; several for bundled options."""
+    """Split one word into (name, value given with ``=``) pairs; several for bundled options."""
     name, equals, value = word.lstrip("-").partition("=")
     given = value if equals else None
     is_bundle = not word.startswith("--") and name not in options and len(name) > 1

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     import typer
 
     from pycrictl.config import Config, Flags
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.cri.calls.tracing import Tracer
     from pycrictl.environ import Environment
+    from pycrictl.show.displays.modes import Outlet, Stdout
+    from pycrictl.show.watching import Viewer
 
 
 @dataclass(slots=True)
@@ -47,12 +53,24 @@ class AppContext:
                 self.env.configure_logging(debug=True)
         return self._config
 
-    def progress_mode(self, mode: str) -> str:
-        """The kind of progress to show: lines instead of bars where log lines would tear these."""
-        return "plain" if mode == "auto" and self.config.debug.value else mode
+    def outlet(self, mode: str, *, stdout: Stdout) -> Outlet:
+        """Choose how and where to show progress (``--progress``).
+
+        Args:
+            stdout: what the command writes to standard output.
+        """
+        from pycrictl.show.displays.modes import choose
+
+        return choose(mode, self.env, stdout=stdout, has_log=self.config.debug.value)
+
+    def until_interrupted(self) -> AbstractContextManager[Viewer]:
+        """Show something again and again, until Ctrl-C."""
+        from pycrictl.show.watching import until_interrupted
+
+        return until_interrupted(self.env, has_log=self.config.debug.value)
 
     def open_client(self, service: Literal["runtime", "image"]) -> CriClient:
-        """Connects to a service of the CRI; use it in a ``with`` statement.
+        """Connect to a service of the CRI; use it in a ``with`` statement.
 
         Raises:
             ConnectError: nothing answers at the endpoint.
@@ -63,7 +81,24 @@ class AppContext:
         client.tracer = self.tracer
         return client
 
+    @contextmanager
+    def open_clients(self, *, needs_images: bool) -> Iterator[tuple[CriClient, CriClient]]:
+        """Connect to the runtime service and to the image service.
+
+        Both are one client where they are at one socket, and where images are not looked up, so
+        that an image service that is out of order disturbs nothing else.
+
+        Raises:
+            ConnectError: nothing answers at an endpoint.
+        """
+        with self.open_client("runtime") as client:
+            if not needs_images or self.config.image_endpoint == self.config.runtime_endpoint:
+                yield client, client
+            else:
+                with self.open_client("image") as images:
+                    yield client, images
+
 
 def app_context(ctx: typer.Context) -> AppContext:
-    """The application's context of a command's Typer context."""
+    """Return the application's context, given Typer's."""
     return cast("AppContext", ctx.obj)

@@ -21,6 +21,7 @@ from pycrictl.cri.lists.lookup import CONTAINERS_HINT, find_container, find_pod
 from pycrictl.errors import CopyError, ExitCode, FailedPrecondition, NotFound, UsageError
 from pycrictl.progress.speed import Speed
 from pycrictl.show.displays.copies import CopyDisplay, Progress, open_copy_display
+from pycrictl.show.displays.writers import Silent
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pycrictl.copy.rules.summary import Summary
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.environ import Environment
+    from pycrictl.show.displays.modes import Stdout
     from pycrictl.streaming.session import Choice
     from pycrictl.streaming.target import TlsFiles
 
@@ -68,12 +70,11 @@ def copy(app: AppContext, source: str, destination: str, settings: Settings) -> 
         )
     request = spec.parse(source, destination)
     _check_streams(app.env, request, settings)
-    display = open_copy_display(
-        app.progress_mode(settings.progress),
-        stderr=app.env.stderr,
-        environ=app.env.environ,
-        quiet=settings.quiet,
-    )
+    display: CopyDisplay = Silent()
+    if not settings.quiet:
+        has_result = isinstance(request, spec.CopyFrom) and request.destination.is_stream
+        stdout: Stdout = "result" if has_result else "nothing"
+        display = open_copy_display(app.outlet(settings.progress, stdout=stdout))
     if not app.config.debug.value:
         app.env.configure_logging(debug=False)  # what could not be tidied up is a warning
 
@@ -136,8 +137,9 @@ class _Meter:
         """The copy has succeeded; None tells nothing of it."""
         self._end()
         if summary is not None:
-            counts = {**asdict(summary), "skipped": self.skipped}
-            self._display.finish(counts, self._clock() - self._began_s)
+            elapsed_s = round(self._clock() - self._began_s, 3)
+            copied = {**asdict(summary), "skipped": self.skipped, "elapsed_s": elapsed_s}
+            self._display.end(copied)
 
     def _count(self, count: int) -> None:
         self.done_bytes += count
@@ -176,7 +178,7 @@ def _check_streams(
             return
         if env.stdout_is_terminal:
             raise UsageError(
-                "an archive is nothing for a terminal", hint="send standard output elsewhere"
+                "refusing to write an archive to a terminal", hint="redirect standard output"
             )
         if settings.rules.no_clobber or settings.rules.in_place:
             raise UsageError("--no-clobber and --in-place are not for an archive that is written")

@@ -27,7 +27,7 @@ SIGNAL_BASE: Final = 128
 """Exit status of a program ended by signal N is this plus N, as shells count."""
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of writing that nobody but standard output leaves unexplained."""
+"""Errors of writing that come without a file name only from standard output."""
 
 app = tree.new_app(
     cls=tree.Root,
@@ -65,10 +65,10 @@ def root(
         ),
     ] = None,
     debug: Annotated[
-        bool, typer.Option("--debug", "-D", help="Log calls; show tracebacks of errors.")
+        bool, typer.Option("--debug", "-D", help="Log calls, and show tracebacks of errors.")
     ] = False,
     enable_tracing: Annotated[
-        bool, typer.Option("--enable-tracing", help="Send traces to a collector.")
+        bool, typer.Option("--enable-tracing", help="Send traces to an OpenTelemetry collector.")
     ] = False,
     image_endpoint: Annotated[
         str | None,
@@ -84,7 +84,7 @@ def root(
         typer.Option(
             "--max-retries",
             **INTEGER,
-            help="How often to try again to connect; negative: for ever (default: 3).",
+            help="Retries to connect; negative: no limit (default: 3).",
         ),
     ] = None,
     profile_cpu: Annotated[
@@ -102,26 +102,33 @@ def root(
             "--runtime-endpoint",
             "-r",
             metavar="SOCKET",
-            help="Socket of the runtime (default: the one that answers)"
+            help="Socket of the runtime (default: the first that answers)"
             " [$CONTAINER_RUNTIME_ENDPOINT].",
         ),
     ] = None,
     timeout: Annotated[
         float | None,
         typer.Option(
-            "--timeout", "-t", **DURATION, help="Limit of each call, such as 500ms (default: 2s)."
+            "--timeout",
+            "-t",
+            **DURATION,
+            help="Time limit of each call, such as 500ms (default: 2s).",
         ),
     ] = None,
     tracing_endpoint: Annotated[
         str,
-        typer.Option("--tracing-endpoint", metavar="HOST:PORT", help="The collector, by OTLP."),
+        typer.Option(
+            "--tracing-endpoint",
+            metavar="HOST:PORT",
+            help="The collector's address (OTLP over gRPC).",
+        ),
     ] = "127.0.0.1:4317",
     tracing_sampling_rate_per_million: Annotated[
         int,
         typer.Option(
             "--tracing-sampling-rate-per-million",
             **INTEGER,
-            help="Runs in a million to trace; negative: all.",
+            help="How many of a million runs to trace; negative: all.",
         ),
     ] = -1,
     version: Annotated[
@@ -135,7 +142,7 @@ def root(
         ),
     ] = False,
 ) -> None:
-    """Keeps the global options for the command; without a command shows the help."""
+    """Keep the global options for the command; without a command, show the help."""
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
         raise typer.Exit(ExitCode.OK)
@@ -149,23 +156,21 @@ def root(
         max_retries=max_retries,
         debug=given_debug,
     )
-    if enable_tracing or profile_cpu or profile_mem:
-        from pycrictl.cli import observing
+    env = app_context.env
+    if profile_cpu or profile_mem:
+        from pycrictl.profiles import profiled
 
-        ctx.with_resource(
-            observing.observed(
-                app_context,
-                ctx.invoked_subcommand,
-                collector=tracing_endpoint if enable_tracing else "",
-                sampling_rate=tracing_sampling_rate_per_million,
-                profile_cpu=profile_cpu,
-                profile_mem=profile_mem,
-            )
-        )
+        ctx.with_resource(profiled(cpu=profile_cpu, memory=profile_mem, note=env.note))
+    if enable_tracing:
+        from pycrictl.cri.calls.tracing import Tracer, is_sampled
+
+        if is_sampled(tracing_sampling_rate_per_million):
+            app_context.tracer = Tracer(tracing_endpoint, wall_clock=env.wall_clock)
+            ctx.with_resource(app_context.tracer.recording(ctx.invoked_subcommand, warn=env.warn))
 
 
 def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -> int:
-    """Runs one command line.
+    """Run one command line.
 
     Args:
         argv: the words after the program's name; ``sys.argv`` by default.
@@ -215,7 +220,7 @@ def _dispatch(words: list[str], context: AppContext) -> int:
 
 
 def _program_name() -> str:
-    """``crictl`` when the program is linked under that name, else its own."""
+    """Return ``crictl`` if the program is linked under that name, else its own."""
     name = os.path.basename(sys.argv[0])  # noqa: PTH119 (pathlib costs 5 ms at every start)
     return name if name in ("pycrictl", "crictl") else "pycrictl"
 
@@ -227,7 +232,7 @@ class _Signals:
         self._deaf_until_s = 0.0
 
     def take(self) -> None:
-        """From now on. What is ignored, as SIGINT in a script's background jobs, stays so."""
+        """Take the signals over, but for ignored ones, as SIGINT is in background jobs."""
         for number in ENDING:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._end)
@@ -254,7 +259,7 @@ def _report_usage(context: AppContext, exc: TyperException) -> int:
 
 
 def _report(context: AppContext, message: str, *, hint: str | None = None, code: int) -> int:
-    """Writes the one line of an error, its hint, and with ``--debug`` where it came from."""
+    """Write the one line of an error, its hint, and with ``--debug`` where it came from."""
     if context.flags.debug and sys.exc_info()[0] is not None:
         import traceback
 
@@ -264,7 +269,7 @@ def _report(context: AppContext, message: str, *, hint: str | None = None, code:
 
 
 def _close_stdout() -> int:
-    """Makes sure that the interpreter's own flush at exit cannot fail a second time."""
+    """Make sure that the interpreter's own flush at exit cannot fail again."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, 1)
     os.close(devnull)

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def _value(parse: Callable[[str], T], metavar: str) -> dict[str, Any]:
-    """Settings of an option whose text ``parse`` turns into a value or refuses with ValueError."""
+    """Return the settings of an option whose text ``parse`` reads or refuses (ValueError)."""
 
     def convert(text: Any) -> Any:
         if not isinstance(text, str):  # a default, which Typer converts as well
@@ -41,13 +41,13 @@ SIZE: Final = _value(units.parse_size, "SIZE")
 
 
 def _interval(text: str) -> float:
-    """Seconds between two looks, as a number or a Go duration."""
+    """Read the seconds between two looks, a number or a Go duration."""
     try:
         seconds = float(text)
     except ValueError:
         seconds = units.parse_duration(text)
     if not 0.05 <= seconds <= 3600:
-        raise ValueError("an interval is 0.05 to 3600 seconds")
+        raise ValueError("an interval must be from 0.05 to 3600 seconds")
     return seconds
 
 
@@ -56,12 +56,12 @@ INTERVAL: Final = _value(_interval, "SECONDS")
 
 
 def split_list(values: Sequence[str] | None) -> list[str]:
-    """The items of a repeatable option; each word may hold several, separated by commas."""
+    """Return the items of a repeatable option; each word may hold several, separated by commas."""
     return [item.strip() for value in values or () for item in value.split(",")]
 
 
 def split_pairs(values: Sequence[str] | None, option: str) -> dict[str, str]:
-    """The ``key=value`` items of a repeatable option; a repeated key takes its last value.
+    """Return the ``key=value`` items of a repeatable option; a repeated key has its last value.
 
     Raises:
         typer.BadParameter: an item without ``=`` or with an empty key.
@@ -76,7 +76,7 @@ def split_pairs(values: Sequence[str] | None, option: str) -> dict[str, str]:
 
 
 def check_output(given: str, *formats: str) -> None:
-    """Refuses an output format that the command does not have.
+    """Refuse an output format that the command does not have.
 
     Raises:
         UsageError: names the formats there are.
@@ -90,15 +90,15 @@ def check_output(given: str, *formats: str) -> None:
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="json|yaml|table", help="Output format.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only IDs.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all that is known of each.")]
-NoTrunc = Annotated[bool, typer.Option("--no-trunc", help="Print IDs and digests whole.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print IDs only.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the details of each.")]
+NoTrunc = Annotated[bool, typer.Option("--no-trunc", help="Do not shorten IDs and digests.")]
 Progress = Annotated[
     str,
     typer.Option(
         "--progress",
         metavar="auto|bar|plain|json|none",
-        help="How progress is shown; auto is bars on a terminal.",
+        help="How to show progress; auto is bars on a terminal.",
     ),
 ]
 
@@ -113,7 +113,7 @@ Creds = Annotated[
     ),
 ]
 Username = Annotated[
-    str, typer.Option("--username", "-u", metavar="USER", help="User; asks for the password.")
+    str, typer.Option("--username", "-u", metavar="USER", help="User name; asks for the password.")
 ]
 PullTimeout = Annotated[
     float,
@@ -121,19 +121,19 @@ PullTimeout = Annotated[
         "--pull-timeout",
         "-pt",
         envvar="CRICTL_PULL_TIMEOUT",
-        help="Limit of each pull (default: none).",
+        help="Time limit of each pull (default: none).",
         show_default=False,
         **DURATION,
     ),
 ]
-NoPull = Annotated[bool, typer.Option("--no-pull", help="Use the images that are on the node.")]
+NoPull = Annotated[bool, typer.Option("--no-pull", help="Do not pull the container's images.")]
 WithPull = Annotated[bool, typer.Option("--with-pull", help="Pull the container's images.")]
 CancelTimeout = Annotated[
     float,
     typer.Option(
         "--cancel-timeout",
         "-T",
-        help="Limit of each call, in place of --timeout.",
+        help="Time limit of each call, instead of --timeout.",
         show_default=False,
         **DURATION,
     ),
@@ -144,12 +144,16 @@ RuntimeHandler = Annotated[
 ]
 PodFile = Annotated[
     str,
-    typer.Argument(metavar="POD-CONFIG", help="The pod, a JSON or YAML file.", show_default=False),
+    typer.Argument(
+        metavar="POD-CONFIG", help="Pod configuration, a JSON or YAML file.", show_default=False
+    ),
 ]
 ContainerFile = Annotated[
     str,
     typer.Argument(
-        metavar="CONTAINER-CONFIG", help="The container, a JSON or YAML file.", show_default=False
+        metavar="CONTAINER-CONFIG",
+        help="Container configuration, a JSON or YAML file.",
+        show_default=False,
     ),
 ]
 ContainerIds = Annotated[
@@ -160,4 +164,4 @@ PodIds = Annotated[
     list[str] | None,
     typer.Argument(metavar="POD-ID...", help="IDs of pod sandboxes.", show_default=False),
 ]
-Force = Annotated[bool, typer.Option("--force", "-f", help="Stop what runs.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Stop it first if it is running.")]

@@ -50,29 +50,27 @@ SHELL: Final = "Shell"
 POD_SCHEMA: Final = Entry(
     "jsonschema",
     "shell.jsonschema:pod",
-    "Print the JSON Schema of a pod's configuration",
+    "Print the JSON Schema of pod configurations",
     PODS,
     ("js",),
 )
 SCHEMAS: Final = Entry(
     "jsonschema",
     "shell.jsonschema:pod_and_container",
-    "Print the JSON Schemas of configurations",
+    "Print the JSON Schemas of pod and container configurations",
     CONTAINERS,
     ("js",),
 )
 
 COMMANDS: Final = (
-    Entry("ps", "containers.ps:ps", "List containers, by default those that run", CONTAINERS),
-    Entry(
-        "inspect", "containers.inspect:inspect", "Show all that is known of containers", CONTAINERS
-    ),
-    Entry("logs", "containers.logs:logs", "Show what a container has written", CONTAINERS),
-    Entry("stats", "containers.stats:stats", "Show what containers use", CONTAINERS),
+    Entry("ps", "containers.ps:ps", "List containers, running ones by default", CONTAINERS),
+    Entry("inspect", "containers.inspect:inspect", "Show the details of containers", CONTAINERS),
+    Entry("logs", "containers.logs:logs", "Show the logs of a container", CONTAINERS),
+    Entry("stats", "containers.stats:stats", "Show the resource usage of containers", CONTAINERS),
     Entry(
         "events",
         "containers.events:events",
-        "Show events of containers as they happen",
+        "Show container events as they happen",
         CONTAINERS,
         ("event",),
     ),
@@ -91,7 +89,7 @@ COMMANDS: Final = (
         subcommands=(SCHEMAS,),
     ),
     Entry("start", "containers.start:start", "Start created containers", CONTAINERS),
-    Entry("stop", "containers.stop:stop", "Stop containers that run", CONTAINERS),
+    Entry("stop", "containers.stop:stop", "Stop running containers", CONTAINERS),
     Entry("rm", "containers.rm:rm", "Remove containers", CONTAINERS),
     Entry(
         "update", "containers.update:update", "Change the resource limits of containers", CONTAINERS
@@ -99,13 +97,13 @@ COMMANDS: Final = (
     Entry(
         "checkpoint",
         "containers.checkpoint:checkpoint",
-        "Write checkpoints of containers that run",
+        "Checkpoint running containers",
         CONTAINERS,
     ),
     Entry(
         "exec", "sessions.exec_:exec_", "Run a command in containers", SESSIONS, kind=Kind.REMOTE
     ),
-    Entry("attach", "sessions.attach:attach", "Attach to a container that runs", SESSIONS),
+    Entry("attach", "sessions.attach:attach", "Attach to a running container", SESSIONS),
     Entry(
         "port-forward",
         "sessions.port_forward:port_forward",
@@ -115,37 +113,37 @@ COMMANDS: Final = (
     Entry(
         "cp",
         "sessions.cp:cp",
-        "Copy files from or to a container that runs",
+        "Copy files to or from a running container",
         SESSIONS,
         kind=Kind.NEW,
     ),
     Entry("pods", "pods.pods:pods", "List pod sandboxes", PODS),
-    Entry("inspectp", "pods.inspectp:inspectp", "Show all that is known of pod sandboxes", PODS),
-    Entry("statsp", "pods.statsp:statsp", "Show what pods use", PODS),
+    Entry("inspectp", "pods.inspectp:inspectp", "Show the details of pod sandboxes", PODS),
+    Entry("statsp", "pods.statsp:statsp", "Show the resource usage of pods", PODS),
     Entry("metricsp", "pods.metricsp:metricsp", "Show the metrics of pods", PODS),
     Entry(
         "metricdescs",
         "pods.metricdescs:metricdescs",
-        "List the metrics that the runtime measures of pods",
+        "List the pod metrics that the runtime provides",
         PODS,
     ),
-    Entry("runp", "pods.runp:runp", "Run a pod sandbox", PODS, subcommands=(POD_SCHEMA,)),
-    Entry("stopp", "pods.stopp:stopp", "Stop pod sandboxes that run", PODS),
-    Entry("rmp", "pods.rmp:rmp", "Remove pod sandboxes with their containers", PODS),
+    Entry("runp", "pods.runp:runp", "Start a new pod sandbox", PODS, subcommands=(POD_SCHEMA,)),
+    Entry("stopp", "pods.stopp:stopp", "Stop running pod sandboxes", PODS),
+    Entry("rmp", "pods.rmp:rmp", "Remove pod sandboxes and their containers", PODS),
     Entry(
         "images", "images.images:images", "List the images on the node", IMAGES, ("image", "img")
     ),
-    Entry("inspecti", "images.inspecti:inspecti", "Show all that is known of images", IMAGES),
+    Entry("inspecti", "images.inspecti:inspecti", "Show the details of images", IMAGES),
     Entry(
         "imagefsinfo",
         "images.imagefsinfo:imagefsinfo",
-        "Show what images take up on the node's file systems",
+        "Show the disk usage of images",
         IMAGES,
     ),
     Entry(
         "pull",
         "images.pull:pull",
-        "Pull images from their registry",
+        "Pull images from a registry",
         IMAGES,
         subcommands=(POD_SCHEMA,),
     ),
@@ -153,19 +151,19 @@ COMMANDS: Final = (
     Entry(
         "image-pull-progress",
         "images.image_pull_progress:image_pull_progress",
-        "Watch image pulls as they happen, whoever started them",
+        "Show the progress of image pulls, whoever started them",
         IMAGES,
         kind=Kind.NEW,
     ),
     Entry("version", "node.version:version", "Show the runtime's name and version", NODE),
-    Entry("info", "node.info:info", "Show the state and the settings of the runtime", NODE),
+    Entry("info", "node.info:info", "Show the status and configuration of the runtime", NODE),
     Entry(
         "runtime-config",
         "node.runtime_config:runtime_config",
-        "Show the settings that the kubelet takes over from the runtime",
+        "Show the settings that kubelet takes from the runtime",
         NODE,
     ),
-    Entry("config", "node.config:config", "Show and change the configuration file", NODE),
+    Entry("config", "node.config:config", "Show or change the configuration file", NODE),
     Entry(
         "update-runtime-config",
         "node.update_runtime_config:update_runtime_config",
@@ -175,21 +173,21 @@ COMMANDS: Final = (
     Entry(
         "proxy",
         "node_side.proxy:proxy",
-        "Serve the CRI in front of a runtime: pull progress, a limit of pulls, copies",
+        "Serve the CRI in front of a runtime: pull progress, a pull limit, copies",
         NODE_SIDE,
         kind=Kind.NEW,
     ),
     Entry(
         "pull-limiter",
         "node_side.pull_limiter:pull_limiter",
-        "Show or set the limit of parallel image pulls of a running proxy",
+        "Show or set a running proxy's limit on parallel image pulls",
         NODE_SIDE,
         kind=Kind.NEW,
     ),
     Entry(
         "completion",
         "shell.completion:completion",
-        "Print the completion script of a shell",
+        "Print a shell completion script",
         SHELL,
     ),
 )

@@ -32,7 +32,7 @@ NEGATED: Final = "pycrictl.negated"
 
 
 def new_app(**settings: Any) -> typer.Typer:
-    """A Typer object that never imports Rich and installs no completion of its own."""
+    """Make a Typer object that never imports Rich and installs no completion of its own."""
     return typer.Typer(
         add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, **settings
     )
@@ -82,7 +82,7 @@ class Command(TyperCommand):
     subcommands: tuple[Entry, ...] = ()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Rewrites the words by crictl's grammar before Typer reads them."""
+        """Rewrite the words by crictl's grammar before Typer reads them."""
         if self.subcommands:
             head = _parse(self, ctx, args, interspersed=False)
             found = self.subcommand(head.positionals[0]) if head.positionals else None
@@ -95,14 +95,14 @@ class Command(TyperCommand):
         return super().parse_args(ctx, line.words())
 
     def subcommand(self, word: str) -> click.Command | None:
-        """The sub-command of that name."""
+        """Return the sub-command of that name, or None."""
         for entry in self.subcommands:
             if word in (entry.name, *entry.aliases):
                 return build(entry, parent=self.name or "")
         return None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the function, or the sub-command that was named."""
+        """Run the function, or the sub-command that was named."""
         if SUBCOMMAND not in ctx.meta:
             return super().invoke(ctx)
         command, words = ctx.meta.pop(SUBCOMMAND)
@@ -112,7 +112,7 @@ class Command(TyperCommand):
             return command.invoke(child)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """The words of the usage line as their metavars say it: only what is optional in brackets.
+        """Return the words of the usage line as their metavars have them.
 
         Typer knows less: a list may be empty for it where ``--all`` or an error takes its place.
         """
@@ -120,7 +120,7 @@ class Command(TyperCommand):
         return [self.options_metavar or "", *(each.metavar or "" for each in arguments)]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Lists the sub-commands below the options."""
+        """List the sub-commands below the options."""
         super().format_options(ctx, formatter)
         if self.subcommands:
             with formatter.section("Commands"):
@@ -143,23 +143,23 @@ class Root(TyperGroup):
     """The program: global options, then a command of the table."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Rewrites the global options; everything from the command's name on stays as it is."""
+        """Rewrite the global options; everything from the command's name on stays as it is."""
         line = _parse(self, ctx, args, interspersed=False)
         return super().parse_args(ctx, line.words())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports the command's module and builds it."""
+        """Import the command's module and build it."""
         entry = BY_NAME.get(cmd_name)
         return build(entry) if entry else None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names in the table's order."""
+        """Return the names in the table's order."""
         return [entry.name for entry in COMMANDS]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Finds the command of the first word; ``help [COMMAND]`` is answered here.
+        """Find the command of the first word; answer ``help [COMMAND]`` at once.
 
         Raises:
             UnknownCommand: there is none of that name; the hint names the nearest.
@@ -175,13 +175,13 @@ class Root(TyperGroup):
         return name, command, rest
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Names the program as it was called."""
+        """Name the program as it was called."""
         formatter.write_paragraph()
         with formatter.indentation():
             formatter.write_text(f"Run '{ctx.info_name} COMMAND --help' for a command's options.")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Lists the table by family, without importing any command."""
+        """List the table by family, without importing any command."""
         families = dict.fromkeys(entry.family for entry in COMMANDS)
         for family in families:
             rows = [_row(entry) for entry in COMMANDS if entry.family == family]
@@ -193,7 +193,7 @@ KINDS: Final = {Kind.CRICTL: Command, Kind.REMOTE: RemoteCommand, Kind.NEW: NewC
 
 
 def build(entry: Entry, *, parent: str = "") -> click.Command:
-    """Imports ``entry``'s function and makes it a command named ``entry.name``.
+    """Import ``entry``'s function and make it a command named ``entry.name``.
 
     Its help has the name of ``parent`` where the docstring has PARENT.
     """

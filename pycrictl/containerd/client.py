@@ -1,4 +1,4 @@
-"""containerd's own gRPC API, on the socket that also serves the CRI: the calls that watching needs.
+"""The calls of containerd's own gRPC API that watching pulls needs, on the CRI's socket.
 
 Every call is synchronous and names its namespace (kubelet's images live in ``k8s.io``). Nothing
 here changes anything on the node.
@@ -62,7 +62,7 @@ class ContainerdClient:
     # What answers at all
 
     def version(self) -> str:
-        """containerd's version.
+        """Return containerd's version.
 
         Raises:
             Unimplemented: the runtime is not containerd.
@@ -78,51 +78,24 @@ class ContainerdClient:
             ) from None
         return answer.version
 
-    def is_containerd(self) -> bool:
-        """Whether the runtime offers containerd's API; CRI-O answers that it does not know it."""
-        try:
-            self.version()
-        except Unimplemented:
-            return False
-        return True
-
     def server(self) -> introspection_pb2.ServerResponse:
-        """The daemon itself. ``pid`` and ``pidns`` are 0 before containerd 1.7."""
+        """Return the daemon itself. ``pid`` and ``pidns`` are 0 before containerd 1.7."""
         return self._call(
             "introspection.v1.Introspection/Server", Empty(), introspection_pb2.ServerResponse
         )
 
-    def plugins(self, *filters: str) -> Sequence[introspection_pb2.Plugin]:
-        """The plugins that are loaded, for example ``type==io.containerd.snapshotter.v1``."""
-        return self._call(
-            "introspection.v1.Introspection/Plugins",
-            introspection_pb2.PluginsRequest(filters=filters),
-            introspection_pb2.PluginsResponse,
-        ).plugins
-
     # Content
 
-    def statuses(self, *filters: str) -> Sequence[content_pb2.Status]:
-        """The unfinished blobs, those that a killed daemon left behind included."""
+    def statuses(self) -> Sequence[content_pb2.Status]:
+        """Return the unfinished blobs, also those that a killed daemon left behind."""
         return self._call(
             "content.v1.Content/ListStatuses",
-            content_pb2.ListStatusesRequest(filters=filters),
+            content_pb2.ListStatusesRequest(),
             content_pb2.ListStatusesResponse,
         ).statuses
 
-    def info(self, digest: str) -> content_pb2.Info | None:
-        """Size, labels and times of a complete blob; None if it is not there."""
-        try:
-            return self._call(
-                "content.v1.Content/Info",
-                content_pb2.InfoRequest(digest=digest),
-                content_pb2.InfoResponse,
-            ).info
-        except NotFound:
-            return None
-
     def infos(self, digests: Iterable[str]) -> dict[str, content_pb2.Info]:
-        """``info`` of those of many blobs that are there, in one call."""
+        """Return size, labels and times of the complete blobs among ``digests``."""
         filters = [f"digest=={digest}" for digest in digests]
         if not filters:  # containerd would list every blob of the node
             return {}
@@ -134,7 +107,7 @@ class ContainerdClient:
         return {info.digest: info for answer in answers for info in answer.info}
 
     def read(self, digest: str, *, size_bytes: int, offset: int = 0) -> bytes | None:
-        """At most ``size_bytes`` of a complete blob, fewer at its end; None if it is not there."""
+        """Read a part of a complete blob, shorter at its end; None if the blob is not there."""
         try:
             answers = self._stream(
                 "content.v1.Content/Read",
@@ -148,7 +121,7 @@ class ContainerdClient:
     # Images
 
     def images(self, *filters: str) -> Sequence[images_pb2.Image]:
-        """The image records, for example ``target.digest==sha256:…``; filters are alternatives."""
+        """Return the image records that match any filter, such as ``target.digest==sha256:…``."""
         return self._call(
             "images.v1.Images/List",
             images_pb2.ListImagesRequest(filters=filters),
@@ -157,16 +130,16 @@ class ContainerdClient:
 
     # Leases
 
-    def leases(self, *filters: str) -> Sequence[leases_pb2.Lease]:
-        """The leases; each running pull holds one, and dead ones stay for a day."""
+    def leases(self) -> Sequence[leases_pb2.Lease]:
+        """Return the leases; each running pull holds one, and dead ones stay for a day."""
         return self._call(
             "leases.v1.Leases/List",
-            leases_pb2.ListRequest(filters=filters),
+            leases_pb2.ListRequest(),
             leases_pb2.ListResponse,
         ).leases
 
     def resources(self, lease_id: str) -> Sequence[leases_pb2.Resource] | None:
-        """What a lease keeps from being collected; None if the lease is gone."""
+        """Return what a lease keeps from being collected; None if the lease is gone."""
         try:
             return self._call(
                 "leases.v1.Leases/ListResources",
@@ -178,19 +151,8 @@ class ContainerdClient:
 
     # Snapshots
 
-    def snapshot(self, snapshotter: str, key: str) -> snapshots_pb2.Info | None:
-        """One snapshot; None if it is not there."""
-        try:
-            return self._call(
-                "snapshots.v1.Snapshots/Stat",
-                snapshots_pb2.StatSnapshotRequest(snapshotter=snapshotter, key=key),
-                snapshots_pb2.StatSnapshotResponse,
-            ).info
-        except NotFound:
-            return None
-
     def snapshots(self, snapshotter: str, names: Iterable[str]) -> dict[str, snapshots_pb2.Info]:
-        """``snapshot`` of those of many that are there, in one call."""
+        """Return the snapshots among ``names`` that are there."""
         filters = [f"name=={name}" for name in names]
         if not filters:
             return {}
@@ -202,7 +164,7 @@ class ContainerdClient:
         return {info.name: info for answer in answers for info in answer.info}
 
     def usage(self, snapshotter: str, key: str) -> int | None:
-        """Bytes on disk of a snapshot, also while it is written; None if it is not there.
+        """Return the bytes on disk of a snapshot, finished or not; None if it is not there.
 
         The snapshotter walks all files of an active snapshot to answer, so this can be slow.
         """

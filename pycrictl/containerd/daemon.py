@@ -1,4 +1,4 @@
-"""The process behind the socket and its age: what tells a running pull from a dead one's traces.
+"""The process behind the socket and its age, which tells running pulls from traces of dead ones.
 
 A killed containerd leaves its leases and unfinished blobs behind, and its successor lists them as
 if they were alive. What is older than the process cannot be.
@@ -28,14 +28,14 @@ class Daemon(NamedTuple):
     started_s: float
 
     def still_runs(self) -> bool:
-        """Whether this very process is there; its number may have gone to another one."""
+        """Return whether this very process is there; its number may have gone to another one."""
         return _start_ticks(self.pid) == self.start_ticks
 
 
 def find_daemon(client: ContainerdClient) -> Daemon | None:
-    """The containerd behind a client; None if its process cannot be seen from here.
+    """Return the containerd behind a client; None if its process cannot be seen from here.
 
-    containerd tells its process since 1.7. An older one is found as the listener of the socket,
+    containerd gives its process since 1.7. An older one is found as the listener on the socket,
     unless that turns out to be another program, such as a proxy in between.
     """
     server = client.server()
@@ -53,7 +53,7 @@ def find_daemon(client: ContainerdClient) -> Daemon | None:
 
 
 def listener_pid(endpoint: str) -> int:
-    """The process that listens on a unix socket (SO_PEERCRED); 0 if it cannot be seen."""
+    """Return the process that listens on a unix socket (SO_PEERCRED); 0 if it cannot be seen."""
     scheme, _, path = endpoint.rpartition("://")
     if scheme not in ("", "unix") or not path.startswith("/"):
         return 0

@@ -27,7 +27,7 @@ class Documents:
         self._read: OrderedDict[str, Document] = OrderedDict()
 
     def get(self, digest: str, *, is_likely: bool = True) -> Document | None:
-        """The document; None if the blob is not there yet, or is something else.
+        """Return the document; None if the blob is not there yet, or is something else.
 
         If it is not ``is_likely`` a document, only one that begins like JSON is read to its end.
         """
@@ -35,7 +35,7 @@ class Documents:
         if document is None:
             if not is_likely and not self._begins_like_json(digest):
                 return None
-            # One byte more than a document may have tells that the blob is none.
+            # One byte more than a document may have shows that the blob is not one.
             data = self._client.read(digest, size_bytes=DOCUMENT_LIMIT_BYTES + 1)
             document = parse_document(data) if data is not None else None
             if document is None:
@@ -47,7 +47,7 @@ class Documents:
         return document
 
     def unpacked_bytes(self, digest: str, compressed_bytes: int) -> int:
-        """About how large a gzip layer unpacks, from its last bytes; 0 if they cannot tell."""
+        """Estimate the unpacked size of a gzip layer from its last bytes; 0 if they do not say."""
         offset = max(0, compressed_bytes - _TRAILER_BYTES)
         try:
             trailer = self._client.read(digest, offset=offset, size_bytes=_TRAILER_BYTES)

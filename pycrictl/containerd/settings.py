@@ -46,7 +46,7 @@ class PullSettings:
 
 
 def pull_settings(status_info: Mapping[str, str], *, pid: int | None = None) -> PullSettings:
-    """The settings in force, as far as they can be learned.
+    """Return the settings in force, as far as they can be learned.
 
     Args:
         status_info: ``info`` of a verbose ``StatusResponse``; may be empty.
@@ -61,7 +61,7 @@ def pull_settings(status_info: Mapping[str, str], *, pid: int | None = None) -> 
 
 
 def from_status(status_info: Mapping[str, str]) -> PullSettings:
-    """Reads ``info["config"]`` of a verbose ``StatusResponse``; empty if there is nothing in it."""
+    """Read ``info["config"]`` of a verbose ``StatusResponse``; empty if there is nothing in it."""
     with suppress(ValueError, RecursionError):
         config = json.loads(status_info.get("config", ""))
         if isinstance(config, dict):
@@ -71,7 +71,7 @@ def from_status(status_info: Mapping[str, str]) -> PullSettings:
 
 
 def config_path(pid: int | None) -> Path:
-    """The configuration file of a containerd: its ``--config`` argument, else the usual place."""
+    """Return the configuration file of a containerd: its ``--config``, else the usual place."""
     arguments: list[str] = []
     if pid:
         with suppress(OSError):
@@ -91,7 +91,7 @@ def config_path(pid: int | None) -> Path:
 
 
 def from_file(path: Path) -> PullSettings:
-    """Reads a configuration file and what it imports; empty if that cannot be read.
+    """Read a configuration file and what it imports; empty if that cannot be read.
 
     An imported file overrides what imports it: key by key in a version 3 configuration, a plugin's
     whole section in older ones.
@@ -112,7 +112,7 @@ def from_file(path: Path) -> PullSettings:
 
 
 def _documents(path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """A file and its imports, each once, in the order in which containerd applies them."""
+    """Read a file and its imports, each once, in the order in which containerd applies them."""
     todo, seen = [path], set[Path]()
     while todo and len(seen) < _FILES_LIMIT:
         file = todo.pop(0)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
 
 DOCUMENT_LIMIT_BYTES: Final = 4 * 1024 * 1024
-"""A larger blob is no image document: registries must take manifests up to this size (OCI
+"""A larger blob is not an image document: registries must take manifests up to this size (OCI
 distribution specification), and none in use is near it."""
 
 _ENTRIES_LIMIT: Final = 10_000
@@ -45,13 +45,13 @@ class Index(NamedTuple):
     manifests: tuple[str, ...]
 
 
-class Config(NamedTuple):
+class ImageConfig(NamedTuple):
     """What unpacking needs of an image's config: the digests of the layers' tar streams."""
 
     diff_ids: tuple[str, ...]
 
 
-Document: TypeAlias = Manifest | Index | Config
+Document: TypeAlias = Manifest | Index | ImageConfig
 
 
 class IngestRef(NamedTuple):
@@ -62,14 +62,14 @@ class IngestRef(NamedTuple):
 
 
 def is_digest(value: object) -> TypeGuard[str]:
-    """Whether the value is a text of the form ``algorithm:hex``."""
+    """Return whether the value is a text of the form ``algorithm:hex``."""
     return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
 def parse_document(data: bytes) -> Document | None:
-    """Reads a manifest, an index or a config by its shape; None for anything else.
+    """Read a manifest, an index or a config by its shape; None for anything else.
 
-    The media type is not asked: it is optional in OCI documents, and a blob's own is not stored.
+    The media type does not count: it is optional in OCI documents, and a blob's own is not stored.
     """
     if len(data) > DOCUMENT_LIMIT_BYTES:
         return None
@@ -123,16 +123,16 @@ def _index(document: dict[str, Any]) -> Index | None:
     return Index(tuple(digests))
 
 
-def _config(document: dict[str, Any]) -> Config | None:
+def _config(document: dict[str, Any]) -> ImageConfig | None:
     rootfs = document["rootfs"]
     diff_ids = _entries(rootfs.get("diff_ids")) if isinstance(rootfs, dict) else None
     if diff_ids is None or not all(map(is_digest, diff_ids)):
         return None
-    return Config(tuple(diff_ids))
+    return ImageConfig(tuple(diff_ids))
 
 
 def chain_ids(diff_ids: Sequence[str]) -> tuple[str, ...]:
-    """The names of the snapshots that the layers are unpacked to, lowest first.
+    """Return the names of the snapshots that the layers are unpacked to, lowest first.
 
     The first is the diff ID, each other the SHA-256 of the one below, a space and the diff ID.
     """
@@ -147,7 +147,7 @@ def chain_ids(diff_ids: Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_ingest(ref: str) -> IngestRef | None:
-    """Splits ``<kind>-<digest>`` or ``<kind>-<name>@<digest>``; None for a name of another form."""
+    """Split ``<kind>-<digest>`` or ``<kind>-<name>@<digest>``; None for a name of another form."""
     kind, has_dash, rest = ref.partition("-")
     # A name may hold any character, so the digest is what follows the last "@".
     digest = rest.rpartition("@")[2]
@@ -155,7 +155,7 @@ def parse_ingest(ref: str) -> IngestRef | None:
 
 
 def extracted_chain_id(snapshot_key: str) -> str | None:
-    """The chain ID that a running extraction works for; None for another kind of snapshot.
+    """Return the chain ID that a running extraction is for; None for another kind of snapshot.
 
     The key is ``extract-<nanoseconds>-<random> <chain ID>``.
     """
@@ -164,16 +164,16 @@ def extracted_chain_id(snapshot_key: str) -> str | None:
 
 
 def has_children(labels: Mapping[str, str]) -> bool:
-    """Whether a blob's labels say that it refers to other blobs, as only documents do."""
+    """Return whether a blob's labels say that it refers to other blobs, as only documents do."""
     return any(key.startswith(_CHILD_LABEL) for key in labels)
 
 
 def repositories(labels: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
-    """The repositories that an image's documents were fetched from, as ``host/path``, best first.
+    """Return where an image's documents were fetched from, as ``host/path``, best first.
 
     Each mapping holds the labels of one document of the image. containerd drops the host's port,
-    never tells the tag, and only ever adds repositories: one that all documents name is likelier
-    than one that a single document kept from an earlier pull.
+    never gives the tag, and only ever adds repositories: one that all documents name is likelier
+    than one that a single document has kept from an earlier pull.
     """
     votes: dict[str, int] = {}
     for one in labels:
@@ -186,12 +186,12 @@ def repositories(labels: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
 
 
 def is_gzip(media_type: str) -> bool:
-    """Whether a layer of this media type (OCI's or Docker's) is a gzip stream."""
+    """Return whether a layer of this media type (OCI's or Docker's) is a gzip stream."""
     return media_type.endswith(("+gzip", ".gzip"))
 
 
 def unpacked_estimate(trailer: bytes, compressed_bytes: int) -> int | None:
-    """About how large a gzip stream unpacks, from its last four bytes; None if they cannot tell.
+    """Estimate the unpacked size of a gzip stream from its end; None if that is not possible.
 
     RFC 1952 keeps the size modulo 2^32, and only that of the last member: a number below the
     compressed size has wrapped around if the stream is large, and else is that of a stream of

@@ -1,0 +1,1 @@
+"""Pulls as seen from outside: their sources, and what is known of each image and layer."""

@@ -1,10 +1,10 @@
 """Watches every image pull of a containerd from outside, through containerd's own API.
 
-No containerd names its running pulls. But each holds a lease, and the lease holds what the pull has
-fetched: the manifest among it, and with it all layers and their sizes before the first one begins.
-One look costs a handful of calls: the leases, the unfinished blobs, what each pull's lease holds,
-and the size of what is being unpacked. Documents are read once. A node without pulls costs one
-call.
+containerd does not list its running pulls. But each holds a lease, and the lease holds what the
+pull has fetched, such as the manifest, which names all layers and their sizes before the first one
+begins. One look costs a handful of calls: the leases, the unfinished blobs, what each pull's lease
+holds, and the size of what is being unpacked. Documents are read once. A node without pulls costs
+one call.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from pycrictl.progress.leases import (
 )
 from pycrictl.progress.names import Expected, Names
 from pycrictl.progress.tracker import Phase, Tracker
+from pycrictl.wire.progress import Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Set
@@ -55,8 +56,8 @@ _UNKNOWN_REASON: Final = (
 class Ending(StrEnum):
     """How a pull ended, as far as that can be seen from outside.
 
-    ``UNKNOWN`` is no failure: a registry that refuses an image and one that says that the node has
-    the newest both end a pull before its lease holds anything.
+    ``UNKNOWN`` is not a failure: a pull ends before its lease holds anything both if the registry
+    refuses the image and if it says that the node has the newest.
     """
 
     DONE = "done"
@@ -66,18 +67,17 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ActivePull:
-    """A running pull. While it asks its registry it has no image, manifest or layers yet.
+    """A running pull.
 
     Attributes:
-        image: the name under which the tracker knows it; once it is there it never changes.
+        image: the name under which the tracker knows it; empty while the registry is asked. Once it
+            is there it never changes.
         started_s: wall time.
     """
 
     lease_id: str
     image: str
     started_s: float
-    manifest_digest: str
-    layer_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +102,6 @@ class PollResult:
     active: tuple[ActivePull, ...]
     ended: tuple[EndedPull, ...]
 
-    @property
-    def quiet(self) -> bool:
-        """Whether nothing is being pulled."""
-        return not self.active
-
 
 @dataclass(slots=True)
 class _Meter:
@@ -119,10 +114,10 @@ class _Meter:
 class ContentWatcher:
     """Polls a containerd and feeds a tracker with every layer of every running pull.
 
-    One watcher can serve any number of displays: what it costs does not depend on them.
+    One watcher can serve any number of displays at the same cost.
 
     Args:
-        client: its ``endpoint`` should be set: containerd before 1.7 does not tell its process.
+        client: its ``endpoint`` should be set: containerd before 1.7 does not give its process.
         snapshotter: where layers are looked for until a pull shows where it unpacks them.
         max_concurrent_downloads: containerd's setting of that name; 0 for any number.
 
@@ -148,29 +143,29 @@ class ContentWatcher:
         self._meters: dict[str, _Meter] = {}
 
     def expect(self, reference: str, since_s: float) -> Expected:
-        """Announces a pull, before it is asked for, so that it will be shown by this name.
+        """Announce a pull, before it is asked for, so that it will be shown by this name.
 
         A reference by digest is recognised for certain. One by tag gets the first lease that
         appears from then on and comes from its repository, so pulls of several tags of one
-        repository, begun together, may be told apart wrongly.
+        repository that begin together may be mixed up.
 
         Args:
             reference: the image as the caller names it.
             since_s: wall time.
 
         Returns:
-            What ``forget`` takes when the pull has ended; it tells the lease once that is found.
+            What ``forget`` takes when the pull has ended; it names the lease once that is found.
         """
         expected = Expected(reference, since_s)
         self._names.expect(expected)
         return expected
 
     def forget(self, expected: Expected) -> None:
-        """Takes back an announcement: its pull has ended, or never began."""
+        """Take back an announcement: its pull has ended, or never began."""
         self._names.forget(expected)
 
     def poll(self, tracker: Tracker, now: float, *, wall_s: float | None = None) -> PollResult:
-        """Looks at all pulls and reports every layer of them to ``tracker``.
+        """Look at all pulls and report every layer of them to ``tracker``.
 
         After an error the next poll goes on where this one stopped; nothing is lost.
 
@@ -180,7 +175,7 @@ class ContentWatcher:
 
         Raises:
             Unavailable: containerd is restarting.
-            PycrictlError: a call failed otherwise.
+            PycrictlError: a call failed for another reason.
         """
         wall_s = time.time() if wall_s is None else wall_s
         try:
@@ -198,14 +193,18 @@ class ContentWatcher:
             self._book.doubt()
             raise
         ended, self._ended = tuple(self._ended), []
-        shown = [pull for pull in self._pulls.values() if pull.is_shown]
-        return PollResult(tuple(map(_active, shown)), ended)
+        active = [
+            ActivePull(pull.lease_id, pull.image, pull.started_s)
+            for pull in self._pulls.values()
+            if pull.is_shown
+        ]
+        return PollResult(tuple(active), ended)
 
     # What runs
 
     def _look(self, tracker: Tracker, now: float, wall_s: float) -> None:
-        # In this order no layer falls between two answers: what is no ingest any more has become
-        # a blob by the time that its lease is asked for blobs.
+        # In this order no layer is lost between two answers: what is no longer an ingest has become
+        # a blob by the time its lease is asked for blobs.
         statuses = self._client.statuses()
         sight, held = Sight(), dict[str, Held]()
         for pull in self._pulls.values():
@@ -228,7 +227,7 @@ class ContentWatcher:
     def _greet(
         self, pull: Pull, held: Held, statuses: Iterable[content_pb2.Status], wall_s: float
     ) -> None:
-        """Decides whether a lease is a pull that should be shown, though it may have no image."""
+        """Decide whether a lease is a pull that should be shown, though it may have no image."""
         if pull.manifests:
             pull.is_shown = True
             return
@@ -240,7 +239,7 @@ class ContentWatcher:
             pull.is_shown = True
 
     def _follow(self, pull: Pull, sight: Sight, now: float, wall_s: float) -> None:
-        """Moves the layers of a pull to where they are now."""
+        """Move the layers of a pull to where they are now."""
         is_doubtful = pull.layers.look(sight, pull.snapshotter, wall_s)
         if is_doubtful or now >= pull.recheck_at:
             self._confirm(pull)
@@ -261,7 +260,7 @@ class ContentWatcher:
             self._book.moved(pull.lease_id, wall_s)
 
     def _confirm(self, pull: Pull) -> None:
-        """Asks the stores about what is not settled, whoever holds it."""
+        """Ask the stores about what is not settled, whoever holds it."""
         layers = pull.layers.unsettled
         infos = self._client.infos(layer.digest for layer in layers if not layer.is_complete)
         names = [name for layer in layers for name in layer.chain_ids]
@@ -278,7 +277,7 @@ class ContentWatcher:
         )
 
     def _measure(self, snapshotter: str, key: str, now: float) -> int:
-        """Bytes that an extraction has written so far."""
+        """Return how many bytes an extraction has written so far."""
         meter = self._meters[key]
         if now >= meter.next_at:
             began_at = time.monotonic()
@@ -316,7 +315,7 @@ class ContentWatcher:
                 other.recheck_at = -math.inf
 
     def _end(self, pull: Pull, reason: str, now: float) -> EndedPull | None:
-        """The verdict on a pull; None for a lease that was never shown as one."""
+        """Return the verdict on a pull; None for a lease that was never shown as one."""
         if not pull.manifests:
             if not pull.is_shown:
                 return None
@@ -334,7 +333,7 @@ class ContentWatcher:
 
 
 def _sort(resources: Iterable[leases_pb2.Resource], sight: Sight) -> Held:
-    """Sorts what a lease holds, and adds it to the sight of all pulls."""
+    """Sort what a lease holds, and add it to the sight of all pulls."""
     ingests, blobs, snapshotter = set(), set(), ""
     for resource in resources:
         if resource.type == INGESTS:
@@ -371,24 +370,17 @@ def _add_ingests(
 
 def _report(tracker: Tracker, pull: Pull, now: float) -> None:
     for layer in pull.layers:
-        tracker.apply(
-            pull.image,
-            layer.digest,
-            layer.progress,
-            layer.size_bytes,
-            "" if layer.is_settled else pull.error,
-            layer.phase,
-            0,
-            layer.extracted,
-            layer.extracted_total,
-            now=now,
-            idle_s=layer.idle_s,
+        report = Report(
+            image=pull.image,
+            layer=layer.digest,
+            progress=layer.progress,
+            total=layer.size_bytes,
+            error="" if layer.is_settled else pull.error,
+            phase=layer.phase,
+            extracted=layer.extracted,
+            extracted_total=layer.extracted_total,
         )
-
-
-def _active(pull: Pull) -> ActivePull:
-    manifest_digest = next(iter(pull.manifests), "")
-    return ActivePull(pull.lease_id, pull.image, pull.started_s, manifest_digest, len(pull.layers))
+        tracker.apply(report, now=now, idle_s=layer.idle_s)
 
 
 def _seconds(timestamp: Timestamp) -> float:

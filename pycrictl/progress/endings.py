@@ -1,9 +1,9 @@
-"""How pulls leave a watch without end: the end of each is told once.
+"""How pulls leave an endless watch: the end of each is shown once.
 
-containerd's leases say when a pull ends. A stream (KEP-5334) does not: its layers may all be there
-while the next one is still to be named, and a server may repeat what it has said, in a stream taken
-up anew from the beginning. So an image ends there when nothing has moved for a while after all of
-it has arrived or failed, and what is repeated of it later is left out.
+containerd's leases say when a pull ends. A stream (KEP-5334) does not: all layers named so far may
+be there while the next one is still to come, and after a reconnection a server may repeat what it
+has said. So in a stream an image ends when all of it has arrived or failed and nothing has moved
+for a while; what is repeated of it later is left out.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from pycrictl.progress.tracker import Tracker, View
 
 SETTLE_S: Final = 1.5
-"""How long nothing may be pulled before that is believed: kubelet tries its credentials one after
-another, and each try is a pull of its own."""
+"""How long nothing must be pulled for the pulls to be over: kubelet tries its credentials one after
+another, and each try is its own pull."""
 
 _REMEMBERED: Final = 1024
-"""Names come from outside: of so many at most it is known that their ends were told."""
+"""How many images whose end was shown are remembered; their names come from outside."""
 
 
 class Endings:
@@ -33,11 +33,11 @@ class Endings:
     def __init__(self, tracker: Tracker, sink: Sink) -> None:
         self._tracker = tracker
         self._sink = sink
-        self._told: dict[str, None] = {}
+        self._shown: dict[str, None] = {}
         self._finished_at: dict[str, float] = {}
 
     def end(self, images: Iterable[str], now: float) -> None:
-        """Tells that the pulls of these images have ended, as the view shown last has it."""
+        """Report that the pulls of these images have ended, as the last view shows it."""
         if ended := tuple(images):
             self._sink.end(ended)
             for image in ended:
@@ -47,18 +47,18 @@ class Endings:
             self._sink.show(self._tracker.view(now))
 
     def show(self, now: float, *, is_final: bool = False) -> View:
-        """Shows what a stream has said by now, and ends the images that have settled.
+        """Show what a stream has said by now, and end the images that have settled.
 
         Args:
-            is_final: the stream has ended, and with it all that it told of; what it left unfinished
-                goes without a word, as the next stream may take it up.
+            is_final: the stream has ended, and with it all that it reported. Unfinished images
+                are dropped silently, as the next stream may report them.
         """
         view = self._tracker.view(now)
         unfinished = {item.image for item in view.items if not item.is_finished}
         finished = dict.fromkeys(item.image for item in view.items if item.image not in unfinished)
         for image in unfinished:
-            self._told.pop(image, None)
-        if repeated := self._told.keys() & finished.keys():
+            self._shown.pop(image, None)
+        if repeated := self._shown.keys() & finished.keys():
             view = self._without(repeated, view)
         fresh = [image for image in finished if image not in repeated]
         moved = {item.image for item in view.changed}
@@ -67,9 +67,9 @@ class Endings:
         }
         self._sink.show(view)
         ended = [image for image in fresh if is_final or now - self._finished_at[image] >= SETTLE_S]
-        self._told.update(dict.fromkeys(ended))
-        while len(self._told) > _REMEMBERED:
-            del self._told[next(iter(self._told))]
+        self._shown.update(dict.fromkeys(ended))
+        while len(self._shown) > _REMEMBERED:
+            del self._shown[next(iter(self._shown))]
         if is_final:
             for image in unfinished:
                 self._tracker.forget(image)

@@ -1,7 +1,8 @@
-"""Finds out what a lease is the pull of: its manifest, its config and its name.
+"""Finds out which image a lease is pulling: its manifest, its config and its name.
 
-The lease of a pull holds the documents of the image as soon as they are fetched. They are told from
-layers by their labels, read once, and say which layers the pull will have, however few have begun.
+The lease of a pull holds the documents of the image as soon as they are fetched. Their labels
+distinguish them from layers. They are read once, and name all layers of the pull, however few of
+them have begun.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pycrictl.containerd.documents import Documents
 from pycrictl.containerd.store import (
     DOCUMENT_LIMIT_BYTES,
-    Config,
+    ImageConfig,
     Index,
     Manifest,
     chain_ids,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pycrictl.progress.names import Names
 
 SETTLE_S: Final = 1.0
-"""How long the label, the index and the config of an image may come after its manifest; then the
+"""How long to wait after an image's manifest for its label, its index and its config; then the
 pull is shown with what is known."""
 
 _READS_PER_LOOK: Final = 16
@@ -43,7 +44,7 @@ class Held(NamedTuple):
 
 
 class Pull:
-    """What is known of a lease that is a pull, or may become one.
+    """What is known of a lease that is a pull or may become one.
 
     Attributes:
         image: its name, for good; empty before.
@@ -51,7 +52,7 @@ class Pull:
         unplaced: digests of manifests whose config is not read yet.
         judged: digests of blobs that were read, or need not be.
         snapshotter: where the lease shows that it unpacks.
-        is_shown: it has been told of as a pull.
+        is_shown: it has been reported as a pull.
         error: why it failed.
     """
 
@@ -79,7 +80,7 @@ class Pull:
         return [*self.manifests, *filter(None, [self.index_digest])]
 
     def add(self, digest: str, manifest: Manifest, now: float) -> None:
-        """Takes a manifest with its layers."""
+        """Add a manifest with its layers."""
         self.manifest_at = now if not self.manifests else self.manifest_at
         self.manifests[digest] = manifest
         self.unplaced.add(digest)
@@ -87,11 +88,11 @@ class Pull:
         self.recheck_at = -math.inf
 
     def is_late(self, now: float) -> bool:
-        """Whether what is not known by now is not waited for any longer."""
+        """Return whether it is time to show the pull with what is known."""
         return now - self.manifest_at >= SETTLE_S
 
     def is_ready(self, now: float) -> bool:
-        """Whether its layers can be reported: under a name, and in their right phases."""
+        """Return whether its layers can be reported: under a name, and in their right phases."""
         return bool(self.image) and (not self.unplaced or self.is_late(now))
 
 
@@ -104,7 +105,7 @@ class Identifier:
         self._names = names
 
     def look(self, pull: Pull, held: Held, nameless: int, now: float) -> None:
-        """Learns what it can of a pull from what its lease holds.
+        """Learn what can be learned of a pull from what its lease holds.
 
         Args:
             nameless: how many pulls that began earlier have no name yet.
@@ -119,14 +120,14 @@ class Identifier:
             self._name(pull, nameless, is_final=pull.is_late(now))
 
     def conclude(self, pull: Pull, now: float) -> None:
-        """Learns what is left of a pull whose lease is gone; it gets a name in any case."""
+        """Learn the rest about a pull whose lease is gone; it gets a name in any case."""
         pull.retry_at = -math.inf
         self._place(pull, frozenset(), now)
         if not pull.image:
             self._name(pull, 0, is_final=True)
 
     def images(self, pull: Pull) -> list[str]:
-        """Names of the images on the node that are what is pulled; their IDs are among them."""
+        """Return the names of the pulled image on the node; its ID is among them."""
         filters = (f"target.digest=={digest}" for digest in pull.digests)
         return [image.name for image in self._client.images(*filters)]
 
@@ -160,7 +161,7 @@ class Identifier:
             if config is None and not is_there:
                 pull.retry_at = now + SETTLE_S
                 continue
-            diff_ids = config.diff_ids if isinstance(config, Config) else ()
+            diff_ids = config.diff_ids if isinstance(config, ImageConfig) else ()
             pull.layers.place(manifest.layers, chain_ids(diff_ids))
             pull.unplaced.remove(digest)
             pull.recheck_at = -math.inf

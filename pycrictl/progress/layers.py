@@ -92,17 +92,17 @@ class Layer:
     @property
     def wants_trailer(self) -> bool:
         """Whether the end of its blob should be read to estimate its unpacked size."""
-        can_tell = self.is_gzip and self.size_bytes >= _SMALLEST_GZIP_BYTES
-        return can_tell and not self.has_trailer and self.phase is Phase.EXTRACTING
+        is_readable = self.is_gzip and self.size_bytes >= _SMALLEST_GZIP_BYTES
+        return is_readable and not self.has_trailer and self.phase is Phase.EXTRACTING
 
     def settle(self, phase: Phase) -> None:
-        """Says the last word about this layer."""
+        """Set the layer's final phase."""
         self.is_settled = self.is_complete = True
         self.phase, self.idle_s, self.extraction = phase, 0.0, None
         self.progress, self.extracted = self.size_bytes, self.extracted_total
 
     def extract_to(self, size_bytes: int) -> None:
-        """Takes the bytes unpacked so far; files may use more of a disk than of an archive."""
+        """Take the bytes unpacked so far; files may need more room on a disk than in an archive."""
         known = self.extracted_total > 0
         self.extracted = min(size_bytes, self.extracted_total) if known else size_bytes
 
@@ -126,12 +126,12 @@ class Layers:
         return len(self._layers)
 
     def add(self, descriptors: Iterable[LayerDescriptor]) -> None:
-        """Takes the layers of a manifest."""
+        """Add the layers of a manifest."""
         for digest, size_bytes, media_type in descriptors:
             self._layers.setdefault(digest, Layer(digest, size_bytes, is_gzip(media_type)))
 
     def place(self, descriptors: Sequence[LayerDescriptor], chain_ids: Sequence[str]) -> None:
-        """Takes the chain IDs of a manifest's layers, which its config tells.
+        """Take the chain IDs of a manifest's layers, which come from its config.
 
         If there is not one for each layer, the image is an artifact that nobody unpacks.
         """
@@ -153,7 +153,7 @@ class Layers:
         return not self._has_unpacked and all(layer.is_complete for layer in self)
 
     def look(self, sight: Sight, snapshotter: str, wall_s: float) -> bool:
-        """Moves every layer to where ``sight`` shows it.
+        """Move every layer to where ``sight`` shows it.
 
         Returns:
             Whether something is doubtful, so that ``confirm`` should be asked.
@@ -182,7 +182,7 @@ class Layers:
         return is_doubtful
 
     def confirm(self, blobs: Mapping[str, float], snapshots: Mapping[str, Snapshot]) -> None:
-        """Takes what the stores hold of the unsettled layers, whoever owns it.
+        """Take what the stores hold of the unsettled layers, whoever owns it.
 
         Args:
             blobs: wall times at which the complete blobs came, by digest.
@@ -202,7 +202,7 @@ class Layers:
                 self._unpack(layer)
 
     def finish(self) -> None:
-        """The pull succeeded: what it left packed is as it wanted it."""
+        """Settle all layers of a pull that succeeded: what it left packed was to stay so."""
         for layer in self.unsettled:
             layer.settle(Phase.PRESENT if layer.phase is Phase.PRESENT else Phase.DONE)
 
@@ -219,7 +219,7 @@ class Layers:
     def _download(self, layer: Layer, ingest: Ingest, wall_s: float, *, is_crowded: bool) -> None:
         layer.progress = min(ingest.offset, layer.size_bytes)
         # containerd 2.x opens all layers at once and then lets a few download; whether a layer
-        # without a byte has its turn can only be told while there is room for all.
+        # without a byte has its turn is only certain while there is room for all.
         is_queued = layer.progress == 0 and is_crowded
         is_left_over = not ingest.is_held and ingest.updated_s < self._started_s
         if is_queued or is_left_over:

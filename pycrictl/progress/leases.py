@@ -1,9 +1,9 @@
-"""Which leases are running pulls: containerd keeps the others' just the same.
+"""Which leases belong to running pulls.
 
 Every pull holds one lease from its first moment to its end, labelled with nothing but an expiry a
-day ahead. A pull that dies with its containerd leaves the lease behind, with its unfinished blobs,
-and neither says so. What is older than the daemon's process is dead. Where the process cannot be
-seen, a lease has to show signs of life.
+day ahead. A pull that dies with its containerd leaves behind its lease and its unfinished blobs,
+which look no different. What is older than the daemon's process is dead. Where the process cannot
+be seen, a lease has to show signs of life.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ SNAPSHOTS: Final = "snapshots/"
 """Types of what a lease holds; the last is followed by the snapshotter's name."""
 
 SILENCE_S: Final = 300.0
-"""How long a lease may show no sign of life, where the daemon's age is unknown. containerd gives up
-a download that stands still for as long by default."""
+"""How long a lease may show no sign of life where the daemon's age is unknown. By default
+containerd cancels a download that stands still for as long."""
 
 RESOLVING_S: Final = 120.0
-"""How long a lease that holds nothing is taken for a pull that still asks its registry."""
+"""How long a lease that holds nothing is taken for a pull that is still asking its registry."""
 
 _CLOCK_SLACK_S: Final = 0.05
 """Processes' start times are rounded to ticks of 10 ms, and calculated from two clocks."""
@@ -40,7 +40,7 @@ _Held: TypeAlias = frozenset[tuple[str, str, int]]
 
 
 class LeaseBook:
-    """Tells the leases of running pulls from those of dead ones and of others' work."""
+    """Distinguishes leases of running pulls from those of dead ones and of other work."""
 
     def __init__(self, client: ContainerdClient) -> None:
         self._client = client
@@ -51,31 +51,31 @@ class LeaseBook:
         self._suspects: dict[str, _Held | None] = {}
 
     def refresh(self) -> None:
-        """Learns which containerd runs now; to be called before its leases are listed."""
+        """Find out which containerd is running; to be called before its leases are listed."""
         if self._must_ask or (self._daemon is not None and not self._daemon.still_runs()):
             self._daemon = find_daemon(self._client)
             self._must_ask = False
 
     def doubt(self) -> None:
-        """After a call failed: the daemon may be another one by now."""
+        """Look at the daemon again, after a failed call: it may be another one by now."""
         self._must_ask = True
 
     def is_outlived(self, created_s: float) -> bool:
-        """Whether what was created then belongs to a containerd that has ended."""
+        """Return whether what was created then belongs to a containerd that has ended."""
         return self._daemon is not None and created_s < self._daemon.started_s - _CLOCK_SLACK_S
 
     def moved(self, lease_id: str, wall_s: float) -> None:
-        """Notes a sign of life: something changed under a lease at that time."""
+        """Note a sign of life: something changed under a lease at that time."""
         self._signs[lease_id] = wall_s
 
     def waits(self, lease_id: str, ingest_updated_s: float, wall_s: float) -> None:
-        """Notes that a lease without an image yet has an ingest, though it may not grow."""
+        """Note that a lease without an image yet has an ingest, though it may not grow."""
         self.moved(lease_id, ingest_updated_s if self._daemon is None else wall_s)
 
     def running(
         self, leases: Sequence[leases_pb2.Lease], pulls: Container[str], wall_s: float
     ) -> list[leases_pb2.Lease]:
-        """The leases of what may be running pulls, oldest first.
+        """Return the leases of what may be running pulls, oldest first.
 
         A lease is looked into at least once. Others than pulls, and those without a sign of life,
         are suspects from then on: one of them is looked at in each call, however many there are.
@@ -110,7 +110,7 @@ class LeaseBook:
         return sorted(found, key=created_at)
 
     def _examine_one(self, wall_s: float) -> None:
-        """Looks at the suspect that was not looked at for longest."""
+        """Look at the suspect that was not looked at for longest."""
         if not self._suspects:
             return
         lease_id = next(iter(self._suspects))
@@ -120,7 +120,7 @@ class LeaseBook:
             self.moved(lease_id, wall_s)
 
     def _held(self, lease_id: str) -> _Held:
-        """What a lease holds, with the size of what may be growing."""
+        """Return what a lease holds, with the size of what may be growing."""
         resources = self._client.resources(lease_id) or ()
         offsets = {}
         if any(resource.type == INGESTS for resource in resources):
@@ -137,5 +137,5 @@ class LeaseBook:
 
 
 def created_at(lease: leases_pb2.Lease) -> float:
-    """When a lease was created, in wall time."""
+    """Return when a lease was created, in wall time."""
     return lease.created_at.ToNanoseconds() / 1e9

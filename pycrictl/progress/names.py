@@ -1,8 +1,8 @@
-"""What a pull on containerd is called, as containerd learns its reference only at the end. Pure.
+"""Names for pulls on containerd, which shows a pull's reference only at its end. Pure.
 
-In this order: what the caller said it is pulling; the name that was shown before for the same
-manifest; an image that the node already has under the same digest; the repository that containerd
-noted beside the manifest, with a short digest; the short digest alone.
+A name is, in this order: what the caller said it is pulling; the name that was shown before for the
+same manifest; an image that the node already has under the same digest; the repository that
+containerd noted beside the manifest, with a short digest; the short digest alone.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Names:
         self._known: OrderedDict[str, str] = OrderedDict()
 
     def expect(self, expected: Expected) -> None:
-        """Takes a pull that is about to begin."""
+        """Add a pull that is about to begin."""
         self._expected.append(expected)
 
     def forget(self, expected: Expected) -> None:
-        """Takes back a pull that has ended; nothing if it was taken back before."""
+        """Drop a pull that has ended; nothing happens if it was dropped before."""
         if expected in self._expected:
             self._expected.remove(expected)
 
@@ -61,7 +61,7 @@ class Names:
         earlier: int,
         is_final: bool,
     ) -> str:
-        """A name for a pull whose manifest is known; empty to ask again when more is known.
+        """Return a name for a pull whose manifest is known; empty to ask again when more is known.
 
         Args:
             digests: of the manifest, and then of the index if there is one.
@@ -80,7 +80,7 @@ class Names:
             fitting = by_tag if is_final else []
         if by_digest:
             return self._claim(by_digest[0], lease_id, digests)
-        # Pulls of one repository are told apart by their order alone.
+        # Pulls of one repository differ only in their order.
         if fitting and (is_final or len(fitting) == 1 or not earlier):
             return self._claim(fitting[min(earlier, len(fitting) - 1)], lease_id, digests)
         if by_tag and not is_final:
@@ -107,13 +107,13 @@ class Names:
 
 
 def _repository(reference: str) -> str:
-    """The repository as containerd's labels name it: without the registry's port."""
+    """Return the repository as containerd's labels name it: without the registry's port."""
     host, path, _, _ = parse(reference)
     return f"{host.partition(':')[0]}/{path}"
 
 
 def _best(images: Iterable[str], repositories: Sequence[str]) -> str:
-    """The most telling of an image's names: of the right repository, and by tag."""
+    """Return the best of an image's names: of the right repository, and by tag."""
     # CRI keeps a record under each image's ID as well.
     names = [name for name in images if not is_digest(name)]
     return min(

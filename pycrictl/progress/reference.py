@@ -22,7 +22,7 @@ class Reference(NamedTuple):
 
 
 def parse(text: str) -> Reference:
-    """Splits a reference. Every text has a reading; nothing is verified."""
+    """Split a reference. Every text has a reading; nothing is verified."""
     rest, _, digest = text.partition("@")
     slash = rest.rfind("/")
     colon = rest.find(":", slash + 1)
@@ -38,7 +38,7 @@ def parse(text: str) -> Reference:
 
 
 def canonical(text: str) -> str:
-    """The one spelling that all aliases of a reference share.
+    """Return the one spelling that all aliases of a reference share.
 
     ``busybox`` becomes ``docker.io/library/busybox:latest``. A digest says everything, so a tag
     beside it is left out.
@@ -48,10 +48,10 @@ def canonical(text: str) -> str:
 
 
 def is_same_image(wanted: str, known: str) -> bool:
-    """Whether ``known``, a name that a runtime gave, may be the image that ``wanted`` names.
+    """Return whether ``known``, a runtime's name of an image, may be what ``wanted`` names.
 
-    What ``known`` does not tell cannot speak against it: containerd names a running pull without
-    the registry's port and without the tag, by the manifest's digest alone.
+    What ``known`` leaves out does not count against it: containerd names a running pull without the
+    registry's port and without the tag, by the manifest's digest alone.
     """
     if wanted == known:
         return True

@@ -40,37 +40,38 @@ from pycrictl.units import format_duration
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
+    from pycrictl.wire.progress import Report
 
 REOPEN_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
-"""Pauses before a broken source is taken up again; as many tries as there are pauses."""
+"""Pauses before a broken source is tried again; as many tries as there are pauses."""
 
 STALL_S: Final = 30.0
-"""A layer that has not got a byte for so long is stalled."""
+"""A layer that has received nothing for so long is stalled."""
 
 
 class Sink(Protocol):
     """Where views go: a display."""
 
     def show(self, view: View) -> None:
-        """Shows a picture of all pulls."""
+        """Show a picture of all pulls."""
 
     def note(self, text: str) -> None:
-        """Shows one line beside the pulls."""
+        """Show one line beside the pulls."""
 
     def end(self, images: Collection[str]) -> None:
-        """Tells that the pulls of these images have ended; later views are without them."""
+        """Show that the pulls of these images have ended; later views are without them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often to look, and whether to go on when nothing is pulled any more."""
+    """How often to look, and whether to go on when nothing is being pulled any more."""
 
     interval_s: float
     follow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WatchOutcome:
     """How the watched pulls ended.
 
     Attributes:
@@ -95,7 +96,7 @@ class ImageTracker(Tracker):
         self._verdicts: dict[str, bool] = {}
 
     def wants(self, image: str) -> bool:
-        """Whether reports on ``image`` are taken."""
+        """Return whether reports on ``image`` are taken."""
         if not self._wanted or not image:
             return True
         verdict = self._verdicts.get(image)
@@ -105,33 +106,14 @@ class ImageTracker(Tracker):
                 self._verdicts[image] = verdict
         return verdict
 
-    def apply(
-        self,
-        image: str,
-        layer: str,
-        progress: int,
-        total: int,
-        error: str = "",
-        phase: str = "",
-        queue_position: int = 0,
-        extracted: int = 0,
-        extracted_total: int = 0,
-        *,
-        now: float,
-        idle_s: float = 0.0,
-    ) -> None:
-        """Takes in a report on a wanted image."""
-        if self.wants(image):
-            super().apply(
-                *(image, layer, progress, total, error, phase),
-                *(queue_position, extracted, extracted_total),
-                now=now,
-                idle_s=idle_s,
-            )
+    def apply(self, report: Report, *, now: float, idle_s: float = 0.0) -> None:
+        """Take in a report on a wanted image."""
+        if self.wants(report.image):
+            super().apply(report, now=now, idle_s=idle_s)
 
 
 def _failed_items(view: View) -> dict[str, str]:
-    """The first reason of each image with a failed item."""
+    """Return the first reason of each image with a failed item."""
     failures: dict[str, str] = {}
     for item in view.items:
         if item.phase is Phase.FAILED:
@@ -143,7 +125,7 @@ def _failed_items(view: View) -> dict[str, str]:
 
 
 def awaited(result: PollResult, tracker: ImageTracker) -> tuple[Awaited, ...]:
-    """The running pulls, if wanted, while the tracker has no item of them."""
+    """Return the running pulls, if wanted, while the tracker has no item of them."""
     now_s = time.time()
     return tuple(
         Awaited(pull.image, is_begun=True, waited_s=max(now_s - pull.started_s, 0.0))
@@ -153,7 +135,7 @@ def awaited(result: PollResult, tracker: ImageTracker) -> tuple[Awaited, ...]:
 
 
 def open_watcher(client: CriClient) -> tuple[ContentWatcher, PullSettings]:
-    """A watcher of the containerd behind ``client``'s socket, and its settings for pulls.
+    """Return a watcher of the containerd behind ``client``'s socket, and its pull settings.
 
     Raises:
         Unimplemented: the runtime is not containerd.
@@ -168,7 +150,7 @@ def open_watcher(client: CriClient) -> tuple[ContentWatcher, PullSettings]:
         raise
     info: dict[str, str] = {}
     daemon = None
-    with suppress(PycrictlError):  # what these tell is worth having, not worth failing for
+    with suppress(PycrictlError):  # worth having, not worth failing for
         info = dict(client.call("Status", cri_pb2.StatusRequest(verbose=True)).info)
         daemon = find_daemon(native)
     settings = pull_settings(info, pid=daemon.pid if daemon is not None else None)
@@ -191,16 +173,16 @@ class _ContentWatch:
         self._sink = sink
         self._has_seen = False
         self._nameless: list[str] = []
-        self._has_told_timeout = False
+        self._has_noted_timeout = False
 
-    def run(self, tracker: ImageTracker, pace: Pace) -> Outcome:
+    def run(self, tracker: ImageTracker, pace: Pace) -> WatchOutcome:
         quiet_since: float | None = None
         endings = Endings(tracker, self._sink)
         while True:
             result = self._poll(tracker)
             now = time.monotonic()
             view = tracker.view(now)
-            self._tell_timeout(view)
+            self._note_timeout(view)
             if not view.items:
                 view = replace(view, awaited=awaited(result, tracker))
             self._sink.show(view)
@@ -216,10 +198,10 @@ class _ContentWatch:
                 break
             time.sleep(pace.interval_s)
         failures = [*_failed_items(view).items(), *(("", reason) for reason in self._nameless)]
-        return Outcome(seen=self._has_seen or bool(view.items), failures=tuple(failures))
+        return WatchOutcome(seen=self._has_seen or bool(view.items), failures=tuple(failures))
 
     def _take(self, result: PollResult, tracker: ImageTracker) -> bool:
-        """Notes what ended; returns whether a wanted pull runs."""
+        """Note what ended; return whether a wanted pull is running."""
         runs = any(tracker.wants(pull.image) for pull in result.active)
         if runs:
             self._nameless.clear()  # it was tried again
@@ -234,27 +216,27 @@ class _ContentWatch:
         return runs
 
     def _poll(self, tracker: Tracker) -> PollResult:
-        """Polls until the runtime answers; it is waited for as long as a stream would be."""
-        has_told = False
+        """Poll until the runtime answers; wait for it as long as for a stream."""
+        has_noted = False
         for pause_s in REOPEN_PAUSES_S:
             try:
                 return self._watcher.poll(tracker, time.monotonic())
             except (Unavailable, ConnectError, DeadlineExceeded) as exc:
-                if not has_told:
+                if not has_noted:
                     self._sink.note(f"{exc.message}; waiting for it")
-                    has_told = True
+                    has_noted = True
                 time.sleep(pause_s)
         return self._watcher.poll(tracker, time.monotonic())
 
-    def _tell_timeout(self, view: View) -> None:
-        """Says once, when a pull stalls, when containerd will give it up."""
+    def _note_timeout(self, view: View) -> None:
+        """Say once, when a pull stalls, when containerd will give it up."""
         timeout_s = self._settings.progress_timeout_s
-        if self._has_told_timeout or not timeout_s:
+        if self._has_noted_timeout or not timeout_s:
             return
         if any(item.phase is Phase.DOWNLOADING and item.idle_s >= STALL_S for item in view.items):
-            self._has_told_timeout = True
+            self._has_noted_timeout = True
             self._sink.note(
-                f"containerd gives up a pull that gets no byte for {format_duration(timeout_s)}"
+                f"containerd cancels a pull that receives nothing for {format_duration(timeout_s)}"
                 " (image_pull_progress_timeout)"
             )
 
@@ -266,8 +248,8 @@ def watch_content(
     sink: Sink,
     *,
     pace: Pace,
-) -> Outcome:
-    """Watches containerd's content store until no wanted pull is left.
+) -> WatchOutcome:
+    """Watch containerd's content store until no wanted pull is left.
 
     Raises:
         Unavailable: the runtime went away and stayed away.
@@ -298,7 +280,7 @@ class _StreamWatch:
         self._has_news = self._has_begun = False
         self._ended = asyncio.Event()
 
-    async def run(self) -> Outcome:
+    async def run(self) -> WatchOutcome:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._tick())
             try:
@@ -309,8 +291,10 @@ class _StreamWatch:
         ended = (Phase.DONE, Phase.PRESENT, Phase.FAILED)
         if unfinished := [item for item in view.items if item.phase not in ended]:
             count = f"{len(unfinished)} layer{'s' * (len(unfinished) > 1)}"
-            self._sink.note(f"the runtime says that nothing is pulled any more; {count} unfinished")
-        return Outcome(seen=bool(view.items), failures=tuple(_failed_items(view).items()))
+            self._sink.note(
+                f"the runtime says that nothing is being pulled any more; {count} unfinished"
+            )
+        return WatchOutcome(seen=bool(view.items), failures=tuple(_failed_items(view).items()))
 
     async def _tick(self) -> None:
         while not self._ended.is_set():
@@ -340,7 +324,7 @@ class _StreamWatch:
                     # Whatever it is now, the stream was offered.
                     raise StreamError(exc.message, hint=exc.hint) from exc
                 if not tries:
-                    self._sink.note(f"{exc.message}; taking it up again")
+                    self._sink.note(f"{exc.message}; connecting again")
                 await asyncio.sleep(REOPEN_PAUSES_S[tries])
                 tries += 1
                 continue
@@ -351,16 +335,16 @@ class _StreamWatch:
             await asyncio.sleep(REOPEN_PAUSES_S[0])
 
     def _may_pass(self, exc: PycrictlError) -> bool:
-        """Whether another try may go well: more may once the runtime has shown that it can."""
+        """Return whether to try again: more often once the runtime has shown that it can."""
         if isinstance(exc, UpgradeRefused | RuntimeFault) and not isinstance(exc, Unavailable):
             return self._has_begun and not isinstance(exc, NotFound)
         is_broken = isinstance(exc, StreamError | ConnectError | Unavailable)
         return is_broken and not isinstance(exc, RemoteProtocolError)
 
     async def _follow_once(self) -> None:
-        def receive(report: tuple[str, str, int, int, str, str, int, int, int]) -> None:
+        def receive(report: Report) -> None:
             self._has_news = self._has_begun = True
-            self._tracker.apply(*report, now=time.monotonic())
+            self._tracker.apply(report, now=time.monotonic())
 
         try:
             url = await in_thread(self._open_url)
@@ -376,17 +360,17 @@ class _StreamWatch:
 
 def watch_stream(
     open_url: Callable[[], str], tracker: Tracker, sink: Sink, *, timeout_s: float, pace: Pace
-) -> Outcome:
-    """Watches a runtime's own progress stream until the runtime ends it.
+) -> WatchOutcome:
+    """Watch a runtime's own progress stream until the runtime ends it.
 
     Args:
-        open_url: asks the runtime for a stream's URL; called again when a stream breaks. What the
-            tracker knows survives that.
+        open_url: asks the runtime for a stream's URL; called again when a stream breaks. The
+            tracker keeps what it knows.
 
     Raises:
         Unimplemented: the runtime does not offer the call.
         UpgradeRefused: it offers the call but not the stream.
-        StreamError: the stream broke and could not be taken up again.
+        StreamError: the stream broke and could not be opened again.
     """
     try:
         return run_in_loop(

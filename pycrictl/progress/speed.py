@@ -28,7 +28,7 @@ class Speed:
         self._since = 0.0
 
     def start(self, now: float) -> None:
-        """Tell when bytes could have begun to come; only the first call has an effect."""
+        """Note when bytes could have begun to come; only the first call has an effect."""
         if not self._samples:
             self._restart(now)
 
@@ -46,7 +46,7 @@ class Speed:
             samples.popleft()
 
     def rate(self, now: float) -> float | None:
-        """Return bytes a second, None while there is too little to tell."""
+        """Return bytes a second, None while there are too few samples."""
         if not self._samples or self.measured_s(now) < _RATE_AFTER_S:
             return None
         then, gained = self._samples[0]

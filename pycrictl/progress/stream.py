@@ -38,10 +38,10 @@ async def follow(
 
     That is a WebSocket closed with status 1000 or none, or the end of a plain response's body.
 
-    A message that is no report is skipped: the first one is told by a note, the number of all at
-    the end by another. Too long a line is such a message; too long a WebSocket message ends the
-    stream. Cancelling closes the connection at once. The reports of one read are passed on without
-    a pause, and reads are small, so other tasks get their turn.
+    A message that is not a report is skipped; a note says so of the first one, another at the end
+    gives the number of all. A line that is too long is such a message; a WebSocket message that is
+    too long ends the stream. Cancelling closes the connection at once. The reports of one read are
+    passed on without a pause, and reads are small, so other tasks get their turn.
 
     Args:
         on_report, on_note: called in the event loop, must not block.
@@ -131,11 +131,11 @@ class _Feed:
         if self._decoder.bad_count and not self._has_told_bad:
             self._has_told_bad = True
             self._on_note(
-                f"skipped a message that is no progress report: {self._decoder.first_bad}"
+                f"skipped a message that is not a progress report: {self._decoder.first_bad}"
             )
 
     def _tell_bad_count(self) -> None:
         if self._decoder.bad_count > 1:
             self._on_note(
-                f"skipped {self._decoder.bad_count} messages that are no progress reports"
+                f"skipped {self._decoder.bad_count} messages that are not progress reports"
             )

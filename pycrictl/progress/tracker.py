@@ -25,9 +25,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pycrictl.progress.speed import Speed
+
+if TYPE_CHECKING:
+    from pycrictl.wire.progress import Report
 
 __all__ = ["Awaited", "Item", "Phase", "Totals", "Tracker", "View"]
 
@@ -153,21 +156,7 @@ class Tracker:
         self._window_s = window_s
         self._speed = Speed(window_s)
 
-    def apply(
-        self,
-        image: str,
-        layer: str,
-        progress: int,
-        total: int,
-        error: str = "",
-        phase: str = "",
-        queue_position: int = 0,
-        extracted: int = 0,
-        extracted_total: int = 0,
-        *,
-        now: float,
-        idle_s: float = 0.0,
-    ) -> None:
+    def apply(self, report: Report, *, now: float, idle_s: float = 0.0) -> None:
         """Take in one report, read as the module's docstring says.
 
         An unknown ``phase`` is none. An error without numbers leaves the numbers as they were.
@@ -176,6 +165,10 @@ class Tracker:
             idle_s: how long nothing has moved as far as the source knows, which may be since
                 before the first report.
         """
+        # Not kept as it is: every report brings its own copy of the names.
+        image, layer, progress, total, error, phase, queue_position, extracted, extracted_total = (
+            report
+        )
         tracked = self._images.get(image, _NO_ITEMS).get(layer) or self._begin(image, layer, now)
         if tracked is None:
             return
@@ -204,7 +197,7 @@ class Tracker:
             tracked.blob.see(tracked.look(now))
 
     def view(self, now: float) -> View:
-        """Return the picture at ``now``; costs time in proportion to the number of items."""
+        """Return the picture at ``now``; the time that takes grows with the number of items."""
         items: list[Item] = []
         changed: list[Item] = []
         furthest: dict[_Blob, Item] = {}
@@ -239,7 +232,7 @@ class Tracker:
         self._finest = None
 
     def measure_anew(self) -> None:
-        """Leave the rate so far behind: it was of other items than those that are left."""
+        """Forget the rate so far, which was that of other items than those that are left."""
         self._speed = Speed(self._window_s)
 
     def _begin(self, image: str, layer: str, now: float) -> _Tracked | None:
@@ -252,7 +245,6 @@ class Tracker:
         self._items_left -= 1
         self._characters_left -= characters
         if group:
-            # Every message brings its own copy of the image's name; one of them is enough.
             image = next(iter(group.values())).image
         else:
             group = self._images[image] = {}
@@ -358,7 +350,7 @@ class _Tracked:
     is_viewed: bool = False
 
     def look(self, now: float) -> Item:
-        """Think about the report: its phase, and numbers that make sense together."""
+        """Read the report: its phase, and numbers that make sense together."""
         progress = max(self.progress, 0)
         total = max(self.total, progress) if self.total > 0 else 0
         phase = self.phase

@@ -21,9 +21,9 @@ from pycrictl.errors import (
 )
 from pycrictl.progress.sources import (
     ImageTracker,
-    Outcome,
     Pace,
     Sink,
+    WatchOutcome,
     open_watcher,
     watch_content,
     watch_stream,
@@ -40,11 +40,11 @@ _NOT_OFFERED: Final = (404, 405)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What the user asked for, as typed; empty means not given.
+class WatchRequest:
+    """What to watch, as the user typed it; empty means not given.
 
     Raises:
-        UsageError: there is no such source, or it needs more to be given.
+        UsageError: there is no such source, or it needs a pod or a container.
     """
 
     pod: str = ""
@@ -61,10 +61,10 @@ class Request:
             raise UsageError("--source cri needs a pod or a container")
 
 
-class Target:
+class WatchTarget:
     """The pod and the container that are meant, asked of the runtime."""
 
-    def __init__(self, client: CriClient, request: Request) -> None:
+    def __init__(self, client: CriClient, request: WatchRequest) -> None:
         self._client = client
         self._name = request.container
         self.pod = find_pod(client, request.pod) if request.pod else None
@@ -82,7 +82,7 @@ class Target:
         return self.pod.id if self.pod is not None else ""
 
     def look_for_container(self) -> bool:
-        """Looks for a container that was named and may have been created by now."""
+        """Look for a container that was named and may have been created by now."""
         if self._name and self.container is None:
             self.container = find_container(
                 self._client, self._name, pod_sandbox_id=self.pod_sandbox_id
@@ -90,7 +90,7 @@ class Target:
         return self.container is not None
 
     def open_stream(self) -> str:
-        """The URL of a progress stream (``ImagePullProgress``, KEP-5334)."""
+        """Ask for the URL of a progress stream (``ImagePullProgress``, KEP-5334)."""
         self.look_for_container()
         message = cri_pb2.ImagePullProgressRequest(
             pod_sandbox_id=self.pod_sandbox_id,
@@ -102,8 +102,8 @@ class Target:
         return url
 
 
-def watch(client: CriClient, request: Request, sink: Sink, pace: Pace) -> None:
-    """Watches pulls until none is left, or without end if ``pace.follow``.
+def watch(client: CriClient, request: WatchRequest, sink: Sink, pace: Pace) -> None:
+    """Watch pulls until none is left, or without end if ``pace.follow``.
 
     Raises:
         PullFailed: at least one pull failed; the message has the first reason.
@@ -114,18 +114,17 @@ def watch(client: CriClient, request: Request, sink: Sink, pace: Pace) -> None:
     try:
         outcome = _watch(client, request, sink, pace)
     except KeyboardInterrupt:
-        raise Interrupted("stopped watching; what is being pulled goes on") from None
+        raise Interrupted("stopped watching; the pulls go on") from None
     _conclude(outcome, request, sink)
 
 
-def _watch(client: CriClient, request: Request, sink: Sink, pace: Pace) -> Outcome:
-    target = Target(client, request)
+def _watch(client: CriClient, request: WatchRequest, sink: Sink, pace: Pace) -> WatchOutcome:
+    target = WatchTarget(client, request)
     if target.pod is None and target.container is None:
         return _watch_containerd(client, request, target, sink, pace)
     if request.container and target.container is None:
-        sink.note(
-            f'container "{request.container}" does not exist yet: showing the pulls of others, too'
-        )
+        name = request.container
+        sink.note(f'container "{name}" does not exist yet: showing the pulls of the whole pod')
     if request.source != "containerd":
         tracker = ImageTracker(request.image)
         try:
@@ -144,28 +143,26 @@ def _watch(client: CriClient, request: Request, sink: Sink, pace: Pace) -> Outco
 
 
 def _watch_containerd(
-    client: CriClient, request: Request, target: Target, sink: Sink, pace: Pace
-) -> Outcome:
+    client: CriClient, request: WatchRequest, target: WatchTarget, sink: Sink, pace: Pace
+) -> WatchOutcome:
     image = request.image
     if not image and target.container is not None:
         image = target.container.image.user_specified_image or target.container.image.image
         name = quote_reference(image)
-        sink.note(f"containerd does not tell whom a pull is for: showing pulls of {name}")
+        sink.note(f"containerd does not say whom a pull is for: showing pulls of {name}")
     elif not image and target.pod is not None:
-        sink.note(
-            "containerd does not tell which pod a pull is for: showing every pull on the node"
-        )
+        sink.note("containerd does not say which pod a pull is for: showing every pull on the node")
     watcher, settings = open_watcher(client)
     return watch_content(watcher, settings, ImageTracker(image), sink, pace=pace)
 
 
 def _is_unsupported(exc: PycrictlError) -> bool:
-    """Whether a source does not exist, so that the next may be tried (KEP-5334, version skew)."""
+    """Return whether a source does not exist, so that the next is tried (KEP-5334)."""
     is_refused = isinstance(exc, UpgradeRefused) and exc.status in _NOT_OFFERED
     return isinstance(exc, Unimplemented) or is_refused
 
 
-def _conclude(outcome: Outcome, request: Request, sink: Sink) -> None:
+def _conclude(outcome: WatchOutcome, request: WatchRequest, sink: Sink) -> None:
     if not outcome.seen:
         whose = f' for "{request.pod}"' if request.pod else ""
         sink.note(f"no image is being pulled{whose}")

@@ -1,4 +1,4 @@
-"""The proxy's admin service: one JSON object a line, there and back, on a unix socket of its own.
+"""The proxy's admin service: one JSON object per line, both ways, on its own unix socket.
 
 ::
 
@@ -6,7 +6,8 @@
     {"call": "set-limit", "limit": 4}   -> {"ok": {"limit": 4, "before": 2}}
     anything else                       -> {"error": "…"}
 
-A connection takes any number of calls, one after the other. Who may open the socket may do all.
+A connection takes any number of calls, one after the other. Whoever may open the socket may do
+everything.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 IDLE_S: Final = 300.0
 
 Call: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
-"""Answers a call; what is wrong with its arguments is a ValueError."""
+"""Answers a call; raises ValueError if its arguments are wrong."""
 
 
 class AdminServer:
@@ -43,13 +44,13 @@ class AdminServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, listener: socket.socket) -> None:
-        """Begins to accept connections."""
+        """Begin to accept connections."""
         self._server = await asyncio.start_unix_server(
             self._serve, sock=listener, limit=MAX_REQUEST_BYTES
         )
 
     async def stop(self) -> None:
-        """Ends all connections."""
+        """End all connections."""
         if self._server is not None:
             self._server.close()
         await end_tasks(self._tasks)
@@ -82,14 +83,14 @@ class AdminServer:
             name = request.get("call") if isinstance(request, dict) else None
             call = self._calls.get(name) if isinstance(name, str) else None
             if call is None:
-                return {"error": f"no such call; there are {', '.join(self._calls)}"}
+                return {"error": f"unknown call; known calls: {', '.join(self._calls)}"}
             return {"ok": await call(request)}
         except (ValueError, RecursionError) as exc:
             return {"error": str(exc) or "not a JSON object"}
 
 
 def ask(path: str, name: str, *, timeout_s: float, **arguments: Any) -> dict[str, Any]:
-    """Makes one call to the admin service of a running proxy.
+    """Make one call to the admin service of a running proxy.
 
     Args:
         path: its socket.
@@ -121,5 +122,5 @@ def ask(path: str, name: str, *, timeout_s: float, **arguments: Any) -> dict[str
             raise PycrictlError(str(answer["error"]))
         found: dict[str, Any] = answer["ok"]
     except (ValueError, KeyError, TypeError):
-        raise RemoteProtocolError(f"the answer of {where} is not one of a proxy") from None
+        raise RemoteProtocolError(f"{where} did not answer as a proxy does") from None
     return found

@@ -1,4 +1,4 @@
-"""The proxy as a whole: everything made, joined, served until SIGTERM, and ended in good order."""
+"""The proxy as a whole: puts its parts together, serves until SIGTERM, and ends in good order."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from pycrictl.proxy.admin import AdminServer
 from pycrictl.proxy.copies.job import CopyJob
 from pycrictl.proxy.copies.quotas import Quotas
 from pycrictl.proxy.copies.service import COPY_FROM, COPY_TO, Copies
-from pycrictl.proxy.pulls import kubelet, status
-from pycrictl.proxy.pulls.board import Board
-from pycrictl.proxy.pulls.limiter import PULL_PATHS, Pulls
-from pycrictl.proxy.pulls.lookup import Lookup, Target
-from pycrictl.proxy.pulls.poller import LayerPoller
-from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Bell, Progress
+from pycrictl.proxy.lookup import Lookup, PullTarget
+from pycrictl.proxy.pulls.kubelet_config import KUBELET_CONFIG, read_kubelet_config
+from pycrictl.proxy.pulls.layer_poller import LayerPoller
+from pycrictl.proxy.pulls.limiter import PULL_PATHS, PullLimiter
+from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Bell, PullProgress
 from pycrictl.proxy.pulls.queue import PullQueue
-from pycrictl.proxy.relay.calls import Answer, CallRecord
-from pycrictl.proxy.relay.server import Forwarder, Peer
+from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, status_document
+from pycrictl.proxy.relay.calls import Answer, CallRecord, Peer
+from pycrictl.proxy.relay.server import RelayServer
 from pycrictl.proxy.relay.upstream import Upstream
 from pycrictl.proxy.serve.listen import Listener, notify
 from pycrictl.proxy.serve.log import Log
 from pycrictl.proxy.serve.stream_server import COPY_PATH, StreamServer
 from pycrictl.proxy.serve.tokens import Tokens
-from pycrictl.proxy.settings import MAX_LIMIT, Settings
+from pycrictl.proxy.settings import MAX_LIMIT, ProxySettings
 from pycrictl.signals import ENDING
 from pycrictl.wire.codes import UNIMPLEMENTED
 
@@ -48,11 +48,11 @@ class App:
     """A running proxy.
 
     Args:
-        settings: what it was told.
+        settings: of the proxy.
         environ: for systemd's ``NOTIFY_SOCKET``.
     """
 
-    def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
+    def __init__(self, settings: ProxySettings, environ: Mapping[str, str]) -> None:
         self._settings = settings
         self._environ = environ
         self._log = Log(LOGGER)
@@ -65,25 +65,23 @@ class App:
             retry_interval_s=settings.retry_interval_s,
             retries=settings.retries,
         )
-        bell, board = Bell(), Board()
-        tokens = Tokens[Target | CopyJob]()
+        bell = Bell()
+        tokens = Tokens[PullTarget | CopyJob]()
         upstream = Upstream(settings.upstream)
         lookup = Lookup(upstream)
         self._layers = LayerPoller(settings.upstream, log=self._log, on_look=bell.ring)
-        self._pulls = Pulls(
+        self._limiter = PullLimiter(
             self._queue,
-            board,
             upstream=upstream,
             lookup=lookup,
             layers=self._layers,
             log=self._log,
             on_change=bell.ring,
         )
-        self._progress = Progress(
+        self._progress = PullProgress(
             lookup,
-            board,
+            self._queue.book,
             self._layers,
-            place=self._queue.place,
             bell=bell,
             tokens=tokens,
             url=lambda token: self._streams.url(token),
@@ -100,17 +98,17 @@ class App:
             url=lambda token: self._streams.url(token, COPY_PATH),
             log=self._log,
         )
-        self._streams = StreamServer[Target](
+        self._streams = StreamServer[PullTarget](
             redeem=self._progress.redeem,
             follow=self._progress.follow,
             log=self._log,
             redeem_copy=self._copies.redeem,
         )
         self._admin = AdminServer({"status": self._status, "set-limit": self._set_limit})
-        self._forwarder = Forwarder(
+        self._relay = RelayServer(
             settings.upstream,
             own={
-                **dict.fromkeys(PULL_PATHS, self._pulls.handle),
+                **dict.fromkeys(PULL_PATHS, self._limiter.handle),
                 IMAGE_PULL_PROGRESS: self._progress.handle,
                 COPY_TO: self._copies.handle_to,
                 COPY_FROM: self._copies.handle_from,
@@ -120,7 +118,7 @@ class App:
         self._upstream = upstream
 
     async def run(self) -> None:
-        """Serves until a signal ends it.
+        """Serve until a signal ends it.
 
         Raises:
             UsageError: a socket is in use or cannot be made.
@@ -142,8 +140,8 @@ class App:
             for number in ENDING:
                 self._loop.add_signal_handler(number, self._stop.set)
             await self._count_earlier()
-            await self._forwarder.start(listener.socket)
-            stack.push_async_callback(self._pulls.stop)
+            await self._relay.start(listener.socket)
+            stack.push_async_callback(self._limiter.stop)
             self._log.info(
                 "ready",
                 listen=settings.listen,
@@ -158,13 +156,13 @@ class App:
             await self._stop.wait()
             notify("STOPPING=1", self._environ)
             self._log.info("stopping", drain=settings.drain_timeout_s)
-            await self._forwarder.stop(
+            await self._relay.stop(
                 drain_s=settings.drain_timeout_s, is_awaited=PULL_PATHS.__contains__
             )
         self._log.info("stopped")
 
     def _ended(self, record: CallRecord, peer: Peer) -> None:
-        """Logs a stream that passed through; unary calls would drown everything else."""
+        """Log a stream that passed through; unary calls would drown everything else."""
         name = record.path.rpartition("/")[2]
         is_stream = name == "GetContainerEvents" or name.startswith("Stream")
         # Clients try streams of lists in vain where the runtime has none.
@@ -180,31 +178,29 @@ class App:
             )
 
     async def _look_at_runtime(self) -> None:
-        """Warns of a runtime that does not answer: it may be about to start, or the path wrong."""
+        """Warn of a runtime that does not answer: it may be starting, or the path is wrong."""
         found = await asyncio.to_thread(diagnose, self._settings.upstream, _LOOK_S)
         if found.finding is not Finding.ALIVE:
             self._log.warning("no_runtime", upstream=self._settings.upstream, reason=found.reason)
 
     async def _count_earlier(self) -> None:
-        """Lets pulls that an earlier proxy left at the runtime count until they are gone."""
+        """Let pulls that an earlier proxy left at the runtime count until they are gone."""
         if not self._settings.limit:
             return
         for lease_id in await self._layers.running() or ():
-            self._pulls.count_earlier(f"earlier pull {lease_id}", self._layers.gone(lease_id))
+            self._limiter.count_earlier(f"earlier pull {lease_id}", self._layers.gone(lease_id))
 
     # Admin calls
 
     async def _status(self, request: Mapping[str, Any]) -> dict[str, Any]:
         await self._layers.refresh()
         return {
-            **status.status_document(
-                self._pulls.snapshot(),
+            **status_document(
+                self._queue,
                 now=self._loop.time(),
                 wall_s=time.time(),
                 progress=self._layers.progress,
                 limit_origin=self._limit_origin,
-                retry_interval_s=self._settings.retry_interval_s,
-                retries=self._settings.retries,
             ),
             "copies": self._copies.snapshot(),
             "kubelet": await asyncio.to_thread(self._kubelet),
@@ -215,21 +211,21 @@ class App:
         limit = request.get("limit")
         if type(limit) is not int or not 0 <= limit <= MAX_LIMIT:
             raise ValueError(f"the limit must be a number from 0 to {MAX_LIMIT}")
-        before = self._pulls.snapshot().limit
-        self._pulls.set_limit(limit)
+        before = self._queue.limit
+        self._limiter.set_limit(limit)
         self._limit_origin = "pull-limiter set"
         self._log.info("limit", limit=limit, before=before)
         return {"limit": limit, "before": before}
 
     def _kubelet(self) -> dict[str, Any]:
-        path = self._settings.kubelet_config or kubelet.DEFAULT_PATH
+        path = self._settings.kubelet_config or KUBELET_CONFIG
         try:
-            return status.kubelet_document(kubelet.read(path), "")
+            return kubelet_document(read_kubelet_config(path), "")
         except ConfigError as exc:
-            return status.kubelet_document(None, exc.message)
+            return kubelet_document(None, exc.message)
 
     async def _containerd(self) -> dict[str, Any] | None:
-        """What containerd itself limits; None for another runtime."""
+        """Return what containerd itself limits; None for another runtime."""
         answer = await self._upstream.unary(
             "/runtime.v1.RuntimeService/Version",
             cri_pb2.VersionRequest().SerializeToString(),
@@ -245,13 +241,13 @@ class App:
 
         def read() -> dict[str, Any]:
             pid = listener_pid(f"unix://{self._settings.upstream}")
-            return status.containerd_document(pull_settings({}, pid=pid))
+            return containerd_document(pull_settings({}, pid=pid))
 
         return await asyncio.to_thread(read)
 
 
-def run(settings: Settings, environ: Mapping[str, str]) -> None:
-    """Serves until a signal ends it; errors as ``App.run``."""
+def run(settings: ProxySettings, environ: Mapping[str, str]) -> None:
+    """Serve until a signal ends it; errors as ``App.run``."""
 
     async def serve() -> None:
         await App(settings, environ).run()
@@ -260,7 +256,7 @@ def run(settings: Settings, environ: Mapping[str, str]) -> None:
 
 
 def _raise_file_limit() -> None:
-    """Every client and every pull is a connection: takes as many as the system allows."""
+    """Take as many descriptors as the system allows: every client and pull is a connection."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(OSError, ValueError):

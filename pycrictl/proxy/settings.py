@@ -16,8 +16,8 @@ import tomli
 from pycrictl.config import Setting, socket_path
 from pycrictl.copy.tree.content import DEFAULT_FOLDER
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
-from pycrictl.proxy.pulls import kubelet
 from pycrictl.proxy.pulls.decisions import Policy
+from pycrictl.proxy.pulls.kubelet_config import read_kubelet_config
 from pycrictl.proxy.serve.stream_server import Address, parse_address
 from pycrictl.units import parse_duration, parse_size, quote
 
@@ -31,17 +31,17 @@ _LONGEST_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """All that the proxy is told. Sockets are absolute paths.
+class ProxySettings:
+    """The settings of a proxy. Sockets are absolute paths.
 
     Attributes:
         limit: the most images pulled at once; 0 for no limit.
         limit_origin: ``flag``, a file's path or ``default``.
         policy: for callers that find no free slot.
-        kubelet_config: the file that was named; empty if none was.
+        kubelet_config: the file given; empty if none was.
         copy_size_limit_bytes: of one copy, as an archive; 0 for no limit.
         copies_per_pod: the most copies of a pod at once; 0 for no limit.
-        spool_dir: where what is copied out of containers waits.
+        spool_dir: where copies out of containers are spooled.
     """
 
     upstream: str
@@ -60,15 +60,15 @@ class Settings:
     spool_dir: str
 
 
-def load(flags: Mapping[str, object]) -> Settings:
-    """The settings in force.
+def load(flags: Mapping[str, object]) -> ProxySettings:
+    """Return the settings in force.
 
     Args:
-        flags: values by the keys of the file and ``config``, as typed: durations are texts. None
+        flags: values by the file's keys and ``config``, as typed: durations are strings. None
             means not given.
 
     Raises:
-        UsageError: a flag has a bad value, or no runtime is named.
+        UsageError: a flag has a bad value, or no runtime is given.
         ConfigError: a file cannot be read or has a bad value; the message names file and key.
     """
     given = {key: value for key, value in flags.items() if value is not None}
@@ -78,14 +78,14 @@ def load(flags: Mapping[str, object]) -> Settings:
     values = {**_DEFAULTS, **file.checked(), **source.checked()}
     if "upstream" not in values:
         raise UsageError(
-            "no runtime is named",
-            hint="such as --upstream unix:///run/containerd/containerd.sock",
+            "no runtime is given",
+            hint="for example --upstream unix:///run/containerd/containerd.sock",
         )
     sockets = [values["upstream"], values["listen"], values["admin-socket"]]
     if len(set(sockets)) < len(sockets):
         raise UsageError("upstream, listen and admin-socket must be three different sockets")
     limit, origin = _limit(source, file, values)
-    return Settings(
+    return ProxySettings(
         upstream=values["upstream"],
         listen=values["listen"],
         admin_socket=values["admin-socket"],
@@ -104,21 +104,21 @@ def load(flags: Mapping[str, object]) -> Settings:
 
 
 class _Source(NamedTuple):
-    """Values as given, and the file they came from; no file for flags."""
+    """Values as given, and the file they came from; no path for flags."""
 
     path: str
     given: Mapping[str, object]
 
     def checked(self) -> dict[str, Any]:
-        """The values, read."""
+        """Return the values, checked."""
         return {key: self.read(key, value) for key, value in self.given.items()}
 
     def read(self, key: str, value: object) -> Any:
-        """One value.
+        """Check one value.
 
         Raises:
-            UsageError: a flag's is bad.
-            ConfigError: a file's is bad.
+            UsageError: a flag's value is bad.
+            ConfigError: a file's value is bad.
         """
         reader = _READERS.get(key)
         if reader is None:
@@ -133,7 +133,7 @@ class _Source(NamedTuple):
 
 
 def _limit(flags: _Source, file: _Source, values: Mapping[str, Any]) -> tuple[int, str]:
-    """The limit, from the first source that says anything about it."""
+    """Return the limit and its origin, from the first source that says anything about it."""
     for source in (flags, file):
         found = source.checked()
         is_serial = found.get("serialize-image-pulls")
@@ -149,7 +149,7 @@ def _limit(flags: _Source, file: _Source, values: Mapping[str, Any]) -> tuple[in
         if is_serial is False:
             return 0, source.path or "flag"
     if named := values["kubelet-config"]:
-        limit = kubelet.read(named).limit
+        limit = read_kubelet_config(named).limit
         if limit is not None:
             return min(limit, MAX_LIMIT), named
     return 0, "default"
@@ -168,12 +168,12 @@ def _read(path: str, *, is_required: bool) -> _Source:
         reason = (exc.strerror or str(exc)).lower()
         raise ConfigError(f"cannot read the config file {quote(path, 4096)}: {reason}") from None
     except (ValueError, RecursionError) as exc:
-        raise ConfigError(f"{quote(path, 4096)} is no valid TOML: {exc}") from None
+        raise ConfigError(f"{quote(path, 4096)} is not valid TOML: {exc}") from None
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError("it is not a text")
+        raise ValueError("it is not a string")
     return value
 
 
@@ -192,7 +192,7 @@ def _count(value: object) -> int:
 
 
 def _size(value: object) -> int:
-    """Bytes: a number, or a text such as ``10Gi``."""
+    """Read a number of bytes, or a string such as ``10Gi``."""
     if type(value) is int and value >= 0:
         return value
     return parse_size(_text(value))

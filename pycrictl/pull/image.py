@@ -34,11 +34,11 @@ class ClosableSink(Sink, Protocol):
     """A display that is opened for one pull."""
 
     def close(self) -> None:
-        """Leaves the final state."""
+        """Leave the final state on the screen."""
 
 
 FIRST_LOOK_S: Final = 0.3
-"""A pull that ends sooner, as that of a present image does, is not looked at."""
+"""A pull that ends sooner, such as that of a present image, is not shown."""
 
 
 class Turns(NamedTuple):
@@ -48,7 +48,7 @@ class Turns(NamedTuple):
         limit: the most images pulled at once.
         directory: where the slots are shared.
         retry: how to look again when none is free; None waits in line.
-        on_wait: told the place in line when it changes, from 1; 0 if there is no line.
+        on_wait: called with the place in line when it changes, from 1; 0 if there is no line.
     """
 
     limit: int
@@ -66,10 +66,11 @@ def pull_in_turn(
     open_sink: Callable[[], ClosableSink] | None,
     interval_s: float,
 ) -> str:
-    """As ``pull``, once a slot is free; a present image is not pulled and takes none.
+    """Pull an image once a slot is free; a present image is not pulled and takes none.
 
     Args:
         timeout_s: limit of the waiting and the pull together.
+        turns: the limit; for the rest see ``pull``.
 
     Raises:
         DeadlineExceeded: no slot became free in time.
@@ -98,7 +99,7 @@ def pull_in_turn(
 
 
 def _present(client: CriClient, image: cri_pb2.ImageSpec) -> str:
-    """The ID of an image that the runtime has, else an empty text."""
+    """Return the ID of an image that the runtime has, else an empty string."""
     try:
         answer = client.call("ImageStatus", cri_pb2.ImageStatusRequest(image=image))
     except NotFound:  # the CRI answers without an image, some runtimes with this
@@ -115,7 +116,7 @@ def pull(
     open_sink: Callable[[], ClosableSink] | None,
     interval_s: float,
 ) -> str:
-    """Pulls one image (CRI ``PullImage``) and returns the runtime's reference to it.
+    """Pull one image (CRI ``PullImage``) and return the runtime's reference to it.
 
     Args:
         timeout_s: limit of the whole pull, None for none.
@@ -165,7 +166,7 @@ def _look_until_done(
     sink: Sink,
     interval_s: float,
 ) -> None:
-    """Shows the pull until it has ended. Trouble with looking is told and never ends the pull."""
+    """Show the pull until it has ended. Trouble with that is noted and never ends the pull."""
     try:
         watcher, _ = open_watcher(client)
     except Unimplemented:
@@ -188,7 +189,7 @@ def _look_until_done(
 
 
 class _Looks:
-    """Looks at one pull, which waits until the registry has told what there is to pull."""
+    """Looks at one pull, whose layers are unknown until the registry has named them."""
 
     def __init__(self, watcher: ContentWatcher, reference: str, since_s: float, sink: Sink) -> None:
         self._watcher = watcher
@@ -203,7 +204,7 @@ class _Looks:
         result = self._watcher.poll(self._tracker, now)
         view = self._tracker.view(now)
         if not view.items:
-            # For good: a lease that holds nothing for long is not taken for a pull any more.
+            # For good: a lease that holds nothing for long no longer counts as a pull.
             self._is_begun = self._is_begun or bool(awaited(result, self._tracker))
             waited_s = max(time.time() - self._since_s, 0.0)
             view = replace(
@@ -213,7 +214,7 @@ class _Looks:
 
 
 def _is_done(call: PendingCall, timeout_s: float) -> bool:
-    """Waits for the call's end, for so long at most; how it ended is asked for later."""
+    """Wait up to ``timeout_s`` for the call's end; how it ended is asked for later."""
     try:
         call.result(timeout_s)
     except grpc.FutureTimeoutError:

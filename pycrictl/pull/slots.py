@@ -6,14 +6,14 @@ or writes the file, so nothing in it can be broken. A child process does not inh
 
 ::
 
-    byte 0              held for an instant by the one who looks whether it may pull
+    byte 0              held for an instant by the process that checks whether it may pull
     bytes SLOTS         one is held by each process that pulls
     bytes LINE          one is held by each process that waits; the lowest is the first in line
 
-A process with limit N pulls when it is the first in line and fewer than N slots are held, by
-whomever: processes with different limits each see to their own. Who waits polls, since the kernel
-can wait for one lock only and not in order. Processes of different users do not see each other
-unless they name the same directory, which none but its owner is trusted with.
+A process with limit N pulls when it is the first in line and fewer than N slots are held, no matter
+by whom: processes may have different limits. Waiting processes poll, since the kernel can wait for
+one lock only and not in order. Processes of different users do not see each other unless they name
+the same directory, and a directory is only trusted if its owner alone may write to it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ADMISSION: Final = 0
 _SLOTS: Final = range(2**16, 2**16 + MAX_LIMIT)
 _LINE: Final = range(2**32, 2**62)
 
-# The first in line looks often, the others only to tell their place.
+# The first in line looks often, the others only to report their place.
 _FIRST_POLL_S: Final = 0.05
 _POLL_S: Final = 0.2
 _ADMISSION_POLL_S: Final = 0.002
@@ -57,7 +57,7 @@ class Retry(NamedTuple):
 
 
 def default_directory(environ: Mapping[str, str], uid: int) -> Path:
-    """Where this user's processes share their slots.
+    """Return where this user's processes share their slots.
 
     ``PYCRICTL_SLOTS_DIR`` goes first. Below ``/run`` only root can create anything, so nobody can
     plant something there; the proxy's own directory is not used, since it goes with the proxy.
@@ -83,7 +83,7 @@ def pull_slot(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
-    """Holds a slot while the block runs.
+    """Hold a slot while the block runs.
 
     Args:
         limit: the most images pulled at once; 0 takes no slot.
@@ -134,7 +134,7 @@ class _Locks:
         fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK, byte, 1))
 
     def any_held(self, start: int, end: int) -> int | None:
-        """A byte from ``start`` up to ``end`` that somebody else holds, None if there is none."""
+        """Return a byte from ``start`` up to ``end`` that somebody else holds, None if none is."""
         if start >= end:
             return None
         query = _flock(fcntl.F_WRLCK, start, end - start)
@@ -142,7 +142,7 @@ class _Locks:
         return None if kind == fcntl.F_UNLCK else int(byte)
 
     def held(self, start: int, end: int) -> list[int]:
-        """All such bytes, in no order."""
+        """Return all such bytes, in no particular order."""
         found: list[int] = []
         todo = [(start, end)]
         while todo:
@@ -173,7 +173,7 @@ class _Waiter:
         self._sleep = sleep
 
     def try_slot(self, ticket: int = _LINE.stop) -> bool:
-        """Takes a slot if one is free and nobody is in line before ``ticket``."""
+        """Take a slot if one is free and nobody is in line before ``ticket``."""
         with self._admission() as is_admitted:
             if not is_admitted or self._locks.any_held(_LINE.start, ticket) is not None:
                 return False
@@ -184,14 +184,14 @@ class _Waiter:
     def wait(self, on_wait: Callable[[int], None]) -> None:
         ticket = self._draw_ticket()
         try:
-            told = 0
+            reported = 0
             while True:
                 place = len(self._locks.held(_LINE.start, ticket)) + 1
                 if place == 1 and self.try_slot(ticket):
                     return
-                if place != told:
+                if place != reported:
                     on_wait(place)
-                    told = place
+                    reported = place
                 self._pause(_FIRST_POLL_S if place == 1 else _POLL_S)
         finally:
             self._locks.unlock(ticket)
@@ -210,7 +210,7 @@ class _Waiter:
         )
 
     def _draw_ticket(self) -> int:
-        """Takes a place behind everybody else's."""
+        """Take a place behind everybody else's."""
         with self._admission():
             ticket = max(self._locks.held(_LINE.start, _LINE.stop), default=_LINE.start - 1) + 1
             while not self._locks.try_lock(ticket):
@@ -219,10 +219,10 @@ class _Waiter:
 
     @contextmanager
     def _admission(self) -> Iterator[bool]:
-        """Keeps others from looking or drawing; yields whether it could.
+        """Keep others from looking or drawing; yield whether that worked.
 
-        It takes an instant, except where a process was stopped in that instant: then nobody gets
-        a slot, but everybody still sees the own deadline pass.
+        It takes an instant, unless a process was stopped in that instant: then nobody gets a slot,
+        but every process still notices its deadline.
         """
         is_admitted = self._locks.try_lock(_ADMISSION)
         for _ in range(_ADMISSION_TRIES):
@@ -254,7 +254,7 @@ class _Waiter:
 
 @contextmanager
 def _opened(directory: Path) -> Iterator[_Locks]:
-    """Opens the file with the locks, and gives up all that are held through it in the end."""
+    """Open the file with the locks; at the end give up all that are held through it."""
     try:
         fd = _open(directory)
     except OSError as exc:
@@ -272,7 +272,7 @@ def _opened(directory: Path) -> Iterator[_Locks]:
 
 
 def _open(directory: Path) -> int:
-    """Trusts nothing below the parent that another user could have planted or could replace."""
+    """Open the file, but nothing that another user could have planted or could replace."""
     try:
         directory.mkdir(mode=0o700)
     except FileExistsError:

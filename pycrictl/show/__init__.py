@@ -1,0 +1,1 @@
+"""Results as text: formats, tables, documents, templates and displays."""

@@ -25,9 +25,9 @@ from google.protobuf.message import Message
 INDENT: Final = "  "
 
 _Write = Callable[[Any, str], str]
-"""Turns a value into text; the second argument is the line break and indentation it stands at."""
+"""Turns a value into text; the second argument is its line break and indentation."""
 
-# JSON wants the control characters below 0x20 escaped; a terminal obeys those above 0x7e as well.
+# JSON escapes the control characters below 0x20; terminals obey those above 0x7e as well.
 _LEFT_RAW: Final = re.compile("[\x7f-\x9f]")
 
 # The proto file names SIGNAL_SIGTERM what crictl shows as SIGTERM.
@@ -47,12 +47,12 @@ _writers: dict[Descriptor, _Write] = {}
 
 
 def message_json(message: Message) -> str:
-    """``message`` as a JSON object, without a final line break."""
+    """Return ``message`` as a JSON object, without a final line break."""
     return _escape_controls(_message_text(message, "\n"))
 
 
 def list_json(name: str, messages: Iterable[Message]) -> str:
-    """The JSON of a response whose only field, the list ``name``, holds ``messages``."""
+    """Return the JSON of a response whose only field, the list ``name``, holds ``messages``."""
     inner = "\n" + INDENT
     items = [_message_text(message, inner + INDENT) for message in messages]
     parts = [f"{quote_string(name)}: {_wrap('[', items, ']', inner)}"]
@@ -60,17 +60,17 @@ def list_json(name: str, messages: Iterable[Message]) -> str:
 
 
 def document_json(document: Any) -> str:
-    """Data as JSON with sorted keys; ``<``, ``>`` and ``&`` are escaped, as Go's encoder does."""
+    """Return data as JSON with sorted keys; ``<``, ``>`` and ``&`` are escaped as in Go."""
     return _for_html(_document_text(document, "\n"))
 
 
 def compact_json(document: Any) -> str:
-    """Data as ``document_json`` writes it, but on one line and without spaces."""
+    """Return data as ``document_json`` does, but on one line and without spaces."""
     return _for_html(_compact_text(document))
 
 
 def number_text(value: int | float) -> str:
-    """A finite number as Go writes it in JSON: ``1.5``, ``2``, ``0.00001``, ``1e-7``, ``1e+30``."""
+    """Return a finite number as Go writes it in JSON: ``1.5``, ``2``, ``0.00001``, ``1e+30``."""
     text = repr(value).removesuffix(".0")
     mantissa, e, exponent = text.partition("e")
     if not e:
@@ -83,7 +83,7 @@ def number_text(value: int | float) -> str:
 
 
 def _escape_controls(text: str) -> str:
-    """JSON ``text`` in which no string holds a control character any more."""
+    """Escape the control characters in the strings of a JSON ``text``."""
     if text.isascii() and "\x7f" not in text:
         return text
     return _LEFT_RAW.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
@@ -97,7 +97,7 @@ def _for_html(text: str) -> str:
 
 
 def _wrap(opening: str, parts: list[str], closing: str, newline: str = "\n") -> str:
-    """``parts``, one a line and indented, between brackets; ``newline`` is what these stand at."""
+    """Join ``parts``, one a line and indented, between brackets that stand at ``newline``."""
     if not parts:
         return opening + closing
     inner = newline + INDENT
@@ -147,7 +147,7 @@ def _writer(descriptor: Descriptor) -> _Write:
             if has_presence and not message.HasField(name):
                 continue
             value = getattr(message, name)
-            # Most fields are plain strings; they are spared a call.
+            # Most fields are plain strings, which need no call.
             text = quote_string(value) if write_value is None else write_value(value, inner)
             parts.append(prefix + text)
         return _wrap("{", parts, "}", newline)
@@ -161,7 +161,7 @@ def _writer(descriptor: Descriptor) -> _Write:
 
 
 def _field_writer(field: FieldDescriptor) -> _Write | None:
-    """How to write the field's value; None for a string."""
+    """Return how to write the field's value; None for a string."""
     inner = field.message_type
     if inner is not None and inner.GetOptions().map_entry:
         return _map_writer(inner)
@@ -217,7 +217,7 @@ def _enum_writer(descriptor: EnumDescriptor) -> _Write:
         value.number: f'"{value.name.removeprefix(prefix)}"'
         for value in reversed(descriptor.values)
     }
-    # A number that this program does not know stands for itself.
+    # A number without a name is written as it is.
     return lambda number, newline: names.get(number) or str(number)
 
 

@@ -1,8 +1,8 @@
 """Results as text: tables, blocks of fields, lines, JSON and YAML, in crictl's forms.
 
-Every function writes to a given text stream, in one piece where that can be had: a reader that
-goes away early gets whole lines. What comes from outside passes through ``units.escape`` (or the
-escapes of JSON and YAML), so that no name can steer the terminal or forge a line.
+Every function writes to a given text stream, in one piece where possible: a reader that goes
+away early gets whole lines. What comes from outside passes through ``units.escape`` (or the
+escapes of JSON and YAML), so that no name can control the terminal or forge a line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COLUMN_GAP: Final = 3
 MIN_COLUMN_WIDTH: Final = 20
 
 CLEAR_SCREEN: Final = "\x1b[2J\x1b[H"
-"""Empties a terminal and goes to its upper left corner."""
+"""Clears a terminal and moves to its upper left corner."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -49,7 +49,7 @@ Block = Sequence[Field]
 
 
 def write_table(table: Table, out: TextIO, *, header: bool = True) -> None:
-    """Writes left-aligned columns; the last one is not padded.
+    """Write left-aligned columns; the last one is not padded.
 
     A column is as wide as its longest cell, heading included, and a gap. Characters are counted,
     not terminal columns, as crictl does.
@@ -70,17 +70,17 @@ def write_table(table: Table, out: TextIO, *, header: bool = True) -> None:
 
 
 def write_lines(lines: Iterable[str], out: TextIO) -> None:
-    """Writes each text on one line."""
+    """Write each text on one line."""
     out.write("".join(f"{escape(line)}\n" for line in lines))
 
 
 def write_text(text: str, out: TextIO) -> None:
-    """Writes what a template made, and a line break. Its lines and tabs are kept."""
+    """Write what a template made, and a line break. Its lines and tabs are kept."""
     out.write(_CONTROL.sub(lambda match: escape(match[0]), text) + "\n")
 
 
 def write_block(block: Block, out: TextIO) -> None:
-    """Writes ``Label: value`` lines; entries of maps are indented by a tab and sorted by key."""
+    """Write ``Label: value`` lines; entries of maps are indented by a tab and sorted by key."""
     lines = []
     for label, value in block:
         if isinstance(value, str):
@@ -92,35 +92,35 @@ def write_block(block: Block, out: TextIO) -> None:
 
 
 def write_blocks(blocks: Iterable[Block], out: TextIO) -> None:
-    """Writes the blocks of several objects, each followed by an empty line."""
+    """Write the blocks of several objects, each followed by an empty line."""
     for block in blocks:
         write_block(block, out)
         out.write("\n")
 
 
 def write_message_json(message: Message, out: TextIO) -> None:
-    """Writes a message by the proto3 JSON mapping."""
+    """Write a message by the proto3 JSON mapping."""
     from pycrictl.show import jsontext  # 5 ms that tables do not need
 
     out.write(jsontext.message_json(message) + "\n")
 
 
 def write_list_json(name: str, messages: Iterable[Message], out: TextIO) -> None:
-    """Writes ``{"name": [messages]}`` by the proto3 JSON mapping."""
+    """Write ``{"name": [messages]}`` by the proto3 JSON mapping."""
     from pycrictl.show import jsontext
 
     out.write(jsontext.list_json(name, messages) + "\n")
 
 
 def write_document_json(document: Any, out: TextIO) -> None:
-    """Writes data as JSON with sorted keys."""
+    """Write data as JSON with sorted keys."""
     from pycrictl.show import jsontext
 
     out.write(jsontext.document_json(document) + "\n")
 
 
 def write_document_yaml(document: Any, out: TextIO) -> None:
-    """Writes data as YAML; an empty line ends it."""
+    """Write data as YAML; an empty line ends it."""
     from pycrictl.show import yamltext
 
     out.write(yamltext.document_yaml(document) + "\n")

@@ -1,8 +1,8 @@
 """YAML text of data, spelled as Go's encoder spells it. Pure.
 
 Block style, two spaces, dashes in their parent's column, lines never folded. Keys are in natural
-order. Strings are in quotes only where a reader would take them for something else, and in literal
-style where they have several lines.
+order. Strings are quoted only where a reader would take them for something else; those of several
+lines are in literal style.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _NO_FOLDING: Final = 2**31 - 1
 
-# YAML 1.1's words for booleans, null and what has a meaning of its own.
+# YAML 1.1's words for booleans and null, and others with a special meaning.
 _WORDS: Final = (
     frozenset(
         word
@@ -43,7 +43,7 @@ _KEY_TOKEN: Final = re.compile(r"[0-9]+|.", re.DOTALL)
 
 
 def document_yaml(document: Any) -> str:
-    """``document`` as one YAML document."""
+    """Return ``document`` as one YAML document."""
     import yaml  # 20 ms
 
     text: str = yaml.dump(
@@ -58,7 +58,7 @@ def document_yaml(document: Any) -> str:
 
 
 def is_ambiguous(text: str) -> bool:
-    """Whether a reader of YAML 1.1 would not take the plain ``text`` for a string."""
+    """Return whether a reader of YAML 1.1 would not take the plain ``text`` for a string."""
     digits = text.replace("_", "")
     return (
         text in _WORDS
@@ -70,7 +70,7 @@ def is_ambiguous(text: str) -> bool:
 
 
 def natural_order(text: str) -> list[Token]:
-    """A sort key: runs of digits as numbers, letters behind all other characters."""
+    """Return a sort key: runs of digits as numbers, letters after all other characters."""
     return [_token(token) for token in _KEY_TOKEN.findall(text)]
 
 
@@ -84,7 +84,7 @@ def _token(token: str) -> Token:
 
 @cache
 def _dumper() -> Any:
-    """PyYAML's emitter, libyaml's where it is there, taught Go's choice of styles."""
+    """Make PyYAML's emitter, libyaml's if it is there, with Go's choice of styles."""
     import yaml
 
     base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

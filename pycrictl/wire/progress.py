@@ -5,8 +5,8 @@ and ``error``; our server adds ``phase``, ``queue_position``, ``extracted`` and
 ``extracted_total``, which a reader of the KEP alone ignores. Over a WebSocket every message has
 its own frame, over plain HTTP every message has its own line.
 
-This module knows what a message says and nothing of what it means: phases, sums and rates are the
-business of ``pycrictl.progress.tracker``.
+This module reads what a message says and not what it means: phases, sums and rates are up to
+``pycrictl.progress.tracker``.
 
 Messages are outside data, and many: a watcher of a busy node decodes thousands a second. So what
 an ordinary message needs stands in one function without a call more than necessary, and every
@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 __all__ = ["MAX_MESSAGE_BYTES", "MAX_TEXT", "ProgressDecoder", "Report", "encode_report"]
 
 MAX_MESSAGE_BYTES: Final = 1 << 20
-"""Longest message that is looked at, unless told otherwise."""
+"""Longest message that is looked at by default."""
 
 MAX_TEXT: Final = 4096
 """Longest image reference, layer digest or error text, in characters.
@@ -64,7 +64,7 @@ class _NotAReport(ValueError):
 
 
 class ProgressDecoder:
-    """Turns messages into reports; counts and skips what is none.
+    """Turns messages into reports; counts and skips everything else.
 
     Use ``receive_message`` for messages that have boundaries of their own (WebSocket), or
     ``receive_data`` and ``receive_eof`` for a stream of lines. No input makes it raise, and it
@@ -74,7 +74,7 @@ class ProgressDecoder:
         max_message_bytes: a message longer than this is bad and is not parsed.
 
     Attributes:
-        bad_count: how many messages were skipped as no report. Blank ones do not count.
+        bad_count: how many messages were skipped. Blank ones do not count.
         first_bad: what was wrong with the first of them, in one printable line, or None.
     """
 

@@ -31,7 +31,7 @@ class Capture:
     """One command line and what came of it.
 
     Attributes:
-        name: unique; its first letter and dash tell the scene, none stands for ``real``.
+        name: unique; its first letter and dash say which scene, none stands for ``real``.
         command: as given to a shell; some use variables of the scene.
         stdout: with a final line break, which the command itself may not have written; None
             where it was not kept.

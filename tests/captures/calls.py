@@ -52,7 +52,7 @@ OTHER_CALLS: Final = {
     "m-create-bad-enum": "enums may be given by name",
     "m-create-odd-camel": "keys that are unknown are found before any call",
     "m-rm-partial": HINTED,
-    "m-rmi-prune": "containers tell their images; which one is that of pods, the runtime",
+    "m-rmi-prune": "containers name their images, and the runtime that of pods",
     "ps-image-none": ONCE + ", none when there is none of that name",
     "ps-image-tag": ONCE,
     "ps-resolve-image": ONCE,

@@ -1,6 +1,6 @@
 """Answers to the recordings of commands that change state.
 
-A recording tells each call's status; what an answer must hold beyond that is little, and is made
+A recording has each call's status; what an answer must hold beyond that is little, and is made
 here from the request.
 """
 

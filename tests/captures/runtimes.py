@@ -43,6 +43,12 @@ def whole_id(start: str) -> str:
 IDS.update({name: whole_id(start) for name, start in IDS.items() if name in ("CC", "CO")})
 
 
+def with_ids(command: str) -> str:
+    """Return a recorded command with the scene's variables put in: ``$CW``, ``${CW:0:4}``."""
+    command = re.sub(r"\$\{(\w\w):0:(\d)\}", lambda found: IDS[found[1]][: int(found[2])], command)
+    return re.sub(r"\$(\w\w)\b", lambda found: IDS[found[1]], command)
+
+
 def real(server: FakeServer) -> None:
     """Answers as containerd 1.6.20 did, with its filters and its search for beginnings of IDs."""
     containers, pods, images = scene.real_containers(), scene.real_pods(), scene.real_images()

@@ -1,7 +1,7 @@
 """The answers of the two runtimes that the recordings were made with.
 
 ``fake_*`` build what the prepared runtime said. ``real_*`` are read back from recordings of
-containerd that print everything they were told.
+containerd that print everything they were sent.
 """
 
 from __future__ import annotations

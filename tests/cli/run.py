@@ -1,22 +1,29 @@
-"""Runs of the program in the test's own process."""
+"""Runs of the program, in the test's own process and in others."""
 
 from __future__ import annotations
 
 import io
 import logging
+import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import IO
 
 from pycrictl.cli.main import main
 from pycrictl.environ import Environment
 from pycrictl.signals import ENDING
 
+PROGRAM = (sys.executable, "-m", "pycrictl")
+"""The words that start the program of this tree."""
+
 
 @contextmanager
 def kept_handlers() -> Iterator[None]:
-    """Gives back the handlers of the signals that the program takes for the rest of its life."""
+    """Restore the handlers of the signals that the program takes for the rest of its life."""
     handlers = [(number, signal.getsignal(number)) for number in ENDING]
     try:
         yield
@@ -29,7 +36,7 @@ class Run:
     """One run: its exit status and what it wrote.
 
     Args:
-        told: what stands for standard error, if a test wants to know at once what is told.
+        told: stands for standard error, if a test reads it while the program runs.
     """
 
     def __init__(
@@ -58,3 +65,23 @@ class Run:
             logger.setLevel(level)
         self.stdout = stdout.getvalue()
         self.stderr = stderr.getvalue()
+
+
+def start(
+    *words: str,
+    stdout: IO[str] | int = subprocess.PIPE,
+    environ: Mapping[str, str] | None = None,
+) -> subprocess.Popen[str]:
+    """Start the program in a process of its own.
+
+    Args:
+        stdout: its standard output; by default a pipe, as its standard error is.
+        environ: variables in addition to those of this process.
+    """
+    return subprocess.Popen(
+        [*PROGRAM, *words],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(environ or {})},
+    )

@@ -168,6 +168,6 @@ def fish(
     assert result.stderr == ""
     blocks = result.stdout.split("==\n")[1:]
     return [
-        {word: told for word, _, told in (each.partition("\t") for each in block.splitlines())}
+        {word: text for word, _, text in (each.partition("\t") for each in block.splitlines())}
         for block in blocks
     ]

@@ -14,7 +14,7 @@ from tests.fakecri import FakeServer, Status
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ([""], "the ID of a container must not be empty"),
+        ([""], "the container ID is empty"),
         (["-t", "c"], "--tty needs --stdin"),
         (["-t", "-i", "c"], "--tty needs a terminal as standard input"),
         (["-r", "quic", "c"], 'unknown transport "quic"'),

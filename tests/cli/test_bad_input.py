@@ -67,7 +67,7 @@ CONTENT = {
     *("inspect", "inspectp", "inspecti", "rm", "rm --force", "rmp", "rmp --force", "rmi"),
     *("pull", "create", "run", "runp", "info", "version"),
 }
-"""Commands that an empty answer tells nothing; for the others it means none, or done."""
+"""Commands for which an empty answer says nothing; for the others it means none, or done."""
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\n\r\x9b2J" + "b" * 10_000
 

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.cli import shells as scripts
-from pycrictl.cli import surface
-from pycrictl.cli.generate import write
+from pycrictl.cli.commands.shell.completion import FILES
 from tests.cli import shells
 from tests.cli.run import Run
+from tools import surface
 
 PROGRAM = surface.program()
 COMMANDS = [command for command in PROGRAM.walk() if command.path]
@@ -78,23 +77,16 @@ def zsh(home: Path) -> Iterator[shells.Shell]:
         yield shell
 
 
-def test_the_files_are_made_of_the_tree(tmp_path: Path) -> None:
-    write(tmp_path)
-    for name in scripts.SHELLS.values():
-        assert (shells.FOLDER / name).read_bytes() == (tmp_path / "completions" / name).read_bytes()
-    assert {path.name for path in shells.FOLDER.iterdir()} == set(scripts.SHELLS.values())
-
-
-@pytest.mark.parametrize("shell", scripts.SHELLS)
+@pytest.mark.parametrize("shell", FILES)
 def test_the_command_prints_the_file(shell: str) -> None:
     run = Run("completion", shell)
     assert run.code == 0
-    assert run.stdout == (shells.FOLDER / scripts.SHELLS[shell]).read_text()
+    assert run.stdout == (shells.FOLDER / FILES[shell]).read_text()
     assert run.stderr == ""
 
 
 def test_bash_is_what_crictl_takes_without_a_shell() -> None:
-    assert Run("completion").stdout == scripts.script("bash")
+    assert Run("completion").stdout == Run("completion", "bash").stdout
 
 
 def test_no_other_shell() -> None:
@@ -130,8 +122,8 @@ def test_fish_knows_everything(home: Path) -> None:
     found = shells.fish(home, shells.environment(home), lines)
     assert [set(each) for each in found] == [NAMES, *FLAGS.values(), *CHOICES.values()]
     assert found[0]["images"] == "List the images on the node"
-    told = found[1 + list(FLAGS).index("pycrictl ps")]
-    assert told["--quiet"] == "Print only IDs"
+    described = found[1 + list(FLAGS).index("pycrictl ps")]
+    assert described["--quiet"] == "Print IDs only"
 
 
 def test_zsh_knows_every_command(zsh: shells.Shell) -> None:
@@ -281,9 +273,10 @@ def test_an_alias_in_fish(home: Path) -> None:
     assert set(found) == {"imagefsinfo"}
 
 
-def test_the_script_of_a_link(home: Path, tmp_path: Path) -> None:
-    for shell in scripts.SHELLS:
-        (tmp_path / shell).write_text(scripts.script(shell, "crictl"))
+def test_the_script_of_a_link(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/local/bin/crictl"])
+    for shell in FILES:
+        (tmp_path / shell).write_text(Run("completion", shell).stdout)
     (tmp_path / "zsh").rename(tmp_path / "_crictl")
     env = shells.environment(home)
     with shells.bash(home, env, script=tmp_path / "bash") as bash:
@@ -305,8 +298,15 @@ def test_a_link_prints_the_script_of_its_name(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert result.stdout == scripts.script("zsh", "crictl")
+    own = (shells.FOLDER / "_pycrictl").read_text().splitlines()
+    renamed = set(result.stdout.splitlines()) - set(own)
     assert result.stdout.startswith("#compdef crictl\n")
+    assert {line.strip() for line in renamed} == {
+        "#compdef crictl",
+        "local program=crictl line value description",
+        "if [[ $funcstack[1] == _crictl ]]; then",
+        "compdef _pycrictl crictl",
+    }
 
 
 def test_a_script_can_be_sourced_in_zsh(home: Path) -> None:
@@ -320,8 +320,8 @@ def test_known_sockets(home: Path, tmp_path: Path) -> None:
     there = tmp_path / "run" / "crio.sock"
     there.parent.mkdir()
     there.touch()
-    for shell in scripts.SHELLS:
-        script = scripts.script(shell)
+    for shell in FILES:
+        script = (shells.FOLDER / FILES[shell]).read_text()
         assert script.count("unix:///run/containerd/containerd.sock") == 1
         script = re.sub(r"unix:///(\S+/)+(?=\w)", f"unix://{there.parent}/", script)
         (tmp_path / {"zsh": "_pycrictl"}.get(shell, shell)).write_text(script)

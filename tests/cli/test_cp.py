@@ -1,4 +1,4 @@
-"""``cp`` against a fake runtime: what is refused, what is asked, and how it is told."""
+"""``cp`` against a fake runtime: what is refused, what is asked, and how it is reported."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_pod_may_be_named_too(fake: FakeServer) -> None:
 def test_when_no_method_serves_each_tells_why(fake: FakeServer, tmp_path: Path) -> None:
     offer(fake, container())
     fake.offer("CopyFromContainer", NO_RPC)
-    # It runs, but the runtime does not tell its process; and tar is not in it.
+    # It runs, but the runtime does not report its process; and tar is not in it.
     status = cri_pb2.ContainerStatus(id=ID, state=cri_pb2.CONTAINER_RUNNING)
     fake.offer("ContainerStatus", cri_pb2.ContainerStatusResponse(status=status))
     missing = 'exec: "tar": executable file not found in $PATH'
@@ -138,7 +138,7 @@ def test_archives_and_terminals(fake: FakeServer) -> None:
     controller, terminal = os.openpty()
     try:
         for words, line in (
-            (["web:/a", "-"], "an archive is nothing for a terminal"),
+            (["web:/a", "-"], "refusing to write an archive to a terminal"),
             (["-", "web:/a"], "standard input is a terminal, where no archive comes from"),
         ):
             done = subprocess.run(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Iterator
@@ -33,7 +36,7 @@ def command(fake: FakeServer, *words: str) -> list[str]:
 
 
 def run(fake: FakeServer, redirection: str, *words: str) -> list[str]:
-    """Copy with a stream as the shell makes it; what is told on stderr."""
+    """Copy with a stream as the shell makes it, and return the lines of stderr."""
     ended = subprocess.run(
         ["sh", "-c", f'"$@" {redirection}', "sh", *command(fake, *words)],
         stderr=subprocess.PIPE,
@@ -54,10 +57,10 @@ def test_streams_that_are_closed(fake: FakeServer, root: Path) -> None:
 
 
 def test_streams_that_are_something_else(fake: FakeServer, root: Path) -> None:
-    told = run(fake, "0>/dev/null", "-", f"{ID}:/to")
-    assert told == ["pycrictl: standard input is open for writing only"]
-    told = run(fake, "1</dev/null", f"{ID}:/to", "-")
-    assert told[0] == "pycrictl: cannot write to standard output: bad file descriptor"
+    reported = run(fake, "0>/dev/null", "-", f"{ID}:/to")
+    assert reported == ["pycrictl: standard input is open for writing only"]
+    reported = run(fake, "1</dev/null", f"{ID}:/to", "-")
+    assert reported[0] == "pycrictl: cannot write to standard output: bad file descriptor"
     assert list((root / "to").iterdir()) == []
 
 
@@ -69,8 +72,8 @@ def test_input_that_does_not_block(fake: FakeServer, root: Path) -> None:
             time.sleep(0.3)
             os.write(writer, piece)
         os.close(writer)
-        _, told = process.communicate(timeout=60)
-    assert (process.returncode, told) == (0, b"")
+        _, reported = process.communicate(timeout=60)
+    assert (process.returncode, reported) == (0, b"")
     assert not os.get_blocking(reader)
     os.close(reader)
     assert (root / "to/f").read_text() == "content"
@@ -92,11 +95,51 @@ def test_output_that_does_not_block(fake: FakeServer, root: Path) -> None:
     with start(command(fake, f"{ID}:/to/f", "-"), stdout=writer) as process:
         os.close(writer)
         thread.start()
-        _, told = process.communicate(timeout=60)
+        _, reported = process.communicate(timeout=60)
     thread.join()
     os.close(reader)
-    assert (process.returncode, told) == (0, b"")
+    assert (process.returncode, reported) == (0, b"")
     assert data in received
+
+
+def test_progress_goes_where_the_archive_does_not(fake: FakeServer, root: Path) -> None:
+    (root / "to/f").write_text("content")
+    shown = copy(fake, "json", f"{ID}:/to/f", str(root / "g"))
+    assert (shown.returncode, shown.stderr) == (0, b"")
+    assert json.loads(shown.stdout.splitlines()[-1])["files"] == 1
+    os.mkfifo(root / "to/pipe")
+    shown = copy(fake, "json", f"{ID}:/to", "-")
+    assert json.loads(shown.stderr)["skipped"] == "to/pipe"
+    with tarfile.open(fileobj=io.BytesIO(shown.stdout)) as archive:
+        assert sorted(archive.getnames()) == ["to", "to/f"]
+
+
+def test_progress_without_a_terminal(fake: FakeServer, root: Path) -> None:
+    (root / "to/f").write_text("content")
+    note = b"pycrictl: no bars: standard error is not a terminal that can show them"
+    for mode, notes in (("auto", []), ("none", []), ("plain", []), ("bar", [note])):
+        shown = copy(fake, mode, f"{ID}:/to/f", str(root / "g"))
+        assert (shown.returncode, shown.stdout) == (0, b"")
+        *first, last = shown.stderr.splitlines()
+        assert (first, last.startswith(b"copied 1 file (7 B) in ")) == (notes, True)
+
+
+def test_a_copy_goes_on_when_nobody_reads_its_progress(fake: FakeServer, root: Path) -> None:
+    (root / "to/f").write_text("content")
+    reader, writer = os.pipe()
+    os.close(reader)
+    shown = copy(fake, "json", f"{ID}:/to/f", str(root / "g"), stdout=writer)
+    os.close(writer)
+    assert (shown.returncode, shown.stderr) == (0, b"")
+    assert (root / "g").read_text() == "content"
+
+
+def copy(
+    fake: FakeServer, mode: str, *words: str, stdout: int = subprocess.PIPE
+) -> subprocess.CompletedProcess[bytes]:
+    """A copy that is not quiet, without a terminal."""
+    loud = [word for word in command(fake, "--progress", mode, *words) if word != "--quiet"]
+    return subprocess.run(loud, stdout=stdout, stderr=subprocess.PIPE, check=False)
 
 
 def start(words: list[str], **streams: Any) -> subprocess.Popen[bytes]:

@@ -6,11 +6,12 @@ import re
 
 import pytest
 
-from pycrictl.cli import surface, tree
+from pycrictl.cli import tree
 from pycrictl.cli.argv import parse
-from pycrictl.cli.surface import Command
 from pycrictl.cli.table import BY_NAME, COMMANDS
 from tests.cli.run import Run
+from tools import surface
+from tools.surface import Command
 
 PROGRAM = surface.program()
 ALL = tuple(PROGRAM.walk())
@@ -46,15 +47,15 @@ def test_it_fits_and_is_whole(command: Command, capsys: pytest.CaptureFixture[st
     assert "None" not in text
 
 
-@pytest.mark.parametrize("command", ALL[1:], ids=named)
-def test_h_and_the_aliases_show_the_same(
-    command: Command, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole = shown(capsys, *command.path, "--help")
-    assert shown(capsys, *command.path, "-h") == whole
-    for alias in command.aliases:
-        other = shown(capsys, *command.path[:-1], alias, "--help")
-        assert other.splitlines()[1:] == whole.splitlines()[1:]
+def test_h_and_help_and_the_aliases_show_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ALL[1:]:
+        whole = shown(capsys, *command.path, "--help")
+        assert shown(capsys, *command.path, "-h") == whole
+        if len(command.path) == 1:
+            assert shown(capsys, "help", *command.path) == whole
+        for alias in command.aliases:
+            other = shown(capsys, *command.path[:-1], alias, "--help")
+            assert other.splitlines()[1:] == whole.splitlines()[1:]
 
 
 def test_commands_stand_by_family_with_their_aliases(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,11 +70,15 @@ def test_commands_stand_by_family_with_their_aliases(capsys: pytest.CaptureFixtu
         assert entry.summary in " ".join(families[entry.family].split())
 
 
-@pytest.mark.parametrize("name", [name for name in BY_NAME if len(name) > 3])
-def test_the_nearest_command_is_suggested(name: str) -> None:
-    for typed in (name[:-1], f"{name}e", name[:-2] + name[-1] + name[-2]):
-        if typed in BY_NAME:
-            continue
+def test_the_nearest_command_is_suggested() -> None:
+    misspelled = [
+        (name, typed)
+        for name in BY_NAME
+        if len(name) > 3
+        for typed in (name[:-1], f"{name}e", name[:-2] + name[-1] + name[-2])
+        if typed not in BY_NAME
+    ]
+    for name, typed in misspelled:
         run = Run(typed)
         assert run.code == 3
         assert run.stdout == ""
@@ -89,12 +94,17 @@ def test_nothing_is_suggested_for_what_is_like_nothing() -> None:
     assert Run("zzzz").stderr.endswith("hint: 'pycrictl --help' lists the commands\n")
 
 
-@pytest.mark.parametrize("command", ALL, ids=named)
-def test_the_nearest_option_is_suggested(command: Command) -> None:
-    names = [name for option in command.options for name in option.names if len(name) > 5]
-    for name in names:
+def test_the_nearest_option_is_suggested() -> None:
+    names = [
+        (command.path, name)
+        for command in ALL
+        for option in command.options
+        for name in option.names
+        if len(name) > 5
+    ]
+    for path, name in names:
         typed = name[:-1]
-        run = Run(*command.path, typed)
+        run = Run(*path, typed)
         assert run.code == 1
         assert run.stderr.startswith(f'pycrictl: unknown option "{typed}"\nhint: did you mean --')
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from typing import Any
 
 import grpc
@@ -14,7 +12,7 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.progress import sources
 from tests.cli.progress_server import http_streams, websocket_stream
-from tests.cli.run import Run
+from tests.cli.run import Run, start
 from tests.fakecri import FakeServer, Status
 
 WEB = "ab" * 32
@@ -80,7 +78,7 @@ def test_a_broken_stream_is_taken_up_again_and_the_map_survives(fake: FakeServer
         run = watch(fake, "web", "--progress", "json")
         assert server.connections == 2
     assert run.code == 0
-    assert run.stderr.endswith("; taking it up again\n")
+    assert run.stderr.endswith("; connecting again\n")
     assert "token" not in run.stderr
     assert [entry["progress"] for entry in objects(run)][:2] == [0, 10]
 
@@ -154,7 +152,7 @@ def test_a_stream_that_ends_too_soon_is_told(fake: FakeServer) -> None:
         fake.prepare("ImagePullProgress", url(server.url))
         run = watch(fake, "web")
     assert run.code == 0
-    assert "nothing is pulled any more; 2 layers unfinished\n" in run.stderr
+    assert "nothing is being pulled any more; 2 layers unfinished\n" in run.stderr
 
 
 def test_nothing_is_being_pulled(fake: FakeServer) -> None:
@@ -271,8 +269,11 @@ def test_a_pod_that_goes_away(fake: FakeServer) -> None:
         (["--source", "crio"], 'pycrictl: unknown source "crio"'),
         (["--source", "cri"], "pycrictl: --source cri needs a pod or a container"),
         (["--progress", "fancy"], 'pycrictl: unknown kind of progress "fancy"'),
-        (["--interval", "0"], "pycrictl: invalid value for '--interval': an interval is 0.05 to"),
-        (["--interval", "nan"], "pycrictl: invalid value for '--interval': an interval is"),
+        (
+            ["--interval", "0"],
+            "pycrictl: invalid value for '--interval': an interval must be from 0.05 to",
+        ),
+        (["--interval", "nan"], "pycrictl: invalid value for '--interval': an interval must be"),
         (["a", "b"], "pycrictl: got unexpected extra argument(s) (b)"),
     ],
 )
@@ -287,17 +288,12 @@ def test_ctrl_c_ends_the_watch_only(fake: FakeServer) -> None:
     with http_streams(STORY, cut=[0]) as server:
         fake.prepare("ListPodSandbox", PODS)
         fake.prepare("ImagePullProgress", url(server.url), repeat=True)
-        words = ["-r", fake.endpoint, "image-pull-progress", "--follow", "--progress", "json"]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pycrictl", *words, "web"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        words = ("image-pull-progress", "--follow", "--progress", "json", "web")
+        process = start("-r", fake.endpoint, *words)
         assert process.stdout is not None
         assert process.stdout.readline()
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
     last = stderr.splitlines()[-1]
-    assert last == "pycrictl: stopped watching; what is being pulled goes on"
+    assert last == "pycrictl: stopped watching; the pulls go on"

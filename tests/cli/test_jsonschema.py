@@ -51,7 +51,7 @@ def test_the_text_is_laid_out_as_crictls() -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["run", "js"], "no schema is named"),
+        (["run", "js"], "no schema is selected"),
         (["run", "js", "--nosuch"], 'unknown option "--nosuch"'),
         (["runp", "js", "x"], "got unexpected extra argument(s) (x)"),
         (["runp", "jsonschem"], 'cannot read pod config "jsonschem"'),

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +10,9 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from tests.cli.run import Run
+from tests.cli.run import Run, start
 from tests.fakecri import FakeServer, Status, hang
+from tests.waiting import wait_until
 
 POD = "metadata: {name: web, namespace: default}\n"
 CONTAINER = """
@@ -175,18 +172,9 @@ def test_ctrl_c_removes_the_pod(fake: FakeServer, files: tuple[str, str]) -> Non
     fake.prepare("CreateContainer", hang(100))
     fake.prepare("StopPodSandbox", None)
     fake.prepare("RemovePodSandbox", None)
-    words = ["-t", "100s", "-r", fake.endpoint, "run", "--no-pull", *files]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pycrictl", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + 60
-    while "CreateContainer" not in fake.methods() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGINT)
+    process = start("-t", "100s", "-r", fake.endpoint, "run", "--no-pull", *files)
+    wait_until(lambda: "CreateContainer" in fake.methods())
+    process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=40)
     assert (process.returncode, stdout) == (130, "")
     assert stderr == 'pycrictl: interrupted; its pod sandbox "p1" was removed again\n'
@@ -216,11 +204,11 @@ def test_an_answer_without_an_id(
         (["create", "p1", "{pod}", "{container}"], "line 1: metadata: unknown key"),
         (["create", "p1", "/nonexistent", "{pod}"], 'container config "/nonexistent"'),
         (["run", "{container}", "{container}"], 'line 3: unknown key "image"'),
-        (["run", "--no-pull", "--with-pull", "{container}", "{pod}"], "exclude each other"),
+        (["run", "--no-pull", "--with-pull", "{container}", "{pod}"], "cannot be combined"),
         (["run", "--pull-timeout", "-1s", "{container}", "{pod}"], "must not be negative"),
         (["run", "-T", "-1s", "{container}", "{pod}"], "must not be negative"),
         (["run", "-T", "5", "{container}", "{pod}"], '"5" has no unit'),
-        (["run", "--creds", "u:p", "--auth", "x", "{container}", "{pod}"], "exclude each other"),
+        (["run", "--creds", "u:p", "--auth", "x", "{container}", "{pod}"], "cannot be combined"),
     ],
 )
 def test_bad_input_is_refused_before_any_call(

@@ -74,14 +74,14 @@ def test_what_was_done_is_told_at_once(fake: FakeServer) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["stop", "--all", "a"], "--all and IDs exclude each other"),
+        (["stop", "--all", "a"], "--all and IDs cannot be combined"),
         (["stop", "-t", "-1", "a"], "--timeout must not be negative"),
         (["update", "a"], "nothing to update"),
         (["update", "--cpu-count", "1", "a"], "nothing to update"),
         (["update", "--oom-score-adj", "abc", "a"], '"abc" is not an integer'),
         (["update", "--oom-score-adj", "1001", "a"], "must be from -1000 to 1000"),
         (["update", "--memory", "1Gi", "a"], '"1Gi" is not an integer'),
-        (["checkpoint", "a"], "no archive is named"),
+        (["checkpoint", "a"], "--export is missing"),
         (["update", "--cpuset-cpus", "", "--cpuset-mems", "", "a"], "every limit is empty"),
         (["update-runtime-config"], "nothing to update"),
         (["update-runtime-config", "--pod-cidr", ""], "--pod-cidr is empty"),
@@ -128,7 +128,7 @@ def test_several_checkpoints_in_one_file_are_warned_of(fake: FakeServer) -> None
     fake.prepare("CheckpointContainer", None, None)
     result = run(fake, "checkpoint", "--export=/x.tar", "a", "b")
     assert (result.code, result.stdout) == (0, "a\nb\n")
-    assert "the last one remains" in result.stderr
+    assert "only the last one remains" in result.stderr
     assert [call.request.timeout for call in fake.calls] == [5, 5]
 
 

@@ -159,7 +159,7 @@ def test_images_are_looked_up_once_each(containers: FakeServer) -> None:
         (["inspecti", ""], "the name of one image is empty"),
         (["inspect", "-o", "go-template", "--template", "{{", "x"], "template"),
         (["inspect", "-o", "go-template", "--template", '{{template "x"}}', "x"], "template"),
-        (["events", "--template", "x"], "--template goes with --output go-template only"),
+        (["events", "--template", "x"], "--template needs --output go-template"),
         (["images", "-f", "since"], 'unknown filter "since"'),
         (["inspecti", "-f", "a=b"], 'unknown filter "a=b"'),
     ],

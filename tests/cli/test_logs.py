@@ -230,7 +230,7 @@ def test_lines_that_crictl_drops(fake: FakeServer, log: Path, name: str, stdout:
     log.write_bytes((LOGS / f"{name}.log").read_bytes())
     done = run("-r", fake.endpoint, "logs", "web")
     assert (done.code, done.stdout.decode()) == (0, stdout)
-    warning = b"pycrictl: warning: the log has lines of no known format, the first is 'garbage"
+    warning = b"pycrictl: warning: the log has lines in an unknown format, the first is 'garbage"
     assert done.stderr.startswith(warning if name == "garbage-mid" else b"")
     assert done.stderr.count(b"\n") == (name == "garbage-mid")
 

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
-from typing import IO
 
 import pytest
 
 from pycrictl import __version__
 from pycrictl.cli import tree
-from pycrictl.cli.table import BY_NAME, COMMANDS, Entry
-from tests.cli.run import Run
+from pycrictl.cli.table import BY_NAME, COMMANDS
+from tests.cli.run import Run, start
 
 
-@pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.name)
-def test_the_table_cannot_drift(entry: Entry) -> None:
-    command = tree.build(entry)
-    assert command.name == entry.name
-    assert command.callback is not None
-    assert command.callback.__doc__ is not None
-    assert "Example: pycrictl " in command.callback.__doc__
-    assert command.callback.__doc__.splitlines()[0] == f"{entry.summary}."
+def test_the_table_cannot_drift() -> None:
+    for entry in COMMANDS:
+        command = tree.build(entry)
+        assert command.name == entry.name
+        assert command.callback is not None
+        assert command.callback.__doc__ is not None
+        assert "Example: pycrictl " in command.callback.__doc__, entry.name
+        assert command.callback.__doc__.splitlines()[0] == f"{entry.summary}."
 
 
 def test_names_and_aliases_are_unique() -> None:
@@ -37,15 +34,6 @@ def test_root_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None
     text = capsys.readouterr().out
     assert all(f"  {entry.name}" in text for entry in COMMANDS)
     assert max(map(len, text.splitlines())) <= 80
-
-
-@pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.name)
-def test_command_help_fits_80_columns(entry: Entry, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in ([entry.name, "--help"], ["help", entry.name]):
-        assert Run(*words).code == 0
-        text = capsys.readouterr().out
-        assert text.startswith(f"Usage: pycrictl {entry.name} ")
-        assert max(map(len, text.splitlines())) <= 80
 
 
 def test_version_option(capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +51,7 @@ def test_unknown_command_suggests_and_exits_3() -> None:
     ("words", "line"),
     [
         (["images", "--nosuch"], 'pycrictl: unknown option "--nosuch"'),
-        (["pull"], "pycrictl: no image is named"),
+        (["pull"], "pycrictl: no image given"),
         (["version", "x"], "pycrictl: got unexpected extra argument(s) (x)"),
         (["-t", "5", "version"], "pycrictl: invalid value for '--timeout' / '-t': \"5\" has no"),
         (["--timeout"], 'pycrictl: option "--timeout" needs a value'),
@@ -86,15 +74,10 @@ def test_secrets_stay_out_of_errors() -> None:
     assert "c2VjcmV0" not in run.stderr
 
 
-def program(*words: str, stdout: IO[str] | int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "pycrictl", *words]
-    return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
-
-
 @pytest.mark.parametrize("words", [["--help"], ["completion", "zsh"]])
 def test_full_disk_is_one_line(words: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
-        process = program(*words, stdout=full)
+        process = start(*words, stdout=full)
         _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
     assert stderr == "pycrictl: cannot write to standard output: no space left on device\n"
@@ -103,7 +86,7 @@ def test_full_disk_is_one_line(words: list[str]) -> None:
 def test_closed_stdout_is_quiet() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
-    process = program("--help", stdout=write_end)
+    process = start("--help", stdout=write_end)
     os.close(write_end)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGPIPE

@@ -1,4 +1,4 @@
-"""What newer runtimes than the throwaway node's have told, as crictl 1.36 showed it.
+"""Answers of newer runtimes than the throwaway node's, as crictl 1.36 showed them.
 
 ``data/*.json`` were printed by crictl on containerd 2.3.4 and CRI-O 1.37. The runtime's answers are
 rebuilt from them, and have to become the same documents again.

@@ -12,7 +12,7 @@ from tests.fakecri import FakeServer, Status
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["", "80"], "the ID of a pod sandbox must not be empty"),
+        (["", "80"], "the pod sandbox ID is empty"),
         (["p", "abc"], 'invalid ports "abc"'),
         (["p", "80", "1:2:3"], 'invalid ports "1:2:3"'),
         (["p", "8080:0"], 'invalid ports "8080:0"'),

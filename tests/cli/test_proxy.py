@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cli.run import Run
+from tests.cli.run import Run, start
 
 UPSTREAM = "unix:///run/none.sock"
 
@@ -16,7 +14,7 @@ UPSTREAM = "unix:///run/none.sock"
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ([], "pycrictl: no runtime is named"),
+        ([], "pycrictl: no runtime is given"),
         (["--upstream", "tcp://1.2.3.4:5"], "pycrictl: --upstream: the endpoint "),
         (["--upstream", UPSTREAM, "--retry-interval", "5"], "pycrictl: --retry-interval: "),
         (["--upstream", UPSTREAM, "--when-full", "x"], "pycrictl: --when-full: it is not wait"),
@@ -47,11 +45,7 @@ def test_it_serves_until_sigterm(tmp_path: Path, words: list[str]) -> None:
         f'upstream = "{tmp_path}/u.sock"\nlisten = "{tmp_path}/d/l.sock"\n'
         f'admin-socket = "{tmp_path}/d/a.sock"\nmax-parallel-image-pulls = 5\n'
     )
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pycrictl", "proxy", "--config", str(file), *words],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = start("proxy", "--config", str(file), *words)
     try:
         assert process.stderr is not None
         line = process.stderr.readline()

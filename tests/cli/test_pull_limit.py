@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 
 from pycrictl._proto import cri_pb2
-from tests.cli.run import Run
+from tests.cli.run import Run, start
 from tests.fakecri import FakeServer
 from tests.waiting import wait_until
 
@@ -25,19 +23,9 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {"PYCRICTL_SLOTS_DIR": str(tmp_path / "slots")}
 
 
-def command(fake: FakeServer, *words: str) -> list[str]:
-    limit = ("--max-parallel-image-pulls", "1")
-    return [sys.executable, "-m", "pycrictl", "-r", fake.endpoint, "pull", *limit, *words]
-
-
-def start(fake: FakeServer, tmp_path: Path, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command(fake, *words),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environ(tmp_path)},
-    )
+def pull(fake: FakeServer, tmp_path: Path, *words: str) -> subprocess.Popen[str]:
+    words = ("-r", fake.endpoint, "pull", "--max-parallel-image-pulls", "1", *words)
+    return start(*words, environ=environ(tmp_path))
 
 
 def test_a_present_image_succeeds_at_once(fake: FakeServer, tmp_path: Path) -> None:
@@ -62,7 +50,7 @@ def test_processes_take_turns_and_a_killed_one_frees_its_slot(
     release = threading.Event()
     running: list[str] = []
 
-    def pull(request: Any, context: Any) -> Any:
+    def answer(request: Any, context: Any) -> Any:
         running.append(request.image.image)
         ended = threading.Event()
         context.add_callback(ended.set)
@@ -71,12 +59,12 @@ def test_processes_take_turns_and_a_killed_one_frees_its_slot(
         return cri_pb2.PullImageResponse(image_ref=request.image.image)
 
     fake.prepare("ImageStatus", ABSENT, repeat=True)
-    fake.prepare("PullImage", pull, repeat=True)
-    first = start(fake, tmp_path, "a/first")
+    fake.prepare("PullImage", answer, repeat=True)
+    first = pull(fake, tmp_path, "a/first")
     wait_until(lambda: running == ["a/first"])
-    second = start(fake, tmp_path, "a/second")
+    second = pull(fake, tmp_path, "a/second")
     wait_until(lambda: fake.methods().count("ImageStatus") == 2)
-    hasty = start(fake, tmp_path, "--pull-timeout", "1500ms", "a/hasty")
+    hasty = pull(fake, tmp_path, "--pull-timeout", "1500ms", "a/hasty")
     stderr = hasty.communicate(timeout=60)[1]
     assert hasty.returncode == 1
     assert 'no slot for pulling "a/hasty" became free in time' in stderr
@@ -84,14 +72,14 @@ def test_processes_take_turns_and_a_killed_one_frees_its_slot(
     first.send_signal(signal.SIGKILL)
     first.communicate(timeout=60)
     wait_until(lambda: running == ["a/first", "a/second"])
-    refused = start(
+    refused = pull(
         *(fake, tmp_path, "--when-full", "retry", "--retry-interval", "50ms"),
         *("--retries", "2", "a/third"),
     )
     stderr = refused.communicate(timeout=60)[1]
     assert refused.returncode == 1
     assert "\npycrictl: TooManyPullingInParallelErr: " in stderr
-    waiting = start(fake, tmp_path, "a/fourth")
+    waiting = pull(fake, tmp_path, "a/fourth")
     wait_until(lambda: fake.methods().count("ImageStatus") == 5)
     waiting.send_signal(signal.SIGINT)
     stderr = waiting.communicate(timeout=60)[1]

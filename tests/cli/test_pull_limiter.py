@@ -4,8 +4,6 @@ import asyncio
 import json
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,11 +14,13 @@ import yaml
 
 from pycrictl.containerd.settings import PullSettings
 from pycrictl.proxy.admin import AdminServer
-from pycrictl.proxy.pulls.decisions import Policy, PullKey
-from pycrictl.proxy.pulls.kubelet import KubeletPulls
+from pycrictl.proxy.lookup import PodKey
+from pycrictl.proxy.pulls.book import PullKey
+from pycrictl.proxy.pulls.decisions import Policy
+from pycrictl.proxy.pulls.kubelet_config import KubeletPulls
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, status_document
-from tests.cli.run import Run
+from tests.cli.run import Run, start
 
 TABLE = """\
 LIMIT   SLOTS TAKEN   WHEN FULL   LIMIT FROM
@@ -46,8 +46,8 @@ to               /a\\x1b   ccccccccccccc   3.0 MiB
 from (waiting)   /b       ddddddddddddd   -
 
 kubelet: sends one pull at a time (serializeImagePulls), so the limit above is never reached; k.yaml
-containerd: downloads 3 layers at once (max_concurrent_downloads), gives up a pull that stands \
-still for 5m0s (image_pull_progress_timeout); defaults
+containerd: downloads 3 layers at once (max_concurrent_downloads), gives up a pull without \
+progress after 5m0s (image_pull_progress_timeout); defaults
 """
 
 
@@ -62,26 +62,28 @@ def copy(direction: str, letter: str, path: str, state: str, size_bytes: int) ->
     }
 
 
+def pod(name: str) -> PodKey:
+    return PodKey("default", name, "uid")
+
+
 def document() -> dict[str, Any]:
     queue = PullQueue[str](2, Policy.WAIT)
-    (bad,) = queue.submit(1, PullKey("a/bad"), now=60, pod="default/w9")
-    queue.finish(bad.pull, "", now=70, error="denied")  # type: ignore[union-attr]
-    queue.submit(2, PullKey("a/one"), now=80, pod="default/w1")
+    (bad,) = queue.submit(1, PullKey("a/bad"), now=60, pod=pod("w9"))
+    queue.finish(bad.pull, "", now=70, error="denied")  # type: ignore[union-attr]  # it starts
+    queue.submit(2, PullKey("a/one"), now=80, pod=pod("w1"))
     queue.submit(3, PullKey("a/two"), now=81)
-    queue.submit(4, PullKey("a/one"), now=82, pod="default/w2")
-    queue.submit(5, PullKey("a/there"), now=83, pod="default/w3", is_present=True)
-    queue.submit(6, PullKey("a/three"), now=84, pod="default/w3")
-    queue.submit(7, PullKey("a/\x1b[2J"), now=85, pod="default/w4")
+    queue.submit(4, PullKey("a/one"), now=82, pod=pod("w2"))
+    queue.submit(5, PullKey("a/there"), now=83, pod=pod("w3"), is_present=True)
+    queue.submit(6, PullKey("a/three"), now=84, pod=pod("w3"))
+    queue.submit(7, PullKey("a/\x1b[2J"), now=85, pod=pod("w4"))
     known = {2: (1024**2, 4 * 1024**2)}
     return {
         **status_document(
-            queue.snapshot(),
+            queue,
             now=100,
             wall_s=1_000_000_000,
             progress=known.get,
             limit_origin="flag",
-            retry_interval_s=10,
-            retries=3,
         ),
         "copies": [
             copy("to", "c", "/a\x1b", "copying", 3 * 1024**2),
@@ -159,15 +161,8 @@ def test_no_proxy(tmp_path: Path) -> None:
 
 
 def test_watch_goes_on_until_ctrl_c(path: str) -> None:
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "pycrictl", "pull-limiter", "status", "--watch"),
-            *("--interval", "0.1", "--admin-socket", path),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    words = ("--watch", "--interval", "0.1", "--admin-socket", path)
+    process = start("pull-limiter", "status", *words)
     assert process.stdout is not None
     heads = 0
     while heads < 3:

@@ -80,7 +80,7 @@ def test_replay(fake: FakeServer, capture: Capture, tmp_path: Path) -> None:
     timeout = "5s" if capture.name.startswith("f-") else "20s"
     run = Run("-t", timeout, "-r", fake.endpoint, *words)
     assert run.code == capture.rc, run.stderr
-    # Removals run at once: crictl tells them in any order.
+    # Removals run at once: crictl prints them in any order.
     assert sorted(run.stdout.splitlines()) == sorted((capture.stdout or "").splitlines())
     calls = made(calls_of(fake), by_target=True)
     if capture.name in OTHER_CALLS:

@@ -110,10 +110,7 @@ def words_of(capture: Capture, folder: Path) -> list[str]:
     """The words behind ``crictl``, with the scene's variables put in."""
     command = SHELL.get(capture.name, capture.command)
     command = command.replace("{folder}", str(folder)).replace("{tool}", TOOL)
-    command = re.sub(
-        r"\$\{(\w\w):0:(\d)\}", lambda found: runtimes.IDS[found[1]][: int(found[2])], command
-    )
-    command = re.sub(r"\$(\w\w)\b", lambda found: runtimes.IDS[found[1]], command)
+    command = runtimes.with_ids(command)
     words = shlex.split(command)
     assert words[0] == "crictl", f"{capture.name}: {command}"
     if {"stats", "statsp"} & set(words[1:2]):

@@ -43,7 +43,7 @@ SIGNALLED: Final = {
     "m-execsync-sigint": "Ctrl-C ends it with 130, where crictl has 1",
     "m-portforward-busy-one": "runs until a signal",
     "m-portforward-data": "runs until a signal",
-    "m-portforward-refused": "a refused connection is told, and forwarding goes on",
+    "m-portforward-refused": "a refused connection is reported, and forwarding goes on",
     "m-portforward-sigint-rc": "runs until a signal",
     "m-portforward-websocket": "WebSocket works here",
     "portforward-sigint": "runs until a signal",
@@ -63,7 +63,7 @@ PLAYED: Final[Mapping[str, Played]] = {
     "exec-stdin": Played(is_cat=True),
     "exec-stdout-stderr": Played(b"out\n", b"err\n"),
 }
-"""What commands do, where their recorded output does not tell it."""
+"""What commands do, where their recorded output does not show it."""
 
 
 def first_word(capture: Capture) -> str:
@@ -86,10 +86,7 @@ def words_of(capture: Capture) -> tuple[list[str], str]:
     command, stdin = capture.command, ""
     if command.startswith("echo data | "):
         command, stdin = command.removeprefix("echo data | "), "data\n"
-    command = re.sub(
-        r"\$\{(\w\w):0:(\d)\}", lambda found: runtimes.IDS[found[1]][: int(found[2])], command
-    )
-    command = re.sub(r"\$(\w\w)\b", lambda found: runtimes.IDS[found[1]], command)
+    command = runtimes.with_ids(command)
     words = shlex.split(command)
     return words[words.index("crictl") + 1 :], stdin
 

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.progress_server import http_streams
+from tests.cli.run import start
 from tests.cli.test_image_pull_progress import PODS, STORY, url
 from tests.fakecri import FakeServer, hang
+from tests.waiting import wait_until
 
 WAIT_S = 60
 
@@ -32,23 +34,11 @@ run()
 """
 
 
-def start(*words: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "pycrictl", *words]
-    return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for(fake: FakeServer, method: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while method not in fake.methods():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("pause_s", [0, 0.001, 0.002, 0.05, 0.2])
 def test_two_interrupts_are_one_for_a_pull(fake: FakeServer, pause_s: float) -> None:
     fake.prepare("PullImage", hang(WAIT_S))
     process = start("-r", fake.endpoint, "pull", "--progress", "none", "x")
-    wait_for(fake, "PullImage")
+    wait_until(lambda: "PullImage" in fake.methods())
     process.send_signal(signal.SIGINT)
     time.sleep(pause_s)
     process.send_signal(signal.SIGINT)
@@ -72,7 +62,7 @@ def test_two_signals_are_one_for_a_busy_stream(
         _, stderr = process.communicate(timeout=WAIT_S)
     assert process.returncode == code
     lines = [line for line in stderr.splitlines() if line.startswith("pycrictl: ")]
-    told = "pycrictl: stopped watching; what is being pulled goes on"
+    told = "pycrictl: stopped watching; the pulls go on"
     assert lines == ([told] if number == signal.SIGINT else [])
     assert "Traceback" not in stderr
 
@@ -102,13 +92,13 @@ def test_an_interrupt_is_obeyed_while_the_call_is_unanswered(fake: FakeServer) -
     fake.prepare("ListPodSandbox", PODS)
     fake.prepare("ImagePullProgress", hang(WAIT_S))
     process = start("-t", "100s", "-r", fake.endpoint, "image-pull-progress", "web")
-    wait_for(fake, "ImagePullProgress")
+    wait_until(lambda: "ImagePullProgress" in fake.methods())
     began_s = time.monotonic()
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=WAIT_S)
     assert time.monotonic() - began_s < 30
     assert process.returncode == 130
-    assert stderr == "pycrictl: stopped watching; what is being pulled goes on\n"
+    assert stderr == "pycrictl: stopped watching; the pulls go on\n"
 
 
 def test_a_stream_into_a_closed_pipe_ends_quietly(fake: FakeServer) -> None:

@@ -126,7 +126,7 @@ def test_a_file_that_is_not_there(
 def test_a_certificate_that_is_missing(
     fake: FakeServer, certificates: Certificates, words: list[str]
 ) -> None:
-    """TLS 1.3 tells it only after the handshake, and this server not always."""
+    """TLS 1.3 reports it only after the handshake, and this server not always."""
     with runtime(fake, certificates, wants_client_cert=True):
         done = run(fake, words, "--tls-ca", certificates.ca, "--tls-sni", "node.test")
     assert_one_line(done, "https://127.0.0.1:")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import select
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
+from tests.cli.run import start
 from tests.copy.hungfs import hung
 from tests.copy.node.test_on_node import ID, needs_root
 from tests.fakecri.server import FakeServer
@@ -21,17 +21,16 @@ def test_copies_that_a_file_system_holds_can_be_ended(fake: FakeServer, tmp_path
     first.mkdir()
     second.mkdir()
 
-    def start(folder: Path) -> subprocess.Popen[str]:
-        words = ["-r", fake.endpoint, "cp", "--method", "node", f"{folder}/file", f"{ID}:/to"]
-        command = [sys.executable, "-m", "pycrictl", *words]
-        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    def copy(folder: Path) -> subprocess.Popen[str]:
+        words = ("cp", "--method", "node", f"{folder}/file", f"{ID}:/to")
+        return start("-r", fake.endpoint, *words)
 
     with (
         pretended(fake, tmp_path / "root"),
         hung(first) as device,
         hung(second) as other,
-        start(first) as interrupted,
-        start(second) as terminated,
+        copy(first) as interrupted,
+        copy(second) as terminated,
     ):
         try:
             for asked in (device, other):

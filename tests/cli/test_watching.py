@@ -52,7 +52,7 @@ def interrupted(
 ) -> tuple[int, str, str]:
     """Status and output of a program that gets Ctrl-C when it has shown so many answers."""
     with program(fake, *words) as process:
-        # It asks again when it has shown what it was told before.
+        # It asks again when it has shown the answer before.
         wait_until(lambda: fake.methods().count(call) > after_answers)
         process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate(timeout=WAIT_S)

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import grpc
@@ -94,12 +93,7 @@ class FakeContainerd:
         self._server.start()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.stop(None).wait()
 
     @contextlib.contextmanager
@@ -124,10 +118,6 @@ class FakeContainerd:
 
     def server(self, _: Message, __: grpc.ServicerContext) -> Message:
         return introspection_pb2.ServerResponse(uuid="fake", pid=self.pid, pidns=self.pidns)
-
-    def plugins(self, _: Message, __: grpc.ServicerContext) -> Message:
-        plugin = introspection_pb2.Plugin(type="io.containerd.snapshotter.v1", id="overlayfs")
-        return introspection_pb2.PluginsResponse(plugins=[plugin])
 
     def list_leases(self, _: Message, __: grpc.ServicerContext) -> Message:
         return leases_pb2.ListResponse(
@@ -158,12 +148,6 @@ class FakeContainerd:
             ]
         )
 
-    def info(
-        self, request: content_pb2.InfoRequest, context: grpc.ServicerContext
-    ) -> content_pb2.InfoResponse:
-        _require(request.digest in self.blobs, context)
-        return content_pb2.InfoResponse(info=self._info(request.digest))
-
     def list_content(
         self, request: content_pb2.ListContentRequest, _: grpc.ServicerContext
     ) -> Iterator[Message]:
@@ -184,13 +168,6 @@ class FakeContainerd:
         for start in range(first, min(first + size, len(blob.data)), 100_000):
             chunk = blob.data[start : min(start + 100_000, first + size)]
             yield content_pb2.ReadContentResponse(offset=start, data=chunk)
-
-    def stat(
-        self, request: snapshots_pb2.StatSnapshotRequest, context: grpc.ServicerContext
-    ) -> snapshots_pb2.StatSnapshotResponse:
-        self._require_snapshotter(request.snapshotter, context)
-        _require(request.key in self.snapshots, context)
-        return snapshots_pb2.StatSnapshotResponse(info=self._snapshot(request.key))
 
     def list_snapshots(
         self, request: snapshots_pb2.ListSnapshotsRequest, context: grpc.ServicerContext
@@ -236,14 +213,11 @@ class FakeContainerd:
 _METHODS: Final[dict[str, tuple[str, type[Message], bool]]] = {
     "version.v1.Version/Version": ("version", Empty, False),
     "introspection.v1.Introspection/Server": ("server", Empty, False),
-    "introspection.v1.Introspection/Plugins": ("plugins", introspection_pb2.PluginsRequest, False),
     "leases.v1.Leases/List": ("list_leases", leases_pb2.ListRequest, False),
     "leases.v1.Leases/ListResources": ("list_resources", leases_pb2.ListResourcesRequest, False),
     "content.v1.Content/ListStatuses": ("list_statuses", content_pb2.ListStatusesRequest, False),
-    "content.v1.Content/Info": ("info", content_pb2.InfoRequest, False),
     "content.v1.Content/List": ("list_content", content_pb2.ListContentRequest, True),
     "content.v1.Content/Read": ("read", content_pb2.ReadContentRequest, True),
-    "snapshots.v1.Snapshots/Stat": ("stat", snapshots_pb2.StatSnapshotRequest, False),
     "snapshots.v1.Snapshots/List": ("list_snapshots", snapshots_pb2.ListSnapshotsRequest, True),
     "snapshots.v1.Snapshots/Usage": ("usage", snapshots_pb2.UsageRequest, False),
     "images.v1.Images/List": ("list_images", images_pb2.ListImagesRequest, False),

@@ -6,7 +6,7 @@ import gzip
 
 from pycrictl.containerd.client import ContainerdClient
 from pycrictl.containerd.documents import Documents
-from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES, Config
+from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES, ImageConfig
 from tests.containerd.fakectd import Blob, FakeContainerd
 
 A, B = ("sha256:" + letter * 64 for letter in "ab")
@@ -16,9 +16,9 @@ def test_a_document_is_read_once(fake: FakeContainerd, client: ContainerdClient)
     documents = Documents(client)
     assert documents.get(A) is None
     fake.put_document(A, {"rootfs": {"diff_ids": [B]}}, 0.0)
-    assert documents.get(A) == Config((B,))
+    assert documents.get(A) == ImageConfig((B,))
     del fake.blobs[A]
-    assert documents.get(A) == Config((B,))
+    assert documents.get(A) == ImageConfig((B,))
     assert fake.calls["read"] == 2
 
 
@@ -41,7 +41,7 @@ def test_a_layer_is_not_read_to_its_end(fake: FakeContainerd, client: Containerd
     fake.blobs[A] = Blob(3_000_000, 0.0, data=b"\x1f\x8b" + bytes(2_999_998))
     assert documents.get(A, is_likely=False) is None
     fake.blobs[B] = Blob(100, 0.0, data=b'  {"rootfs": {"diff_ids": []}}'.ljust(100))
-    assert documents.get(B, is_likely=False) == Config(())
+    assert documents.get(B, is_likely=False) == ImageConfig(())
     fake.blobs[A] = Blob(DOCUMENT_LIMIT_BYTES + 1, 0.0, data=b"{".ljust(DOCUMENT_LIMIT_BYTES + 1))
     assert documents.get(A) is None
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pycrictl.containerd.store import (
     DOCUMENT_LIMIT_BYTES,
-    Config,
+    ImageConfig,
     Index,
     IngestRef,
     LayerDescriptor,
@@ -65,7 +65,7 @@ def test_an_index_and_a_config() -> None:
     index = {"manifests": [{"digest": A, "platform": {"os": "linux"}}, {"digest": B}]}
     assert parse_document(dump(index)) == Index((A, B))
     config = {"architecture": "amd64", "rootfs": {"type": "layers", "diff_ids": [A, B]}}
-    assert parse_document(dump(config)) == Config((A, B))
+    assert parse_document(dump(config)) == ImageConfig((A, B))
     assert parse_document(dump({"manifests": []})) == Index(())
 
 

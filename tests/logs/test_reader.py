@@ -96,10 +96,10 @@ def test_tail_of_one_output_has_its_unfinished_line(path: Path) -> None:
 
 def test_first_bad_line_is_told_once(path: Path) -> None:
     path.write_bytes(lines("a") + b"x\x1b[2J\n" + lines("b") + b"y\n")
-    told: list[str] = []
-    chunks = list(LogReader(str(path), ALL, on_bad=told.append).read())
+    reported: list[str] = []
+    chunks = list(LogReader(str(path), ALL, on_bad=reported.append).read())
     assert on_stream(chunks) == "a\nx\x1b[2J\nb\ny\n"
-    assert told == [r"'x\x1b[2J'"]
+    assert reported == [r"'x\x1b[2J'"]
 
 
 def test_follow_to_the_containers_end(path: Path) -> None:

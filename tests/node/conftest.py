@@ -11,10 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from . import programs
+from .copying import containers, cp, program, proxy, start_container
 from .house import House
 from .kubelet import Pod
 from .lab import Lab
-from .programs import Crictl, start_container
+from .programs import Crictl
+
+__all__ = ["containers", "cp", "program", "proxy", "start_container"]
 
 
 @pytest.fixture
@@ -54,4 +58,4 @@ def pod(lab: Lab) -> Pod:
 
 @pytest.fixture
 def container(lab: Lab, pod: Pod) -> str:
-    return start_container(lab, pod, "main")
+    return programs.start_container(lab, pod, "main")

@@ -72,7 +72,7 @@ class Cp:
         return self.program.run(*self.words(*words), stdin=stdin)
 
     def ok(self, *words: str | Path, stdin: bytes = b"") -> str:
-        """Copy, which must succeed; what was told."""
+        """Copy, which must succeed, and return what was reported."""
         status, _, stderr = self(*words, stdin=stdin)
         assert status == 0, stderr
         return stderr
@@ -81,9 +81,9 @@ class Cp:
         """Copy, which must fail with one line; that line."""
         status, _, stderr = self(*words, stdin=stdin)
         assert status == 1, stderr
-        told = [line for line in stderr.splitlines() if not line.startswith("hint: ")]
-        assert len(told) == 1, stderr
-        return told[0]
+        reported = [line for line in stderr.splitlines() if not line.startswith("hint: ")]
+        assert len(reported) == 1, stderr
+        return reported[0]
 
 
 Start = Callable[..., Cp]
@@ -109,7 +109,7 @@ def proxy(shared_lab: Lab) -> Iterator[Proxy]:
 def start_container(
     shared_lab: Lab, program: Program, request: pytest.FixtureRequest
 ) -> Iterator[Start]:
-    """Starts a container of an image, by default busybox, and tells how to copy by a method."""
+    """Start a container of an image, by default busybox, and yield how to copy by a method."""
     kubelet = shared_lab.node.kubelet
 
     def start(

@@ -16,7 +16,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 TIMEOUT_S = 60
@@ -48,12 +47,7 @@ class Program:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._socket.close()
         self._process.wait()
         self._folder.cleanup()
@@ -89,7 +83,7 @@ def _serve(requests: socket.socket) -> None:
     # What most runs import on their way.
     import pycrictl.__main__
     import pycrictl.cli.copying
-    import pycrictl.cli.listing
+    import pycrictl.cli.list_options
     import pycrictl.cli.main
     import pycrictl.cli.tree
     import pycrictl.copy.exec.over_exec
@@ -123,7 +117,7 @@ def _run(request: dict[str, Any]) -> None:
             os.dup2(fd, number)
             os.close(fd)
         sys.argv = ["pycrictl", *words]
-        faulthandler.dump_traceback_later(request["limit_s"] - 1)  # tells where it hangs
+        faulthandler.dump_traceback_later(request["limit_s"] - 1)  # shows where it hangs
         signal.alarm(request["limit_s"])
         run()
     finally:

@@ -23,7 +23,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Final, Self
 
 import grpc
@@ -119,12 +118,7 @@ class House:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     # Commands
@@ -165,7 +159,7 @@ class House:
             try:
                 while piece := stream.read(65536):
                     output += piece
-            except OSError:  # how the end of a terminal is told
+            except OSError:  # how a terminal reports its end
                 pass
         _ended(process)
         return Done(process.returncode, output.decode())

@@ -320,7 +320,7 @@ class Scene:
             faults.append("an unexpected status")
         if ended.status == 1 and "pycrictl: " not in ended.stderr:
             faults.append("no reason")
-        # Nothing can be run in a container that is dead; what stays in it must be told by name.
+        # Nothing can be run in a container that is dead; what stays in it must be named.
         is_dead = victim == "container"
         if not settled(
             lambda: all(is_dead and stage.name in ended.stderr for stage in stages_in(into))

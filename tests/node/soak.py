@@ -103,7 +103,7 @@ class Soak:
         reference = self.lab.reference(image)
         done = self.run("pull", reference)
         if done.returncode == 0:
-            self.check(image.config_digest in done.stdout, "pull told another image", done)
+            self.check(image.config_digest in done.stdout, "pull reported another image", done)
             self.run("rmi", reference)
         return done.returncode == 0
 
@@ -131,7 +131,7 @@ class Soak:
         if ok:
             here = self.run("cp", "-q", "--method", method, target, str(back))
             ok = here.returncode == 0
-            self.check(ok == back.exists(), "the status does not tell what was copied", here)
+            self.check(ok == back.exists(), "the status does not say what was copied", here)
             if ok:
                 self.check(digests(back) == digests(source), "a copy differs", here)
         subprocess.run(["rm", "-rf", back], check=True)
@@ -178,7 +178,7 @@ class Soak:
         ]
 
     def run(self, *words: str, data: bytes = b"") -> subprocess.CompletedProcess[str]:
-        """Run a command to its end; whatever fails must be told in order, and in time."""
+        """Run a command to its end; whatever fails must be reported in order, and in time."""
         began_s = time.monotonic()
         try:
             raw = subprocess.run(
@@ -294,7 +294,7 @@ def programs(endpoint: str) -> list[str]:
 
 @contextmanager
 def running(soak: Soak) -> Iterator[list[threading.Thread]]:
-    """All work in threads; the end is told to them and waited for."""
+    """All work in threads, which are ended and waited for."""
     kinds = [soak.pull, soak.pull, soak.pull, soak.watch, soak.execute, soak.execute]
     kinds += [soak.copy, soak.copy, soak.forward, soak.look]
     threads = [threading.Thread(target=soak.work, args=(kind,)) for kind in kinds]

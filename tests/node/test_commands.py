@@ -87,7 +87,7 @@ def test_progress_of_a_pull_that_kubelet_started(lab: Lab) -> None:
     watched = run_slowly(lab, *WATCH, "web", "--progress", "json")
     assert pull.result(WAIT_S) is not None
     assert watched.returncode == 0
-    assert "does not tell which pod" in watched.stderr
+    assert "does not say which pod" in watched.stderr
     records = last_records(watched.stdout)
     sizes = {layer.digest: layer.size_bytes for layer in image.layers}
     assert {digest: entry["progress"] for digest, entry in records.items()} == sizes
@@ -158,7 +158,7 @@ def test_ctrl_c_ends_a_watch_and_not_the_pull(lab: Lab) -> None:
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130
-    assert stderr.endswith("pycrictl: stopped watching; what is being pulled goes on\n")
+    assert stderr.endswith("pycrictl: stopped watching; the pulls go on\n")
     assert not pull.done()
     lab.throttle.limit(None)
     pull.result(WAIT_S)

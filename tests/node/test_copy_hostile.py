@@ -91,7 +91,7 @@ def _fault(
         if ended.status != 1 or after[1] != before[1]:
             return "it was not refused"
         if len([line for line in lines if not line.startswith(_BESIDES)]) != 1:
-            return "it was told in more than a line"
+            return "it was reported in more than a line"
     elif made_in(dest) != case.made:
         return f"{made_in(dest)} was made"
     elif ended.status != (1 if case.skipped else 0):

@@ -10,9 +10,10 @@ import pytest
 
 from tests.copy.trees import stages_in
 
-from .copying import Cp, Start, program, proxy, start_container
-
-__all__ = ["program", "proxy", "start_container"]
+from .copying import (
+    Cp,
+    Start,
+)
 
 MOUNTED = {"/etc/hosts", "/data/app.conf", "/volume"}
 

@@ -20,9 +20,6 @@ from .copying import (
     Cp,
     Start,
     plain,
-    program,
-    proxy,
-    start_container,
 )
 from .images import File, Image, busybox_files
 from .lab import MIB
@@ -30,8 +27,6 @@ from .test_copy_node import make_tree
 
 if TYPE_CHECKING:
     from .lab import Lab
-
-__all__ = ["program", "proxy", "start_container"]
 
 
 def gnu_tar(lab: Lab) -> Image:
@@ -108,8 +103,9 @@ def test_a_container_with_tar_only(shared_lab: Lab, start_container: Start, fold
 def test_auto_tells_which_method_it_took(start_container: Start, folder: Path) -> None:
     cp = start_container("auto", pod_name="auto")
     (folder / "f").write_text("1")
-    told = cp.ok("--progress", "json", folder / "f", "C:/tmp/f")
-    assert json.loads(told.splitlines()[-1])["files"] == 1
+    status, stdout, stderr = cp("--progress", "json", folder / "f", "C:/tmp/f")
+    assert (status, stderr) == (0, "")
+    assert json.loads(stdout.splitlines()[-1])["files"] == 1
     command = [*PYCRICTL, "-t", "30s", "-r", cp.endpoint, "--debug", "cp"]
     done = subprocess.run(
         [*command, f"{cp.id[:13]}:/tmp/f", folder / "g"],

@@ -18,15 +18,9 @@ from .copying import (
     WAIT_S,
     Cp,
     Start,
-    containers,
     contents,
-    program,
-    proxy,
-    start_container,
 )
 from .lab import MIB
-
-__all__ = ["containers", "program", "proxy", "start_container"]
 
 Containers = Callable[[str], Cp]
 COUNT = 15

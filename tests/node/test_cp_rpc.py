@@ -20,10 +20,10 @@ from tests.copy.trees import listing, stages_in
 from tests.proxy.program import Program as Proxy
 from tests.waiting import wait_until
 
-from .copying import Cp, containers, program, proxy, start_container
+from .copying import (
+    Cp,
+)
 from .lab import MIB
-
-__all__ = ["containers", "program", "proxy", "start_container"]
 
 Containers = Callable[[str], Cp]
 RACE_S = 2

@@ -12,10 +12,10 @@ import pytest
 
 from tests.proxy.program import Program
 
-from .copying import Cp, program, start_container
+from .copying import (
+    Cp,
+)
 from .lab import Lab
-
-__all__ = ["program", "start_container"]
 
 NULL = os.makedev(1, 3)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
@@ -10,9 +9,10 @@ import pytest
 from google.protobuf.message import Message
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cli import manpages, surface
 from tests.fakecri import serve
 from tests.fakecri.server import Answer
+from tools import surface
+from tools.manual import pages
 
 from .house import Done, House
 
@@ -78,16 +78,10 @@ NEWER: Final[dict[str, tuple[str, Answer | list[Message]]]] = {
 """Commands whose calls the node's containerd is too old for: a call, and another's answer."""
 
 
-def walk(command: surface.Command) -> Iterator[surface.Command]:
-    yield command
-    for inner in command.subcommands:
-        yield from walk(inner)
-
-
 ALL: Final = [
     (command.path, line)
-    for command in walk(surface.program())
-    for _, line in manpages.examples(command)
+    for command in surface.program().walk()
+    for _, line in pages.examples(command)
 ]
 
 
@@ -149,5 +143,5 @@ def test_the_tables_hold_only_examples() -> None:
 
 
 def test_every_command_has_an_example() -> None:
-    commands = {command.path for command in walk(surface.program()) if command.path}
+    commands = {command.path for command in surface.program().walk() if command.path}
     assert {path for path, _ in ALL} == commands

@@ -47,7 +47,7 @@ def test_sizes_and_digests_are_those_of_the_blobs(tmp_path: Path) -> None:
         assert layer.size_bytes == len(packed)
         unpacked = gzip.decompress(packed)
         assert layer.diff_id == f"sha256:{hashlib.sha256(unpacked).hexdigest()}"
-        # One gzip member: its trailer alone tells the unpacked size.
+        # One gzip member: its trailer alone has the unpacked size.
         assert layer.unpacked_bytes == len(unpacked) == struct.unpack("<I", packed[-4:])[0]
     assert image.layers_bytes == sum(layer.size_bytes for layer in image.layers)
 

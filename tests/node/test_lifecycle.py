@@ -167,8 +167,8 @@ def test_names_where_ids_are_wanted(lab: Lab, crictl: Crictl, image: str) -> Non
     ):
         result = crictl(*words)
         assert (result.code, result.stdout) == (1, "")
-        (_, told) = result.stderr.splitlines()
-        assert told == hint, words
+        (_, reported) = result.stderr.splitlines()
+        assert reported == hint, words
     assert pods(lab) == [pod.id]
 
 

@@ -11,8 +11,8 @@ import pytest
 from google.protobuf.message import Message
 
 from pycrictl._proto import cri_pb2
-from pycrictl.proxy.relay.calls import Answer, Request
-from pycrictl.proxy.relay.server import Forwarder, Peer
+from pycrictl.proxy.relay.calls import Answer, CallRequest, Peer
+from pycrictl.proxy.relay.server import RelayServer
 from pycrictl.proxy.relay.upstream import Upstream
 from tests.node.images import random_file
 from tests.node.kubelet import IMAGE, RUNTIME, Kubelet
@@ -29,7 +29,7 @@ PULL = IMAGE + "PullImage"
 def proxy(lab: Lab) -> Iterator[Proxy]:
     """A proxy that forwards everything."""
     path = lab.folder / "proxy.sock"
-    proxy = Proxy(path, lambda: Forwarder(str(lab.node.socket_path)))
+    proxy = Proxy(path, lambda: RelayServer(str(lab.node.socket_path)))
     yield proxy
     proxy.close()
     path.unlink()
@@ -188,7 +188,7 @@ def test_pull_that_the_proxy_makes_itself(lab: Lab) -> None:
     seen: list[Answer] = []
     path = lab.folder / "own.sock"
 
-    async def pull(request: Request, peer: Peer) -> Answer:
+    async def pull(request: CallRequest, peer: Peer) -> Answer:
         upstream = Upstream(str(lab.node.socket_path))
         answer = await upstream.unary(
             request.path,
@@ -199,7 +199,7 @@ def test_pull_that_the_proxy_makes_itself(lab: Lab) -> None:
         seen.append(answer)
         return answer
 
-    proxy = Proxy(path, lambda: Forwarder(str(lab.node.socket_path), own={PULL: pull}))
+    proxy = Proxy(path, lambda: RelayServer(str(lab.node.socket_path), own={PULL: pull}))
     try:
         with channel_to(path) as channel:
             kubelet = Kubelet(channel, cgroup_parent=f"/{lab.folder.name}")

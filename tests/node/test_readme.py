@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
-from pycrictl.cli import surface
 from pycrictl.proxy import settings
+from tools import surface
 
 from .house import ROOT, Done, House
 
@@ -192,9 +192,9 @@ def test_commands_within_sentences_exist() -> None:
         for command in program.subcommands
         for name in (command.name, *command.aliases)
     }
-    told = [text.split() for text in re.findall(r"`pycrictl ([^`]+)`", README)]
-    assert len(told) >= 5
-    for words in told:
+    reported = [text.split() for text in re.findall(r"`pycrictl ([^`]+)`", README)]
+    assert len(reported) >= 5
+    for words in reported:
         name = next((word for word in words if not word.startswith("-")), "")
         command = commands[name] if name else program
         known = {spelling for option in command.options for spelling in option.names}

@@ -209,10 +209,10 @@ REPLAYED: Final = [step for step in STEPS if " " not in step]
 
 @pytest.fixture(scope="session")
 def story(shared_lab: Lab, run_folder: Path) -> Story:
-    return made_once(run_folder / "story", told)
+    return made_once(run_folder / "story", make_story)
 
 
-def told() -> Story:
+def make_story() -> Story:
     """The whole story, on a node of its own: the scene needs the images of the recordings only."""
     with Lab() as lab, Recorder(lab.node.socket_path, lab.folder / "recorder.sock") as recorder:
         scene = Scene(lab, recorder)
@@ -228,35 +228,36 @@ def told() -> Story:
         return Story(outcomes, calls, scene.names())
 
 
-@pytest.mark.parametrize("name", REPLAYED)
-def test_replay(story: Story, name: str) -> None:
-    recorded, outcome = capture(name), story.outcomes[name]
-    assert "-D" in recorded.command or "Traceback" not in outcome.stderr
-    wanted: tuple[Any, ...] = (recorded.rc,)
-    actual: tuple[Any, ...] = (outcome.code,)
-    if recorded.stdout is not None and not recorded.is_help:
-        wanted += (comparable(recorded, recorded.output, recorded_names()),)
-        actual += (comparable(recorded, outcome.stdout, story.names),)
-    if name in DIFFERENT:
-        assert actual != wanted, "no longer differs"
-    else:
-        assert actual == wanted, outcome.stderr
+def test_replay(story: Story) -> None:
+    bad = []
+    for name in REPLAYED:
+        recorded, outcome = capture(name), story.outcomes[name]
+        wanted: tuple[Any, ...] = (recorded.rc,)
+        actual: tuple[Any, ...] = (outcome.code,)
+        if recorded.stdout is not None and not recorded.is_help:
+            wanted += (comparable(recorded, recorded.output, recorded_names()),)
+            actual += (comparable(recorded, outcome.stdout, story.names),)
+        if (actual != wanted) is not (name in DIFFERENT):
+            bad.append(f"{name}\n  wanted {wanted}\n  actual {actual}\n{outcome.stderr}")
+        if "-D" not in recorded.command and "Traceback" in outcome.stderr:
+            bad.append(f"{name}\n{outcome.stderr}")
+    assert not bad, "\n".join(bad)
 
 
-@pytest.mark.parametrize("name", REPLAYED)
-def test_calls(story: Story, name: str) -> None:
-    recorded = capture(name)
-    by_target = UNORDERED.search(recorded.command) is not None
-    wanted = expected(
-        with_names(recorded_calls(recorded), recorded_names()),
-        by_target=by_target,
-        tolerance_s=TOLERANCE_S,
-    )
-    actual = made(with_names(story.calls[name], story.names), by_target=by_target)
-    if name in OTHER_CALLS:
-        assert actual != wanted, "no longer differs"
-    else:
-        assert actual == wanted
+def test_calls(story: Story) -> None:
+    bad = []
+    for name in REPLAYED:
+        recorded = capture(name)
+        by_target = UNORDERED.search(recorded.command) is not None
+        wanted = expected(
+            with_names(recorded_calls(recorded), recorded_names()),
+            by_target=by_target,
+            tolerance_s=TOLERANCE_S,
+        )
+        actual = made(with_names(story.calls[name], story.names), by_target=by_target)
+        if (actual != wanted) is not (name in OTHER_CALLS):
+            bad.append(f"{name}\n  wanted {wanted}\n  actual {actual}")
+    assert not bad, "\n".join(bad)
 
 
 def test_what_lies_between_the_recordings_works(story: Story) -> None:

@@ -90,7 +90,7 @@ def test_piped_input_ends_with_all_its_output(
 def test_a_gibibyte_comes_back(
     command: list[str], container: str, transport: str, remote: list[str], size_mib: int
 ) -> None:
-    """Over WebSocket, where no runtime can be told the end of the input, less is enough."""
+    """Over WebSocket, where the end of the input cannot be signalled, less is enough."""
     blocks = [random.Random(number).randbytes(MIB) for number in range(8)]
     words = [*command, "exec", "-i", "-r", transport, container, *remote]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -9,6 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from tests.waiting import wait_until
+
 from .throttle import Throttle
 
 BODY = bytes(range(256)) * 4096  # 1 MiB
@@ -76,13 +78,6 @@ class Download:
         return self.body
 
 
-def wait_until_sent(throttle: Throttle, size_bytes: int) -> None:
-    give_up_at = time.monotonic() + 60
-    while throttle.sent_bytes < size_bytes and time.monotonic() < give_up_at:
-        time.sleep(0.01)
-    assert throttle.sent_bytes >= size_bytes
-
-
 def test_passes_everything_on(throttle: Throttle) -> None:
     response, body = get(throttle, "/v2/app/blobs/x")
     assert (response.status, body) == (200, BODY)
@@ -109,7 +104,7 @@ def test_limit_holds_for_all_connections_together(throttle: Throttle) -> None:
 def test_limit_changes_live(throttle: Throttle) -> None:
     throttle.limit(100_000)
     download = Download(throttle, "/x")
-    wait_until_sent(throttle, 10_000)
+    wait_until(lambda: throttle.sent_bytes >= 10_000)
     throttle.limit(0)
     time.sleep(0.1)  # a chunk may have been on its way
     held_at = throttle.sent_bytes
@@ -138,7 +133,7 @@ def test_cut_before_the_head(throttle: Throttle) -> None:
 def test_stall_goes_on_after_heal(throttle: Throttle, after_bytes: int) -> None:
     throttle.stall("x", after_bytes=after_bytes)
     download = Download(throttle, "/x")
-    wait_until_sent(throttle, after_bytes)
+    wait_until(lambda: throttle.sent_bytes >= after_bytes)
     time.sleep(0.1)
     assert throttle.sent_bytes == after_bytes
     throttle.heal()

@@ -208,7 +208,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def log_message(self, format: str, *args: object) -> None:
-        """No log: `Throttle.requests` tells."""
+        """No log: `Throttle.requests` has them."""
 
     def _pass_on(self, throttle: Throttle, fault: Fault | None, left_bytes: int) -> None:
         upstream = http.client.HTTPConnection("127.0.0.1", throttle.upstream_port, timeout=30)

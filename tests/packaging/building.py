@@ -67,7 +67,7 @@ def dist_again(folder: Path) -> Path:
 def in_background(folder: Path, wanted: set[str]) -> Iterator[None]:
     """Meanwhile calls the functions above that are wanted; whoever calls them too waits."""
     names = [function.__name__ for function in (dist, dist_again) if function.__name__ in wanted]
-    # A caller who finds that nothing was built tries again, and is told why.
+    # A caller who finds that nothing was built tries again, and learns why.
     words = [sys.executable, "-m", __name__, str(folder), *names]
     nowhere = subprocess.DEVNULL
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Installs what was built, each in an empty place, and tells how to run it there."""
+"""Installs what was built, each in an empty place, with the way to run it there."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import subprocess
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 _END_S = 10
@@ -85,12 +84,7 @@ class Root:
         assert self._process.stdout.readline() == "ready\n"
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
             stream.close()

@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from pycrictl import __version__
+from pycrictl.cli.commands.shell.completion import FILES
 from pycrictl.proxy import settings
 from tests.packaging.building import ROOT
 
@@ -29,8 +30,14 @@ def test_the_sdist_builds_the_same(dist: Path, dist_again: Path) -> None:
 
 def test_the_wheel_has_man_pages_and_completions(dist: Path) -> None:
     with zipfile.ZipFile(dist / f"pycrictl-{__version__}-py3-none-any.whl") as wheel:
-        start = f"pycrictl-{__version__}.data/data/share/"
-        names = {name.removeprefix(start) for name in wheel.namelist() if name.startswith(start)}
+        own = set(wheel.namelist())
+    assert {
+        "pycrictl/py.typed",
+        *(f"pycrictl/completions/{name}" for name in FILES.values()),
+    } <= own
+    assert not [name for name in own if name.startswith("tools/")]
+    start = f"pycrictl-{__version__}.data/data/share/"
+    names = {name.removeprefix(start) for name in own if name.startswith(start)}
     pages = {f"man/man{name[-1]}/{name}" for name in PAGES}
     assert len(pages) > 40
     assert names == pages | {

@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from pycrictl import __version__
+from pycrictl.cli.commands.shell.completion import FILES
 from tests.node.lab import Lab
 from tests.node.test_commands import SLOW_S, WAIT_S, slow_image
 from tests.packaging import installing
+from tests.packaging.building import ROOT
 from tests.packaging.installing import Installed
 from tests.waiting import wait_until
 
@@ -53,9 +55,10 @@ def names_itself(program: Installed) -> None:
     assert program.run("ps", "--help").stdout.startswith("Usage: pycrictl ps ")
     as_crictl = program.run("ps", "--help", program=program.link)
     assert as_crictl.stdout.startswith("Usage: crictl ps ")
-    shell = program.run("completion", "bash")
-    assert (shell.returncode, shell.stderr) == (0, "")
-    assert "complete " in shell.stdout
+    for shell, name in FILES.items():
+        script = program.run("completion", shell)
+        assert (script.returncode, script.stderr) == (0, "")
+        assert script.stdout == (ROOT / "completions" / name).read_text()
 
 
 def lists(program: Installed, lab: Lab) -> None:
@@ -141,9 +144,9 @@ def _wait_for_output(process: subprocess.Popen[str]) -> None:
 
 def _wait_for_line(process: subprocess.Popen[str], wanted: str) -> None:
     assert process.stderr is not None
-    told = b""
-    while wanted.encode() not in told:
+    reported = b""
+    while wanted.encode() not in reported:
         _wait_for_output(process)
         piece = os.read(process.stderr.fileno(), 65536)  # the stream would read ahead
-        assert piece, told
-        told += piece
+        assert piece, reported
+        reported += piece

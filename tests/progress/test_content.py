@@ -104,7 +104,6 @@ def test_concurrent_pulls_of_containerd_2(watch: Watch, fake: FakeContainerd) ->
     # While containerd downloads as much as it may, the second pull still asks for its index.
     queued = [one for result in watch.results for one in result.active if not one.image]
     assert {one.lease_id for one in queued} == {"341184184-AJXg"}
-    assert queued[0].layer_count == 0
     # All layers are open at once, but no more than three are said to be downloading.
     assert max(watch.downloading) == 3
     second = watch.layers(big)[1].layer
@@ -231,7 +230,7 @@ def test_a_failed_pull_keeps_its_last_state_and_a_retry_revives_it(
     fake.ingests.clear()
     fake.snapshots.clear()
     watch.poll(0.3, START_S + 1.3)
-    assert watch.results[-1].quiet
+    assert not watch.results[-1].active
     reason = "the pull ended before all layers were there (1 of 2)"
     assert watch.endings == [(made.shown_name, Ending.FAILED, reason)]
     first, second = watch.layers(made.shown_name)
@@ -262,10 +261,10 @@ def test_a_fetch_without_unpacking_is_done(watch: Watch, fake: FakeContainerd) -
 
 def test_a_pull_between_two_polls_shows_nothing(watch: Watch, fake: FakeContainerd) -> None:
     made = Made(fake, "app", ["a"])
-    assert watch.poll(0.0, START_S).quiet
+    assert not watch.poll(0.0, START_S).active
     made.begin("lease")
     fake.leases.clear()
-    assert watch.poll(0.3, START_S + 0.3).quiet
+    assert not watch.poll(0.3, START_S + 0.3).active
     assert not watch.endings
 
 
@@ -288,7 +287,7 @@ def test_a_pull_that_ends_before_its_second_poll(watch: Watch, fake: FakeContain
 def test_the_layers_wait_for_label_and_config(watch: Watch, fake: FakeContainerd) -> None:
     made = Made(fake, "app", ["a"])
     made.lease = fake.leases["lease"] = Lease(START_S)
-    assert watch.poll(0.0, START_S + 0.2).quiet  # a container being created looks the same
+    assert not watch.poll(0.0, START_S + 0.2).active  # a container being created looks the same
     made.add_manifest(source=None)
     made.lease.holds.append(("ingests", f"config-{made.config}"))
     result = watch.poll(0.2, START_S + 0.4)
@@ -338,15 +337,13 @@ def test_an_index_names_the_image_and_its_platform(watch: Watch, fake: FakeConta
     fake.put_document(index, document, START_S, labels)
     lease.holds.append(("content", index))
     lease.holds.append(("ingests", f"manifest-{made.manifest}"))
-    assert [one.layer_count for one in watch.poll(0.0, START_S + 1).active] == [0]
+    assert [one.image for one in watch.poll(0.0, START_S + 1).active] == [""]
     made.lease = lease
     made.add_manifest()
     made.add_config()
     fake.images["host:5000/app:1"] = index  # known from an earlier pull
-    active = watch.poll(0.3, START_S + 1.3).active
-    assert [(one.image, one.manifest_digest) for one in active] == [
-        ("host:5000/app:1", made.manifest)
-    ]
+    watch.poll(0.3, START_S + 1.3)
+    assert list(watch.items) == [("host:5000/app:1", made.layers[0])]
 
 
 def test_an_artifact_is_done_when_it_is_fetched(watch: Watch, fake: FakeContainerd) -> None:
@@ -375,16 +372,16 @@ def test_leases_of_others_are_ignored(watch: Watch, fake: FakeContainerd) -> Non
     fake.leases["labelled"] = Lease(START_S, labels={"containerd.io/gc.expire": "x", "own": "y"})
     fake.leases["container"] = Lease(START_S, [("snapshots/overlayfs", "container-id")])
     fake.leases["forgotten"] = Lease(START_S - 7200)
-    assert watch.poll(0.0, START_S + 1).quiet
-    assert watch.poll(1.0, START_S + 2).quiet
+    assert not watch.poll(0.0, START_S + 1).active
+    assert not watch.poll(1.0, START_S + 2).active
     assert not watch.endings
 
 
 def test_a_pull_that_asks_its_registry_is_shown(watch: Watch, fake: FakeContainerd) -> None:
     fake.leases["lease"] = Lease(START_S)
-    assert watch.poll(0.0, START_S + 0.3).quiet
+    assert not watch.poll(0.0, START_S + 0.3).active
     active = watch.poll(0.5, START_S + 0.8).active
-    assert [(one.lease_id, one.image, one.layer_count) for one in active] == [("lease", "", 0)]
+    assert [(one.lease_id, one.image) for one in active] == [("lease", "")]
     fake.leases.clear()
     watch.poll(1.0, START_S + 1.3)
     assert [one[:2] for one in watch.endings] == [("", Ending.UNKNOWN)]
@@ -396,7 +393,7 @@ def test_dead_leases_cost_nothing(watch: Watch, fake: FakeContainerd) -> None:
     for number in range(300):
         fake.leases[str(number)] = Lease(START_S, [("ingests", f"layer-{digest_of('x')}")])
     for at_s in range(5):
-        assert watch.poll(at_s, START_S + 1000 + at_s).quiet
+        assert not watch.poll(at_s, START_S + 1000 + at_s).active
     assert fake.calls == {"server": 1, "list_leases": 5}
 
 
@@ -408,11 +405,11 @@ def test_a_silent_lease_is_no_pull_until_it_moves(watch: Watch, fake: FakeContai
     for number in range(100):
         fake.leases[str(number)] = Lease(START_S)
     for at_s in range(5):
-        assert watch.poll(at_s, START_S + 1000 + at_s).quiet
+        assert not watch.poll(at_s, START_S + 1000 + at_s).active
     assert fake.calls["list_resources"] == 5  # one suspect a poll
     for at_s in range(5, 250):
         silent.download(0, 100 + at_s)
-        if not watch.poll(at_s, START_S + 1000 + at_s).quiet:
+        if watch.poll(at_s, START_S + 1000 + at_s).active:
             break
     assert [one.image for one in watch.results[-1].active] == [silent.shown_name]
 
@@ -424,8 +421,8 @@ def test_what_a_poll_of_40_layers_costs(
     watch: Watch, fake: FakeContainerd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(content, "_USAGE_PAUSE_FACTOR", 0)  # the machine may be slow
-    assert watch.poll(-1.0, START_S).quiet
-    assert watch.poll(-0.7, START_S).quiet
+    assert not watch.poll(-1.0, START_S).active
+    assert not watch.poll(-0.7, START_S).active
     assert fake.calls == {"server": 1, "list_leases": 2}  # nothing is pulled: one call
 
     made = Made(fake, "app", [f"layer {number}" for number in range(40)])
@@ -491,7 +488,7 @@ def test_garbage_in_a_lease_is_no_pull(watch: Watch, fake: FakeContainerd) -> No
     lease.holds.append(("snapshots/", ""))
     fake.ingests["no digest"] = Ingest(1, 2, START_S)
     result = watch.poll(0.0, START_S + 1)
-    assert [(one.image, one.layer_count) for one in result.active] == [("", 0)]
+    assert [one.image for one in result.active] == [""]
     reads = fake.calls["read"]
     watch.poll(0.3, START_S + 1.3)
     assert fake.calls["read"] == reads  # each was looked into once

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from pycrictl.progress.endings import _REMEMBERED, SETTLE_S, Endings
 from pycrictl.progress.tracker import Phase, Tracker, View
+from pycrictl.wire.progress import Report
 
 
 class Recorder:
@@ -38,7 +39,7 @@ class Stream:
         self.endings = Endings(self.tracker, self.sink)
 
     def report(self, image: str, layer: str, phase: str, now: float, *, progress: int = 9) -> None:
-        self.tracker.apply(image, layer, progress, 9, "", phase, now=now)
+        self.tracker.apply(Report(image, layer, progress, 9, "", phase), now=now)
 
 
 def test_an_image_ends_when_nothing_has_moved_for_a_while() -> None:

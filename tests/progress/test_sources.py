@@ -12,8 +12,8 @@ from pycrictl.containerd.settings import PullSettings
 from pycrictl.progress.content import ContentWatcher
 from pycrictl.progress.sources import (
     ImageTracker,
-    Outcome,
     Pace,
+    WatchOutcome,
     watch_content,
     watch_stream,
 )
@@ -63,7 +63,7 @@ def names(view: View) -> set[str]:
 
 def watch(
     fake: FakeContainerd, sink: Recorder, settings: PullSettings, *, follow: bool = False
-) -> Outcome:
+) -> WatchOutcome:
     with fake.channel() as channel:
         watcher = ContentWatcher(ContainerdClient(channel, endpoint=fake.endpoint))
         pace = Pace(INTERVAL_S, follow=follow)
@@ -80,7 +80,7 @@ def run_out(made: Made) -> None:
 @pytest.mark.parametrize(
     ("timeout_s", "idle_s", "expected"),
     [
-        (300.0, 45.0, "containerd gives up a pull that gets no byte for 5m0s"),
+        (300.0, 45.0, "containerd cancels a pull that receives nothing for 5m0s"),
         (300.0, 5.0, None),
         (0.0, 45.0, None),
         (None, 45.0, None),

@@ -46,14 +46,16 @@ def test_bad_messages_are_told_once_and_counted(is_websocket: bool) -> None:
         watcher = watch(plain(CHUNKED, chunk(body), b"0\r\n\r\n"))
     assert watcher.reports == REPORTS * 2
     assert watcher.notes == [
-        "skipped a message that is no progress report: not valid JSON: 'oops\\x1b[2J'",
-        "skipped 4 messages that are no progress reports",
+        "skipped a message that is not a progress report: not valid JSON: 'oops\\x1b[2J'",
+        "skipped 4 messages that are not progress reports",
     ]
 
 
 def test_one_bad_message_needs_no_count() -> None:
     watcher = watch(websocket(frame(TEXT, b"oops"), END))
-    assert watcher.notes == ["skipped a message that is no progress report: not valid JSON: 'oops'"]
+    assert watcher.notes == [
+        "skipped a message that is not a progress report: not valid JSON: 'oops'"
+    ]
 
 
 def test_bad_messages_are_counted_when_the_stream_breaks() -> None:
@@ -65,7 +67,7 @@ def test_bad_messages_are_counted_when_the_stream_breaks() -> None:
 
     with pytest.raises(StreamError):
         run(scenario())
-    assert watcher.notes[-1] == "skipped 3 messages that are no progress reports"
+    assert watcher.notes[-1] == "skipped 3 messages that are not progress reports"
 
 
 def test_empty_messages_are_nothing() -> None:
@@ -127,7 +129,9 @@ def test_100_mb_in_one_line() -> None:
     assert peak_of(scenario()) < 16 * MIB
     assert watcher.reports == REPORTS * 2
     assert len(watcher.notes) == 1
-    assert watcher.notes[0].startswith("skipped a message that is no progress report: longer than")
+    assert watcher.notes[0].startswith(
+        "skipped a message that is not a progress report: longer than"
+    )
 
 
 def test_a_flood_leaves_others_their_turn() -> None:
@@ -145,7 +149,7 @@ def test_a_flood_leaves_others_their_turn() -> None:
             last = now
 
     def apply(report: Report) -> None:
-        tracker.apply(*report, now=time.monotonic())
+        tracker.apply(report, now=time.monotonic())
 
     async def scenario() -> None:
         async with serve(websocket(*[flood] * 50, END)) as address:
@@ -178,7 +182,7 @@ def test_layers_without_end() -> None:
         async with serve(handler) as address:
             await follow(
                 f"http://{address}/x",
-                on_report=lambda report: tracker.apply(*report, now=0.0),
+                on_report=lambda report: tracker.apply(report, now=0.0),
                 on_note=print,
                 timeout_s=10,
             )

@@ -203,11 +203,11 @@ def test_equal_images_without_layers_are_not_shared() -> None:
 
 def test_idle() -> None:
     tracker = Tracker()
-    tracker.apply("a", "l", 5, 100, now=10.0)
+    tracker.apply(Report("a", "l", 5, 100), now=10.0)
     assert only(tracker.view(10.0)).idle_s == 0.0
-    tracker.apply("a", "l", 5, 100, now=15.0)
+    tracker.apply(Report("a", "l", 5, 100), now=15.0)
     assert only(tracker.view(40.0)).idle_s == 30.0
-    tracker.apply("a", "l", 6, 100, now=41.0)
+    tracker.apply(Report("a", "l", 6, 100), now=41.0)
     assert only(tracker.view(41.5)).idle_s == 0.5
 
 
@@ -221,15 +221,15 @@ def test_idle() -> None:
 )
 def test_what_counts_as_moving(moved: Report) -> None:
     tracker = Tracker()
-    tracker.apply("a", "l", 5, 100, phase="waiting", now=0.0)
-    tracker.apply(*moved, now=50.0)
+    tracker.apply(Report("a", "l", 5, 100, phase="waiting"), now=0.0)
+    tracker.apply(moved, now=50.0)
     assert only(tracker.view(60.0)).idle_s == 10.0
 
 
 def test_what_does_not_count_as_moving() -> None:
     tracker = Tracker()
-    tracker.apply("a", "l", 5, 100, phase="waiting", now=0.0)
-    tracker.apply("a", "l", 5, 200, phase="waiting", queue_position=2, now=50.0)
+    tracker.apply(Report("a", "l", 5, 100, phase="waiting"), now=0.0)
+    tracker.apply(Report("a", "l", 5, 200, phase="waiting", queue_position=2), now=50.0)
     assert only(tracker.view(60.0)).idle_s == 60.0
 
 
@@ -243,19 +243,19 @@ def test_what_does_not_count_as_moving() -> None:
 )
 def test_a_finished_item_is_not_idle(report: Report) -> None:
     tracker = Tracker()
-    tracker.apply(*report, now=0.0)
+    tracker.apply(report, now=0.0)
     assert only(tracker.view(60.0)).idle_s == 0.0
 
 
 def test_a_source_may_know_more_about_standing_still() -> None:
     tracker = Tracker()
-    tracker.apply("a", "l", 5, 100, now=100.0, idle_s=40.0)
+    tracker.apply(Report("a", "l", 5, 100), now=100.0, idle_s=40.0)
     assert only(tracker.view(100.0)).idle_s == 40.0
-    tracker.apply("a", "l", 5, 100, now=101.0)
+    tracker.apply(Report("a", "l", 5, 100), now=101.0)
     assert only(tracker.view(101.0)).idle_s == 41.0
-    tracker.apply("a", "l", 6, 100, now=110.0, idle_s=2.0)
+    tracker.apply(Report("a", "l", 6, 100), now=110.0, idle_s=2.0)
     assert only(tracker.view(110.0)).idle_s == 2.0
-    tracker.apply("a", "l", 6, 100, now=120.0, idle_s=3.0)
+    tracker.apply(Report("a", "l", 6, 100), now=120.0, idle_s=3.0)
     assert only(tracker.view(120.0)).idle_s == 12.0
 
 

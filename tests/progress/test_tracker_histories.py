@@ -24,7 +24,7 @@ def views_of(history: list[tuple[Report, float, bool]], tracker: Tracker) -> lis
     now = 0.0
     views = []
     for report, pause_s, is_viewed in history:
-        tracker.apply(*report, now=now)
+        tracker.apply(report, now=now)
         now += pause_s
         if is_viewed:
             views.append(tracker.view(now))

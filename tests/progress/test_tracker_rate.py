@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pycrictl.progress.tracker import Tracker
+from pycrictl.wire.progress import Report
 from tests.progress.tracking import MIB, pull, see
 
 
@@ -21,9 +22,9 @@ def test_rate_and_time_left() -> None:
 
 def test_a_resumed_layer_counts_from_first_sight() -> None:
     tracker = Tracker()
-    tracker.apply("a", "l", 60 * MIB, 100 * MIB, now=0.0)
+    tracker.apply(Report("a", "l", 60 * MIB, 100 * MIB), now=0.0)
     tracker.view(0.0)
-    tracker.apply("a", "l", 68 * MIB, 100 * MIB, now=4.0)
+    tracker.apply(Report("a", "l", 68 * MIB, 100 * MIB), now=4.0)
     totals = tracker.view(4.0).totals
     assert totals.resumed == 60 * MIB
     assert totals.rate == pytest.approx(2 * MIB)
@@ -32,8 +33,8 @@ def test_a_resumed_layer_counts_from_first_sight() -> None:
 
 def test_first_sight_is_the_first_report_not_the_first_view() -> None:
     tracker = Tracker()
-    tracker.apply("a", "l", 60 * MIB, 100 * MIB, now=0.0)
-    tracker.apply("a", "l", 68 * MIB, 100 * MIB, now=4.0)
+    tracker.apply(Report("a", "l", 60 * MIB, 100 * MIB), now=0.0)
+    tracker.apply(Report("a", "l", 68 * MIB, 100 * MIB), now=4.0)
     totals = tracker.view(4.0).totals
     assert totals.resumed == 60 * MIB
     assert totals.rate == pytest.approx(2 * MIB)
@@ -43,7 +44,7 @@ def test_first_sight_is_the_first_report_not_the_first_view() -> None:
 def test_layers_that_are_there_at_first_sight_make_no_rate(phase: str) -> None:
     tracker = Tracker()
     pull(tracker, range(5))
-    tracker.apply("a", "m", 100 * MIB, 100 * MIB, phase=phase, now=5.0)
+    tracker.apply(Report("a", "m", 100 * MIB, 100 * MIB, phase=phase), now=5.0)
     totals = pull(tracker, range(5, 9)).totals
     assert totals.rate == pytest.approx(MIB)
     assert totals.resumed == 100 * MIB
@@ -51,9 +52,9 @@ def test_layers_that_are_there_at_first_sight_make_no_rate(phase: str) -> None:
 
 def test_layers_that_turn_out_to_be_there_make_no_rate() -> None:
     tracker = Tracker()
-    tracker.apply("a", "m", 0, 100 * MIB, now=0.0)
+    tracker.apply(Report("a", "m", 0, 100 * MIB), now=0.0)
     pull(tracker, range(5))
-    tracker.apply("a", "m", 0, 100 * MIB, phase="present", now=5.0)
+    tracker.apply(Report("a", "m", 0, 100 * MIB, phase="present"), now=5.0)
     totals = pull(tracker, range(5, 9)).totals
     assert totals.rate == pytest.approx(MIB)
     assert totals.resumed == 100 * MIB
@@ -63,10 +64,10 @@ def test_layers_that_turn_out_to_be_there_make_no_rate() -> None:
 def test_a_retry_counts_what_it_downloads_again() -> None:
     tracker = Tracker()
     pull(tracker, range(10))
-    tracker.apply("a", "l", 0, 100 * MIB, now=10.0)
+    tracker.apply(Report("a", "l", 0, 100 * MIB), now=10.0)
     assert tracker.view(10.0).totals.rate == pytest.approx(0.875 * MIB)
     for second in range(11, 20):
-        tracker.apply("a", "l", (second - 10) * MIB, 100 * MIB, now=float(second))
+        tracker.apply(Report("a", "l", (second - 10) * MIB, 100 * MIB), now=float(second))
         view = tracker.view(float(second))
     assert view.totals.rate == pytest.approx(MIB)
 
@@ -82,7 +83,7 @@ def test_shared_layers_make_no_double_rate() -> None:
     tracker = Tracker()
     for second in range(10):
         for image in ("a", "b"):
-            tracker.apply(image, "l", second * MIB, 100 * MIB, now=float(second))
+            tracker.apply(Report(image, "l", second * MIB, 100 * MIB), now=float(second))
         view = tracker.view(float(second))
     assert view.totals.rate == pytest.approx(MIB)
     assert view.totals.resumed == 0
@@ -91,9 +92,9 @@ def test_shared_layers_make_no_double_rate() -> None:
 def test_coarser_reports_make_no_rate() -> None:
     tracker = Tracker()
     for second in range(10):
-        tracker.apply("a", "l", second * MIB, 100 * MIB, now=float(second))
-        tracker.apply("a", "", second * MIB, 100 * MIB, now=float(second))
-        tracker.apply("", "", second * MIB, 100 * MIB, now=float(second))
+        tracker.apply(Report("a", "l", second * MIB, 100 * MIB), now=float(second))
+        tracker.apply(Report("a", "", second * MIB, 100 * MIB), now=float(second))
+        tracker.apply(Report("", "", second * MIB, 100 * MIB), now=float(second))
         view = tracker.view(float(second))
     assert view.totals.rate == pytest.approx(MIB)
 
@@ -108,15 +109,15 @@ def test_no_time_left_is_told_of_a_standstill() -> None:
 
 def test_no_time_left_is_told_while_a_total_is_unknown() -> None:
     tracker = Tracker()
-    tracker.apply("a", "m", 5, 0, now=0.0)
+    tracker.apply(Report("a", "m", 5, 0), now=0.0)
     assert pull(tracker, range(10)).totals.eta_s is None
-    tracker.apply("a", "m", 5, 0, "boom", now=10.0)
+    tracker.apply(Report("a", "m", 5, 0, "boom"), now=10.0)
     assert pull(tracker, range(10, 12)).totals.eta_s == pytest.approx(89)
 
 
 def test_nothing_is_left_of_failed_items() -> None:
     tracker = Tracker()
-    tracker.apply("a", "m", 5, 10**9, "boom", now=0.0)
+    tracker.apply(Report("a", "m", 5, 10**9, "boom"), now=0.0)
     assert pull(tracker, range(11)).totals.eta_s == pytest.approx(90)
 
 
@@ -125,9 +126,9 @@ def test_a_rate_that_is_measured_anew() -> None:
     assert pull(tracker, range(6)).totals.rate == MIB
     tracker.measure_anew()
     assert tracker.view(5.0).totals.rate is None
-    tracker.apply("a", "l", 9 * MIB, 100 * MIB, now=6.0)
+    tracker.apply(Report("a", "l", 9 * MIB, 100 * MIB), now=6.0)
     tracker.view(6.0)
-    tracker.apply("a", "l", 12 * MIB, 100 * MIB, now=7.0)
+    tracker.apply(Report("a", "l", 12 * MIB, 100 * MIB), now=7.0)
     totals = tracker.view(7.0).totals
     assert totals.rate == 3.5 * MIB
     assert totals.eta_s is None  # for three seconds, as at the start

@@ -7,6 +7,7 @@ import time
 import tracemalloc
 
 from pycrictl.progress.tracker import Tracker
+from pycrictl.wire.progress import Report
 from tests.progress.tracking import MIB, keys, pull, see
 
 
@@ -65,7 +66,7 @@ def test_a_million_layers_are_no_burden() -> None:
     padding = "x" * 60
     blocks = 0
     for number in range(1_000_000):
-        tracker.apply("a", f"sha256:{padding}{number}", 1, 9, now=0.0)
+        tracker.apply(Report("a", f"sha256:{padding}{number}", 1, 9), now=0.0)
         if number == 10_000:
             blocks = sys.getallocatedblocks()
     assert sys.getallocatedblocks() - blocks < 1000
@@ -79,7 +80,7 @@ def test_the_longest_names_fit_into_memory() -> None:
     tracemalloc.start()
     try:
         for number in range(10_000):
-            tracker.apply("a", f"{number:04096}", 1, 9, "e" * 4096, now=0.0)
+            tracker.apply(Report("a", f"{number:04096}", 1, 9, "e" * 4096), now=0.0)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -90,7 +91,7 @@ def test_the_longest_names_fit_into_memory() -> None:
 def test_a_view_of_many_items_is_quick() -> None:
     tracker = Tracker()
     for number in range(10_000):
-        tracker.apply(f"image{number % 100}", f"layer{number}", 1, 9, now=0.0)
+        tracker.apply(Report(f"image{number % 100}", f"layer{number}", 1, 9), now=0.0)
     tracker.view(0.0)
     start = time.process_time()
     tracker.view(0.25)

@@ -17,7 +17,7 @@ def see(
     """Apply reports all at once; return what is to be seen."""
     tracker = tracker or Tracker()
     for report in reports:
-        tracker.apply(*report, now=now)
+        tracker.apply(Report(*report), now=now)
     return tracker.view(now)
 
 
@@ -33,6 +33,6 @@ def keys(items: Iterable[Item]) -> list[tuple[str, str]]:
 def pull(tracker: Tracker, seconds: range, *, layer: str = "l", per_s: int = MIB) -> View:
     """Report a layer of 100 MiB once a second; return the last view."""
     for second in seconds:
-        tracker.apply("a", layer, second * per_s, 100 * MIB, now=float(second))
+        tracker.apply(Report("a", layer, second * per_s, 100 * MIB), now=float(second))
         view = tracker.view(float(second))
     return view

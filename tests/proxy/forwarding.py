@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
-from pycrictl.proxy.relay.server import Forwarder, Handler
+from pycrictl.proxy.relay.server import Handler, RelayServer
 from pycrictl.wire import http2
 from tests.proxy.runtime import Proxy, Runtime, channel_to
 
@@ -45,7 +45,7 @@ def serve(folder: Path, stack: ExitStack) -> Callable[..., Proxy]:
 
     def start(own: dict[str, Handler] | None = None, **options: Any) -> Proxy:
         upstream = str(folder / "runtime.sock")
-        proxy = Proxy(folder / "proxy.sock", lambda: Forwarder(upstream, own=own, **options))
+        proxy = Proxy(folder / "proxy.sock", lambda: RelayServer(upstream, own=own, **options))
         stack.callback(proxy.close)
         return proxy
 

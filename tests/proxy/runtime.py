@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from pycrictl.proxy.relay.server import Forwarder
+from pycrictl.proxy.relay.server import RelayServer
 
 UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 T = TypeVar("T")
@@ -131,7 +131,7 @@ def _hang_up(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterat
 class Proxy:
     """A forwarder on an event loop of its own, in a thread."""
 
-    def __init__(self, path: Path, make: Callable[[], Forwarder]) -> None:
+    def __init__(self, path: Path, make: Callable[[], RelayServer]) -> None:
         self.path = path
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
@@ -139,7 +139,7 @@ class Proxy:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(path))
 
-        async def start() -> Forwarder:
+        async def start() -> RelayServer:
             forwarder = make()
             await forwarder.start(listener)
             return forwarder

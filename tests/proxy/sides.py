@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pycrictl.proxy.relay.calls import Answer, CallRecord, Request
+from pycrictl.proxy.relay.calls import Answer, CallRecord, CallRequest
 from pycrictl.proxy.relay.connection import Relay, Requested
 from pycrictl.wire import grpc_http2, hpack, http2
 
@@ -91,7 +91,7 @@ class Sides:
         self.relay.answer(stream_id, answer, now=self.now)
         return self.outputs()
 
-    def ask(self, stream_id: int, content: bytes = b"?") -> Request:
+    def ask(self, stream_id: int, content: bytes = b"?") -> CallRequest:
         """Makes an own call."""
         self.client(opened(stream_id, OWN) + message(stream_id, content))
         [event] = self.relay.events()

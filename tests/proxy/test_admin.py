@@ -44,7 +44,7 @@ def test_a_call_and_its_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "limit", "message"), [("echo", -1, "the limit is wrong"), ("x", 1, "no such call")]
+    ("name", "limit", "message"), [("echo", -1, "the limit is wrong"), ("x", 1, "unknown call")]
 )
 def test_a_refusal(tmp_path: Path, name: str, limit: int, message: str) -> None:
     async def test(path: str) -> None:

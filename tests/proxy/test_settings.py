@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
-from pycrictl.proxy.pulls import kubelet
 from pycrictl.proxy.pulls.decisions import Policy
-from pycrictl.proxy.settings import Settings, load
+from pycrictl.proxy.pulls.kubelet_config import KubeletPulls, read_kubelet_config
+from pycrictl.proxy.settings import ProxySettings, load
 
 UPSTREAM = "unix:///run/containerd/containerd.sock"
 FULL = """
@@ -29,7 +29,7 @@ spool-dir = "/var/spool"
 """
 
 
-def settings(tmp_path: Path, toml: str = "", **flags: object) -> Settings:
+def settings(tmp_path: Path, toml: str = "", **flags: object) -> ProxySettings:
     file = tmp_path / "p.toml"
     file.write_text(toml)
     given = {key.replace("_", "-"): value for key, value in flags.items()}
@@ -52,7 +52,7 @@ def test_defaults(tmp_path: Path) -> None:
 
 def test_every_flag_has_a_key(tmp_path: Path) -> None:
     found = settings(tmp_path, FULL, upstream=None)
-    assert found == Settings(
+    assert found == ProxySettings(
         upstream="/a/b.sock",
         listen="/c.sock",
         admin_socket="/d.sock",
@@ -155,10 +155,10 @@ def test_a_bad_flag_is_named(tmp_path: Path) -> None:
     [
         ("speed = 5", {}, 'unknown key "speed"'),
         ("[table]\nretries = 5", {}, 'unknown key "table"'),
-        ("retries =", {}, "is no valid TOML"),
+        ("retries =", {}, "is not valid TOML"),
         ("serialize-image-pulls = true\nmax-parallel-image-pulls = 4", {}, "a limit of 1"),
         ("", {"serialize_image_pulls": True, "max_parallel_image_pulls": 2}, "a limit of 1"),
-        ("", {"upstream": None}, "no runtime is named"),
+        ("", {"upstream": None}, "no runtime is given"),
         ("", {"listen": UPSTREAM}, "three different sockets"),
         ("", {"config": "/no/such/file"}, "does not exist"),
         ("", {"config": "/"}, "cannot read the config file"),
@@ -182,14 +182,15 @@ def test_other_mistakes(tmp_path: Path, toml: str, flags: dict[str, object], mes
             "maxParallelImagePulls: it is 3, but serializeImagePulls is true",
         ),
         ("- a", "is not a mapping"),
-        ("a: [", "is no valid YAML"),
+        ("a: [", ", line 1: it is not YAML"),
+        ("a: &x 1\nb: *x", ", line 2: aliases are not supported"),
     ],
 )
 def test_a_bad_kubelet_configuration(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "k.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        kubelet.read(str(file))
+        read_kubelet_config(str(file))
     assert str(file) in caught.value.message
     assert message in caught.value.message
 
@@ -206,4 +207,4 @@ def test_a_bad_kubelet_configuration(tmp_path: Path, text: str, message: str) ->
     ],
 )
 def test_kubelets_own_limit(values: dict[str, Any], limit: int) -> None:
-    assert kubelet.KubeletPulls("k.yaml", **values).own_limit == limit
+    assert KubeletPulls("k.yaml", **values).own_limit == limit

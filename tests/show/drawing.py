@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pycrictl.progress.tracker import Item
-from pycrictl.show.displays.bars import Bars
 from pycrictl.show.displays.phrases import width
+from pycrictl.show.displays.pull_bars import Bars
 from tests.show.screen import Terminal
 from tests.show.views import view
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pycrictl.show.documents import message_document, status_document
 from pycrictl.show.gotemplate import Template, TemplateError
-from pycrictl.show.inspections import runtime_extras
+from pycrictl.show.inspect_views import runtime_extras
+from pycrictl.show.protodata import message_document, status_document
 from tests.captures import Capture, capture
 from tests.captures.scene import (
     fake_container_status,
@@ -217,8 +217,8 @@ def test_what_templates_make(template: str, text: str) -> None:
         ("{{$x = 1}}", "undefined variable $x"),
         ("{{if 1}}{{$x := 1}}{{else}}{{$x}}{{end}}", "undefined variable $x"),
         ("{{range $x := .a}}{{end}}{{$x}}", "undefined variable $x"),
-        ("{{$a, $b := .a}}", "2 variables set outside of {{range}}"),
-        ("{{($a := 1)}}", "1 variables set in parentheses"),
+        ("{{$a, $b := .a}}", "only {{range}} sets two variables"),
+        ("{{($a := 1)}}", "variables cannot be set in parentheses"),
         ("{{(.a}}", "unclosed parenthesis"),
         ("{{.a)}}", 'unexpected ")" in the action'),
         ("{{.a`b`}}", "unexpected"),
@@ -230,38 +230,38 @@ def test_what_templates_make(template: str, text: str) -> None:
         ("{{if 1}}" * 500 + "{{end}}" * 500, "nested too deeply"),
         ("{{if 0}}" + "{{else if 0}}" * 500 + "{{end}}", "nested too deeply"),
         # while it is executed
-        ("{{.state.x}}", ':1:8: at <.state.x>: "x" is asked of a string'),
-        ("{{.empty.null.x}}", ':1:8: at <.empty.null.x>: "x" is asked of null'),
-        ("{{.numbers.x}}", '"x" is asked of a list'),
+        ("{{.state.x}}", ':1:8: at <.state.x>: a string has no field "x"'),
+        ("{{.empty.null.x}}", ':1:8: at <.empty.null.x>: null has no field "x"'),
+        ("{{.numbers.x}}", 'a list has no field "x"'),
         ("{{$.nokey}}", ':1:3: at <$.nokey>: there is no key "nokey"'),
         ("{{(index .items 0).nokey}}", 'at <(index .items 0).nokey>: there is no key "nokey"'),
         ("{{1 2}}", "only functions take arguments"),
         ("{{.state .yes}}", "at <.state>: only functions take arguments"),
         ("{{.state | .yes}}", "only functions take arguments"),
         ("{{nil}}", "nil alone has no value"),
-        ("{{range .state}}{{end}}", "a string cannot be ranged over"),
-        ("{{range 3}}{{end}}", "a number cannot be ranged over"),
+        ("{{range .state}}{{end}}", "a string cannot be iterated over"),
+        ("{{range 3}}{{end}}", "a number cannot be iterated over"),
         ("{{len}}", "len takes 1 arguments, not 0"),
         ("{{not 1 2}}", "not takes 1 arguments, not 2"),
         ("{{and}}", "and takes 1 or more arguments, not 0"),
         ("{{len 3}}", ":1:2: at <len 3>: len: 3 has no length"),
-        ("{{index .items 2}}", "place 2 is out of range"),
-        ("{{index .items -1}}", "place -1 is out of range"),
-        ("{{index .items `a`}}", '"a" is no place in a list'),
-        ("{{index .labels 1}}", "1 is no key of a map"),
-        ("{{index 1 1}}", "1 has no index"),
-        ("{{slice .state 3 1}}", "place 3 is behind 1"),
-        ("{{slice .state 0 99}}", "place 99 is out of range"),
-        ("{{slice 1}}", "give a list or string"),
+        ("{{index .items 2}}", "index 2 is out of range"),
+        ("{{index .items -1}}", "index -1 is out of range"),
+        ("{{index .items `a`}}", '"a" is not an index'),
+        ("{{index .labels 1}}", "1 is not a key of a map"),
+        ("{{index 1 1}}", "1 cannot be indexed"),
+        ("{{slice .state 3 1}}", "index 3 is after 1"),
+        ("{{slice .state 0 99}}", "index 99 is out of range"),
+        ("{{slice 1}}", "it takes a list or a string"),
         ("{{eq 1}}", "there is nothing to compare with"),
         ("{{eq 1 `a`}}", '1 cannot be compared with "a"'),
         ("{{eq .labels 1}}", "a map cannot be compared"),
         ("{{eq .labels .labels}}", "a map cannot be compared"),
-        ("{{index `ä` 2}}", "place 2 is out of range"),
-        ("{{lt nil 1}}", "nil> and 1 have no order"),
-        ("{{lt true false}}", "true and false have no order"),
-        ("{{upper 1}}", "1 is no string"),
-        ("{{printf 1}}", "1 is no string"),
+        ("{{index `ä` 2}}", "index 2 is out of range"),
+        ("{{lt nil 1}}", "nil> and 1 cannot be ordered"),
+        ("{{lt true false}}", "true and false cannot be ordered"),
+        ("{{upper 1}}", "1 is not a string"),
+        ("{{printf 1}}", "1 is not a string"),
     ],
 )
 def test_what_is_refused(template: str, message: str) -> None:

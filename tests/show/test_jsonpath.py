@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from pycrictl.show.jsonpath import MAX_NESTING, JsonPathError, Path, Template
+from pycrictl.show.jsonpath import JsonPath, JsonPathError, Template
+from pycrictl.show.jsonpath.template import MAX_NESTING
+from pycrictl.units import quote
 
 DOCUMENT: dict[str, Any] = {
     "containers": [
@@ -21,6 +25,7 @@ DOCUMENT: dict[str, Any] = {
             "labels": {},
             "state": "CONTAINER_EXITED",
             "ready": True,
+            "off": False,
             "none": None,
             "list": [1, "x<y"],
         },
@@ -32,66 +37,114 @@ def rendered(text: str) -> str:
     return Template(text, aliases={"items": "containers"}).render(DOCUMENT)
 
 
+# What kubectl 1.32 prints of the same data.
+AS_KUBECTL = r"""
+{.items[*].metadata.name} -> a b
+{$.items[*].metadata.name} -> a b
+{@.items[0].id} -> 1
+{.items[0]['id','state']} -> 1 CONTAINER_RUNNING
+{.items[*]['id', 'metadata.name']} -> 1 2 a b
+{.items[*]['labels']['a\.b']} -> w
+{.items[-1].id} -> 2
+{.items[-1:].id} -> 2
+{.items[0:1].id} -> 1
+{.items[:-1].id} -> 1
+{.items[::2].id} -> 1
+{.items[0,1].id} -> 1 2
+{.items[0, -1].id} -> 1 2
+{.items[*,0].id} -> 1 2 1
+{.items[0:1,1].id} -> 1 2
+{.items..name} -> a b
+{.items..metadata.name} -> a b
+{..name..name} ->
+{.items[1].list[*]} -> 1 x<y
+{.items[?(@.metadata.name=="b")].id} -> 2
+{.items[?(@.metadata.name=='b')].id} -> 2
+{.items[?( @.metadata.name == 'b' )].id} -> 2
+{.items[?("b"==@.metadata.name)].id} -> 2
+{.items[?(.metadata.name=="b")].id} -> 2
+{.items[?(@.metadata['name']=='b')].id} -> 2
+{.items[?(@.metadata.name!="b")].id} -> 1
+{.items[?(@.metadata.name<"b")].id} -> 1
+{.items[?(@.metadata.name<="b")].id} -> 1 2
+{.items[?(@.metadata.attempt>1)].id} -> 2
+{.items[?(@.metadata.attempt>=2)].id} -> 2
+{.items[?(@.metadata.attempt==@.metadata.attempt)].id} -> 1 2
+{.items[?(@.ready)].id} -> 2
+{.items[?(@.ready==true)].id} -> 2
+{.items[?(@.off)].id} -> 2
+{.items[?(@.none)].id} -> 2
+{.items[?(@.nosuch!="x")].id} ->
+{.items[?(@.list[0]==1)].id} -> 2
+{.items[?(@.labels.on=="true")].id} -> 1
+{.items[?(@.labels['a\.b']=="w")].id} -> 1
+{.items[?(@.labels.app\.k8s/x=="v")].id} -> 1
+{.items[?(@.id==".)")].id} ->
+{.items[?(@.id=="a'b")].id} ->
+{.items[0].labels.a\.b} -> w
+{.items[0].labels.app\.k8s/x} -> v
+{ .items[0].id } -> 1
+{range .items[*]}[{.id}] {end} -> [1] [2]
+{range .items[*] }{@.id},{ end } -> 1,2,
+{range .items[*]}{range .list[*]}{@}-{end}{end} -> 1-x<y-
+{range .items[*]}{.id}{range .list[*]}<{@}>{end}{"\n"}{end} -> 1\n2<1><x<y>\n
+{range .items[*]}{.id}{"\t"}{.state}{"\n"}{end} -> 1\tCONTAINER_RUNNING\n2\tCONTAINER_EXITED\n
+{range.items[*]}{.id}{end}{range$.items[*]}{.id}{end} -> 1212
+{range .nosuch[*]}x{end} ->
+names: {.items[*].id}! -> names: 1 2!
+{'a'}{"b\"}"} -> ab"}
+{1} {-1} {1.50} {+01} {true} -> 1 -1 1.5 1 true
+{.items[1].list} -> [1,"x\u003cy"]
+{.items[1].metadata} -> {"attempt":2,"name":"b"}
+{.nosuch} ->
+{.items.id} ->
+{.items[0].id.deeper} ->
+{.items[1].ready} -> true
+"""
+
+
+def test_what_kubectl_prints() -> None:
+    for line in AS_KUBECTL.strip().splitlines():
+        template, _, text = line.partition(" ->")
+        expected = text.replace(r"\n", "\n").replace(r"\t", "\t").strip()
+        assert (template, rendered(template).strip()) == (template, expected)
+
+
 @pytest.mark.parametrize(
     ("template", "text"),
     [
-        # what kubectl's own page shows
-        ("{.containers[*].metadata.name}", "a b"),
-        ("{.items[*].metadata.name}", "a b"),
-        ("{$.items[*].metadata.name}", "a b"),
-        ("{@.items[0].id}", "1"),
-        ("{.items[0]['id', 'state']}", "1 CONTAINER_RUNNING"),
-        ("{.items[*]['metadata.name', 'id']}", "1 2"),
-        ("{.items[-1:].id}", "2"),
-        ("{.items[0:1].id}", "1"),
-        ("{.items[::2].id}", "1"),
-        ("{.items[0,1].id}", "1 2"),
-        ("{..name}", "a b"),
-        ('{.items[?(@.metadata.name=="b")].id}', "2"),
-        ("{.items[?(@.metadata.name=='b')].id}", "2"),
-        ("{.items[?(@.metadata.attempt>1)].id}", "2"),
-        ("{.items[?(@.ready)].id}", "2"),
-        (r"{.items[0].labels.a\.b}", "w"),
-        (r"{.items[0].labels.app\.k8s/x}", "v"),
-        (r'{.items[?(@.labels.app\.k8s/x=="v")].id}', "1"),
+        # where kubectl knows only an error, or less
         ("{.items[0].labels['a.b']}", "w"),
-        ('{range .items[*]}{.id}{"\\t"}{.state}{"\\n"}{end}', None),
-        ("{range .items[*]}[{.id}] {end}", "[1] [2] "),
+        ('{.items[0]["id","state"]}', "1 CONTAINER_RUNNING"),
+        ("{.items[ 0 , 1 ].id}", "1 2"),
+        ("{.items[9].id}{.items[-9].id}{.items[5:].id}{.items[2:1].id}{.items[0:9].id}", "1 2"),
+        ("{.items[::-1].id}", "2 1"),
+        ("{.items[0][*].name} {.items[0]..*.b}", "a "),
+        ("{..[0].id} {..metadata['name']}", "1 a b"),
+        ("{.items[1][?(@==1)]} {.items[1].list[?(@=='x<y')]}", " x<y"),
+        ("{.items[0].metadata[?(@>0)]} {.items[0].metadata[?(@>=1.0)]}", "1 1"),
+        (
+            "{.items[?(@.ready==1)].id} {.items[?(@.ready!=1)].id} {.items[?(@.ready>false)].id}",
+            " 2 ",
+        ),
+        ('{.items[?(@.id>1)].id} {.items[?(@.id>"1")].id}', " 2"),
+        ("{.items[?(@.state==$.items[0].state)].id}", "1"),
+        (
+            "{range .items[*]}{range .list[?(@==$.items[1].list[0])]}{$.items[0].id}{@}{end}{end}",
+            "11",
+        ),
         ("{range .items[*]}{$.items[0].id}{@.id} {end}", "11 12 "),
-        ("{range .items[*]}{range .list[*]}{@}-{end}{end}", "1-x<y-"),
-        ("{range .nosuch[*]}x{end}", ""),
-        ("names: {.items[*].id}!", "names: 1 2!"),
-        ('{\'a\'}{"b\\"}"}', 'ab"}'),
-        ("{range.items[*]}{.id}{end}{range$.items[*]}{.id}{end}", "1212"),
         ("{.ranges}{.items[0].range}", ""),
-        ("{1} {-1} {1.50} {+01} {true}{ false }", "1 -1 1.5 1 truefalse"),
-        ("{range .items[1].list[*]}{},{end}", "1,x<y,"),
-        ('{.items[?(@.metadata.name=="=~ match(")].id}', ""),
-        ("{.items[?(@.search)].id}", ""),
-        # values of every kind
-        ("{.items[1].ready} {.items[1].none}", "true null"),
-        ("{.items[1].list}", '[1,"x\\u003cy"]'),
-        ("{.items[1].metadata}", '{"attempt":2,"name":"b"}'),
-        # nothing there is nothing shown
-        ("{.nosuch}", ""),
-        ("{.items[9].id}", ""),
-        ("{.items[0].id.deeper}", ""),
+        ('{.items[?(@.metadata.name=="=~ match(")].id}{.items[?(@.search)].id}', ""),
+        ("{.items[1].none} {.items[1].off}", "null false"),
         # without braces it is a path
         (".items[*].id", "1 2"),
         ("items[0].id", "1"),
-        ("{.items[*].id }", "1 2"),
         ("{[0]}", ""),
-        ("", None),
     ],
 )
-def test_templates(template: str, text: str | None) -> None:
-    if template.startswith("{range .items[*]}{.id}{"):
-        text = "1\tCONTAINER_RUNNING\n2\tCONTAINER_EXITED\n"
-    if text is None:
-        with pytest.raises(JsonPathError):
-            rendered(template)
-    else:
-        assert rendered(template) == text
+def test_templates(template: str, text: str) -> None:
+    assert rendered(template) == text
 
 
 def test_the_whole_document() -> None:
@@ -102,26 +155,29 @@ def test_the_whole_document() -> None:
 @pytest.mark.parametrize(
     ("template", "reason"),
     [
+        ("", "it is empty"),
+        (" ", "it is empty"),
         ("{", '"}" is missing in "{"'),
         ("{.a", '"}" is missing in "{.a"'),
         ('{"a}', '"}" is missing'),
-        ('{"a"b}', "is not a text in quotes"),
+        ('{"a"b}', "is not a quoted text"),
         ("{.a[}", '"]" is missing in ".a["'),
-        ("{.a[?(@.b==]}", "is not a JSONPath"),
-        ("{.a[99999999999999999999999]}", "is not a JSONPath"),
+        ("{.a[0}", '"]" is missing in ".a[0"'),
+        ("{.a[]}", '"]" is not expected'),
+        ("{.a[99999999999999999999999]}", '"99999999999999999999999]" is not expected'),
+        ("{.a[::0]}", "the step of [::0] is 0"),
         ("{.a b}", '" b" is not expected'),
-        (" ", "it is empty"),
-        ("{.a[b]}", '".a[b]" is not a JSONPath: "b" in brackets wants quotes'),
-        ("{.a[0, b]}", '"b" in brackets wants quotes'),
+        ("{.a\\}", '"}" is missing'),
+        ("{.a[b]}", '".a[b]" is not a JSONPath: "b" in brackets must be quoted'),
+        ("{.a[0, b]}", '"b" in brackets must be quoted'),
+        ("{..}", "a name is missing"),
+        ("{....a}", "a name is missing"),
+        ("{.\x1b[2J}", '"]" is missing in ".\\x1b[2J"'),
         ("{range .a}", "{range} without {end}"),
         ("{range}{end}", "it is empty"),
         ("{end}", "{end} without {range}"),
         ("{range .a}{end}{end}", "{end} without {range}"),
-        ("{..}", "a name is missing"),
-        ("{.a[?nosuch(@.b)]}", "is not a JSONPath"),
-        ("{.\x1b[2J}", '"]" is missing in ".\\x1b[2J"'),
         ("{range .a}" * (MAX_NESTING + 1) + "{end}" * (MAX_NESTING + 1), "nested too deeply"),
-        ("{.a" + "[?@" * 3000 + "]" * 3000 + "}", "is not a JSONPath"),
     ],
 )
 def test_what_is_no_template(template: str, reason: str) -> None:
@@ -133,21 +189,74 @@ def test_what_is_no_template(template: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("selector", "name"),
+    ("condition", "rest"),
     [
-        ('?(@.name=~"a")', "=~"),
-        ("?(@.name =~ /(a+)+$/)", "=~"),
-        ("0, ?(@.name =~ /a/)", "=~"),
-        ("?(@.b[?(@.name =~ /a/)])", "=~"),
-        ('?match(@.name, "(a+)+$")', "match()"),
-        ('?(!search(@.name, "(a+)+$"))', "search()"),
+        ("?(@.b==", "]"),
+        ("?(@.b=='x'", "]"),
+        ("?(@.b==x)", "x)]"),
+        ("?(@.b===1)", "=1)]"),
+        ("?(@.b<>1)", ">1)]"),
+        ("?()", ")]"),
+        ("?@.b", "?@.b]"),
+        ("?(!@.b)", "!@.b)]"),
+        ("?(@.b && @.c)", " && @.c)]"),
+        ("?(@.b=='x' || @.c)", " || @.c)]"),
+        ("?(@.b[?(@.c)])", "?(@.c)])]"),
+        ("0,?(@.b)", "?(@.b)]"),
+        ("?(@.b =~ /(a+)+$/)", " =~ /(a+)+$/)]"),
+        ('?match(@.b, "(a+)+$")', '?match(@.b, "(a+)+$")]'),
     ],
 )
-def test_regular_expressions_are_refused(selector: str, name: str) -> None:
+def test_what_is_no_filter(condition: str, rest: str) -> None:
     with pytest.raises(JsonPathError) as raised:
-        Template(f"{{.containers[{selector}].id}}")
-    assert raised.value.message.endswith(f" is not supported: {name} takes a regular expression")
-    assert raised.value.hint
+        Template(f"{{.a[{condition}]}}")
+    assert raised.value.message.endswith(f" is not a JSONPath: {quote(rest)} is not expected")
+    assert raised.value.hint is not None
+    assert "[?(PATH == VALUE)]" in raised.value.hint
+
+
+def test_a_comparison_is_of_single_values() -> None:
+    with pytest.raises(JsonPathError, match="compares several values at once"):
+        rendered("{.items[?(@.list[*]==1)].id}")
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{" + "..*" * 40 + "}",
+        "{" + "[0,0,0,0,0,0,0,0]" * 40 + "}",
+        "{..*..*[?($..*)]}",
+        "{.[?($" + "..*" * 20 + ")]}",
+        "{range $..*}" * 40 + "x" + "{end}" * 40,
+    ],
+)
+def test_what_would_take_for_ever_ends(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pycrictl.show.jsonpath.evaluation.MAX_VISITS", 100_000)
+    document: Any = [[] for _ in range(30)]
+    for _ in range(30):
+        document = [document]
+    with pytest.raises(JsonPathError, match="leads to too many values"):
+        Template(template).render(document)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{.a" + "[?(@" * 30_000 + ")]" * 30_000 + "}",
+        "{.a[" + "(" * 100_000 + "]}",
+        "{.a" + ".a" * 50_000 + " }",
+        "{.a[" + "0," * 50_000 + "0]}",
+        "{" + "'a\\'" * 30_000,
+        "{" + "\\" * 100_001,
+        "{'" + "{'" * 50_000,
+        "{.a['" + "b'" * 50_000,
+    ],
+)
+def test_long_texts_are_read_quickly(template: str) -> None:
+    started = time.monotonic()
+    with suppress(JsonPathError):
+        assert Template(template).render({}) == ""
+    assert time.monotonic() - started < 10
 
 
 def test_values_cannot_break_lines_or_steer_the_terminal() -> None:
@@ -167,13 +276,13 @@ def test_an_alias_holds_at_the_top_only() -> None:
 
 @pytest.mark.parametrize("text", ["{.a.b}", ".a.b", "a.b", " {.a.b} ", "$.a.b", "@.a.b", "a['b']"])
 def test_paths_are_read_as_kubectl_does(text: str) -> None:
-    assert Path(text).find({"a": {"b": 1}}) == [1]
+    assert JsonPath(text).find({"a": {"b": 1}}) == [1]
 
 
 def test_a_name_of_any_characters() -> None:
     name = "a.b/c-d é\"'"
     path = "." + "".join(f"\\{char}" if char in ". " else char for char in name)
-    assert Path(path).find({name: 5}) == [5]
+    assert JsonPath(path).find({name: 5}) == [5]
 
 
 def test_ten_thousand_objects() -> None:

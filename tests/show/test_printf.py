@@ -113,7 +113,7 @@ def test_what_verbs_print(arguments: str, text: str) -> None:
     [
         ("`%9999999d` 1", "width 9999999 is out of range"),
         ("`%.9999999f` 1", "width 9999999 is out of range"),
-        ("`%[2]s %[1]s` `a` `b`", '"%[2]s" is not supported: arguments are taken in their order'),
+        ("`%[2]s %[1]s` `a` `b`", '"%[2]s" is not supported: arguments are taken in order'),
         ("`%s %5[1]d`", '"%5[1]d" is not supported'),
         ("`%*d` 5 3", '"%*d" is not supported'),
         ("`%-.*f` 2 1.5", '"%-.*f" is not supported'),

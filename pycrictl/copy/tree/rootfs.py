@@ -204,14 +204,6 @@ class Directory:
             shown = quote(os.fsdecode(self.shown_path(name)))
             raise CopyError(f"{shown} is mounted there and cannot be replaced", hint=hint)
 
-    def open_regular(self, name: bytes) -> tuple[int, os.stat_result]:
-        """Open a regular file for reading; see ``reopen_regular``."""
-        pinned = self.pin(name)
-        try:
-            return reopen_regular(pinned, device=self.device, shown=self.shown_path(name))
-        finally:
-            os.close(pinned)
-
     def read_link(self, name: bytes) -> bytes:
         return os.readlink(_single(name), dir_fd=self.fd)
 

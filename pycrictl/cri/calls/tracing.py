@@ -7,8 +7,10 @@ gets the trace's context with the call (W3C ``traceparent``) and may add spans o
 from __future__ import annotations
 
 import secrets
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,6 +58,22 @@ class Tracer:
         self._trace_id = secrets.token_bytes(16)
         self._root: Span | None = None
         self._spans: list[Span] = []
+
+    @contextmanager
+    def recording(self, command: str, *, warn: Callable[[str], object]) -> Iterator[None]:
+        """Record a run from its beginning to its end, and send it to the collector.
+
+        A failure to send it is a warning: it must not cover the command's own error and status.
+        """
+        span = self.begin(command)
+        try:
+            yield
+        finally:
+            self.end(span, str(sys.exception() or ""))
+            try:
+                self.export()
+            except StreamError as exc:
+                warn(exc.message)
 
     def begin(self, name: str) -> Span:
         """Begins a span; the first one is the root, all others are its children."""

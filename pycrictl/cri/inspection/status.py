@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.batch import call_each
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from pycrictl.cri.calls.client import CriClient
+
+T = TypeVar("T")
 
 
 def checked(targets: Iterable[str], kind: str) -> list[str]:
@@ -100,6 +102,19 @@ def pod_addresses(client: CriClient, pods: Iterable[cri_pb2.PodSandbox]) -> dict
         known = [network.ip, *(other.ip for other in network.additional_ips)]
         addresses[answer.status.id] = ",".join(filter(None, known))
     return addresses
+
+
+def at_least_one(statuses: Iterator[T], kind: str) -> list[T]:
+    """Return all of the statuses.
+
+    Raises:
+        NotFound: there is none.
+    """
+    found = list(statuses)
+    if not found:
+        hint = "without IDs, running containers are selected; see --all and --state"
+        raise NotFound(f"no {kind} is selected", hint=hint if kind == "container" else None)
+    return found
 
 
 def _statuses(

@@ -1,0 +1,1 @@
+"""Files that users write for pods and containers: reading, rules, schema, credentials."""

@@ -9,7 +9,7 @@ from pycrictl.errors import UsageError
 def auth_config(
     *, creds: str = "", auth: str = "", username: str = "", password: str = ""
 ) -> cri_pb2.AuthConfig | None:
-    """Makes the credentials of a pull; None when none were given.
+    """Make the credentials of a pull; None if none were given.
 
     Args:
         creds: ``USER[:PASSWORD]``, split at the first colon.
@@ -23,7 +23,7 @@ def auth_config(
     if username:
         return cri_pb2.AuthConfig(username=username, password=password)
     if creds and auth:
-        raise UsageError("--creds and --auth exclude each other")
+        raise UsageError("--creds and --auth cannot be combined")
     if auth:
         return cri_pb2.AuthConfig(auth=auth)
     if creds:

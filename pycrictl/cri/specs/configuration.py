@@ -3,7 +3,7 @@
 A file is a CRI ``PodSandboxConfig`` or ``ContainerConfig``. Keys are the API's names or their
 camelCase; enums are names or numbers; integers of 64 bits are exact, as numbers or as text. What
 the API does not have is an error that names the file, the line and the field: a runtime would
-ignore it without a word.
+silently ignore it.
 """
 
 from __future__ import annotations
@@ -11,24 +11,22 @@ from __future__ import annotations
 import re
 import uuid
 from difflib import get_close_matches
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
 
+from pycrictl import yamltree
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.specs import fieldrules, nodes
-from pycrictl.errors import UsageError
+from pycrictl.config import read_text
+from pycrictl.cri.specs import fieldrules
+from pycrictl.errors import ConfigError, UsageError
 from pycrictl.units import quote
+from pycrictl.yamltree import Member, Node, NodeType, Problem
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from pycrictl.cri.specs.nodes import Entry, Node
-
     M = TypeVar("M", bound=Message)
-
-SIZE_LIMIT_BYTES: Final = 1024 * 1024
 
 _PATH_LIMIT_CHARS: Final = 4096
 _NOUNS: Final = {
@@ -48,40 +46,26 @@ class PodSpec(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-class Problem(ValueError):
-    """A document is not what it should be.
-
-    Attributes:
-        line: where, counted from 1.
-        hint: what may have been meant, or None.
-    """
-
-    def __init__(self, message: str, line: int, *, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.line = line
-        self.hint = hint
-
-
 def load_pod(path: str) -> PodSpec:
-    """Reads a pod's configuration; a missing ``metadata.uid`` becomes a random UUID.
+    """Read a pod's configuration; a missing ``metadata.uid`` becomes a random UUID.
 
     Raises:
-        UsageError: the file cannot be read or is no valid configuration.
+        UsageError: the file cannot be read or is not a valid configuration.
     """
     config = _load(path, "pod config", cri_pb2.PodSandboxConfig(), POD_REQUIRES)
     config.metadata.uid = config.metadata.uid or str(uuid.uuid4())
     if config.HasField("linux") and not config.linux.cgroup_parent:
         file = f"pod config {quote(path, _PATH_LIMIT_CHARS)}"
-        why = "the pod gets no cgroup of its own; 'pycrictl runtime-config' shows the driver"
+        why = "the pod does not get its own cgroup; 'pycrictl runtime-config' shows the driver"
         return PodSpec(config, (f"{file} sets no linux.cgroup_parent: {why}",))
     return PodSpec(config)
 
 
 def load_container(path: str) -> cri_pb2.ContainerConfig:
-    """Reads a container's configuration; ``image.user_specified_image`` is filled.
+    """Read a container's configuration, and fill ``image.user_specified_image``.
 
     Raises:
-        UsageError: the file cannot be read or is no valid configuration.
+        UsageError: the file cannot be read or is not a valid configuration.
     """
     config = _load(path, "container config", cri_pb2.ContainerConfig(), CONTAINER_REQUIRES)
     if not config.image.user_specified_image:
@@ -97,15 +81,12 @@ CONTAINER_REQUIRES: Final = (("metadata", "name"), ("image", "image"))
 
 
 def parse(text: str, message: M, required: tuple[tuple[str, ...], ...] = ()) -> M:
-    """Fills ``message`` from a document and returns it.
+    """Fill ``message`` from a document and return it.
 
     Raises:
         Problem: the first thing that is wrong.
     """
-    try:
-        root = nodes.parse(text)
-    except nodes.SyntaxProblem as error:
-        raise Problem(str(error), error.line) from None
+    root = yamltree.parse(text)
     _fill(message, root, "")
     for keys in required:
         _require(message, root, keys)
@@ -117,40 +98,29 @@ def _load(path: str, what: str, message: M, required: tuple[tuple[str, ...], ...
         raise UsageError(f"the name of the {what} is empty", hint="is a script's variable not set?")
     file = f"{what} {quote(path, _PATH_LIMIT_CHARS)}"
     try:
-        return parse(_read_text(path), message, required)
+        return parse(read_text(path), message, required)
     except Problem as error:
         raise UsageError(f"{file}, line {error.line}: {error}", hint=error.hint) from None
+    except ConfigError as error:
+        raise UsageError(f"{file}: {error.message}") from None
     except (OSError, ValueError) as error:  # a path may hold a NUL
         reason = error.strerror if isinstance(error, OSError) else None
         raise UsageError(f"cannot read {file}: {reason or error}") from None
 
 
-def _read_text(path: str) -> str:
-    # Not Path.read_bytes: it may be a pipe (`<(…)`), a device, or a disk image by mistake.
-    with Path(path).open("rb") as stream:
-        content = stream.read(SIZE_LIMIT_BYTES + 1)
-    if len(content) > SIZE_LIMIT_BYTES:
-        raise ValueError(f"it is larger than {SIZE_LIMIT_BYTES // 1024} KiB")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise Problem("it is not UTF-8 text", line) from None
-
-
 def _require(message: Message, root: Node, keys: tuple[str, ...]) -> None:
-    """Raises unless the text at ``keys`` is there and not empty."""
+    """Raise unless the text at ``keys`` is there and not empty."""
     value: Any = message
     line = root.line
-    entries = root.entries
+    members = root.members
     for key in keys:
         value = getattr(value, key)
-        for entry in entries:
-            if entry.key == key:
-                line, entries = entry.line, entry.node.entries
+        for member in members:
+            if member.key == key:
+                line, members = member.line, member.node.members
                 break
         else:
-            entries = ()
+            members = []
     if not value:
         raise Problem(f"{'.'.join(keys)} is missing or empty", line)
 
@@ -159,36 +129,36 @@ def _fill(message: Message, node: Node, path: str) -> None:
     _expect("mapping", node, path)
     fields = fieldrules.fields_by_key(message.DESCRIPTOR)
     seen: set[str] = set()
-    for entry in node.entries:
-        field = fields.get(entry.key)
+    for member in node.members:
+        field = fields.get(member.key)
         if field is None:
-            raise _unknown_key(entry, path, list(fields))
-        where = f"{path}.{entry.key}" if path else entry.key
+            raise _unknown_key(member, path, list(fields))
+        where = f"{path}.{member.key}" if path else member.key
         if field.name in seen:
-            raise Problem(f"{where} is given twice", entry.line)
+            raise Problem(f"{where} is given twice", member.line)
         seen.add(field.name)
-        _set(message, field, entry.node, where)
+        _set(message, field, member.node, where)
 
 
-def _unknown_key(entry: Entry, path: str, known: list[str]) -> Problem:
-    near = get_close_matches(entry.key, known, n=1)
+def _unknown_key(member: Member, path: str, known: list[str]) -> Problem:
+    near = get_close_matches(member.key, known, n=1)
     if not near:  # another case: crictl's own loader did not mind it
-        near = [key for key in known if key.lower() == entry.key.lower()]
+        near = [key for key in known if key.lower() == member.key.lower()]
     prefix = f"{path}: " if path else ""
     hint = f'did you mean "{near[0]}"?' if near else None
-    return Problem(f"{prefix}unknown key {quote(entry.key)}", entry.line, hint=hint)
+    return Problem(f"{prefix}unknown key {quote(member.key)}", member.line, hint=hint)
 
 
 def _set(message: Message, field: FieldDescriptor, node: Node, path: str) -> None:
     target: Any = getattr(message, field.name)
     if (in_map := fieldrules.map_value(field)) is not None:
         _expect("mapping", node, path)
-        for entry in node.entries:
-            where = f"{path}[{quote(entry.key)}]"
-            key = _encodable(entry.key, entry.line, where)
+        for member in node.members:
+            where = f"{path}[{quote(member.key)}]"
+            key = _encodable(member.key, member.line, where)
             if key in target:
-                raise Problem(f"{where} is given twice", entry.line)
-            target[key] = _scalar(in_map, entry.node, where)
+                raise Problem(f"{where} is given twice", member.line)
+            target[key] = _scalar(in_map, member.node, where)
     elif field.is_repeated:
         _expect("list", node, path)
         for index, item in enumerate(node.items):
@@ -227,12 +197,12 @@ def _integer(field: FieldDescriptor, node: Node, path: str) -> int:
                 wanted = _wanted(limits)
                 raise Problem(f"{path} must be {wanted}, not {quote(text)}", node.line)
             return int(text)
-        case (int() | float()) as number if node.kind == "number":
+        case (int() | float()) as number if node.type == "number":
             is_whole = isinstance(number, int) or number.is_integer()
             if is_whole and limits.least <= number <= limits.greatest:
                 return int(number)
             raise Problem(f"{path} must be {_wanted(limits)}", node.line)
-    raise Problem(f"{path} must be {_wanted(limits)}, not {_NOUNS[node.kind]}", node.line)
+    raise Problem(f"{path} must be {_wanted(limits)}, not {_NOUNS[node.type]}", node.line)
 
 
 def _wanted(limits: fieldrules.Range) -> str:
@@ -242,35 +212,35 @@ def _wanted(limits: fieldrules.Range) -> str:
 def _enum(field: FieldDescriptor, node: Node, path: str) -> int:
     assert field.enum_type is not None
     names = fieldrules.enum_names(field.enum_type)
-    if node.kind == "string" and node.value in names:
+    if node.type == "string" and node.value in names:
         return names[str(node.value)]
-    if node.kind == "number" and node.value in names.values():
+    if node.type == "number" and node.value in names.values():
         return int(node.value)  # type: ignore[arg-type]  # a float such as 2.0 is one of them
-    given = quote(str(node.value)) if node.kind in ("string", "number") else _NOUNS[node.kind]
+    given = quote(str(node.value)) if node.type in ("string", "number") else _NOUNS[node.type]
     first_names = {number: name for name, number in reversed(names.items())}
     known = ", ".join(f"{first_names[number]} ({number})" for number in sorted(first_names)[:8])
     more = ", …" if len(first_names) > 8 else ""
-    raise Problem(f"{path}: {given} is none of {known}{more}", node.line)
+    raise Problem(f"{path}: {given} is not one of {known}{more}", node.line)
 
 
 def _encodable(text: str, line: int, path: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Problem(f"{path}: the text holds half a surrogate pair", line) from None
+        raise Problem(f"{path}: the text contains half a surrogate pair", line) from None
     return text
 
 
-def _expect(kind: nodes.Kind, node: Node, path: str) -> None:
-    if node.kind == kind:
+def _expect(wanted: NodeType, node: Node, path: str) -> None:
+    if node.type == wanted:
         return
     hint = None
-    if kind == "string" and node.kind in ("number", "boolean"):
+    if wanted == "string" and node.type in ("number", "boolean"):
         hint = "put it in quotes"
-    elif path and node.kind == "null":
+    elif path and node.type == "null":
         hint = "leave the key out to have its default"
     raise Problem(
-        f"{path or 'the document'} must be {_NOUNS[kind]}, not {_NOUNS[node.kind]}",
+        f"{path or 'the document'} must be {_NOUNS[wanted]}, not {_NOUNS[node.type]}",
         node.line,
         hint=hint,
     )

@@ -33,18 +33,18 @@ _UNSHOWN_PREFIXES: Final = {"Signal": "SIGNAL_"}
 
 
 def spellings(field: FieldDescriptor) -> tuple[str, ...]:
-    """The keys of a field: its name in the API and, where it differs, the camelCase of JSON."""
+    """Return the keys of a field: its name in the API and, where it differs, JSON's camelCase."""
     return tuple(dict.fromkeys((field.name, field.json_name)))
 
 
 @cache
 def fields_by_key(message: Descriptor) -> Mapping[str, FieldDescriptor]:
-    """Every key that a mapping for ``message`` may have."""
+    """Return the fields of ``message`` by every key that a mapping for it may have."""
     return {key: field for field in message.fields for key in spellings(field)}
 
 
 def enum_names(enum: EnumDescriptor) -> dict[str, int]:
-    """The names of an enum's values, in the API's order."""
+    """Return the names of an enum's values, in the API's order."""
     prefix = _UNSHOWN_PREFIXES.get(enum.name, "")
     names: dict[str, int] = {}
     for value in enum.values:
@@ -54,7 +54,7 @@ def enum_names(enum: EnumDescriptor) -> dict[str, int]:
 
 
 def map_value(field: FieldDescriptor) -> FieldDescriptor | None:
-    """The field of a map's values; None for any other field. Keys of maps are text."""
+    """Return the field of a map's values; None for any other field. Keys of maps are text."""
     entry = field.message_type
     if entry is None or not entry.GetOptions().map_entry:
         return None
@@ -62,7 +62,7 @@ def map_value(field: FieldDescriptor) -> FieldDescriptor | None:
 
 
 def text_pattern(field: FieldDescriptor) -> str | None:
-    """The expression that a number written as text must match as a whole.
+    """Return the expression that a number written as text must match as a whole.
 
     None for fields of less than 64 bits, which any JSON library carries exactly.
     """
@@ -76,7 +76,7 @@ def text_pattern(field: FieldDescriptor) -> str | None:
 
 
 def _digits_up_to(greatest: int) -> str:
-    """Matches the decimal numbers from 0 to ``greatest``."""
+    """Return an expression for the decimal numbers from 0 to ``greatest``."""
     limit = str(greatest)
     choices = [f"[0-9]{{1,{len(limit) - 1}}}"]
     for position, digit in enumerate(limit):

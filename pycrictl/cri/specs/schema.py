@@ -24,12 +24,12 @@ _ID: Final = "https://k8s.io/cri-api/pkg/apis/runtime/v1/"
 
 
 def pod_schema() -> Schema:
-    """The schema of a pod's configuration."""
+    """Return the schema of a pod's configuration."""
     return _schema("pod-sandbox-config", cri_pb2.PodSandboxConfig(), POD_REQUIRES)
 
 
 def container_schema() -> Schema:
-    """The schema of a container's configuration."""
+    """Return the schema of a container's configuration."""
     return _schema("container-config", cri_pb2.ContainerConfig(), CONTAINER_REQUIRES)
 
 
@@ -47,7 +47,7 @@ def _schema(name: str, message: Message, required: tuple[tuple[str, ...], ...]) 
 
 
 def _requirement(paths: tuple[tuple[str, ...], ...]) -> Schema:
-    """Texts that must be there, none of them empty."""
+    """Return the part of a schema that requires texts, none of them empty."""
     if paths == ((),):
         return {"minLength": 1}
     keys = dict.fromkeys(path[0] for path in paths)
@@ -60,7 +60,7 @@ def _requirement(paths: tuple[tuple[str, ...], ...]) -> Schema:
 
 
 def _define(message: Descriptor, definitions: dict[str, Schema]) -> None:
-    """Adds the definition of ``message`` and of all that it refers to."""
+    """Add the definition of ``message`` and of all that it refers to."""
     if message.name in definitions:
         return
     definition: Schema = {"properties": {}, "additionalProperties": False, "type": "object"}

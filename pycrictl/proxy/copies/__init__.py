@@ -1,0 +1,1 @@
+"""Copies to and from containers that the proxy makes (KEP-4582)."""

@@ -1,7 +1,7 @@
 """One copy of the proxy, from the call that asks for it until nothing is left of it.
 
-Work on files blocks, so each copy has a thread of its own while there is some to do. There are
-never more threads than copies, and those are counted (``quotas``).
+Work on files blocks, so each copy has its own thread while there is some to do. There are never
+more threads than copies, and copies are limited (``quotas``).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -18,16 +19,17 @@ from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.stream.messages import Messages
 from pycrictl.copy.tree.identity import Locate
 from pycrictl.errors import Cancelled, PycrictlError
-from pycrictl.proxy.copies import outgoing, worker
+from pycrictl.proxy.copies import incoming, outgoing
 from pycrictl.proxy.copies.outgoing import Content
-from pycrictl.proxy.relay.server import Peer
+from pycrictl.proxy.copies.quotas import IDLE_S, time_limit_s
+from pycrictl.proxy.relay.calls import Peer
 from pycrictl.proxy.serve.log import Log
 
 T = TypeVar("T")
 
 
 class CopyJob:
-    """The state of a copy, and what can become of it.
+    """A copy, from the call that asks for it to its end.
 
     Args:
         direction: ``to`` or ``from`` the container.
@@ -38,7 +40,7 @@ class CopyJob:
         peer: who asked for it.
         locate: finds the container's first process.
         log: gets a line when it is over.
-        on_end: told when nothing is left of it.
+        on_end: called when nothing is left of it.
 
     Attributes:
         checksum: of the archive, as announced.
@@ -97,17 +99,17 @@ class CopyJob:
         return self._content
 
     def wait(self, lifetime_s: float) -> None:
-        """The URL has been given out; if nobody opens it, the copy is over."""
+        """Wait for somebody to open the URL, which ends the copy if nobody does."""
         self._state = "waiting"
         self._expiry = self._loop.call_later(lifetime_s, self.end, "expired")
 
     def redeemed(self) -> None:
-        """Somebody has opened the URL."""
+        """Stop waiting: somebody has opened the URL."""
         if self._expiry is not None:
             self._expiry.cancel()
 
     def drop(self) -> None:
-        """It will not be served: the URL was opened in a way that is of no use."""
+        """End the copy, whose URL was opened in a way that is of no use."""
         self.end("refused")
 
     async def serve(self, sock: socket.socket) -> None:
@@ -117,8 +119,8 @@ class CopyJob:
             sock,
             label="the client",
             is_server=True,
-            idle_s=worker.IDLE_S,
-            deadline=worker.deadline(self._size_bytes),
+            idle_s=IDLE_S,
+            deadline=time.monotonic() + time_limit_s(self._size_bytes),
         )
         try:
             summary = await self._run(lambda: self._transfer(messages))
@@ -131,7 +133,7 @@ class CopyJob:
             self.end("done", files=summary.files, skipped=summary.skipped or "")
 
     def end(self, end: str, **details: object) -> None:
-        """It is over: frees all that it holds, as soon as its thread has let go."""
+        """End the copy; free all that it holds as soon as its thread has let go."""
         if self._is_ended:
             return
         self._is_ended = True
@@ -159,7 +161,7 @@ class CopyJob:
             self.work.add_done_callback(lambda _: self._free())
 
     def document(self) -> dict[str, Any]:
-        """What there is to say about it."""
+        """Describe the copy for the status."""
         return {
             "direction": self._direction,
             "container": self._container_id,
@@ -172,13 +174,13 @@ class CopyJob:
     def _transfer(self, messages: Messages) -> Summary:
         try:
             if self._content is not None:
-                return worker.deliver(
+                return outgoing.deliver(
                     messages,
                     self._content,
                     check_wanted=self._check_wanted,
                     on_done=self._release_soon,
                 )
-            return worker.take_in(
+            return incoming.take_in(
                 messages,
                 self._locate,
                 self._path,
@@ -191,11 +193,11 @@ class CopyJob:
             messages.close()
 
     def _release_soon(self) -> None:
-        """Frees the slot before the client learns that the copy is over: it may ask for another."""
+        """Free the slot before the client learns that the copy is over: it may ask for another."""
         self._loop.call_soon_threadsafe(self._free)
 
     async def _run(self, work: Callable[[], T]) -> T:
-        """Does it in a thread, whose end is not waited for if this is cancelled."""
+        """Do it in a thread, which is not waited for if this is cancelled."""
         done: Future[T] = Future()
         self.work = future = asyncio.wrap_future(done)
         # Not one of a pool: it must not keep the program alive if a file system hangs.
@@ -223,6 +225,6 @@ def _carry_out(work: Callable[[], T], done: Future[T]) -> None:
     try:
         result = work()
     except Exception as exc:
-        done.set_exception(worker.to_error(exc))
+        done.set_exception(incoming.to_error(exc))
     else:
         done.set_result(result)

@@ -1,8 +1,8 @@
-"""What is taken from a container: its size and checksum first, which are the answer of a call.
+"""What is taken from a container: measured for the answer to the call, then sent. It blocks.
 
-So it is gone through before anything is sent, and must be the same bytes when it is. Therefore it
-waits in a spool file meanwhile; only a large file that nobody has written to for a while is left
-where it is, and read a second time.
+The answer has size and checksum, so the content is read before anything is sent, and the same bytes
+must be sent afterwards. So it waits in a spool file; only a large file that nobody has written to
+for a while is left where it is, and read a second time.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ from pycrictl.copy.archive.spool import Spool
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.stream.messages import PIECE_BYTES
+from pycrictl.copy.stream.messages import FROM_CONTAINER, OUTCOME, PIECE_BYTES, Messages
+from pycrictl.copy.stream.transfer import send_content
 from pycrictl.copy.tree.identity import ContainerRoot, Locate
 from pycrictl.copy.tree.places import Source, open_source
 from pycrictl.copy.tree.walk import OnSkip
+from pycrictl.errors import CopyError
 
 LARGE_BYTES: Final = 16 * 1024 * 1024
-"""Smaller files are not worth keeping something of a container open."""
+"""Smaller files are not worth keeping a container's file open for."""
 
 REST_S: Final = 10.0
-"""How long nobody must have written to a file for it to be left where it is."""
+"""For how long a file must not have been written to, so that it is left where it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Content:
     skipped: list[Skipped]
 
     def pieces(self) -> Generator[memoryview, None, None]:
-        """The archive, as long as nobody has changed the source.
+        """Iterate over the archive, as long as nobody has changed the source.
 
         Raises:
             CopyError: it cannot be read any more.
@@ -82,16 +84,16 @@ def collect(
         locate: finds the container's first process.
         path: in it, absolute.
         folder: where to spool.
-        check_size: told the size of the archive as it grows; raises if it is too much.
-        check_wanted: raises if nobody waits for it any more.
+        check_size: called with the size of the archive as it grows; raises if it is too large.
+        check_wanted: raises if nobody waits for the copy any more.
 
     Returns:
         The content; closed by the caller.
 
     Raises:
-        NoSpace: there is no room to spool it.
+        NoSpace: there is not enough room to spool it.
         CopyError: it cannot be read.
-        FailedPrecondition: the container does not run, or stopped meanwhile.
+        FailedPrecondition: the container is not running, or stopped meanwhile.
     """
     skips = Skips()
 
@@ -113,6 +115,43 @@ def collect(
         kept.pop_all()
     found.summary.skipped = skips.count
     return Content(keeper, found.size_bytes, found.crc32, found.summary, skips.named)
+
+
+def deliver(
+    messages: Messages,
+    content: Content,
+    *,
+    check_wanted: Callable[[], None],
+    on_done: Callable[[], None],
+) -> Summary:
+    """Send what was taken from the container, then the outcome.
+
+    Args:
+        messages: to the client.
+        content: what to send.
+        check_wanted: raises if it is to stop.
+        on_done: called when the content is not needed any more, before the client has the outcome.
+
+    Raises:
+        CopyError: the source has changed; the client has the error.
+        StreamError: the client has gone.
+    """
+    try:
+        with closing(content.pieces()) as pieces:
+            send_content(
+                messages,
+                FROM_CONTAINER,
+                pieces,
+                content.size_bytes,
+                after=lambda _: check_wanted(),
+            )
+    except CopyError as exc:
+        on_done()
+        messages.send(OUTCOME, outcome.encode_failure(exc))
+        raise
+    on_done()
+    messages.send(OUTCOME, outcome.encode_success(content.summary, content.skipped))
+    return content.summary
 
 
 def _spool(
@@ -137,17 +176,18 @@ def _is_at_rest(source: Source) -> bool:
 
 
 class Skips:
-    """What was left out: how much, and the first by name."""
+    """What was left out: how much, and the first few by name."""
 
     def __init__(self) -> None:
         self.count = 0
         self.named: list[Skipped] = []
 
     def add(self, one: Skipped) -> None:
+        """Count an entry that was left out."""
         self.count += 1
         if len(self.named) < outcome.MAX_SKIPPED:
             self.named.append(one)
 
 
 def _ignore(_: Skipped) -> None:
-    """It was told when the archive was measured."""
+    """Report nothing: that was done when the archive was measured."""

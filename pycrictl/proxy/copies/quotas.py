@@ -1,7 +1,7 @@
-"""How much may be copied: the size of one copy, and copies at once. Pure.
+"""How much may be copied: the size of one copy, copies at once, and how slowly. Pure.
 
-Whoever asks for more is refused at once and never waits. A copy counts from the call that asks for
-it until it is over, so a URL that nobody opens counts until it expires.
+Whoever asks for more is refused at once; nobody waits. A copy counts from the call that asks for it
+until it is over, so a URL that nobody opens counts until it expires.
 """
 
 from __future__ import annotations
@@ -13,11 +13,23 @@ from pycrictl.errors import Exhausted
 from pycrictl.units import format_bytes, quote
 
 MAX_COPIES: Final = 64
-"""Of all pods together. Each may have a thread, and some buffers of 1 MiB."""
+"""Copies of all pods together. Each may have a thread and a few buffers of 1 MiB."""
+
+
+IDLE_S: Final = 60.0
+"""How long a client may send nothing, or take nothing."""
+
+SLOWEST_BYTES_PER_S: Final = 64 * 1024
+"""A client that is slower is given up, or a few of them would hold all slots."""
+
+
+def time_limit_s(size_bytes: int) -> float:
+    """Return how long a copy of that size may take."""
+    return IDLE_S + size_bytes / SLOWEST_BYTES_PER_S
 
 
 class Quotas:
-    """The quotas, and what is taken of them.
+    """The quotas, and how much of them is in use.
 
     Args:
         size_limit_bytes: ``ContainerCopySizeLimit``, of the archive; 0 for none.
@@ -71,7 +83,7 @@ class Quotas:
         self._taken[pod] += 1
 
     def give(self, pod: str) -> None:
-        """A copy of the pod is over."""
+        """Take back the count of a copy that is over."""
         self._taken[pod] -= 1
         if not self._taken[pod]:
             del self._taken[pod]

@@ -1,11 +1,11 @@
 """``CopyToContainer`` and ``CopyFromContainer`` (KEP-4582), answered by the proxy for any runtime.
 
-The proxy answers them even in front of a runtime that knows them: then quotas, checks and
+The proxy answers them even in front of a runtime that offers them, so that quotas, checks and
 semantics are the same on every node. The copy is made on the node, through the file systems that
 the container sees; the runtime is only asked for the container's first process.
 
-A copy counts for its pod's quota from the call that asks for it until nothing is left of it
-(``copy_job``), which is also when its URL expires and nobody has opened that.
+A copy counts towards its pod's quota from the call that asks for it until nothing is left of it
+(``job``), or until its URL expires unopened.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ from pycrictl.errors import (
 )
 from pycrictl.proxy.copies.job import CopyJob
 from pycrictl.proxy.copies.quotas import Quotas
-from pycrictl.proxy.pulls.lookup import Lookup, Refused
-from pycrictl.proxy.relay.calls import Answer, Request
-from pycrictl.proxy.relay.server import Peer
+from pycrictl.proxy.lookup import CallFailed, Lookup
+from pycrictl.proxy.relay.calls import Answer, CallRequest, Peer
 from pycrictl.proxy.serve.log import Log
 from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens
 from pycrictl.wire.codes import (
@@ -53,7 +52,7 @@ COPY_TO: Final = "/runtime.v1.RuntimeService/CopyToContainer"
 COPY_FROM: Final = "/runtime.v1.RuntimeService/CopyFromContainer"
 
 STOP_S: Final = 5.0
-"""How long the threads of copies may take to end when they are told to."""
+"""How long the threads of copies may take to end when they are asked to."""
 
 _FAILED_PRECONDITION: Final = 9
 _ASK_S: Final = 15.0
@@ -76,7 +75,7 @@ class Copies:
         lookup: asks the runtime.
         quotas: what may be copied.
         runtime_path: the runtime's socket.
-        spool_folder: where what is copied out of containers waits.
+        spool_folder: where copies out of containers are spooled.
         tokens: of all streams' URLs.
         url: makes a URL of a token.
         log: gets a line for each copy.
@@ -106,29 +105,29 @@ class Copies:
         self._loop = asyncio.get_running_loop()
         self._copies: set[CopyJob] = set()
 
-    async def handle_to(self, request: Request, peer: Peer) -> Answer:
-        """Answers CopyToContainer."""
+    async def handle_to(self, request: CallRequest, peer: Peer) -> Answer:
+        """Answer CopyToContainer."""
         try:
             message = cri_pb2.CopyToContainerRequest.FromString(request.message)
             copy = await self._admit("to", message.container_id, message.path, peer, message.size)
             copy.checksum = message.checksum
-        except (Refused, PycrictlError, DecodeError) as exc:
+        except (PycrictlError, DecodeError) as exc:
             return _answer(exc)
         return self._give_url(copy, lambda url: cri_pb2.CopyToContainerResponse(url=url))
 
-    async def handle_from(self, request: Request, peer: Peer) -> Answer:
-        """Answers CopyFromContainer, when size and checksum are known."""
+    async def handle_from(self, request: CallRequest, peer: Peer) -> Answer:
+        """Answer CopyFromContainer when size and checksum are known."""
         try:
             message = cri_pb2.CopyFromContainerRequest.FromString(request.message)
             copy = await self._admit("from", message.container_id, message.path, peer)
-        except (Refused, PycrictlError, DecodeError) as exc:
+        except (PycrictlError, DecodeError) as exc:
             return _answer(exc)
         try:
             content = await copy.collect(self._spool_folder, self._quotas.check_size)
         except asyncio.CancelledError:
             copy.end("abandoned")
             raise
-        except (Refused, PycrictlError) as exc:
+        except PycrictlError as exc:
             answer = _answer(exc)
             copy.end("refused", error=answer.message)
             return answer
@@ -140,7 +139,7 @@ class Copies:
         )
 
     def redeem(self, token: str) -> CopyJob | None:
-        """Uses up the token of a URL; None if it is not good."""
+        """Use up the token of a URL; None if it is not good."""
         copy = self._tokens.redeem(token, now=self._loop.time())
         if not isinstance(copy, CopyJob):
             return None
@@ -148,7 +147,7 @@ class Copies:
         return copy
 
     async def stop(self) -> None:
-        """Ends all copies; what is not in its place then will not be."""
+        """End all copies; what is not in its place by then never will be."""
         for copy in list(self._copies):
             copy.end("stopped")
         threads = [copy.work for copy in self._copies if copy.work is not None]
@@ -156,7 +155,7 @@ class Copies:
             await asyncio.wait(threads, timeout=STOP_S)
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """What is copied, or about to be, for people."""
+        """Describe the copies that are made or about to be, for the status."""
         return [copy.document() for copy in sorted(self._copies, key=lambda copy: copy.began_at)]
 
     def _ended(self, copy: CopyJob) -> None:
@@ -168,8 +167,8 @@ class Copies:
     ) -> CopyJob:
         """Check all that can be checked before anything is copied, and count the copy.
 
-        The container comes first, then the path: so a client can find out by an empty path whether
-        a copy is possible at all.
+        The container is checked before the path, so that a client can find out with an empty path
+        whether a copy is possible at all.
         """
         if not container_id:
             raise UsageError("no container ID is given")
@@ -215,32 +214,23 @@ class _Runtime:
         self._loop = loop
 
     def call(self, name: str, request: Message) -> Any:
-        """The answer.
+        """Return the answer.
 
         Raises:
-            RuntimeRefusal: there is none.
+            CallFailed: the runtime refused it.
+            CopyError: the runtime does not answer.
         """
         future = asyncio.run_coroutine_threadsafe(self._lookup.call(name, request), self._loop)
         try:
             return future.result(_ASK_S)
-        except Refused as refused:
-            raise RuntimeRefusal(refused.answer) from None
         except TimeoutError:
             future.cancel()
             raise CopyError("the runtime does not answer") from None
 
 
-class RuntimeRefusal(PycrictlError):
-    """The runtime answered a question with an error, which becomes the caller's."""
-
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(answer.message)
-        self.answer = answer
-
-
 def _answer(exc: Exception) -> Answer:
-    """The error as a gRPC status."""
-    if isinstance(exc, Refused | RuntimeRefusal):
+    """Return the error as a gRPC status."""
+    if isinstance(exc, CallFailed):
         return exc.answer
     if not isinstance(exc, PycrictlError):
         return Answer(INVALID_ARGUMENT, "pycrictl proxy: the request cannot be read")

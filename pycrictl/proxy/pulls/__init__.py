@@ -1,0 +1,1 @@
+"""Image pulls that pass through the proxy: their limit, their progress (KEP-5334), their status."""

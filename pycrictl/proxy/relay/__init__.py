@@ -1,0 +1,1 @@
+"""Calls between clients and the runtime, passed on frame by frame or answered by the proxy."""

@@ -1,22 +1,30 @@
-"""What a call is to the proxy: a request, an answer, a record. Plain data, messages as bytes."""
+"""What a call is to the proxy: caller, request, answer, record. Plain data, messages as bytes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pycrictl.wire.grpc_http2 import Answer, Metadata
 
-__all__ = ["Answer", "CallRecord", "Metadata", "Request"]
+__all__ = ["Answer", "CallRecord", "CallRequest", "Metadata", "Peer"]
+
+
+class Peer(NamedTuple):
+    """The process at the other end of a client's connection; -1 where the kernel does not say."""
+
+    pid: int
+    uid: int
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """A call that the proxy answers by itself, with the one message that it has.
+class CallRequest:
+    """A call that the proxy answers itself, with its one message.
 
     Attributes:
         path: the method, ``/runtime.v1.ImageService/PullImage``.
         message: the request, still serialised; it may hold credentials.
-        metadata: without what is the transport's own.
+        metadata: without the transport's own.
         timeout_s: the client's deadline, counted from the call's arrival; None without one.
     """
 
@@ -31,16 +39,12 @@ class CallRecord:
     """A call that is over, for the log. It holds nothing of its content.
 
     Attributes:
-        code: of the gRPC status; None when the call ended without one, by a reset.
-        started: on the clock that the relay was told.
+        code: of the gRPC status; None if the call ended without one, by a reset.
         request_bytes: data on the wire, with the few bytes that frame each message.
-        is_own: whether the proxy answered it, rather than the runtime.
     """
 
     path: str
     code: int | None
-    started: float
     duration_s: float
     request_bytes: int
     response_bytes: int
-    is_own: bool

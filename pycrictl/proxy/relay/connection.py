@@ -4,9 +4,9 @@ HTTP/2 frames pass unchanged, so everything in them does: unknown methods and fi
 deadlines, statuses, details, cancellation, and flow control, which reaches from one end to the
 other. The exceptions are few:
 
-- Request headers are decoded, because the path says whose call it is, and encoded anew, because the
-  runtime must not miss what an own call's headers changed in the compression table. The authority,
-  which is the proxy's, becomes the one that runtimes expect on a unix socket.
+- Request headers are decoded, because the path says whose call it is, and encoded again, because
+  the runtime must not miss what an own call's headers changed in the compression table. The
+  authority, which is the proxy's, becomes the one that runtimes expect on a unix socket.
 - An *own* call never reaches the runtime: its frames end here, and ``answer`` makes others. The
   client's connection window is one for both kinds of calls and only partly known to the runtime:
   what own answers took of it is withheld from its next update (``_debt_bytes``), and data of the
@@ -14,12 +14,13 @@ other. The exceptions are few:
 - A PING is answered by the proxy, whichever end it comes from. A client sends pings because of what
   it gets, own answers included, and a runtime that has not sent those takes it for abuse (gRPC's
   "too_many_pings"). So a client's keepalive proves the proxy alive and not the runtime. A runtime
-  that goes shows at once anyway, as its socket is local; one that hangs, by the calls' deadlines.
+  that goes away is noticed at once anyway, as its socket is local; one that hangs, by the calls'
+  deadlines.
 - Without a runtime, its calls are answered UNAVAILABLE, and a GOAWAY asks the client to come back
   with a new connection. A connection that had state at the runtime cannot be joined to another.
-- A GOAWAY of the runtime says which calls it takes, but of its own only. What the client is told
-  covers the own calls under way as well, and then holds for both kinds: later calls, which the
-  client makes again on its next connection, are carried out by nobody here.
+- A GOAWAY of the runtime says which of its calls it still takes. What goes to the client covers the
+  own calls under way as well, and then holds for both kinds: later calls, which the client repeats
+  on its next connection, are not carried out here.
 
 Feed it with ``receive_client``, ``receive_upstream``, ``lose_upstream`` and ``answer``; then take
 what there is from ``client_data``, ``upstream_data`` and ``events``. A ``RemoteProtocolError`` from
@@ -35,8 +36,8 @@ from enum import Enum, auto
 from typing import Final, TypeAlias
 
 from pycrictl.errors import RemoteProtocolError
-from pycrictl.proxy.relay.calls import Answer, CallRecord, Request
-from pycrictl.proxy.relay.streams import OwnStream, Stream
+from pycrictl.proxy.relay.calls import Answer, CallRecord, CallRequest
+from pycrictl.proxy.relay.http2_streams import OwnStream, Stream
 from pycrictl.wire import codes, grpc_http2, hpack, http2
 from pycrictl.wire.hpack import Header
 
@@ -49,12 +50,12 @@ class Requested:
     """An own call has all of its request; ``answer`` is due."""
 
     stream_id: int
-    request: Request
+    request: CallRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """The client gave up an own call; an answer would be ignored."""
+    """The client gave up an own call and would ignore an answer."""
 
     stream_id: int
 
@@ -109,16 +110,16 @@ class Relay:
     # Output
 
     def client_data(self) -> bytes:
-        """What to send to the client now."""
+        """Take what is to be sent to the client now."""
         # SETTINGS come first, and they are the runtime's. A client need not wait for them.
         return _take(self._to_client) if self._has_settings else b""
 
     def upstream_data(self) -> bytes:
-        """What to send to the runtime now."""
+        """Take what is to be sent to the runtime now."""
         return _take(self._to_upstream)
 
     def events(self) -> list[Event]:
-        """What happened since the last time."""
+        """Take what has happened since the last time."""
         events, self._events = self._events, []
         return events
 
@@ -145,12 +146,12 @@ class Relay:
     # Input
 
     def upstream_connected(self, *, now: float) -> None:
-        """The connection to the runtime is open; what the client sent meanwhile goes there."""
+        """Note that the runtime is connected; what the client sent meanwhile goes there."""
         self._link = _Link.UP
         self._scan_client(b"", now)
 
     def receive_client(self, data: bytes, *, now: float) -> None:
-        """Bytes from the client.
+        """Take bytes from the client.
 
         Raises:
             RemoteProtocolError: they are not HTTP/2.
@@ -164,14 +165,14 @@ class Relay:
             self.receive_upstream(b"", now=now)
 
     def receive_upstream(self, data: bytes, *, now: float) -> None:
-        """Bytes from the runtime. If they are not HTTP/2, it is as good as gone (``is_down``)."""
+        """Take bytes from the runtime. If they are not HTTP/2, it counts as gone (``is_down``)."""
         try:
             self._scan_upstream(data, now)
         except RemoteProtocolError:
             self.lose_upstream("does not speak gRPC", now=now)
 
     def lose_upstream(self, why: str, *, now: float) -> None:
-        """The runtime cannot be reached or is gone: all its calls end as UNAVAILABLE.
+        """End all calls of a runtime that cannot be reached or is gone, as UNAVAILABLE.
 
         Args:
             why: goes on from the runtime's name, as in ``cannot be reached``.
@@ -205,18 +206,18 @@ class Relay:
         self._scan_client(b"", now)
 
     def lose_client(self, *, now: float) -> None:
-        """The client is gone: all its calls are over."""
+        """End all calls of a client that is gone."""
         for stream_id, stream in list(self._streams.items()):
             self._abandon(stream_id, stream, now)
 
     def go_away(self) -> None:
-        """Asks the client for a new connection for its next calls. Those under way go on."""
+        """Ask the client to open a new connection for its next calls. Those under way go on."""
         if not self.is_going_away:
             self.is_going_away = True
             self._to_client.append(http2.goaway(http2.MAX_STREAM_ID, http2.ErrorCode.NO_ERROR))
 
     def answer(self, stream_id: int, answer: Answer, *, now: float) -> None:
-        """Answers an own call. Nothing happens if the client has given it up."""
+        """Answer an own call. Nothing happens if the client has given it up."""
         stream = self._streams.get(stream_id)
         if not isinstance(stream, OwnStream) or stream.is_over:
             return
@@ -264,7 +265,7 @@ class Relay:
             self._to_upstream.clear()
 
     def _client_frame(self, buffer: bytes, pos: int, stop: int, now: float) -> bytes | None:
-        """Returns what goes to the runtime in place of the frame; None for the frame itself."""
+        """Return what goes to the runtime in place of the frame; None for the frame itself."""
         kind = buffer[pos + 3]
         stream_id = int.from_bytes(buffer[pos + 5 : pos + 9], "big") & http2.MAX_STREAM_ID
         if kind == http2.HEADERS:
@@ -310,7 +311,7 @@ class Relay:
         return None
 
     def _acknowledged(self) -> None:
-        """The client is told that its oldest SETTINGS hold: now they do for own answers too."""
+        """Apply the client's oldest SETTINGS to own answers, as they are acknowledged now."""
         window_bytes = self._unacknowledged.popleft()
         difference = window_bytes - self._stream_window_bytes
         self._stream_window_bytes = window_bytes
@@ -378,7 +379,7 @@ class Relay:
         stop: int,
         now: float,
     ) -> None:
-        """A frame of an own call, or of one that is over."""
+        """Take a frame of an own call, or of one that is over."""
         if kind == http2.DATA:
             length = stop - pos - http2.HEAD_BYTES
             is_end = bool(buffer[pos + 4] & http2.END_STREAM)
@@ -406,13 +407,13 @@ class Relay:
 
     def _requested(self, stream_id: int, stream: OwnStream, now: float) -> None:
         request = stream.request()
-        if isinstance(request, Request):
+        if isinstance(request, CallRequest):
             self._events.append(Requested(stream_id, request))
         else:
             self.answer(stream_id, request, now=now)
 
     def _flush(self, stream_id: int, stream: OwnStream) -> None:
-        """Sends what the windows allow of an own answer, and its end after it."""
+        """Send what the windows allow of an own answer, and its end after it."""
         while stream.pending:
             chunk = stream.next_chunk(self._window_bytes)
             if not chunk:
@@ -461,7 +462,7 @@ class Relay:
         self._flush_all()  # an acknowledgement may have made windows larger
 
     def _first_settings(self, buffer: bytes, now: float) -> int:
-        """Puts the runtime's first frame before all else; returns its end, 0 without it."""
+        """Put the runtime's first frame before all else; return its end, 0 without it."""
         if len(buffer) >= http2.HEAD_BYTES:
             http2.check_server_preface(buffer)
         stop = http2.unit_end(buffer, 0)
@@ -472,7 +473,7 @@ class Relay:
         return stop
 
     def _upstream_frame(self, buffer: bytes, pos: int, stop: int, now: float) -> bytes | None:
-        """Returns what goes to the client in place of the frame; None for the frame itself."""
+        """Return what goes to the client in place of the frame; None for the frame itself."""
         kind = buffer[pos + 3]
         stream_id = int.from_bytes(buffer[pos + 5 : pos + 9], "big") & http2.MAX_STREAM_ID
         stream = self._streams.get(stream_id)
@@ -512,11 +513,11 @@ class Relay:
             self._to_upstream.append(pong)
             return
         if len(self._early_pongs) == _MAX_EARLY_PONGS:
-            raise RemoteProtocolError("HTTP/2: the runtime pings without end")
+            raise RemoteProtocolError("HTTP/2: the runtime keeps sending pings")
         self._early_pongs.append(pong)
 
     def _upstream_goes_away(self, buffer: bytes, pos: int, stop: int, now: float) -> bytes:
-        """Own calls go on when the runtime takes no more of its own."""
+        """Let own calls go on when the runtime takes no more calls."""
         self.is_going_away = True
         last = http2.number_of(buffer, pos, stop)
         newest_own = max((stream_id for stream_id, _ in self._own_streams()), default=0)
@@ -572,11 +573,9 @@ class Relay:
             CallRecord(
                 path=stream.path,
                 code=code,
-                started=stream.started,
                 duration_s=now - stream.started,
                 request_bytes=stream.request_bytes,
                 response_bytes=stream.response_bytes,
-                is_own=isinstance(stream, OwnStream),
             )
         )
 

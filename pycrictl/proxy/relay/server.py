@@ -1,7 +1,7 @@
-"""Passes calls between clients and the runtime: the asyncio shell around ``relay``.
+"""Passes calls between clients and the runtime: the asyncio shell around ``connection``.
 
-Each client gets a connection of its own to the runtime, so that the runtime sees a client that goes
-as it would without the proxy. Calls to the methods in ``own`` are answered by their handlers.
+Each client gets its own connection to the runtime, so that the runtime notices when a client goes
+away, as it would without the proxy. Calls to the methods in ``own`` are answered by their handlers.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from pycrictl.errors import RemoteProtocolError
-from pycrictl.proxy.relay.calls import Answer, CallRecord, Request
+from pycrictl.proxy.relay.calls import Answer, CallRecord, CallRequest, Peer
 from pycrictl.proxy.relay.connection import Abandoned, Relay, Requested
 from pycrictl.proxy.relay.upstream import HANDSHAKE_TIMEOUT_S, runtime_name
 from pycrictl.streaming.loop import end_tasks
@@ -24,8 +24,8 @@ from pycrictl.wire import codes
 # How long a client may take to leave a connection that it was asked to leave and does not use.
 LINGER_S: Final = 1.0
 WRITE_BUFFER_BYTES: Final = 256 * 1024
-# What else may wait for an end that does not read: the proxy's own frames for it, such as answers
-# to its pings. With more than that, nothing is read from it until it reads.
+# What else may wait for a peer that does not read: the proxy's own frames for it, such as answers
+# to its pings. With more than that, nothing is read from the peer until it reads.
 REPLY_BUFFER_BYTES: Final = 4 * WRITE_BUFFER_BYTES
 _BACKLOG: Final = 1024
 _PEERCRED: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
@@ -33,24 +33,17 @@ _PEERCRED: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _log = logging.getLogger(__name__)
 
 
-class Peer(NamedTuple):
-    """The process at the other end of a client's connection; -1 where the kernel does not say."""
-
-    pid: int
-    uid: int
-
-
-Handler: TypeAlias = Callable[[Request, Peer], Awaitable[Answer]]
+Handler: TypeAlias = Callable[[CallRequest, Peer], Awaitable[Answer]]
 """Answers one own call; cancelled when the client gives up. What it raises becomes INTERNAL."""
 
 
-class Forwarder:
+class RelayServer:
     """Serves clients on a listening socket until it is stopped.
 
     Args:
         upstream: path of the runtime's socket.
         own: the methods (full paths) that are answered here, and by what.
-        on_call: told of every call when it is over, from the event loop.
+        on_call: called in the event loop when a call is over.
     """
 
     def __init__(
@@ -68,7 +61,7 @@ class Forwarder:
         self._changed = asyncio.Event()
 
     async def start(self, listener: socket.socket) -> None:
-        """Begins to accept clients. The listener is closed by ``stop``."""
+        """Begin to accept clients. The listener is closed by ``stop``."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(
             lambda: _ClientSide(self), sock=listener, backlog=_BACKLOG
@@ -77,11 +70,11 @@ class Forwarder:
     async def stop(
         self, *, drain_s: float = 0.0, is_awaited: Callable[[str], bool] = lambda path: True
     ) -> None:
-        """Accepts no more clients and calls, lets calls finish, and ends the others.
+        """Accept no more clients and calls, let calls finish, and end the others.
 
         Args:
             drain_s: how long calls may take to finish.
-            is_awaited: tells by its path whether a call is worth waiting for; endless streams
+            is_awaited: says by its path whether a call is worth waiting for; endless streams
                 are not.
         """
         if self._server is not None:
@@ -98,17 +91,20 @@ class Forwarder:
         await asyncio.gather(*(connection.end() for connection in list(self._connections)))
 
     def open_paths(self) -> list[str]:
-        """The methods of all calls under way."""
+        """Return the methods of all calls under way."""
         return [path for connection in self._connections for path in connection.relay.open_paths]
 
     def connected(self, connection: _ClientSide) -> None:
+        """Keep a client's connection."""
         self._connections.add(connection)
 
     def disconnected(self, connection: _ClientSide) -> None:
+        """Drop a client's connection."""
         self._connections.discard(connection)
         self._changed.set()
 
     def ended(self, record: CallRecord, peer: Peer) -> None:
+        """Pass on the record of a call that is over."""
         self._changed.set()
         if self._on_call is not None:
             self._on_call(record, peer)
@@ -117,7 +113,7 @@ class Forwarder:
 class _ClientSide(asyncio.Protocol):
     """A client's connection, and the owner of the one to the runtime."""
 
-    def __init__(self, forwarder: Forwarder) -> None:
+    def __init__(self, forwarder: RelayServer) -> None:
         self.relay = Relay(forwarder.own, upstream_name=runtime_name(forwarder.upstream))
         self._forwarder = forwarder
         self._loop = asyncio.get_running_loop()
@@ -172,7 +168,7 @@ class _ClientSide(asyncio.Protocol):
         self._forwarder.disconnected(self)
         self._is_lost.set_result(None)
 
-    # The runtime's transport, as its protocol tells it
+    # The runtime's transport, called by its protocol
 
     def upstream_connected(self, transport: asyncio.Transport) -> None:
         if self._transport is None:
@@ -215,7 +211,7 @@ class _ClientSide(asyncio.Protocol):
         self._pump()
 
     async def end(self) -> None:
-        """Ends all calls with a status, and the connection."""
+        """End all calls with a status, and the connection."""
         await end_tasks(self._answering.values())
         if self._upstream is not None:
             self._upstream.abort()
@@ -256,7 +252,7 @@ class _ClientSide(asyncio.Protocol):
             self.upstream_lost(f"cannot be reached: {os.strerror(exc.errno or 0)}")
 
     def _pump(self) -> None:
-        """Carries out what the relay wants done."""
+        """Carry out what the relay wants done."""
         relay = self.relay
         data = relay.upstream_data()
         if self._upstream is not None:
@@ -280,14 +276,14 @@ class _ClientSide(asyncio.Protocol):
             self._lingering = self._loop.call_later(LINGER_S, self._leave)
 
     def _pause_reading(self) -> None:
-        """Reads from an end only what the other one takes, and what it takes answers to."""
+        """Read from an end only what the other one takes, and what it takes answers to."""
         client, upstream = self._transport, self._upstream
         if client is not None:
             _pause(client, self._is_upstream_full or _is_glutted(client))
         if upstream is not None:
             _pause(upstream, self._is_full or self.relay.is_held or _is_glutted(upstream))
 
-    async def _answer(self, stream_id: int, request: Request) -> None:
+    async def _answer(self, stream_id: int, request: CallRequest) -> None:
         try:
             answer = await self._forwarder.own[request.path](request, self._peer)
         except asyncio.CancelledError:

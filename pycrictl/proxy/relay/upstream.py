@@ -1,7 +1,7 @@
 """The proxy's own calls to the runtime, as bytes.
 
-Each has a connection of its own, so that it is independent of every client and ends with its
-connection. That is for calls that are rare or long, such as pulls.
+Each has its own connection, so that it is independent of every client and ends with the connection.
+That suits calls that are rare or long, such as pulls.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pycrictl.proxy.relay.calls import Answer, Metadata
 from pycrictl.wire import codes
 from pycrictl.wire.client_call import ClientCall
 
-# How long a runtime that accepts connections may take to speak. It is a local socket: only a
+# How long a runtime that accepts connections may take to speak. The socket is local: only a
 # runtime that hangs takes any time at all.
 HANDSHAKE_TIMEOUT_S: Final = 5.0
 _READ_BYTES: Final = 65536
 
 
 def runtime_name(path: str) -> str:
-    """The runtime behind a socket, as status messages name it."""
+    """Name the runtime behind a socket, for status messages."""
     return f'the runtime at "unix://{path}"'
 
 
@@ -40,7 +40,7 @@ class Upstream:
         metadata: Metadata = (),
         timeout_s: float | None = None,
     ) -> Answer:
-        """Makes one call; cancelling it cancels it in the runtime.
+        """Make one call; cancelling it cancels it in the runtime.
 
         Args:
             method: full path, ``/runtime.v1.ImageService/PullImage``.
@@ -49,8 +49,8 @@ class Upstream:
             timeout_s: deadline of the call, None without.
 
         Returns:
-            What the runtime answered, errors as well. What it did not say itself is UNAVAILABLE or
-            DEADLINE_EXCEEDED, with a message that begins with ``pycrictl proxy:``.
+            The runtime's answer, which may be an error. If there is none, the answer is UNAVAILABLE
+            or DEADLINE_EXCEEDED, with a message that begins with ``pycrictl proxy:``.
         """
         try:
             async with asyncio.timeout(timeout_s):

@@ -30,15 +30,15 @@ BUFFER_BYTES: Final = 256 * 1024
 
 
 class Block:
-    """The lines and what the terminal has been told of them.
+    """The lines, and what the terminal shows of them.
 
     Writes to the descriptor of ``stream`` through a buffer of its own. A frame that a signal
     interrupts is completed by the next write, so the cursor is never lost, not even when Ctrl-C
-    comes in the middle. A terminal that goes away (the session was closed) is not an error: nothing
-    is drawn any more.
+    comes in the middle. A terminal that goes away (the session was closed) is not an error; from
+    then on nothing is drawn.
 
     Ctrl-Z removes the block from the screen before the process stops, so that the shell's prompt
-    does not appear amidst it.
+    does not appear in the middle of it.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -57,7 +57,7 @@ class Block:
             signal.signal(signal.SIGTSTP, self._stop)
 
     def draw(self, lines: Sequence[str], *, size: tuple[int, int], whole: bool = False) -> None:
-        """Shows ``lines``, none wider than the screen, in place of what the block was.
+        """Show lines, none wider than the screen, in place of what the block was.
 
         Only lines that differ are written, unless ``whole`` or a new ``size`` (columns, rows) asks
         for all of them. Of more lines than the screen has rows the last ones are shown.
@@ -88,14 +88,14 @@ class Block:
         self._send("".join(frame))
 
     def print_above(self, text: str) -> None:
-        """Leaves one line of text, which may wrap, above the block."""
+        """Leave one line of text, which may wrap, above the block."""
         lines, size = self._lines, self._size
         self._erase(f"{text}\r\n")
         if lines:
             self.draw(lines, size=size)
 
     def close(self, lines: Iterable[str] = ()) -> None:
-        """Puts ``lines``, which may wrap, in the block's place; the cursor is below them."""
+        """Put lines, which may wrap, in the block's place, with the cursor below them."""
         if self._catches_stop:
             signal.signal(signal.SIGTSTP, signal.SIG_DFL)
             self._catches_stop = False

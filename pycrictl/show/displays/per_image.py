@@ -1,10 +1,10 @@
-"""The items of a view put together by image, and what is said of each image. Pure."""
+"""The items of a view by image, and what is said about each image. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
 
 from pycrictl.progress.tracker import Awaited, Item, Phase, View
 from pycrictl.show.displays import phrases
@@ -16,32 +16,32 @@ STALL_S: Final = 30.0
 """A download without a byte for this long is said to stall."""
 
 AWAITED_S: Final = 10.0
-"""From this age on it is told how long a pull has been waiting for its registry."""
+"""From this age on the display says how long a pull has been waiting for its registry."""
 
 
 def is_stalled(item: Item) -> bool:
-    """Whether bytes should come for this item, and have not for a while."""
+    """Return whether bytes of this item should be coming, but have not for a while."""
     return item.phase is Phase.DOWNLOADING and item.idle_s >= STALL_S
 
 
 def stall(item: Item) -> str:
-    """``no data for 42 s``."""
+    """Return ``no data for 42 s``."""
     return f"no data for {phrases.duration(int(item.idle_s))}"
 
 
 def awaited(pull: Awaited) -> tuple[str, str]:
-    """``waiting for the registry, 12 s``, and the same for a narrow place: ``waiting, 12 s``."""
+    """Return ``waiting for the registry, 12 s``, and for little room ``waiting, 12 s``."""
     age = f", {phrases.duration(int(pull.waited_s))}" if pull.waited_s >= AWAITED_S else ""
     return f"waiting for the {'registry' if pull.is_begun else 'runtime'}{age}", f"waiting{age}"
 
 
 def awaited_name(pull: Awaited) -> str:
-    """The reference, safe to show, if it is known."""
+    """Return the reference, safe to show, if it is known."""
     return phrases.short_image(pull.image) or "an image"
 
 
 def failure(item: Item) -> str:
-    """``failed: REASON`` of an item that failed."""
+    """Return ``failed: REASON`` of an item that failed."""
     reason = phrases.clean(item.error)
     return f"failed: {reason}" if reason else "failed"
 
@@ -60,7 +60,7 @@ class ImagePull:
 
     @property
     def has_layers(self) -> bool:
-        """Whether this is told layer by layer, rather than by one item for all."""
+        """Whether its layers are known, rather than one item for all."""
         return len(self.items) > 1 or bool(self.items[0].layer)
 
     @property
@@ -74,7 +74,7 @@ class ImagePull:
         return all(item.is_finished for item in self.items)
 
     def count(self, *phases: Phase) -> int:
-        """How many items are in one of ``phases``."""
+        """Return how many items are in one of these phases."""
         return sum(item.phase in phases for item in self.items)
 
     @property
@@ -99,7 +99,7 @@ class ImagePull:
         return " · ".join(words)
 
     def summary(self, elapsed_s: float) -> str:
-        """The image's last line, without its name: how the pull ended, or how far it got."""
+        """Return the image's last line, without its name: how the pull ended, or how far it got."""
         words = []
         failed = [item for item in self.items if item.phase is Phase.FAILED]
         if failed:
@@ -122,66 +122,68 @@ class ImagePull:
 
 
 def by_image(items: Iterable[Item]) -> list[ImagePull]:
-    """The images in the order of their first items."""
+    """Return the images in the order of their first items."""
     found: dict[str, list[Item]] = {}
     for item in items:
         found.setdefault(item.image, []).append(item)
     return [ImagePull(image, tuple(parts)) for image, parts in found.items()]
 
 
-class Stopwatch:
-    """How long each image has been on its way, counted from the first look at it."""
+class History:
+    """What a display remembers of the views that it has shown.
 
-    def __init__(self) -> None:
+    Args:
+        note: shows one line beside them.
+    """
+
+    def __init__(self, note: Callable[[str], object]) -> None:
+        self._note = note
         self._spans: dict[str, tuple[float, float | None]] = {}
+        self.last: View | None = None
 
-    def look(self, pulls: Iterable[ImagePull], now: float) -> None:
-        """Notes which images have begun or ended by ``now`` (monotonic seconds)."""
+    def look(self, view: View) -> list[ImagePull]:
+        """Remember a view, and from when to when each image is on its way; return its images."""
+        if view.dropped and not (self.last and self.last.dropped):
+            kept = f"only {len(view.items)} items are kept"
+            self._note(f"{kept}; others were reported and are not shown")
+        self.last = view
+        pulls = by_image(view.items)
         for pull in pulls:
-            began, ended = self._spans.get(pull.image, (now, None))
+            began, ended = self._spans.get(pull.image, (view.now, None))
             if not pull.is_over:
                 ended = None
             elif ended is None:
-                ended = now
+                ended = view.now
             self._spans[pull.image] = began, ended
+        return pulls
 
-    def forget(self, images: Iterable[str]) -> None:
-        """These have ended for good: what comes under their names is another pull."""
+    def images(self) -> list[ImagePull]:
+        """Return the images of the last view."""
+        return by_image(self.last.items) if self.last else []
+
+    def summary(self, pull: ImagePull) -> str:
+        """Return the last line of one of them, without its name."""
+        now = self.last.now if self.last else 0.0
+        began, ended = self._spans.get(pull.image, (now, None))  # Ctrl-C may have come between
+        return pull.summary((now if ended is None else ended) - began)
+
+    def forget(self, images: Collection[str]) -> None:
+        """Forget images that have ended for good: what comes under their names is another pull."""
         for image in images:
             self._spans.pop(image, None)
-
-    def elapsed_s(self, image: str, now: float) -> float:
-        """Seconds from the first look until the end, or until ``now`` while there is none."""
-        began, ended = self._spans.get(image, (now, None))
-        return (now if ended is None else ended) - began
+        if self.last:
+            left = tuple(item for item in self.last.items if item.image not in images)
+            self.last = replace(self.last, items=left)
 
 
-def dropped(view: View) -> str:
-    """What is said when more was reported than is kept."""
-    return f"only {len(view.items)} items are kept; others were reported and are not shown"
-
-
-class TotalsWords(NamedTuple):
-    """Totals as words; what is not known, or not worth a word, is empty."""
-
-    size: str
-    rate: str
-    eta: str
-    done: str
-    failed: str
-
-
-def totals_words(view: View) -> TotalsWords:
-    """``38.1/61.3 MiB``, ``10.2 MiB/s``, ``ETA 0:02``, ``4/6 layers``, ``1 failed``."""
+def totals(view: View) -> tuple[phrases.Amount, list[str]]:
+    """Return how far all items are, and the words ``4/6 layers`` and ``1 failed``."""
     totals = view.totals
     noun = "pod"
     if any(item.image for item in view.items):
         noun = "layer" if any(item.layer for item in view.items) else "image"
-    known = totals.progress if totals.total else sum(item.progress for item in view.items)
-    return TotalsWords(
-        size=phrases.part(known, totals.total),
-        rate="" if totals.rate is None else f"{format_bytes(totals.rate):>9}/s",
-        eta="" if totals.eta_s is None else f"ETA {phrases.clock(totals.eta_s)}",
-        done=f"{totals.done}/{phrases.plural(totals.count, noun)}",
-        failed=f"{totals.failed} failed" if totals.failed else "",
-    )
+    done = totals.progress if totals.total else sum(item.progress for item in view.items)
+    words = [f"{totals.done}/{phrases.plural(totals.count, noun)}"]
+    if totals.failed:
+        words.append(f"{totals.failed} failed")
+    return phrases.Amount(done, totals.total, totals.rate, totals.eta_s), words

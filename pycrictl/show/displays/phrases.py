@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from pycrictl.units import escape, format_bytes
 
@@ -17,26 +17,26 @@ _ORDINALS: Final = {1: "st", 2: "nd", 3: "rd"}
 
 
 def clean(text: str) -> str:
-    """Text from outside, made one short line that cannot steer a terminal."""
+    """Return text from outside as one short line that cannot steer a terminal."""
     # Cut first: to look through 100 MB would take seconds.
     words = escape(" ".join(text[: TEXT_LIMIT + 1].split()))
     return words if len(words) <= TEXT_LIMIT else words[: TEXT_LIMIT - 3] + "..."
 
 
 def short_digest(digest: str) -> str:
-    """The first digits of ``sha256:…``, as people tell layers apart."""
+    """Return the first digits of ``sha256:…``, by which people know layers."""
     return clean(digest.rpartition(":")[2][:DIGEST_WIDTH])[:DIGEST_WIDTH]
 
 
 def short_image(reference: str) -> str:
-    """An image's reference; a digest in it is cut to its first digits."""
+    """Return an image's reference; a digest in it is cut to its first digits."""
     name, at, digest = reference.partition("@")
     algorithm, colon, digits = digest.partition(":")
     return clean(f"{name}{at}{algorithm}{colon}{digits[:DIGEST_WIDTH]}")
 
 
 def part(done_bytes: int, total_bytes: int) -> str:
-    """``3.1/12.3 MiB``, or only what is done while the total is unknown (0)."""
+    """Return ``3.1/12.3 MiB``, or only what is done while the total is unknown (0)."""
     if total_bytes <= 0:
         return format_bytes(done_bytes)
     total, _, unit = format_bytes(total_bytes).partition(" ")
@@ -45,12 +45,47 @@ def part(done_bytes: int, total_bytes: int) -> str:
 
 
 def percent(done: int, total: int) -> int:
-    """Whole percent, rounded down, so that 100 means that nothing is missing."""
+    """Return whole percent, rounded down, so that 100 means that nothing is missing."""
     return min(max(done * 100 // total, 0), 100)
 
 
+class Amount(NamedTuple):
+    """How far a pull or a copy is.
+
+    Attributes:
+        done: bytes.
+        total: bytes; 0 while unknown.
+        rate: bytes a second; None while there is too little to tell.
+        eta_s: seconds that are left; None while unknown.
+    """
+
+    done: int
+    total: int
+    rate: float | None
+    eta_s: float | None
+
+    @property
+    def words(self) -> tuple[str, str, str, str]:
+        """``45%``, ``5.2/10.0 GiB``, ``120.3 MiB/s``, ``ETA 0:05``; empty where unknown."""
+        return (
+            f"{percent(self.done, self.total)}%" if self.total > 0 else "",
+            part(self.done, self.total),
+            "" if self.rate is None else f"{format_bytes(self.rate):>9}/s",
+            "" if self.eta_s is None else f"ETA {clock(self.eta_s)}",
+        )
+
+    def sentence(self, verb: str, *more: str) -> str:
+        """Return the line of a log: a verb, the words, and more of them."""
+        return " ".join(filter(None, (verb, *map(str.strip, self.words), *more)))
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The keys of its JSON object."""
+        return {"progress": self.done, "total": self.total}
+
+
 def clock(seconds: float) -> str:
-    """``0:02``, ``1:02:03``; what exceeds 99 hours is said to."""
+    """Return ``0:02``, ``1:02:03``, or ``>99 h``."""
     if not seconds < 360_000:
         return ">99 h"
     minutes, left = divmod(math.ceil(seconds), 60)
@@ -59,7 +94,7 @@ def clock(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``6.2 s``, ``42 s``, ``2 min 5 s``, ``1 h 2 min``."""
+    """Return ``6.2 s``, ``42 s``, ``2 min 5 s``, ``1 h 2 min``."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     minutes, left = divmod(round(seconds), 60)
@@ -70,18 +105,18 @@ def duration(seconds: float) -> str:
 
 
 def ordinal(number: int) -> str:
-    """``1st``, ``2nd``, ``3rd``, ``11th``."""
+    """Return ``1st``, ``2nd``, ``3rd``, ``11th``."""
     teens = 11 <= number % 100 <= 13
     return f"{number}{'th' if teens else _ORDINALS.get(number % 10, 'th')}"
 
 
 def plural(number: int, noun: str) -> str:
-    """``1 layer``, ``2 layers``."""
+    """Return ``1 layer``, ``2 layers``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def width(text: str) -> int:
-    """Columns that ``text`` takes: two for wide characters, at most one for all others."""
+    """Return the columns that a text takes: two for wide characters, at most one for others."""
     if text.isascii():
         return len(text)
     from unicodedata import east_asian_width
@@ -90,16 +125,16 @@ def width(text: str) -> int:
 
 
 def cut(text: str, columns: int) -> str:
-    """``text``, or as much of its start as fits with an ellipsis."""
+    """Return a text, or as much of its start as fits with an ellipsis."""
     if width(text) <= columns:
         return text
     return _start(text, columns - 1) + "…"[:columns]
 
 
 def cut_middle(text: str, columns: int) -> str:
-    """``text``, or its ends with an ellipsis between: an image's host and tag stay.
+    """Return a text, or its ends with an ellipsis between: an image's host and tag stay.
 
-    At least the ellipsis is left, in a column.
+    At least the ellipsis is left, in one column.
     """
     if width(text) <= columns:
         return text
@@ -111,13 +146,13 @@ def cut_middle(text: str, columns: int) -> str:
 
 
 def fill(text: str, columns: int) -> str:
-    """``text`` in exactly so many columns: padded, or shortened in the middle."""
+    """Return a text in exactly so many columns: padded, or shortened in the middle."""
     text = cut_middle(text, columns)
     return text + " " * (columns - width(text))
 
 
 def join_fitting(words: Sequence[str], columns: int) -> str:
-    """As many of the first ``words``, a space between, as fit."""
+    """Return as many of the first words as fit, a space between."""
     text = cut(words[0], columns)
     for word in words[1:]:
         if width(text) + 1 + width(word) > columns:

@@ -26,16 +26,16 @@ class Template:
     """A template that was parsed.
 
     Raises:
-        TemplateError: it is not a template, or uses what is not supported.
+        TemplateError: it is not a template, or uses something unsupported.
     """
 
     def __init__(self, text: str) -> None:
         self._nodes = parse(text)
 
     def render(self, data: Any) -> str:
-        """The text that the template makes of a document.
+        """Return the text that the template makes of a document.
 
         Raises:
-            TemplateError: the data has not what the template asks for.
+            TemplateError: the data lacks what the template asks for.
         """
         return evaluate(self._nodes, data)

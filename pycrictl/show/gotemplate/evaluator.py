@@ -28,15 +28,15 @@ KINDS: Final = {str: "a string", bool: "a boolean", int: "a number", float: "a n
 
 
 class _Break(Exception):
-    """Leaves the innermost loop."""
+    """Leave the innermost loop."""
 
 
 class _Continue(Exception):
-    """Begins the next turn of the innermost loop."""
+    """Start the next iteration of the innermost loop."""
 
 
 def evaluate(nodes: Sequence[Node], data: Any) -> str:
-    """The text that the nodes make of ``data``.
+    """Return the text that the nodes make of ``data``.
 
     Raises:
         TemplateError: a key is missing, or a function cannot take its arguments.
@@ -83,7 +83,7 @@ class _Evaluator:
 
     def loop(self, node: Branch, dot: Any) -> None:
         pipeline = node.pipeline
-        # As in Go, all variables hold what is ranged over until the first turn, and in {{else}}.
+        # As in Go, all variables hold the whole value until the first iteration, and in {{else}}.
         value = self.pipeline(pipeline, dot)
         known = len(self.variables)
         items: list[tuple[Any, Any]]
@@ -94,7 +94,7 @@ class _Evaluator:
         elif value is None:
             items = []
         else:
-            raise pipeline.place.error(f"{KINDS[type(value)]} cannot be ranged over")
+            raise pipeline.place.error(f"{KINDS[type(value)]} cannot be iterated over")
         for key, item in items:
             names = pipeline.variables
             # One variable gets the item, two get its key or place before it.
@@ -135,7 +135,7 @@ class _Evaluator:
         return value
 
     def command(self, command: Command, dot: Any, last: list[Any]) -> Any:
-        """The value of a command; ``last`` holds what the command before it gave."""
+        """Return the value of a command; ``last`` holds what the command before it gave."""
         first, *rest = command.operands
         if isinstance(first, Function):
             return self.call(first, command, rest, dot, last)
@@ -160,7 +160,7 @@ class _Evaluator:
             limit = f"{least}" if least == most else f"{least} or more"
             raise function.place.error(f"{name} takes {limit} arguments, not {count}")
         if run is None:
-            # What decides is enough; the rest may not even have a value.
+            # The first that decides is enough; the rest may not even have a value.
             for operand in rest:
                 value = self.operand(operand, dot)
                 if is_true(value) is DECIDING[name]:
@@ -190,10 +190,10 @@ class _Evaluator:
     def fields(self, node: Fields, value: Any, names: Iterable[str]) -> Any:
         for name in names:
             if value is None:
-                raise node.place.error(f"{quote(name)} is asked of null")
+                raise node.place.error(f"null has no field {quote(name)}")
             if not isinstance(value, dict):
                 kind = KINDS.get(type(value), "a list")
-                raise node.place.error(f"{quote(name)} is asked of {kind}")
+                raise node.place.error(f"{kind} has no field {quote(name)}")
             if name not in value:
                 raise node.place.error(f"there is no key {quote(name)}")
             value = value[name]

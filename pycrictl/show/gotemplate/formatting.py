@@ -20,17 +20,17 @@ _TYPES: Final = {
 
 
 def type_name(value: Any) -> str:
-    """The Go type of a value."""
+    """Return the Go type of a value."""
     return _TYPES.get(type(value), "<nil>")
 
 
 def plain(value: Any) -> str:
-    """A value as an action prints it."""
+    """Return a value as an action prints it."""
     return NO_VALUE if value is None else inner(value)
 
 
 def inner(value: Any) -> str:
-    """A value as it stands within another one: ``map[a:1 b:[x y]]``."""
+    """Return a value as it stands within another one: ``map[a:1 b:[x y]]``."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -43,7 +43,7 @@ def inner(value: Any) -> str:
 
 
 def joined(values: Sequence[Any]) -> str:
-    """What ``print`` prints: a space parts neighbours of which none is a string."""
+    """Return what ``print`` prints: a space separates neighbours unless one is a string."""
     parts = []
     for index, value in enumerate(values):
         if index and not isinstance(value, str) and not isinstance(values[index - 1], str):

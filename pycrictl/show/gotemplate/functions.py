@@ -1,6 +1,6 @@
-"""The functions of templates: Go's and, of crictl's own, ``json``, ``title``, ``lower``, ``upper``.
+"""The functions of templates: Go's, and crictl's own ``json``, ``title``, ``lower``, ``upper``.
 
-They take values of documents and raise ``ValueError`` with the reason when these do not fit.
+They take values of documents and raise ``ValueError`` with the reason if these do not fit.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _JS: Final = str.maketrans(
 
 
 def is_true(value: Value) -> bool:
-    """Whether ``if`` takes it: everything but false, 0, nil and what is empty."""
+    """Return whether ``if`` takes it: everything but false, 0, nil and what is empty."""
     return bool(value)
 
 
 def order(first: Value, second: Value) -> int:
-    """Less than, equal to or greater than 0, as ``first`` is compared with ``second``."""
+    """Compare two values: the result is below, at or above 0 as ``first`` is to ``second``."""
     is_text = isinstance(first, str) and isinstance(second, str)
     if not is_text and not (_is_number(first) and _is_number(second)):
-        raise ValueError(f"{_named(first)} and {_named(second)} have no order")
+        raise ValueError(f"{_named(first)} and {_named(second)} cannot be ordered")
     return int(first > second) - int(first < second)
 
 
 def is_equal(first: Value, second: Value) -> bool:
-    """Whether two simple values are the same; numbers are compared by value.
+    """Return whether two simple values are the same; numbers are compared by value.
 
-    Maps and lists can be compared with nil alone, which they never are.
+    Maps and lists can be compared with nil only, which they never equal.
     """
     if first is None or second is None:
         return first is second
@@ -68,19 +68,19 @@ def _index(value: Value, *keys: Value) -> Value:
     for key in keys:
         if isinstance(value, dict):
             if not isinstance(key, str):
-                raise ValueError(f"{_named(key)} is no key of a map")
+                raise ValueError(f"{_named(key)} is not a key of a map")
             value = value.get(key)
         elif isinstance(value, list | str):
             parts = value.encode() if isinstance(value, str) else value  # Go counts bytes
             value = parts[_place(key, len(parts) - 1)]
         else:
-            raise ValueError(f"{_named(value)} has no index")
+            raise ValueError(f"{_named(value)} cannot be indexed")
     return value
 
 
 def _slice(value: Value, *places: Value) -> Value:
     if not isinstance(value, list | str) or len(places) > 2:
-        raise ValueError("give a list or string and at most two places")
+        raise ValueError("it takes a list or a string, and at most two indices")
     parts = value.encode() if isinstance(value, str) else value
     start, end = 0, len(parts)
     if places:
@@ -88,16 +88,16 @@ def _slice(value: Value, *places: Value) -> Value:
     if len(places) == 2:
         end = _place(places[1], end)
     if start > end:
-        raise ValueError(f"place {start} is behind {end}")
+        raise ValueError(f"index {start} is after {end}")
     part = parts[start:end]
     return part.decode(errors="replace") if isinstance(part, bytes) else part
 
 
 def _place(value: Value, last: int) -> int:
     if type(value) is not int:
-        raise ValueError(f"{_named(value)} is no place in a list")
+        raise ValueError(f"{_named(value)} is not an index")
     if not 0 <= value <= last:
-        raise ValueError(f"place {value} is out of range")
+        raise ValueError(f"index {value} is out of range")
     return value
 
 
@@ -138,12 +138,12 @@ def _printed(values: tuple[Value, ...]) -> str:
 
 def _text(value: Value) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{_named(value)} is no string")
+        raise ValueError(f"{_named(value)} is not a string")
     return value
 
 
 def _named(value: Value) -> str:
-    """A value for a message; what has parts is named by its type."""
+    """Return a value for a message; what has parts is named by its type."""
     if isinstance(value, dict):
         return "a map"
     if isinstance(value, list):

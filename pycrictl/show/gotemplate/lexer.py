@@ -73,19 +73,19 @@ class Source:
         self.text = text
 
     def place(self, position: int, source: str = "") -> Place:
-        """Line and column of a position."""
+        """Return the line and column of a position."""
         line_start = self.text.rfind("\n", 0, position) + 1
         line = self.text.count("\n", 0, position) + 1
         return Place(line, position - line_start, source)
 
     def error(self, position: int, message: str, *, hint: str | None = None) -> TemplateError:
-        """What goes wrong here while the template is read."""
+        """Return the error of a template that cannot be read from here on."""
         line = self.place(position).line
         return TemplateError(f"template: :{line}: {message}", hint=hint)
 
 
 def tokens(source: Source) -> Iterator[Token]:
-    """The words of a template. White space in actions is kept, since it parts arguments.
+    """Yield the words of a template. White space in actions is kept: it separates arguments.
 
     Raises:
         TemplateError: what stands between ``{{`` and ``}}`` is not made of words, or not closed.
@@ -118,7 +118,7 @@ def tokens(source: Source) -> Iterator[Token]:
 
 
 def _action(source: Source, start: int) -> Iterator[Token]:
-    """The words of one action, its end included."""
+    """Yield the words of one action, its end included."""
     position = start
     while not (right := _RIGHT.match(source.text, position)):
         if position == len(source.text):

@@ -9,7 +9,7 @@ from pycrictl.errors import UsageError
 
 
 class TemplateError(UsageError):
-    """A template is malformed, or does not fit its data; the message tells where."""
+    """A template is malformed, or does not fit its data; the message says where."""
 
     reference: ClassVar[str] = "template"
 
@@ -29,7 +29,7 @@ class Place:
     source: str
 
     def error(self, message: str) -> TemplateError:
-        """What goes wrong here while the template is executed."""
+        """Return the error of a template that cannot be executed here."""
         return TemplateError(f"template: :{self.line}:{self.column}: at <{self.source}>: {message}")
 
 

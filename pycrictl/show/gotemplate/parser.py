@@ -43,10 +43,10 @@ _SIMPLE_ESCAPES: Final = {
 
 
 def parse(text: str) -> tuple[Node, ...]:
-    """The nodes of a template.
+    """Return the nodes of a template.
 
     Raises:
-        TemplateError: the text is no template, or uses what is not supported.
+        TemplateError: the text is not a template, or uses something unsupported.
     """
     return _Parser(Source(text)).template()
 
@@ -77,7 +77,7 @@ class _Parser:
         return word
 
     def skip_space(self) -> Token:
-        """The next word that is no space; it is not taken."""
+        """Return the next word that is not a space, without taking it."""
         while self.word.kind is Kind.SPACE:
             self.take()
         return self.word
@@ -86,7 +86,7 @@ class _Parser:
         return self.word.kind is Kind.OPERATOR and self.word.text == text
 
     def close(self, what: str) -> None:
-        """Takes the end of an action."""
+        """Take the end of an action."""
         word = self.skip_space()
         if word.kind is not Kind.RIGHT:
             raise self.unexpected(word, what)
@@ -99,7 +99,7 @@ class _Parser:
     # Blocks
 
     def nodes(self) -> tuple[tuple[Node, ...], Token]:
-        """The nodes up to an ``end``, an ``else`` or the end of the template, which is taken.
+        """Read the nodes up to an ``end``, an ``else`` or the end of the template, and take that.
 
         What follows the word ``else`` is left.
         """
@@ -140,7 +140,7 @@ class _Parser:
         return Jump(first.text)
 
     def branch(self, keyword: Token) -> Branch:
-        """``if``, ``with`` or ``range`` with all that belongs to it."""
+        """Read ``if``, ``with`` or ``range`` with all that belongs to it."""
         known = len(self.variables)
         is_loop = keyword.text == "range"
         pipeline = self.pipeline(keyword.text, max_variables=2 if is_loop else 1)
@@ -159,7 +159,7 @@ class _Parser:
         return Branch(keyword.text, pipeline, body, otherwise)
 
     def otherwise(self, keyword: Token) -> tuple[tuple[Node, ...], Token]:
-        """What follows the word ``else``, and the word that ends it."""
+        """Read what follows the word ``else``, and the word that ends it."""
         word = self.skip_space()
         if word.kind is Kind.NAME and word.text == keyword.text and keyword.text != "range":
             # One {{end}} closes the whole chain.
@@ -181,7 +181,7 @@ class _Parser:
     # Pipelines
 
     def pipeline(self, where: str, *, max_variables: int) -> Pipeline:
-        """A pipeline; the bracket that ends it is left."""
+        """Read a pipeline up to the bracket that ends it."""
         start = self.skip_space()
         self.deeper(start)
         variables, declares = self.declarations(max_variables)
@@ -203,7 +203,7 @@ class _Parser:
         return Pipeline(place, tuple(commands), variables, declares)
 
     def declarations(self, max_variables: int) -> tuple[tuple[str, ...], bool]:
-        """``$a :=``, ``$a =`` or ``$a, $b :=`` at the start of a pipeline, if it is there."""
+        """Read ``$a :=``, ``$a =`` or ``$a, $b :=`` at the start of a pipeline, if it is there."""
         start = self.word
         rest = self.source.text[start.position :]
         match = re.match(r"(\$\w+)\s*(?:,\s*(\$\w+)\s*)?(:?=)", rest)
@@ -211,8 +211,10 @@ class _Parser:
             return (), False
         names = tuple(name for name in match.group(1, 2) if name)
         if len(names) > max_variables:
-            where = "in parentheses" if not max_variables else "outside of {{range}}"
-            raise self.source.error(start.position, f"{len(names)} variables set {where}")
+            reason = "only {{range}} sets two variables"
+            if not max_variables:
+                reason = "variables cannot be set in parentheses"
+            raise self.source.error(start.position, reason)
         declares = match[3] == ":="
         for name in names:
             if not declares and name not in self.variables:
@@ -222,7 +224,7 @@ class _Parser:
         return names, declares
 
     def command(self, where: str) -> Command:
-        """Operands up to a pipe or the end of the pipeline, which is left."""
+        """Read operands up to a pipe or the end of the pipeline."""
         start = self.skip_space()
         operands: list[Operand] = []
         while True:
@@ -241,7 +243,7 @@ class _Parser:
         return Command(self.source.place(start.position, source), tuple(operands))
 
     def operand(self, where: str) -> Operand:
-        """One value with the fields that are taken from it."""
+        """Read one value with the fields that are taken from it."""
         start = self.word
         operand: Operand
         if start.kind is Kind.FIELD:
@@ -265,7 +267,7 @@ class _Parser:
         return Fields(self.source.place(position, source), operand, tuple(names))
 
     def term(self, where: str) -> Operand:
-        """A value without fields."""
+        """Read a value without fields."""
         word = self.take()
         place = self.source.place(word.position, word.text)
         match word.kind:
@@ -325,5 +327,5 @@ def _unescape(match: re.Match[str]) -> str:
             raise ValueError("unknown escape")
         return _SIMPLE_ESCAPES[simple]
     char = chr(int(octal, 8) if octal else int(next(filter(None, codes)), 16))
-    char.encode()  # half of a surrogate pair is no character: UnicodeEncodeError is a ValueError
+    char.encode()  # half of a surrogate pair is not a character: UnicodeEncodeError is a ValueError
     return char

@@ -16,7 +16,7 @@ from pycrictl.show.jsontext import number_text
 from pycrictl.units import quote
 
 MAX_WIDTH: Final = 1_000_000
-"""Widths and precisions beyond it are an error, as in Go."""
+"""Larger widths and precisions are an error, as in Go."""
 
 _VERB: Final = re.compile(r"%([-+# 0]*)([0-9]*)(?:\.([0-9]*))?(.?)", re.DOTALL)
 _CHOSEN: Final = re.compile(r"%[-+# 0-9.*\[\]]*\w?")
@@ -57,7 +57,7 @@ class _Form:
 
 
 def formatted(template: str, values: Sequence[Any]) -> str:
-    """What ``printf`` prints. A verb that does not fit its value is shown, as in Go.
+    """Return what ``printf`` prints. A verb that does not fit its value is shown, as in Go.
 
     Raises:
         ValueError: a width is out of range, or a form is not supported.
@@ -87,7 +87,7 @@ def _form(match: re.Match[str]) -> _Form:
     if verb in ("[", "*"):
         chosen = _CHOSEN.match(match.string, match.start())
         form = chosen[0] if chosen else match[0]
-        raise ValueError(f"{quote(form)} is not supported: arguments are taken in their order")
+        raise ValueError(f"{quote(form)} is not supported: arguments are taken in order")
     is_syntax = verb == "v" and "#" in flags
     if verb == "v":
         flags = flags.replace("#", "").replace("+", "")
@@ -112,7 +112,7 @@ def _printed(form: _Form, value: Any) -> str:
 
 
 def _part(form: _Form, value: Any) -> str:
-    """A value that stands within another one, or alone."""
+    """Return a value in the form of the verb, whether it stands within another one or alone."""
     if value is None:
         return "interface {}(nil)" if form.is_syntax else "<nil>"
     if isinstance(value, dict | list):
@@ -122,7 +122,7 @@ def _part(form: _Form, value: Any) -> str:
 
 
 def _whole(form: _Form, value: dict[str, Any] | list[Any]) -> str:
-    """A map or list, of which each part gets the form."""
+    """Return a map or list each part of which has the form."""
     if form.verb == "p":
         kind = "map" if isinstance(value, dict) else "list"
         raise ValueError(f'"%p" of a {kind} is not supported')
@@ -147,7 +147,7 @@ def _with_type(value: Any, form: _Form | None = None) -> str:
 
 
 def _simple(form: _Form, value: str | bool | float) -> str | None:
-    """A value without parts in the form of the verb, or None if they do not fit."""
+    """Return a value without parts in the form of the verb, or None if they do not fit."""
     if isinstance(value, bool):
         return form.padded(inner(value)) if form.verb in "tv" else None
     if isinstance(value, str):
@@ -258,7 +258,7 @@ def _digits(form: _Form, value: float) -> str:
 
 
 def _shortest(value: float) -> str:
-    """As many digits as tell the number from all others; from 1e+06 on with an exponent."""
+    """Return as many digits as the number needs; from 1e+06 on with an exponent."""
     mantissa = repr(value).partition("e")[0]
     count = len(mantissa.replace(".", "").strip("0")) or 1
     text = format(value, f".{count - 1}e")

@@ -103,7 +103,6 @@ class Connection:
         self._next_id = self._next_ping_id = side.value
         self._last_peer_id = 0
         self._peer_parity = 1 - side.value % 2
-        self._peer_streams = 0
         self._events: list[Event] = []
         self._output: list[bytes | memoryview] = []
 

@@ -72,16 +72,17 @@ MESSAGES: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.DESCRIPTOR.name)
-def test_no_secret_survives_in_any_message(kind: Any) -> None:
-    message = kind()
-    planted = plant(message)
-    before = message.SerializeToString(deterministic=True)
-    text = describe(message)
-    assert SECRET not in text
-    assert SECRET.encode() not in redacted(message).SerializeToString()
-    assert text.count(MASK) >= min(planted, 1)
-    assert message.SerializeToString(deterministic=True) == before
+def test_no_secret_survives_in_any_message() -> None:
+    for kind in MESSAGES:
+        message = kind()
+        planted = plant(message)
+        before = message.SerializeToString(deterministic=True)
+        text = describe(message)
+        name = kind.DESCRIPTOR.name
+        assert SECRET not in text, name
+        assert SECRET.encode() not in redacted(message).SerializeToString(), name
+        assert text.count(MASK) >= min(planted, 1), name
+        assert message.SerializeToString(deterministic=True) == before, name
 
 
 def test_enough_is_planted() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.config import FILE_LIMIT_BYTES
 from pycrictl.cri.specs import configuration
 from pycrictl.errors import UsageError
 
@@ -118,9 +119,13 @@ def test_cgroup_warning(file: Path, text: str, count: int) -> None:
         ("port_mappings: [{host_port: '1'}]", "port_mappings[0].host_port must be a whole", None),
         ("port_mappings: [{host_port: 2147483648}]", "to 2147483647", None),
         ("port_mappings: [{host_port: 1.5}]", "must be a whole number", None),
-        ("port_mappings: [{protocol: tcp}]", '"tcp" is none of TCP (0), UDP (1), SCTP (2)', None),
-        ("port_mappings: [{protocol: 7}]", '"7" is none of', None),
-        ("port_mappings: [{protocol: true}]", "true or false is none of", None),
+        (
+            "port_mappings: [{protocol: tcp}]",
+            "not one of TCP (0), UDP (1), SCTP (2)",
+            None,
+        ),
+        ("port_mappings: [{protocol: 7}]", '"7" is not one of', None),
+        ("port_mappings: [{protocol: true}]", "true or false is not one of", None),
         ("linux: {overhead: {cpu_period: '0x1'}}", 'not "0x1"', None),
         ("linux: {overhead: {cpu_period: 1e400}}", "linux.overhead.cpu_period must be", None),
         ("log_directory: a\nlogDirectory: b\n", "line 2: logDirectory is given twice", None),
@@ -130,7 +135,7 @@ def test_cgroup_warning(file: Path, text: str, count: int) -> None:
         ("labels: [a\n\n", "line 1: it is not YAML", None),
         ("- 1", "line 1: the document must be a mapping, not a list", None),
         ("", "line 1: the document must be a mapping, not null", None),
-        ('{"hostname": "\\ud800"}', "hostname: the text holds half a surrogate pair", None),
+        ('{"hostname": "\\ud800"}', "hostname: the text contains half a surrogate pair", None),
         ('{"labels": {"\\ud800": "a"}}', "half a surrogate pair", None),
         ("labels: {'\\e[2J': 5}", "labels[", "quotes"),
     ],
@@ -153,7 +158,7 @@ def test_container_needs_an_image(file: Path) -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     large = tmp_path / "large"
-    large.write_bytes(b"#" * (configuration.SIZE_LIMIT_BYTES + 1))
+    large.write_bytes(b"#" * (FILE_LIMIT_BYTES + 1))
     binary = tmp_path / "binary"
     binary.write_bytes(b"a: b\n\xff")
     for path, reason in [

@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pycrictl import yamltree
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.specs import configuration, fieldrules
 from pycrictl.cri.specs.schema import Schema, container_schema, pod_schema
@@ -67,7 +68,7 @@ def document(message: Any) -> st.SearchStrategy[dict[str, Any]]:
 def loads(text: str, message: Message, required: tuple[tuple[str, ...], ...]) -> bool:
     try:
         configuration.parse(text, message, required)
-    except configuration.Problem:
+    except yamltree.Problem:
         return False
     return True
 

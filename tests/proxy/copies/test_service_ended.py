@@ -19,9 +19,8 @@ from pycrictl.errors import CopyError, PycrictlError
 from pycrictl.proxy.copies.job import CopyJob
 from pycrictl.proxy.copies.quotas import Quotas
 from pycrictl.proxy.copies.service import Copies
-from pycrictl.proxy.pulls.lookup import Lookup
-from pycrictl.proxy.relay.calls import Answer, Request
-from pycrictl.proxy.relay.server import Peer
+from pycrictl.proxy.lookup import Lookup
+from pycrictl.proxy.relay.calls import Answer, CallRequest, Peer
 from pycrictl.proxy.relay.upstream import Upstream
 from pycrictl.proxy.serve.log import Log
 from pycrictl.proxy.serve.tokens import Tokens
@@ -186,7 +185,7 @@ class Direct:
 
     async def ask_from(self, path: str) -> Answer:
         message = cri_pb2.CopyFromContainerRequest(container_id=ID, path=path)
-        request = Request("", message.SerializeToString())
+        request = CallRequest("", message.SerializeToString())
         return await self.copies.handle_from(request, Peer(1, 0))
 
     async def until_idle(self) -> None:

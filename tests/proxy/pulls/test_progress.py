@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,12 +15,12 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.errors import UpgradeRefused
 from pycrictl.progress.stream import follow
-from pycrictl.proxy.pulls.board import Board, PodKey
-from pycrictl.proxy.pulls.lookup import Lookup, Target
-from pycrictl.proxy.pulls.poller import LayerPoller
-from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Bell, Progress
-from pycrictl.proxy.relay.calls import Request
-from pycrictl.proxy.relay.server import Peer
+from pycrictl.proxy.lookup import Lookup, PodKey, PullTarget
+from pycrictl.proxy.pulls.book import Book, Pull, PullKey
+from pycrictl.proxy.pulls.layer_poller import LayerPoller
+from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Bell, PullProgress
+from pycrictl.proxy.pulls.reports import LINGER_S
+from pycrictl.proxy.relay.calls import CallRequest, Peer
 from pycrictl.proxy.relay.upstream import Upstream
 from pycrictl.proxy.serve.log import Log
 from pycrictl.proxy.serve.stream_server import Address, StreamServer
@@ -152,6 +153,8 @@ def test_a_failure_is_told_at_the_end(fake: FakeServer, start: Start) -> None:
         "denied by https://[redacted]@host/x",
     )
     assert "pw@" not in proxy.log()
+    time.sleep(LINGER_S)
+    assert read(ask(proxy, WEB.id)) == []  # it is forgotten although nobody else pulls
 
 
 def test_what_is_refused(fake: FakeServer, start: Start) -> None:
@@ -202,31 +205,30 @@ def test_a_url_works_once_and_not_for_long(
     fake.prepare("ListPodSandbox", sandboxes, repeat=True)
     request = cri_pb2.ImagePullProgressRequest(pod_sandbox_id=WEB.id).SerializeToString()
 
-    class Ageing(Tokens[Target]):
+    class Ageing(Tokens[PullTarget]):
         """Its tokens are older than the clock says, if a test wants it."""
 
         age_s = 0.0
 
-        def redeem(self, token: str, *, now: float) -> Target | None:
+        def redeem(self, token: str, *, now: float) -> PullTarget | None:
             return super().redeem(token, now=now + self.age_s)
 
     async def run() -> list[int]:
         bell, log, tokens = Bell(), Log("pycrictl.proxy.test"), Ageing()
         layers = LayerPoller(fake.path, log=log, on_look=bell.ring)
-        progress = Progress(
+        progress = PullProgress(
             Lookup(Upstream(fake.path)),
-            Board(),
+            Book(),
             layers,
-            place=lambda ticket: 0,
             bell=bell,
             tokens=tokens,
             url=lambda token: streams.url(token),
         )
-        streams = StreamServer[Target](redeem=progress.redeem, follow=progress.follow, log=log)
+        streams = StreamServer[PullTarget](redeem=progress.redeem, follow=progress.follow, log=log)
         await streams.start(Address("127.0.0.1", 0))
 
         async def new_url() -> str:
-            answer = await progress.handle(Request(IMAGE_PULL_PROGRESS, request), Peer(-1, -1))
+            answer = await progress.handle(CallRequest(IMAGE_PULL_PROGRESS, request), Peer(-1, -1))
             assert answer.response is not None
             return cri_pb2.ImagePullProgressResponse.FromString(answer.response).url
 
@@ -257,20 +259,19 @@ def test_a_heartbeat_repeats_the_last_record(
     monkeypatch.setattr("pycrictl.proxy.pulls.progress.HEARTBEAT_S", 0.5)
 
     async def run() -> list[list[Report]]:
-        bell, board, log = Bell(), Board(), Log("pycrictl.proxy.test")
-        lookup = Lookup(Upstream(fake.path))
-        layers = LayerPoller(fake.path, log=log, on_look=bell.ring)
-        progress = Progress(
-            lookup,
-            board,
+        bell, book = Bell(), Book()
+        layers = LayerPoller(fake.path, log=Log("pycrictl.proxy.test"), on_look=bell.ring)
+        progress = PullProgress(
+            Lookup(Upstream(fake.path)),
+            book,
             layers,
-            place=lambda ticket: 3,
             bell=bell,
             tokens=Tokens(),
             url=lambda token: token,
         )
-        target = Target(PodKey("default", "web", "u1"))
-        board.ask(1, target.pod, image="a", reference="a", now=0.0)
+        target = PullTarget(PodKey("default", "web", "u1"))
+        book.line.append(Pull(1, PullKey("a"), takes_slot=True, reference="a"))
+        book.begin(1, book.line[0], pod=target.pod, reference="a", now=0.0)
         found = []
         async with contextlib.aclosing(progress.follow(target)) as batches:
             async for batch in batches:
@@ -281,4 +282,4 @@ def test_a_heartbeat_repeats_the_last_record(
         return found
 
     batches = asyncio.run(run())
-    assert batches == [[Report("a", "", 0, 0, "", "waiting", 3)]] * 3
+    assert batches == [[Report("a", "", 0, 0, "", "waiting", 1)]] * 3

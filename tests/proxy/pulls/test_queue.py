@@ -6,6 +6,8 @@ import tracemalloc
 
 import pytest
 
+from pycrictl.proxy.lookup import PodKey
+from pycrictl.proxy.pulls.book import Pull, PullKey, State
 from pycrictl.proxy.pulls.decisions import (
     Finished,
     Joined,
@@ -13,7 +15,6 @@ from pycrictl.proxy.pulls.decisions import (
     Left,
     Policy,
     PullAbandoned,
-    PullKey,
     PullQueued,
     PullStarted,
     Reason,
@@ -22,6 +23,7 @@ from pycrictl.proxy.pulls.decisions import (
 from pycrictl.proxy.pulls.queue import PullQueue
 
 A, B, C, D = (PullKey(f"registry.example/{name}:1") for name in "abcd")
+ONE, TWO, THREE, FOUR, FIVE = (PodKey("default", name, "u") for name in ("1", "2", "3", "4", "5"))
 
 
 def held(limit: int = 1, policy: Policy = Policy.WAIT) -> PullQueue[str]:
@@ -33,6 +35,14 @@ def held(limit: int = 1, policy: Policy = Policy.WAIT) -> PullQueue[str]:
     return queue
 
 
+def place(queue: PullQueue[str], ticket: int) -> int:
+    return queue.book.place(queue.book.calls[ticket].pull)
+
+
+def running(queue: PullQueue[str]) -> list[Pull]:
+    return list(queue.book.running.values())
+
+
 # Rules
 
 
@@ -42,7 +52,7 @@ def test_a_free_slot_is_taken_and_then_the_line_grows() -> None:
     assert queue.submit(2, B, now=0) == [PullStarted(2, 2)]
     assert queue.submit(3, C, now=1) == [PullQueued(3, 3, place=1)]
     assert queue.submit(4, D, now=2) == [PullQueued(4, 4, place=2)]
-    assert [queue.place(ticket) for ticket in (1, 2, 3, 4, 99)] == [0, 0, 1, 2, 0]
+    assert [place(queue, ticket) for ticket in (1, 2, 3, 4)] == [0, 0, 1, 2]
     assert queue.finish(2, "ok", now=3) == [Finished(2, 2, "ok"), PullStarted(3, 3)]
     assert queue.finish(1, "no", now=3, error="x") == [Finished(1, 1, "no"), PullStarted(4, 4)]
 
@@ -51,11 +61,11 @@ def test_a_present_image_takes_no_slot_and_is_forwarded() -> None:
     queue = held()
     assert queue.submit(2, A, now=1, is_present=True) == [PullStarted(2, 2)]
     assert queue.submit(3, A, now=1, is_present=True) == [PullStarted(3, 3)]
-    assert queue.snapshot().taken == 1
-    assert [row.takes_slot for row in queue.snapshot().running] == [True, False, False]
+    assert queue.taken == 1
+    assert [row.takes_slot for row in running(queue)] == [True, False, False]
     assert queue.submit(4, A, now=1) == [PullQueued(4, 4, place=1)]
     assert queue.finish(2, "ok", now=2) == [Finished(2, 2, "ok")]
-    assert queue.place(4) == 1
+    assert place(queue, 4) == 1
 
 
 def test_a_present_image_does_not_disturb_a_pull_of_the_same_key() -> None:
@@ -78,7 +88,7 @@ def test_equal_keys_share_a_waiting_pull() -> None:
     queue = held()
     queue.submit(2, A, now=0)
     assert queue.submit(3, A, now=1) == [Joined(2, 3, leader=2)]
-    assert queue.place(3) == 1
+    assert place(queue, 3) == 1
     assert queue.finish(1, "ok", now=2) == [Finished(1, 1, "ok"), PullStarted(2, 2)]
     failed = queue.finish(2, "denied", now=3, error="denied")
     assert failed == [Finished(2, 2, "denied"), Finished(2, 3, "denied")]
@@ -106,7 +116,7 @@ def test_a_caller_that_hangs_up_gives_up_its_place() -> None:
     for ticket, key in ((2, A), (3, B), (4, C)):
         queue.submit(ticket, key, now=0)
     assert queue.cancel(3, now=1) == [Left(3)]
-    assert queue.place(4) == 2
+    assert place(queue, 4) == 2
     assert queue.cancel(3, now=1) == []
     assert queue.submit(5, B, now=1) == [PullQueued(5, 5, place=3)]
 
@@ -117,7 +127,7 @@ def test_a_leader_that_goes_passes_a_waiting_pull_on_in_its_place() -> None:
     queue.submit(3, B, now=0)
     queue.submit(4, A, now=0)
     assert queue.cancel(2, now=1) == [Left(2), LeaderChanged(2, 4)]
-    assert queue.place(4) == 1
+    assert place(queue, 4) == 1
     assert queue.finish(1, "ok", now=2)[1:] == [PullStarted(2, 4)]
 
 
@@ -136,13 +146,13 @@ def test_the_last_caller_abandons_a_running_pull_and_its_slot_is_held_to_the_end
     key = PullKey("registry.example/held-1")
     queue.submit(2, A, now=0)
     assert queue.cancel(1, now=1) == [Left(1), PullAbandoned(1)]
-    assert queue.place(2) == 1
+    assert place(queue, 2) == 1
     # Nobody joins what is being cancelled, and its end does not disturb who follows.
     assert queue.submit(3, key, now=2) == [PullQueued(3, 3, place=2)]
-    assert queue.snapshot().running[0].is_abandoned
+    assert running(queue)[0].leader is None
     assert queue.finish(1, "cancelled", now=3, error="cancelled") == [PullStarted(2, 2)]
     assert queue.submit(4, key, now=3) == [Joined(3, 4, leader=3)]
-    assert queue.snapshot().failures == ()
+    assert queue.book.failures() == []
 
 
 def test_a_deadline_ends_waiting_joined_and_running_callers() -> None:
@@ -156,7 +166,7 @@ def test_a_deadline_ends_waiting_joined_and_running_callers() -> None:
     assert (waited.ticket, waited.reason) == (2, Reason.DEADLINE)
     assert changed == LeaderChanged(2, 3)
     assert [getattr(end, "ticket", end) for end in queue.tick(4.5)] == [3]
-    assert queue.snapshot().waiting == ()
+    assert queue.book.line == []
     ended, abandoned = queue.tick(5)
     assert isinstance(ended, Refused)
     assert abandoned == PullAbandoned(1)
@@ -183,7 +193,7 @@ def test_a_caller_that_comes_too_late_is_refused() -> None:
     queue = PullQueue[str](0)
     (end,) = queue.submit(1, A, now=5, deadline=5)
     assert isinstance(end, Refused)
-    assert queue.snapshot().running == ()
+    assert running(queue) == []
 
 
 def test_far_deadlines_of_gone_callers_do_not_pile_up() -> None:
@@ -213,7 +223,7 @@ def test_a_higher_limit_and_none_start_the_next() -> None:
         queue.submit(ticket, key, now=0)
     assert queue.set_limit(2, now=1) == [PullStarted(2, 2)]
     assert queue.set_limit(0, now=1) == [PullStarted(3, 3), PullStarted(4, 4)]
-    assert queue.snapshot().limit == 0
+    assert queue.limit == 0
     assert queue.set_limit(1, now=2) == []
     assert queue.submit(5, D, now=2) == [PullQueued(5, 5, place=1)]
 
@@ -229,7 +239,7 @@ def test_retries_happen_at_their_times_and_then_the_caller_is_refused() -> None:
         assert queue.next_wakeup() == due
         assert queue.tick(due - 0.1) == []
         assert queue.tick(due) == []
-    assert queue.snapshot().waiting[0].tries_left == 1
+    assert queue.book.line[0].tries == 2
     ends = queue.tick(35)
     assert [(end.ticket, end.reason) for end in ends if isinstance(end, Refused)] == [
         (2, Reason.FULL),
@@ -241,7 +251,7 @@ def test_retries_happen_at_their_times_and_then_the_caller_is_refused() -> None:
         "3 retries every 10s found no free slot"
     )
     assert queue.next_wakeup() is None
-    assert queue.snapshot().waiting == ()
+    assert queue.book.line == []
     assert queue.submit(4, A, now=36) == [PullQueued(3, 4, place=1)]
 
 
@@ -251,7 +261,7 @@ def test_a_retry_takes_a_slot_that_is_free_at_its_time_only() -> None:
     queue.submit(3, B, now=1)
     assert queue.finish(1, "ok", now=2) == [Finished(1, 1, "ok")]
     assert queue.tick(10) == [PullStarted(2, 2)]
-    assert queue.snapshot().waiting[0].pull == 3
+    assert queue.book.line[0].number == 3
     assert queue.finish(2, "ok", now=10.5) == [Finished(2, 2, "ok")]
     assert queue.tick(11) == [PullStarted(3, 3)]
 
@@ -303,57 +313,65 @@ def test_misuse_is_an_error() -> None:
         PullQueue[str](1, retries=-1)
 
 
-# What is shown
+# What is written down
 
 
-def test_the_snapshot_tells_who_runs_waits_and_shares() -> None:
+def test_the_book_holds_who_runs_waits_and_shares() -> None:
     queue = PullQueue[str](1)
-    queue.submit(1, A, now=1, pod="default/one")
-    queue.submit(2, A, now=2, pod="default/two")
-    queue.submit(3, B, now=3, pod="default/three")
-    queue.submit(4, C, now=4, pod="default/four")
-    queue.submit(5, C, now=5, pod="default/five")
-    seen = queue.snapshot()
-    assert (seen.limit, seen.policy, seen.taken) == (1, Policy.WAIT, 1)
-    (running,) = seen.running
-    assert (running.image, running.pod, running.started) == (A.image, "default/one", 1)
-    assert (running.attempt, running.joined, running.is_abandoned) == (1, 1, False)
-    first, second = seen.waiting
-    assert (first.image, first.place, first.behind, first.asked) == (B.image, 1, None, 3)
-    assert (second.pod, second.place, second.behind) == ("default/four", 2, first.pull)
-    assert (second.joined, second.next_try, second.tries_left) == (1, None, 0)
-    assert [(j.ticket, j.pod, j.leader_pod, j.pull, j.asked) for j in seen.joined] == [
-        (2, "default/two", "default/one", 1, 2),
-        (5, "default/five", "default/four", 3, 5),
+    for now, (key, pod) in enumerate(((A, ONE), (A, TWO), (B, THREE), (C, FOUR), (C, FIVE)), 1):
+        queue.submit(now, key, now=now, pod=pod)
+    assert (queue.limit, queue.policy, queue.taken) == (1, Policy.WAIT, 1)
+    (pull,) = running(queue)
+    assert (pull.key, pull.started, len(pull.calls)) == (A, 1, 2)
+    assert [(waiting.key, len(waiting.calls)) for waiting in queue.book.line] == [(B, 1), (C, 2)]
+    calls = queue.book.calls.values()
+    assert [(call.pod, call.asked, call.attempt, call.state) for call in calls] == [
+        (ONE, 1, 1, State.RUNNING),
+        (TWO, 2, 1, State.RUNNING),
+        (THREE, 3, 1, State.WAITING),
+        (FOUR, 4, 1, State.WAITING),
+        (FIVE, 5, 1, State.WAITING),
     ]
-    assert seen.failures == ()
+    assert [leader.pod for call in calls if (leader := call.pull.leader) not in (None, call)] == [
+        ONE,
+        FOUR,
+    ]
+    queue.cancel(2, now=6)
+    queue.finish(1, "ok", now=7)
+    assert [(call.ticket, call.state, call.ended) for call in queue.book.ended] == [
+        (2, State.LEFT, 6),
+        (1, State.DONE, 7),
+    ]
+    assert queue.book.failures() == []
 
 
 def test_attempts_with_one_credential_after_the_other_are_one_pull() -> None:
     queue = PullQueue[str](1)
-    queue.submit(1, PullKey(A.image, "one"), now=0, pod="default/web")
+    queue.submit(1, PullKey(A.image, "one"), now=0, pod=ONE)
     queue.finish(1, "denied", now=5, error="denied")
-    assert [f.error for f in queue.snapshot().failures] == ["denied"]
-    queue.submit(2, PullKey(A.image, "two"), now=5.1, pod="default/web")
-    seen = queue.snapshot()
-    assert seen.failures == ()
-    assert (seen.running[0].asked, seen.running[0].started, seen.running[0].attempt) == (0, 5.1, 2)
+    assert [call.error for call in queue.book.failures()] == ["denied"]
+    queue.submit(2, PullKey(A.image, "two"), now=5.1, pod=ONE)
+    assert queue.book.failures() == []
+    call = queue.book.calls[2]
+    assert (call.asked, call.pull.started, call.attempt) == (0, 5.1, 2)
     queue.finish(2, "denied", now=8, error="denied again")
-    (failure,) = queue.snapshot().failures
-    assert (failure.error, failure.asked, failure.at, failure.attempts) == ("denied again", 0, 8, 2)
-    queue.submit(3, A, now=60, pod="default/web")
-    assert queue.snapshot().running[0].attempt == 1
+    assert queue.book.failures() == [call]
+    assert (call.error, call.asked, call.ended, call.attempt) == ("denied again", 0, 8, 2)
+    queue.submit(3, A, now=60, pod=ONE)
+    assert queue.book.calls[3].attempt == 1
 
 
 def test_refusals_are_failures_of_the_pull() -> None:
     queue = held(policy=Policy.RETRY)
-    queue.submit(2, A, now=0, pod="default/full")
-    queue.submit(3, B, now=0, pod="default/late", deadline=1)
+    queue.submit(2, A, now=0, pod=ONE)
+    queue.submit(3, B, now=0, pod=TWO, deadline=1)
+    queue.submit(4, B, now=0.5, pod=THREE, deadline=0.5)
     for due in (10, 20, 30):
         queue.tick(due)
-    late, full = queue.snapshot().failures
-    assert (late.pod, late.at) == ("default/late", 10)
+    full, late, too_late = queue.book.failures()
     assert full.error.startswith("TooManyPullingInParallelErr: ")
+    assert (late.pod, late.ended) == (TWO, 10)
+    assert (too_late.pod, too_late.ended) == (THREE, 0.5)
 
 
 # Size
@@ -369,7 +387,7 @@ def test_thousands_wait_cheaply() -> None:
     finally:
         tracemalloc.stop()
     assert per_caller < 2048
-    assert queue.place(20_001) == 20_000
+    assert place(queue, 20_001) == 20_000
     for ticket in range(20_001, 10_001, -1):
         assert queue.cancel(ticket, now=1) == [Left(ticket)]
     assert len(queue.set_limit(0, now=2)) == 10_000

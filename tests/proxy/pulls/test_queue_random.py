@@ -9,6 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from pycrictl.proxy.lookup import PodKey
+from pycrictl.proxy.pulls.book import PullKey
 from pycrictl.proxy.pulls.decisions import (
     Decision,
     Finished,
@@ -17,7 +19,6 @@ from pycrictl.proxy.pulls.decisions import (
     Left,
     Policy,
     PullAbandoned,
-    PullKey,
     PullQueued,
     PullStarted,
     Reason,
@@ -25,6 +26,7 @@ from pycrictl.proxy.pulls.decisions import (
 )
 from pycrictl.proxy.pulls.queue import PullQueue
 
+POD = PodKey("default", "web", "u")
 KEYS = [
     PullKey(image, credentials, handler)
     for image in ("a", "b")
@@ -87,7 +89,7 @@ class Decisions(RuleBasedStateMachine):
             if pull.key == key and pull.takes_slot and pull.tickets
         ]
         decisions = self.queue.submit(
-            ticket, key, now=self.now, pod="p", deadline=deadline, is_present=is_present
+            ticket, key, now=self.now, pod=POD, deadline=deadline, is_present=is_present
         )
         self.follow(decisions)
         if patience != 0 and not is_present:
@@ -217,7 +219,7 @@ class Decisions(RuleBasedStateMachine):
             case Left(ticket):
                 self.end(ticket)
             case _:  # pragma: no cover
-                assert_never(decision)  # type: ignore[arg-type]
+                assert_never(decision)  # type: ignore[arg-type]  # nested patterns
 
     def end(self, ticket: int) -> None:
         assert ticket in self.asked, "every ticket ends once"
@@ -252,19 +254,19 @@ class Decisions(RuleBasedStateMachine):
         assert all(deadline > self.now for deadline in self.deadlines.values())
 
     @invariant()
-    def the_snapshot_tells_the_same(self) -> None:
-        seen = self.queue.snapshot()
-        assert (seen.limit, seen.taken) == (self.limit, self.taken())
-        assert {row.pull for row in seen.running} == {
+    def the_book_says_the_same(self) -> None:
+        book = self.queue.book
+        assert (self.queue.limit, self.queue.taken) == (self.limit, self.taken())
+        assert book.running.keys() == {
             number for number, pull in self.pulls.items() if pull.is_running
         }
-        assert [row.pull for row in seen.waiting] == self.line
-        assert [row.place for row in seen.waiting] == list(range(1, len(self.line) + 1))
-        assert {row.ticket for row in seen.joined} == {
-            ticket for pull in self.pulls.values() for ticket in pull.tickets[1:]
-        }
-        for place, number in enumerate(self.line, 1):
-            assert {self.queue.place(ticket) for ticket in self.pulls[number].tickets} == {place}
+        assert [pull.number for pull in book.line] == self.line
+        assert [book.place(pull) for pull in book.line] == list(range(1, len(self.line) + 1))
+        assert book.calls.keys() == self.asked.keys()
+        for ticket, call in book.calls.items():
+            assert list(call.pull.calls) == self.pulls[call.pull.number].tickets
+            assert ticket in call.pull.calls
+        assert {call.ticket for call in book.ended} == self.ended
 
     def teardown(self) -> None:
         """Whatever happened: when every upstream call ends and time passes, every caller ends."""
@@ -281,7 +283,7 @@ class Decisions(RuleBasedStateMachine):
             self.pass_time(1)
         assert not self.asked
         assert not self.line
-        assert self.queue.snapshot().taken == 0
+        assert self.queue.taken == 0
         assert self.queue.next_wakeup() is None
 
 

@@ -127,7 +127,7 @@ def test_records_of_calls(sides: Sides) -> None:
     sides.open(1)
     sides.now = 12.5
     sides.upstream(head(1) + message(1, b"abc", end=False) + trailers(1, 5))
-    assert sides.relay.events() == [CallRecord(OTHER, 5, 10.0, 2.5, 6, 8, False)]
+    assert sides.relay.events() == [CallRecord(OTHER, 5, 2.5, 6, 8)]
     assert sides.relay.is_idle
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pycrictl.proxy.relay import streams
-from pycrictl.proxy.relay.calls import Answer, CallRecord, Request
+from pycrictl.proxy.relay import http2_streams
+from pycrictl.proxy.relay.calls import Answer, CallRecord, CallRequest
 from pycrictl.proxy.relay.connection import Abandoned, Requested
 from pycrictl.wire import codes, grpc_http2, hpack, http2
 from tests.proxy.sides import (
@@ -30,7 +30,9 @@ def test_own_call(sides: Sides) -> None:
     refund = http2.window_update(0, 8)
     assert sides.client(opened(1, OWN, *headers) + message(1, b"abc")) == (b"", refund)
     [event] = sides.relay.events()
-    assert event == Requested(1, Request(OWN, b"abc", (("x", "y"), ("x-bin", b"\x00\xff")), 0.25))
+    assert event == Requested(
+        1, CallRequest(OWN, b"abc", (("x", "y"), ("x-bin", b"\x00\xff")), 0.25)
+    )
     sides.now = 3.0
     answer = Answer(response=b"defg", trailing_metadata=(("t", "u"),))
     end = hpack.encode(grpc_http2.status_headers(0, "", (("t", "u"),)))
@@ -38,7 +40,7 @@ def test_own_call(sides: Sides) -> None:
         b"",
         head(1) + message(1, b"defg", end=False) + http2.header_frames(1, end, end_stream=True),
     )
-    assert sides.relay.events() == [CallRecord(OWN, 0, 0.0, 3.0, 8, 9, True)]
+    assert sides.relay.events() == [CallRecord(OWN, 0, 3.0, 8, 9)]
     assert sides.relay.is_idle
 
 
@@ -102,7 +104,7 @@ def test_own_request_with_a_malformed_deadline(sides: Sides) -> None:
 
 
 def test_own_request_that_is_too_large(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "MAX_OWN_REQUEST_BYTES", 10)
+    monkeypatch.setattr(http2_streams, "MAX_OWN_REQUEST_BYTES", 10)
     sides.client(opened(1, OWN))
     _, to_client = sides.client(message(1, b"x" * 11, end=False))
     assert to_client.endswith(trailers_only(1, 8, "the request is too large") + reset(1))

@@ -14,8 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pycrictl.proxy.relay.calls import Answer, Request
-from pycrictl.proxy.relay.server import Peer
+from pycrictl.proxy.relay.calls import Answer, CallRequest, Peer
 from pycrictl.wire import http2
 from pycrictl.wire.client_call import ClientCall
 from tests.proxy.forwarding import (
@@ -107,7 +106,7 @@ def test_pings_never_reach_the_runtime(
                     pinged.set()
                 pos = stop
 
-    async def answer(request: Request, peer: Peer) -> Answer:
+    async def answer(request: CallRequest, peer: Peer) -> Answer:
         return Answer(response=bytes(1000))
 
     fake(folder / "runtime.sock", stack, [watch])
@@ -160,7 +159,7 @@ def test_stop_lets_calls_finish(
 ) -> None:
     began = threading.Event()
 
-    async def answer(request: Request, peer: Peer) -> Answer:
+    async def answer(request: CallRequest, peer: Peer) -> Answer:
         began.set()
         await asyncio.sleep(0.3)
         return Answer(response=b"finished")
@@ -187,7 +186,7 @@ def test_stop_gives_up_in_the_end(
 ) -> None:
     began = threading.Event()
 
-    async def answer(request: Request, peer: Peer) -> Answer:
+    async def answer(request: CallRequest, peer: Peer) -> Answer:
         began.set()
         await asyncio.sleep(PATIENCE_S)
         return Answer()

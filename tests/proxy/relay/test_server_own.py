@@ -13,8 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pycrictl.proxy.relay.calls import Answer, CallRecord, Request
-from pycrictl.proxy.relay.server import Peer
+from pycrictl.proxy.relay.calls import Answer, CallRecord, CallRequest, Peer
 from pycrictl.wire import grpc_http2, hpack, http2
 from tests.proxy.forwarding import (
     OWN,
@@ -46,9 +45,9 @@ def open_connections(path: Path) -> list[str]:
 def test_own_call_is_answered_by_its_handler(
     runtime: Runtime, serve: Callable[..., Proxy], stack: ExitStack
 ) -> None:
-    asked: list[tuple[Request, Peer]] = []
+    asked: list[tuple[CallRequest, Peer]] = []
 
-    async def answer(request: Request, peer: Peer) -> Answer:
+    async def answer(request: CallRequest, peer: Peer) -> Answer:
         asked.append((request, peer))
         return Answer(
             response=request.message[::-1],
@@ -82,7 +81,7 @@ def test_own_call_fails(
 ) -> None:
     message = "TooManyPullingInParallelErr: 3 × 10 s\n100%"
 
-    async def answer(request: Request, peer: Peer) -> Answer:
+    async def answer(request: CallRequest, peer: Peer) -> Answer:
         return Answer(8, message, trailing_metadata=trailing)
 
     channel = stack.enter_context(channel_to(serve({OWN: answer}).path))
@@ -97,7 +96,7 @@ def test_handler_that_breaks_is_an_internal_error(
     stack: ExitStack,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def answer(request: Request, peer: Peer) -> Answer:
+    async def answer(request: CallRequest, peer: Peer) -> Answer:
         raise KeyError("secret")
 
     channel = stack.enter_context(channel_to(serve({OWN: answer}).path))
@@ -114,7 +113,7 @@ def test_handler_is_cancelled_with_its_call(
 ) -> None:
     began, ended = threading.Event(), threading.Event()
 
-    async def answer(request: Request, peer: Peer) -> Answer:
+    async def answer(request: CallRequest, peer: Peer) -> Answer:
         began.set()
         try:
             await asyncio.sleep(PATIENCE_S)
@@ -141,7 +140,7 @@ def test_own_calls_work_without_a_runtime(
     began = threading.Event()
     release: list[asyncio.Event] = []
 
-    async def answer(request: Request, peer: Peer) -> Answer:
+    async def answer(request: CallRequest, peer: Peer) -> Answer:
         if request.message == b"wait":
             release.append(asyncio.Event())
             began.set()
@@ -169,7 +168,7 @@ def test_own_call_outlives_the_runtime(
     began = threading.Event()
     release: list[asyncio.Event] = []
 
-    async def answer(request: Request, peer: Peer) -> Answer:
+    async def answer(request: CallRequest, peer: Peer) -> Answer:
         release.append(asyncio.Event())
         began.set()
         await release[0].wait()
@@ -195,7 +194,7 @@ def test_own_and_forwarded_answers_share_the_connection(
 ) -> None:
     """Megabytes of both at once: a byte too many for a window would end the connection."""
 
-    async def answer(request: Request, peer: Peer) -> Answer:
+    async def answer(request: CallRequest, peer: Peer) -> Answer:
         return Answer(response=request.message * 3)
 
     records: list[CallRecord] = []
@@ -210,8 +209,8 @@ def test_own_and_forwarded_answers_share_the_connection(
     assert results == [message * 3 for message in messages for _ in range(2)]
     assert len(open_connections(proxy.path)) == 2  # the listening one, and one client's
     wait_until(lambda: len(records) == len(calls))
-    assert sorted((record.code, record.is_own) for record in records) == (
-        [(0, False)] * 40 + [(0, True)] * 40
+    assert sorted((record.path, record.code) for record in records) == (
+        [("/test.v1.Test/Echo", 0)] * 40 + [(OWN, 0)] * 40
     )
 
 
@@ -222,7 +221,7 @@ def test_no_call_is_carried_out_twice_when_the_runtime_says_goodbye(
     asked: list[bytes] = []
     served: list[bytes] = []
 
-    async def answer(request: Request, peer: Peer) -> Answer:
+    async def answer(request: CallRequest, peer: Peer) -> Answer:
         asked.append(request.message)
         return Answer(response=request.message)
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from pycrictl.progress.tracker import Awaited, Phase
+from pycrictl.progress.tracker import Awaited, Phase, View
 from pycrictl.show.displays import per_image
 from tests.show.views import DEMO, MIB, layer, view
 
@@ -43,28 +43,28 @@ def test_only_a_download_stalls() -> None:
     assert per_image.stall(layer(1, idle_s=42.9)) == "no data for 42 s"
 
 
-def test_the_stopwatch_stops_with_the_pull_and_goes_on_with_it() -> None:
-    watch = per_image.Stopwatch()
-    running = [per_image.ImagePull("a", (layer(1),))]
-    over = [per_image.ImagePull("a", (layer(1, Phase.DONE),))]
-    watch.look(running, 10.0)
-    assert watch.elapsed_s("a", 12.0) == 2.0
-    watch.look(over, 15.0)
-    watch.look(over, 20.0)
-    assert watch.elapsed_s("a", 99.0) == 5.0
-    watch.look(running, 21.0)
-    assert watch.elapsed_s("a", 22.0) == 12.0
-    assert watch.elapsed_s("unknown", 22.0) == 0.0
+def history_of(*views: View, forget: str = "") -> tuple[str, list[str]]:
+    """The last line of image ``a`` after these views, and what was noted."""
+    notes: list[str] = []
+    history = per_image.History(notes.append)
+    for each in views:
+        history.look(each)
+        history.forget([forget] if each is views[0] else [])
+    return history.summary(history.images()[0]), notes
 
 
-def test_the_stopwatch_begins_anew_for_an_image_that_it_forgot() -> None:
-    watch = per_image.Stopwatch()
-    pulls = [per_image.ImagePull("a", (layer(1),)), per_image.ImagePull("b", (layer(2),))]
-    watch.look(pulls, 10.0)
-    watch.forget(["a", "unknown"])
-    watch.look(pulls, 20.0)
-    assert watch.elapsed_s("a", 22.0) == 2.0
-    assert watch.elapsed_s("b", 22.0) == 12.0
+def test_the_time_stops_with_the_pull_and_goes_on_with_it() -> None:
+    running, over = layer(1, image="a"), layer(1, Phase.DONE, MIB, MIB, image="a")
+    story = [view([running], 10.0), view([over], 15.0), view([over], 20.0), view([running], 22.0)]
+    assert history_of(*story[:3])[0] == "1 layer  1.0 MiB  in 5.0 s"
+    assert history_of(*story)[0] == "at 0 B  0 of 1 layer done  after 12 s"
+    assert history_of(*story, forget="a")[0] == "at 0 B  0 of 1 layer done  after 7.0 s"
+    assert history_of(*story, forget="b")[0].endswith("after 12 s")
+
+
+def test_says_once_that_items_are_left_out() -> None:
+    _, notes = history_of(*(view([layer(1)], now=now, dropped=min(now, 7)) for now in range(10)))
+    assert notes == ["only 1 items are kept; others were reported and are not shown"]
 
 
 def test_what_is_said_of_a_pull_that_waits() -> None:
@@ -77,9 +77,10 @@ def test_what_is_said_of_a_pull_that_waits() -> None:
     assert per_image.awaited_name(Awaited("a\x1b[1m", True, 0.0)) == "a\\x1b[1m"
 
 
-def test_totals_words() -> None:
+def test_how_far_all_items_are() -> None:
     items = [layer(1, progress=38 * MIB, total=61 * MIB), layer(2, Phase.FAILED)]
-    words = per_image.totals_words(view(items, rate=10.2 * MIB, eta_s=2.0))
-    assert words == ("38.0/61.0 MiB", " 10.2 MiB/s", "ETA 0:02", "0/2 layers", "1 failed")
-    words = per_image.totals_words(view([layer(name="", progress=5)]))
-    assert words == ("5 B", "", "", "0/1 image", "")
+    amount, words = per_image.totals(view(items, rate=10.2 * MIB, eta_s=2.0))
+    assert amount.words == ("62%", "38.0/61.0 MiB", " 10.2 MiB/s", "ETA 0:02")
+    assert words == ["0/2 layers", "1 failed"]
+    amount, words = per_image.totals(view([layer(name="", progress=5)]))
+    assert (amount.words, words) == (("", "5 B", "", ""), ["0/1 image"])

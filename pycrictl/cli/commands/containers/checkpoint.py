@@ -17,12 +17,13 @@ def checkpoint(
     containers: options.ContainerIds = None,
     export: Annotated[
         str,
-        typer.Option("--export", "-e", metavar="FILE", help="Archive to write, on the node."),
+        typer.Option("--export", "-e", metavar="FILE", help="Archive to write on the node."),
     ] = "",
 ) -> None:
-    """Write checkpoints of containers that run.
+    """Checkpoint running containers.
 
-    One after the other; the first failure ends it. The ID of each is printed.
+    Containers are taken one after the other; the first failure ends the command. The ID of each is
+    printed.
 
     Example: pycrictl checkpoint -e /var/tmp/web.tar $(pycrictl ps -q --name web)
     """
@@ -30,9 +31,11 @@ def checkpoint(
 
     ids = check_ids(containers or (), "container")
     if not export:
-        raise UsageError("no archive is named", hint="give --export=/path/to/checkpoint.tar")
+        raise UsageError(
+            "--export is missing", hint="name the archive: --export=/path/to/checkpoint.tar"
+        )
     app = app_context(ctx)
     if len(ids) > 1:
-        app.env.warn(f'each checkpoint is written to "{export}": the last one remains')
+        app.env.warn(f'each checkpoint is written to "{export}": only the last one remains')
     with app.open_client("runtime") as client:
         Results(app.env).say(checkpoint_containers(client, ids, path=export))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pycrictl.cli import launching, options
+from pycrictl.cli import launch_options, options
 from pycrictl.cli.context import app_context
 from pycrictl.errors import UsageError
 
@@ -28,8 +28,8 @@ def create(
 ) -> None:
     """Create a container in a pod sandbox.
 
-    Its images are pulled with --with-pull, or if the configuration sets pull-image-on-create.
-    The container's ID is printed.
+    With --with-pull, or if the configuration sets pull-image-on-create, its images are pulled
+    first. The container's ID is printed.
 
     Example: pycrictl create $(pycrictl pods -q --name web) container.yaml pod.yaml
     """
@@ -38,8 +38,10 @@ def create(
     if not pod:
         raise UsageError("the pod sandbox ID is empty")
     app = app_context(ctx)
-    pull_options = launching.PullOptions(auth, creds, username, no_pull, with_pull, pull_timeout)
-    with launching.prepared(
+    pull_options = launch_options.PullOptions(
+        auth, creds, username, no_pull, with_pull, pull_timeout
+    )
+    with launch_options.prepared(
         app,
         container_config,
         pod_config,

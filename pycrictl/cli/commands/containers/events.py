@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pycrictl.cli import listing
+from pycrictl.cli import list_options
 from pycrictl.cli.context import app_context
 from pycrictl.errors import ExitCode, UsageError
 
@@ -17,21 +17,21 @@ def events(
         str,
         typer.Option("--output", "-o", metavar="json|yaml|go-template", help="Output format."),
     ] = "json",
-    template: listing.Template = "",
+    template: list_options.Template = "",
 ) -> None:
-    """Show events of containers as they happen.
+    """Show container events as they happen.
 
-    Ends with 0 when the runtime ends the stream, and with 130 by Ctrl-C.
+    The exit status is 0 if the runtime ends the stream, and 130 after Ctrl-C.
 
     Example: pycrictl events -o go-template --template '{{.containerEventType}}'
     """
     from pycrictl._proto import cri_pb2
-    from pycrictl.show.details import DOCUMENT_FORMATS, DetailFormat
     from pycrictl.show.gotemplate import TemplateError
+    from pycrictl.show.inspect_format import DOCUMENT_FORMATS, InspectFormat
 
-    chosen = DetailFormat(output, template=template, formats=DOCUMENT_FORMATS)
+    chosen = InspectFormat(output, template=template, formats=DOCUMENT_FORMATS)
     if template and not chosen.is_template:
-        raise UsageError("--template goes with --output go-template only")
+        raise UsageError("--template needs --output go-template")
     app = app_context(ctx)
     has_failed = False
     with app.open_client("runtime") as client:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pycrictl.cli import listing, options
+from pycrictl.cli import list_options, options
 from pycrictl.cli.context import app_context
 
 if TYPE_CHECKING:
@@ -20,35 +20,35 @@ def inspect(
         list[str] | None,
         typer.Argument(
             metavar="[CONTAINER-ID]...",
-            help="IDs or their beginnings; without any: those that the options select.",
+            help="IDs or their beginnings (default: what the options select).",
             show_default=False,
         ),
     ] = None,
-    all_: listing.AllStates = False,
-    image: listing.OfImage = "",
-    labels: listing.Labels = None,
-    last: listing.Last = 0,
-    latest: listing.Latest = False,
-    name: listing.Name = "",
-    namespace: listing.Namespace = "",
-    output: listing.InspectOutput = "json",
-    pod: listing.PodId = "",
-    quiet: listing.NoInfo = False,
-    state: listing.ContainerState = "",
-    template: listing.Template = "",
+    all_: list_options.AllStates = False,
+    image: list_options.OfImage = "",
+    labels: list_options.Labels = None,
+    last: list_options.Last = 0,
+    latest: list_options.Latest = False,
+    name: list_options.Name = "",
+    namespace: list_options.Namespace = "",
+    output: list_options.InspectOutput = "json",
+    pod: list_options.PodId = "",
+    quiet: list_options.NoInfo = False,
+    state: list_options.ContainerState = "",
+    template: list_options.Template = "",
 ) -> None:
-    """Show all that is known of containers.
+    """Show the details of containers.
 
-    Nothing is shown when one of them fails.
+    If one of them fails, nothing is shown.
 
     Example: pycrictl inspect --name web -o go-template --template '{{.info.pid}}'
     """
     from pycrictl.cri.inspection import status
     from pycrictl.cri.lists import containers
-    from pycrictl.show import inspections
-    from pycrictl.show.details import DetailFormat
+    from pycrictl.show import inspect_views
+    from pycrictl.show.inspect_format import InspectFormat
 
-    chosen = DetailFormat(output, template=template)
+    chosen = InspectFormat(output, template=template)
     query = containers.container_query(
         all_states=all_,
         image=image,
@@ -64,14 +64,14 @@ def inspect(
     targets = status.checked(ids or (), "container")
 
     def block(answer: cri_pb2.ContainerStatusResponse) -> Block:
-        return inspections.container_status_block(
+        return inspect_views.container_status_block(
             answer.status, answer.info, now=app.env.wall_clock()
         )
 
-    with listing.both_clients(app, needs_images=bool(image)) as (client, images):
+    with app.open_clients(needs_images=bool(image)) as (client, images):
         if not targets:
             found = containers.list_containers(client, images, query)
             targets = [container.id for container in found]
         statuses = status.container_statuses(client, targets, verbose=not quiet, is_listed=not ids)
-        answers = listing.found_any(statuses, "container")
-        chosen.write(answers, inspections.container_document, block, app.env.stdout)
+        answers = status.at_least_one(statuses, "container")
+        chosen.write(answers, inspect_views.container_document, block, app.env.stdout)

@@ -27,48 +27,50 @@ def logs(
         ),
     ],
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until the container ends.")
+        bool, typer.Option("--follow", "-f", help="Keep following until the container ends.")
     ] = False,
     limit_bytes: Annotated[
         int,
         typer.Option(
-            "--limit-bytes", **options.INTEGER, help="End after so many bytes; negative: all."
+            "--limit-bytes",
+            **options.INTEGER,
+            help="Stop after this many bytes; negative: no limit.",
         ),
     ] = -1,
     previous: Annotated[
-        bool, typer.Option("--previous", "-p", help="Of the attempt before this one.")
+        bool, typer.Option("--previous", "-p", help="Show the log of the previous attempt.")
     ] = False,
     reopen: Annotated[
         bool,
-        typer.Option("--reopen", "-r", help="First have the runtime open the log file anew."),
+        typer.Option("--reopen", "-r", help="First ask the runtime to reopen the log file."),
     ] = False,
     since: Annotated[
         str,
         typer.Option(
             "--since",
             metavar="TIME",
-            help="Only from a time on: 10m, 2024-01-31, 2024-01-31T15:04:05Z or seconds since"
+            help="Only lines since a time: 10m, 2024-01-31, 2024-01-31T15:04:05Z or seconds since"
             " 1970.",
         ),
     ] = "",
     stream: Annotated[
-        str, typer.Option("--stream", "-s", metavar="stdout|stderr", help="Only one output.")
+        str, typer.Option("--stream", "-s", metavar="stdout|stderr", help="Only this output.")
     ] = "",
     tail: Annotated[
         int,
-        typer.Option("--tail", **options.INTEGER, help="Only the last lines; negative: all."),
+        typer.Option("--tail", **options.INTEGER, help="Only the last N lines; negative: all."),
     ] = -1,
     timestamps: Annotated[
-        bool, typer.Option("--timestamps", "-t", help="Begin each line with its time.")
+        bool, typer.Option("--timestamps", "-t", help="Start each line with its time.")
     ] = False,
 ) -> None:
-    """Show what a container has written.
+    """Show the logs of a container.
 
-    Its stdout goes to stdout, its stderr to stderr, byte for byte: also colours and whatever else
-    steers a terminal. The log is a file of the node, and so it is read there only. Lines that are
-    of neither the CRI's format nor Docker's are passed on as they are, with a warning.
+    Its stdout goes to stdout and its stderr to stderr, byte for byte, terminal control sequences
+    included. Logs are files on the node, so the command must run there. Lines in neither the CRI's
+    format nor Docker's are printed as they are, with a warning.
 
-    With --follow, rotated and truncated logs are followed too; Ctrl-C ends with status 0.
+    With --follow, rotated and truncated logs are followed too; the exit status after Ctrl-C is 0.
 
     Example: pycrictl logs --follow --tail 20 --timestamps web
     """
@@ -88,13 +90,13 @@ def logs(
     )
 
     def warn(first_bad: str) -> None:
-        app.env.warn(f"the log has lines of no known format, the first is {first_bad}")
+        app.env.warn(f"the log has lines in an unknown format, the first is {first_bad}")
 
     with app.open_client("runtime") as client:
         container_id = containerlog.resolve(client, container)
         if reopen:
             containerlog.reopen_log(client, container_id)
-            app.env.note("the runtime has opened the log file anew")
+            app.env.note("the runtime has reopened the log file")
         log = containerlog.container_log(client, container_id, previous=previous)
         reader = LogReader(log.path, wanted, on_bad=warn)
         if not follow:
@@ -106,7 +108,7 @@ def logs(
                 chunks = reader.follow(life.lasts, watch.wait)
                 _write(chunks, app.env.stdout, app.env.stderr)
         except KeyboardInterrupt:
-            pass  # the way to end it
+            pass  # how users end it
 
 
 def _write(chunks: Iterable[Chunk], stdout: TextIO, stderr: TextIO) -> None:
@@ -117,7 +119,7 @@ def _write(chunks: Iterable[Chunk], stdout: TextIO, stderr: TextIO) -> None:
 
 
 def _writer(stream: TextIO) -> Callable[[bytes], object]:
-    """A function that writes bytes to a stream: below its text layer, if it has such a level."""
+    """Return a function that writes bytes to a stream, below its text layer if it has one."""
     buffer: BinaryIO | None = getattr(stream, "buffer", None)
     if buffer is None:
         return lambda data: stream.write(data.decode(errors="replace"))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pycrictl.cli import listing, options
+from pycrictl.cli import list_options, options
 from pycrictl.cli.context import app_context
 
 if TYPE_CHECKING:
@@ -18,37 +18,37 @@ if TYPE_CHECKING:
 
 def ps(
     ctx: typer.Context,
-    all_: listing.AllStates = False,
+    all_: list_options.AllStates = False,
     container_id: Annotated[
-        str, typer.Option("--id", metavar="CONTAINER-ID", help="Only the container of this ID.")
+        str, typer.Option("--id", metavar="CONTAINER-ID", help="Only the container with this ID.")
     ] = "",
-    image: listing.OfImage = "",
-    labels: listing.Labels = None,
-    last: listing.Last = 0,
-    latest: listing.Latest = False,
-    name: listing.Name = "",
-    namespace: listing.Namespace = "",
-    no_headers: listing.NoHeaders = False,
+    image: list_options.OfImage = "",
+    labels: list_options.Labels = None,
+    last: list_options.Last = 0,
+    latest: list_options.Latest = False,
+    name: list_options.Name = "",
+    namespace: list_options.Namespace = "",
+    no_headers: list_options.NoHeaders = False,
     no_trunc: options.NoTrunc = False,
-    output: listing.ListOutput = "table",
-    pod: listing.PodId = "",
+    output: list_options.ListOutput = "table",
+    pod: list_options.PodId = "",
     quiet: options.Quiet = False,
     resolve_image_path: Annotated[
         bool,
-        typer.Option("--resolve-image-path", "-r", help="Show tags of images in place of IDs."),
+        typer.Option("--resolve-image-path", "-r", help="Show image tags instead of IDs."),
     ] = False,
-    sort_by: listing.SortBy = "",
-    state: listing.ContainerState = "",
+    sort_by: list_options.SortBy = "",
+    state: list_options.ContainerState = "",
     verbose: options.Verbose = False,
-    watch: listing.Watch = False,
+    watch: list_options.Watch = False,
 ) -> None:
-    """List containers, by default those that run.
+    """List containers, running ones by default.
 
     Example: pycrictl ps -a -o custom-columns=NAME:.metadata.name,ID:.id
     """
     from pycrictl.cri.lists import containers
-    from pycrictl.show import rows
-    from pycrictl.show.lists import ListFormat, Views
+    from pycrictl.show import list_views
+    from pycrictl.show.list_format import ListFormat, Views
 
     chosen = ListFormat(
         output,
@@ -72,10 +72,10 @@ def ps(
     )
     app = app_context(ctx)
     needs_images = bool(image) or resolve_image_path
-    with listing.both_clients(app, needs_images=needs_images) as (client, images):
+    with app.open_clients(needs_images=needs_images) as (client, images):
 
         def table(found: Sequence[cri_pb2.Container], wide: bool) -> Table:
-            return rows.containers_table(
+            return list_views.containers_table(
                 found,
                 now=app.env.wall_clock(),
                 no_trunc=no_trunc,
@@ -85,9 +85,9 @@ def ps(
 
         views = Views(
             table=table,
-            block=lambda container: rows.container_block(container, now=app.env.wall_clock()),
+            block=lambda container: list_views.container_block(container, now=app.env.wall_clock()),
         )
-        listing.show_list(
+        list_options.show_list(
             app,
             lambda: containers.list_containers(client, images, query),
             chosen,

@@ -18,13 +18,14 @@ def rm(
     all_: Annotated[bool, typer.Option("--all", "-a", help="Remove all containers.")] = False,
     force: options.Force = False,
     keep_logs: Annotated[
-        bool, typer.Option("--keep-logs", "-k", help="Leave the log files on this host.")
+        bool, typer.Option("--keep-logs", "-k", help="Keep the log files on this host.")
     ] = False,
 ) -> None:
     """Remove containers.
 
-    All at once; one that fails does not keep back the others. The ID of each is printed, and
-    twice if it was stopped for it. Log files on this host go with their container.
+    Containers are removed in parallel; a failure does not stop the others. The ID of each is
+    printed, twice if the container had to be stopped first. Log files on this host are removed with
+    their container.
 
     Example: pycrictl rm $(pycrictl ps -aq --state exited)
     """
@@ -32,7 +33,7 @@ def rm(
     from pycrictl.cri.lifecycle.removal import all_containers, remove_containers
 
     if all_ and containers:
-        raise UsageError("--all and IDs exclude each other")
+        raise UsageError("--all and IDs cannot be combined")
     ids = () if all_ else check_ids(containers or (), "container")
     app = app_context(ctx)
     results = Results(app.env)

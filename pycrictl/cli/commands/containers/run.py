@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from pycrictl.cli import launching, options
+from pycrictl.cli import launch_options, options
 from pycrictl.cli.context import app_context
 
 
@@ -23,16 +23,19 @@ def run(
 ) -> None:
     """Run a container in a new pod sandbox.
 
-    Its images are pulled, but for --no-pull or disable-pull-on-run of the configuration.
-    The container's ID is printed. If a step fails, the new pod sandbox is removed again.
+    Its images are pulled first, unless --no-pull is given or the configuration sets
+    disable-pull-on-run. The container's ID is printed. If a step fails, the new pod sandbox is
+    removed again.
 
     Example: pycrictl run --no-pull container.yaml pod.yaml
     """
     from pycrictl.cri.lifecycle.launch import run_container
 
     app = app_context(ctx)
-    pull_options = launching.PullOptions(auth, creds, username, no_pull, with_pull, pull_timeout)
-    with launching.prepared(
+    pull_options = launch_options.PullOptions(
+        auth, creds, username, no_pull, with_pull, pull_timeout
+    )
+    with launch_options.prepared(
         app,
         container_config,
         pod_config,

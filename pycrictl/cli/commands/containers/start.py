@@ -12,7 +12,8 @@ from pycrictl.cli.results import Results
 def start(ctx: typer.Context, containers: options.ContainerIds = None) -> None:
     """Start created containers.
 
-    One after the other; the first failure ends it. The ID of each is printed.
+    Containers are taken one after the other; the first failure ends the command. The ID of each is
+    printed.
 
     Example: pycrictl start $(pycrictl ps -aq --state created)
     """

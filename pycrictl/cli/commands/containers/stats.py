@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pycrictl.cli import listing, measuring, options
+from pycrictl.cli import list_options, options, stats_loop
 from pycrictl.cli.context import app_context
 
 if TYPE_CHECKING:
@@ -21,34 +21,34 @@ def stats(
         typer.Argument(metavar="[CONTAINER-ID]", help="Only this container.", show_default=False),
     ] = "",
     all_: Annotated[
-        bool, typer.Option("--all", "-a", help="Show those as well that do not run.")
+        bool, typer.Option("--all", "-a", help="Include containers that are not running.")
     ] = False,
     container_id: Annotated[
         str, typer.Option("--id", metavar="CONTAINER-ID", help="Only this container.")
     ] = "",
-    labels: listing.Labels = None,
-    output: measuring.StatsOutput = "table",
-    pod: listing.PodId = "",
-    seconds: measuring.Seconds = 1,
-    watch: listing.WatchStats = False,
+    labels: list_options.Labels = None,
+    output: stats_loop.StatsOutput = "table",
+    pod: list_options.PodId = "",
+    seconds: stats_loop.Seconds = 1,
+    watch: list_options.WatchStats = False,
 ) -> None:
-    """Show what containers use.
+    """Show the resource usage of containers.
 
-    Processor shares are of one core, taken between two measurements. Exits with 1 if a container
-    could not be measured.
+    CPU usage is a percentage of one core, measured over an interval. The exit status is 1 if a
+    container could not be measured.
 
     Example: pycrictl stats --watch
     """
     from pycrictl._proto import cri_pb2
     from pycrictl.cri.inspection.stats import sample_containers
-    from pycrictl.show import usage
+    from pycrictl.show import stats_tables
 
     condition = cri_pb2.ContainerStatsFilter(
         id=container_id or positional,
         pod_sandbox_id=pod,
         label_selector=options.split_pairs(labels, "--label"),
     )
-    measured = measuring.Measuring(output, seconds=seconds, watch=watch)
+    measured = stats_loop.Measuring(output, seconds=seconds, watch=watch)
     app = app_context(ctx)
     with app.open_client("runtime") as client:
 
@@ -58,5 +58,5 @@ def stats(
         measured.show(
             app,
             sample,
-            lambda before, after: usage.stats_table(before, after, show_all=all_),
+            lambda before, after: stats_tables.stats_table(before, after, show_all=all_),
         )

@@ -15,29 +15,28 @@ from pycrictl.errors import UsageError
 def stop(
     ctx: typer.Context,
     containers: options.ContainerIds = None,
-    all_: Annotated[
-        bool, typer.Option("--all", "-a", help="Stop all containers that run.")
-    ] = False,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="Stop all running containers.")] = False,
     timeout: Annotated[
         int,
         typer.Option(
             "--timeout",
             "-t",
             **options.INTEGER,
-            help="Seconds from the stop signal to SIGKILL; 0 kills at once.",
+            help="Seconds from the stop signal to SIGKILL; 0 kills immediately.",
         ),
     ] = 0,
 ) -> None:
-    """Stop containers that run.
+    """Stop running containers.
 
-    One after the other; the first failure ends it. The ID of each is printed.
+    Containers are taken one after the other; the first failure ends the command. The ID of each is
+    printed.
 
     Example: pycrictl stop --timeout 10 $(pycrictl ps -q --name web)
     """
     from pycrictl.cri.lifecycle.control import check_ids, running_containers, stop_containers
 
     if all_ and containers:
-        raise UsageError("--all and IDs exclude each other")
+        raise UsageError("--all and IDs cannot be combined")
     if timeout < 0:
         raise UsageError("--timeout must not be negative")
     ids = () if all_ else check_ids(containers or (), "container")

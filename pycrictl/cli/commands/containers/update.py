@@ -30,7 +30,7 @@ def update(
         int | None, typer.Option("--cpu-quota", **_LIMIT, help="CFS quota in microseconds.")
     ] = None,
     cpu_share: Annotated[
-        int | None, typer.Option("--cpu-share", **_LIMIT, help="Relative weight of CPU time.")
+        int | None, typer.Option("--cpu-share", **_LIMIT, help="Relative CPU weight (shares).")
     ] = None,
     cpuset_cpus: Annotated[
         str | None, typer.Option("--cpuset-cpus", metavar="LIST", help="CPUs, such as 0-2,7.")
@@ -42,12 +42,14 @@ def update(
         int | None, typer.Option("--memory", **_LIMIT, help="Memory limit in bytes.")
     ] = None,
     oom_score_adj: Annotated[
-        int | None, typer.Option("--oom-score-adj", **_LIMIT, help="-1000 to 1000.")
+        int | None,
+        typer.Option("--oom-score-adj", **_LIMIT, help="OOM score adjustment, from -1000 to 1000."),
     ] = None,
 ) -> None:
     """Change the resource limits of containers.
 
-    One after the other; the first failure ends it. The ID of each is printed.
+    Containers are taken one after the other; the first failure ends the command. The ID of each is
+    printed.
 
     Example: pycrictl update --memory 67108864 $(pycrictl ps -q --name web)
     """

@@ -17,19 +17,20 @@ def image_pull_progress(
         str | None,
         typer.Argument(
             metavar="[POD]",
-            help="ID or its beginning, name, or NAMESPACE/NAME; without one: all on the node.",
+            help="ID, start of an ID, name, or NAMESPACE/NAME; without one: all pulls on the node.",
             show_default=False,
         ),
     ] = None,
     container: Annotated[
         str | None,
-        typer.Option("--container", "-c", metavar="CONTAINER", help="Only of this container."),
+        typer.Option("--container", "-c", metavar="CONTAINER", help="Only for this container."),
     ] = None,
     image: Annotated[
         str | None, typer.Option("--image", metavar="IMAGE", help="Only pulls of this image.")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on when nothing is pulled, until Ctrl-C.")
+        bool,
+        typer.Option("--follow", help="Keep watching when no pull is left, until Ctrl-C."),
     ] = False,
     aggregate: Annotated[bool, typer.Option("--aggregate", help="Show only the total.")] = False,
     progress: options.Progress = "auto",
@@ -46,15 +47,15 @@ def image_pull_progress(
         typer.Option(
             "--interval",
             **options.INTERVAL,
-            help="Pause between looks (default: 0.25 on a terminal, else 1).",
+            help="Pause between two looks (default: 0.25 for bars, else 1).",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Watch image pulls as they happen, whoever started them.
+    """Show the progress of image pulls, whoever started them.
 
     Ends when nothing is being pulled any more: with status 0, or 1 if a pull failed.
-    Ctrl-C ends the watch only (130), never the pull.
+    Ctrl-C ends only the watch (130), never a pull.
 
     Example: pycrictl image-pull-progress default/web
     """
@@ -63,22 +64,15 @@ def image_pull_progress(
     from pycrictl.show.displays.pulls import open_display
 
     app = app_context(ctx)
-    request = watch.Request(
+    request = watch.WatchRequest(
         pod=_named(pod, "pod"),
         container=_named(container, "container"),
         image=_named(image, "image"),
         source=source,
     )
-    display = open_display(
-        app.progress_mode(progress),
-        stderr=app.env.stderr,
-        stdout=app.env.stdout,
-        environ=app.env.environ,
-        aggregate=aggregate,
-        wall_clock=app.env.wall_clock,
-    )
-    default_s = 0.25 if app.env.stderr_is_terminal and progress in ("auto", "bar") else 1.0
-    pace = Pace(interval_s=interval or default_s, follow=follow)
+    outlet = app.outlet(progress, stdout="progress")
+    display = open_display(outlet, aggregate=aggregate)
+    pace = Pace(interval_s=interval or outlet.interval_s, follow=follow)
     with app.open_client("runtime") as client:
         try:
             watch.watch(client, request, display, pace)
@@ -87,7 +81,7 @@ def image_pull_progress(
 
 
 def _named(name: str | None, kind: str) -> str:
-    """What was named, empty if nothing was.
+    """Return what was named, empty if nothing was.
 
     Raises:
         UsageError: the name is empty, which would stand for every pull of the node.

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import typer
 
-from pycrictl.cli import listing
+from pycrictl.cli import list_options
 from pycrictl.cli.context import app_context
 
 
 def imagefsinfo(
     ctx: typer.Context,
-    output: listing.InspectOutput = "json",
-    template: listing.Template = "",
+    output: list_options.InspectOutput = "json",
+    template: list_options.Template = "",
 ) -> None:
-    """Show what images take up on the node's file systems.
+    """Show the disk usage of images.
 
     Example: pycrictl imagefsinfo --output table
     """
     from pycrictl._proto import cri_pb2
-    from pycrictl.show import documents, inspections, render
-    from pycrictl.show.details import DetailFormat
+    from pycrictl.show import inspect_views, protodata, render
+    from pycrictl.show.inspect_format import InspectFormat
 
-    chosen = DetailFormat(output, template=template)
+    chosen = InspectFormat(output, template=template)
     app = app_context(ctx)
     with app.open_client("image") as client:
         answer = client.call("ImageFsInfo", cri_pb2.ImageFsInfoRequest())
     if chosen.is_table:
-        render.write_lines(inspections.image_filesystem_lines(answer), app.env.stdout)
+        render.write_lines(inspect_views.image_filesystem_lines(answer), app.env.stdout)
     else:
-        chosen.write_document(documents.status_document(answer), app.env.stdout)
+        chosen.write_document(protodata.status_document(answer), app.env.stdout)

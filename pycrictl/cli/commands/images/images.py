@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pycrictl.cli import listing, options
+from pycrictl.cli import list_options, options
 from pycrictl.cli.context import app_context
 from pycrictl.errors import UsageError
 
@@ -23,28 +23,28 @@ def images(
         str | None,
         typer.Argument(
             metavar="[REPOSITORY[:TAG]]",
-            help="Only images of this name, or whose ID begins so.",
+            help="Only images with this name, or whose ID begins with it.",
             show_default=False,
         ),
     ] = None,
     digests: Annotated[bool, typer.Option("--digests", help="Show digests.")] = False,
-    filters: listing.ImageFilters = None,
-    no_headers: listing.NoHeaders = False,
+    filters: list_options.ImageFilters = None,
+    no_headers: list_options.NoHeaders = False,
     no_trunc: options.NoTrunc = False,
-    output: listing.ListOutput = "table",
+    output: list_options.ListOutput = "table",
     pinned: Annotated[bool, typer.Option("--pinned", help="Show which images are pinned.")] = False,
     quiet: options.Quiet = False,
-    sort_by: listing.SortBy = "",
+    sort_by: list_options.SortBy = "",
     verbose: options.Verbose = False,
-    watch: listing.Watch = False,
+    watch: list_options.Watch = False,
 ) -> None:
     """List the images on the node.
 
     Example: pycrictl images --digests --filter reference=busybox
     """
     from pycrictl.cri.lists.images import list_images, parse_filters
-    from pycrictl.show import rows
-    from pycrictl.show.lists import ListFormat, Views
+    from pycrictl.show import list_views
+    from pycrictl.show.list_format import ListFormat, Views
 
     chosen = ListFormat(
         output or "table",
@@ -60,13 +60,13 @@ def images(
     app = app_context(ctx)
 
     def table(found: Sequence[cri_pb2.Image], wide: bool) -> Table:
-        return rows.images_table(
+        return list_views.images_table(
             found, digests=digests, pinned=pinned, no_trunc=no_trunc, wide=wide
         )
 
-    views = Views(table=table, block=rows.image_block)
+    views = Views(table=table, block=list_views.image_block)
     with app.open_client("image") as client:
-        listing.show_list(
+        list_options.show_list(
             app,
             lambda: list_images(client, repository or "", conditions),
             chosen,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pycrictl.cli import listing, options
+from pycrictl.cli import list_options, options
 from pycrictl.cli.context import app_context
 
 
@@ -16,31 +16,31 @@ def inspecti(
         list[str] | None,
         typer.Argument(
             metavar="[IMAGE]...",
-            help="References or IDs; without any: those that the options select.",
+            help="References or IDs (default: what the options select).",
             show_default=False,
         ),
     ] = None,
-    filters: listing.ImageFilters = None,
+    filters: list_options.ImageFilters = None,
     name: Annotated[
         str,
-        typer.Option("--name", metavar="NAME", help="Only images of this name."),
+        typer.Option("--name", metavar="NAME", help="Only images with this name."),
     ] = "",
-    output: listing.InspectOutput = "json",
-    quiet: listing.NoInfo = False,
-    template: listing.Template = "",
+    output: list_options.InspectOutput = "json",
+    quiet: list_options.NoInfo = False,
+    template: list_options.Template = "",
 ) -> None:
-    """Show all that is known of images.
+    """Show the details of images.
 
-    Nothing is shown when one of them fails.
+    If one of them fails, nothing is shown.
 
     Example: pycrictl inspecti --output yaml docker.io/library/busybox:1.36
     """
     from pycrictl.cri.inspection import status
     from pycrictl.cri.lists.images import list_images, parse_filters
-    from pycrictl.show import inspections
-    from pycrictl.show.details import DetailFormat
+    from pycrictl.show import inspect_views
+    from pycrictl.show.inspect_format import InspectFormat
 
-    chosen = DetailFormat(output, template=template)
+    chosen = InspectFormat(output, template=template)
     conditions = parse_filters(options.split_list(filters))
     app = app_context(ctx)
     targets = status.checked(images or (), "image")
@@ -49,8 +49,8 @@ def inspecti(
             targets = [image.id for image in list_images(client, name, conditions)]
         statuses = status.image_statuses(client, targets, verbose=not quiet, is_listed=not images)
         chosen.write(
-            listing.found_any(statuses, "image"),
-            inspections.image_document,
-            lambda answer: inspections.image_status_block(answer.image, answer.info),
+            status.at_least_one(statuses, "image"),
+            inspect_views.image_document,
+            lambda answer: inspect_views.image_status_block(answer.image, answer.info),
             app.env.stdout,
         )

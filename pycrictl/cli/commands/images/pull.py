@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pycrictl.cli import launching, options
+from pycrictl.cli import launch_options, options
 from pycrictl.cli.context import AppContext, app_context
 from pycrictl.cli.pulling import pull_image
 from pycrictl.cli.results import Results
 from pycrictl.errors import RuntimeFault, UsageError
 
 if TYPE_CHECKING:
-    from pycrictl._proto import cri_pb2
     from pycrictl.pull.image import Turns
 
 
@@ -45,8 +44,8 @@ def pull(
         int,
         typer.Option(
             "--max-parallel-image-pulls",
-            help="Limit shared by all pycrictl pulls of the node; a present image is left as it is."
-            " 0 is none.",
+            help="Most pulls at once by all pycrictl processes of the node; 0 is no limit. With a"
+            " limit, images that are present are not pulled again.",
             **options.INTEGER,
         ),
     ] = 0,
@@ -55,23 +54,23 @@ def pull(
         typer.Option(
             "--when-full",
             metavar="wait|retry",
-            help="With the limit: wait in line, or look again a few times.",
+            help="With the limit: wait in line, or try again a few times.",
         ),
     ] = "wait",
     retry_interval: Annotated[
         float,
         typer.Option(
             "--retry-interval",
-            help="With retry: the pause (default: 10s).",
+            help="With retry: pause between two attempts (default: 10s).",
             show_default=False,
             **options.DURATION,
         ),
     ] = 10.0,
     retries: Annotated[
-        int, typer.Option("--retries", help="With retry: how often.", **options.INTEGER)
+        int, typer.Option("--retries", help="With retry: how many times.", **options.INTEGER)
     ] = 3,
 ) -> None:
-    """Pull images from their registry.
+    """Pull images from a registry.
 
     The image's reference is printed on standard output; progress goes to standard error.
 
@@ -79,21 +78,20 @@ def pull(
     """
     from pycrictl._proto import cri_pb2
     from pycrictl.cri.specs.auth import auth_config
-    from pycrictl.show.displays.pulls import check_mode
 
     if not images:
-        raise UsageError("no image is named")
+        raise UsageError("no image given")
     if "" in images:
         raise UsageError("the name of one image is empty", hint="is a script's variable not set?")
     if pull_timeout < 0:
         raise UsageError("--pull-timeout must not be negative")
-    check_mode(progress)
     if when_full not in ("wait", "retry"):
-        raise UsageError(f'--when-full is wait or retry, not "{when_full}"')
+        raise UsageError(f'--when-full takes wait or retry, not "{when_full}"')
     app = app_context(ctx)
-    sandbox_config = None if pod_config is None else launching.load_pod(app, pod_config)
+    outlet = app.outlet(progress, stdout="result")
+    sandbox_config = None if pod_config is None else launch_options.load_pod(app, pod_config)
     annotations = options.split_pairs(annotation, "--annotation")
-    password = launching.ask_password(app) if username else ""
+    password = launch_options.ask_password(app) if username else ""
     requests = [
         cri_pb2.PullImageRequest(
             image=cri_pb2.ImageSpec(image=image, annotations=annotations),
@@ -105,7 +103,16 @@ def pull(
     turns = None
     if max_parallel_image_pulls:
         turns = _turns(app, max_parallel_image_pulls, when_full, retry_interval, retries)
-    _pull_all(app, requests, timeout_s=pull_timeout, mode=progress, turns=turns)
+    results = Results(app.env)
+    with app.open_client("image") as client:
+        for request in requests:
+            try:
+                image_ref = pull_image(client, request, outlet, timeout_s=pull_timeout, turns=turns)
+            except RuntimeFault as error:
+                results.fail(error)
+            else:
+                results.say([f"Image is up to date for {image_ref}"])
+    results.finish()
 
 
 def _turns(
@@ -120,8 +127,8 @@ def _turns(
         raise UsageError("--retry-interval must be positive and --retries not negative")
 
     def on_wait(place: int) -> None:
-        where = f"place {place} in line" if place else "looking again"
-        app.env.note(f"waiting for a pull to end: {where}")
+        where = f"place {place} in line" if place else "trying again"
+        app.env.note(f"waiting for another pull to end: {where}")
 
     return Turns(
         limit=limit,
@@ -129,26 +136,3 @@ def _turns(
         retry=Retry(retry_interval_s, retries) if when_full == "retry" else None,
         on_wait=on_wait,
     )
-
-
-def _pull_all(
-    app: AppContext,
-    requests: list[cri_pb2.PullImageRequest],
-    *,
-    timeout_s: float,
-    mode: str,
-    turns: Turns | None,
-) -> None:
-    """Pulls one image after the other; one that fails does not keep back the others."""
-    results = Results(app.env)
-    with app.open_client("image") as client:
-        for request in requests:
-            try:
-                image_ref = pull_image(
-                    app, client, request, timeout_s=timeout_s, mode=mode, turns=turns
-                )
-            except RuntimeFault as error:
-                results.fail(error)
-            else:
-                results.say([f"Image is up to date for {image_ref}"])
-    results.finish()

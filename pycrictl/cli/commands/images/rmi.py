@@ -24,14 +24,14 @@ def rmi(
         typer.Option(
             "--prune",
             "-q",
-            help="Remove the images that are neither pinned nor used by a container or by pod"
-            " sandboxes.",
+            help="Remove images that are not pinned and not used by containers or pod sandboxes.",
         ),
     ] = False,
 ) -> None:
     """Remove images.
 
-    All at once; one that fails does not keep back the others. An image goes with all its tags.
+    They are removed in parallel; if one fails, the others are removed all the same. An image is
+    removed with all its tags.
 
     Example: pycrictl rmi --prune
     """
@@ -41,7 +41,7 @@ def rmi(
     from pycrictl.cri.lists import fetch
 
     if all_ and prune:
-        raise UsageError("--all and --prune exclude each other")
+        raise UsageError("--all and --prune cannot be combined")
     targets = () if not images and (all_ or prune) else check_ids(images or (), "image")
     app = app_context(ctx)
     results = Results(app.env)
@@ -55,11 +55,9 @@ def rmi(
                 runtime = stack.enter_context(app.open_client("runtime"))
             targets += unused_images(runtime, client, fetch.images(client))
         found = find_images(client, targets)
-        results.warn(
-            f"{redact_text(entry.target)} goes with all its tags: {', '.join(entry.other_tags)}"
-            for entry in found
-            if entry.other_tags
-        )
+        for entry in found:
+            if tags := ", ".join(entry.other_tags):
+                app.env.warn(f"{redact_text(entry.target)} is removed with all its tags: {tags}")
         for removal in remove_images(client, found):
             results.say(f"Deleted: {name}" for name in removal.names)
             if removal.error is not None:

@@ -1,0 +1,1 @@
+"""Commands about the runtime and the configuration."""

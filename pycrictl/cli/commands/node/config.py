@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,14 +13,16 @@ from pycrictl.errors import UsageError
 if TYPE_CHECKING:
     from pycrictl.environ import Environment
 
-CLEAR_SCREEN: Final = "\x1b[2J\x1b[H"
-
 
 def config(
     ctx: typer.Context,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY] [VALUE]", help="As --get, or as --set.", show_default=False),
+        typer.Argument(
+            metavar="[KEY] [VALUE]",
+            help="Same as --get KEY, or --set KEY=VALUE.",
+            show_default=False,
+        ),
     ] = None,
     get: Annotated[
         str | None, typer.Option("--get", metavar="KEY", help="Show the value of a key.")
@@ -31,10 +33,10 @@ def config(
         typer.Option("--set", metavar="KEY=VALUE", help="Set a key; repeatable."),
     ] = None,
 ) -> None:
-    """Show and change the configuration file.
+    """Show or change the configuration file.
 
-    The file is that of --config. Shown is what it says, not what is in force. Only what is set is
-    written, and comments stay.
+    The file is the one of --config. Values are shown as the file has them, which need not be the
+    ones in force. Only the keys that are set are changed; comments are kept.
 
     Example: pycrictl config --set timeout=10,debug=false
     """
@@ -61,5 +63,5 @@ def _write_table(env: Environment, values: dict[str, str]) -> None:
     from pycrictl.show import render
 
     if env.stdout_is_terminal:
-        env.stdout.write(CLEAR_SCREEN)
+        env.stdout.write(render.CLEAR_SCREEN)
     render.write_table(render.Table(("KEY", "VALUE"), list(values.items())), env.stdout)

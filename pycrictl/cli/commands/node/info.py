@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pycrictl.cli import listing
+from pycrictl.cli import list_options
 from pycrictl.cli.context import app_context
 
 
@@ -16,21 +16,21 @@ def info(
         str,
         typer.Option("--output", "-o", metavar="json|yaml|go-template", help="Output format."),
     ] = "json",
-    quiet: listing.NoInfo = False,
-    template: listing.Template = "",
+    quiet: list_options.NoInfo = False,
+    template: list_options.Template = "",
 ) -> None:
-    """Show the state and the settings of the runtime.
+    """Show the status and configuration of the runtime.
 
     Example: pycrictl info --quiet
     """
     from pycrictl._proto import cri_pb2
     from pycrictl.cri.inspection import answers
-    from pycrictl.show import inspections
-    from pycrictl.show.details import DOCUMENT_FORMATS, DetailFormat
+    from pycrictl.show import inspect_views
+    from pycrictl.show.inspect_format import DOCUMENT_FORMATS, InspectFormat
 
-    chosen = DetailFormat(output, template=template, formats=DOCUMENT_FORMATS)
+    chosen = InspectFormat(output, template=template, formats=DOCUMENT_FORMATS)
     app = app_context(ctx)
     with app.open_client("runtime") as client:
         answer = client.call("Status", cri_pb2.StatusRequest(verbose=not quiet))
     answers.check_conditions(answer.status, "Status")
-    chosen.write_document(inspections.runtime_document(answer), app.env.stdout)
+    chosen.write_document(inspect_views.runtime_document(answer), app.env.stdout)

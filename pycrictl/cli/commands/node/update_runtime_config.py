@@ -14,7 +14,7 @@ def update_runtime_config(
     ctx: typer.Context,
     pod_cidr: Annotated[
         str | None,
-        typer.Option("--pod-cidr", "-p", metavar="CIDR", help="The node's range of pod addresses."),
+        typer.Option("--pod-cidr", "-p", metavar="CIDR", help="Address range of the node's pods."),
     ] = None,
 ) -> None:
     """Update the runtime's configuration.

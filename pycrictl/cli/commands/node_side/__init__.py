@@ -1,0 +1,1 @@
+"""Commands for the node side: the proxy, and its pull limiter."""

@@ -21,7 +21,7 @@ def proxy(
         typer.Option(
             "--listen",
             metavar="SOCKET",
-            help="The proxy's own (default: unix:///run/pycrictl/cri.sock).",
+            help="The proxy's own socket (default: unix:///run/pycrictl/cri.sock).",
         ),
     ] = None,
     max_parallel_image_pulls: Annotated[
@@ -29,29 +29,31 @@ def proxy(
         typer.Option(
             "--max-parallel-image-pulls",
             metavar="N",
-            help="The most images pulled at once (default: 0, no limit).",
+            help="Pull at most N images at once (default: 0, no limit).",
         ),
     ] = None,
     serialize_image_pulls: Annotated[
-        bool, typer.Option("--serialize-image-pulls", help="The same as a limit of 1.")
+        bool, typer.Option("--serialize-image-pulls", help="Same as a limit of 1.")
     ] = False,
     when_full: Annotated[
         str | None,
         typer.Option(
             "--when-full",
             metavar="wait|retry",
-            help="Wait in line for a slot (default), or look again a few times.",
+            help="With no free slot, wait in line (default) or retry a few times.",
         ),
     ] = None,
     retry_interval: Annotated[
         str | None,
         typer.Option(
-            "--retry-interval", metavar="DURATION", help="With retry: the pause (default: 10s)."
+            "--retry-interval",
+            metavar="DURATION",
+            help="With retry: the pause between tries (default: 10s).",
         ),
     ] = None,
     retries: Annotated[
         int | None,
-        typer.Option("--retries", metavar="N", help="With retry: how often (default: 3)."),
+        typer.Option("--retries", metavar="N", help="With retry: how many retries (default: 3)."),
     ] = None,
     kubelet_config: Annotated[
         str | None,
@@ -67,7 +69,7 @@ def proxy(
         typer.Option(
             "--config",
             metavar="FILE",
-            help="TOML; every option is a key (default: /etc/pycrictl.toml).",
+            help="TOML file with these options as keys (default: /etc/pycrictl.toml).",
         ),
     ] = None,
     drain_timeout: Annotated[
@@ -75,7 +77,7 @@ def proxy(
         typer.Option(
             "--drain-timeout",
             metavar="DURATION",
-            help="How long pulls may finish after SIGTERM (default: 30s).",
+            help="How long pulls may go on after SIGTERM (default: 30s).",
         ),
     ] = None,
     admin_socket: Annotated[
@@ -83,7 +85,7 @@ def proxy(
         typer.Option(
             "--admin-socket",
             metavar="SOCKET",
-            help="For pull-limiter (default: unix:///run/pycrictl/admin.sock).",
+            help="Socket for pull-limiter (default: unix:///run/pycrictl/admin.sock).",
         ),
     ] = None,
     stream_address: Annotated[
@@ -91,7 +93,7 @@ def proxy(
         typer.Option(
             "--stream-address",
             metavar="IP:PORT",
-            help="Where streams are served (default: 127.0.0.1:0, any port).",
+            help="Address to serve streams on (default: 127.0.0.1:0, any port).",
         ),
     ] = None,
     container_copy_size_limit: Annotated[
@@ -99,7 +101,7 @@ def proxy(
         typer.Option(
             "--container-copy-size-limit",
             metavar="SIZE",
-            help="The most bytes of one copy, such as 10Gi (default: 0, no limit).",
+            help="Largest copy, such as 10Gi (default: 0, no limit).",
         ),
     ] = None,
     container_copies_per_pod: Annotated[
@@ -107,7 +109,7 @@ def proxy(
         typer.Option(
             "--container-copies-per-pod",
             metavar="N",
-            help="The most copies of a pod at once (default: 0, no limit).",
+            help="Make at most N copies per pod at once (default: 0, no limit).",
         ),
     ] = None,
     spool_dir: Annotated[
@@ -115,25 +117,25 @@ def proxy(
         typer.Option(
             "--spool-dir",
             metavar="DIR",
-            help="Where copies out of containers wait (default: /var/tmp).",
+            help="Where to spool copies out of containers (default: /var/tmp).",
         ),
     ] = None,
 ) -> None:
-    """Serve the CRI in front of a runtime: pull progress, a limit of pulls, copies.
+    """Serve the CRI in front of a runtime: pull progress, a pull limit, copies.
 
-    kubelet, crictl and pycrictl dial the proxy's socket instead of the runtime's. Every call passes
-    through as it is. PullImage waits for a slot. ImagePullProgress, CopyToContainer and
-    CopyFromContainer are answered by the proxy itself, whatever the runtime.
+    kubelet, crictl and pycrictl connect to the proxy's socket instead of the runtime's. Calls pass
+    through unchanged. PullImage waits for a slot. ImagePullProgress, CopyToContainer and
+    CopyFromContainer are answered by the proxy itself, with any runtime.
 
-    In front of kubelet, change its configuration and restart it; to take the proxy out again,
-    change it back:
+    To put the proxy in front of kubelet, change kubelet's configuration and restart kubelet; to
+    take it out again, change that back:
 
     imageServiceEndpoint: unix:///run/pycrictl/cri.sock (pulls only),
     containerRuntimeEndpoint: the same (everything),
     serializeImagePulls: false (or kubelet itself sends one pull at a time).
 
-    Is it working? "pycrictl -r unix:///run/pycrictl/cri.sock version" answers as the runtime does,
-    and "pycrictl pull-limiter status" shows what is pulled.
+    To check that it works, run "pycrictl -r unix:///run/pycrictl/cri.sock version", which shows the
+    runtime's version, and "pycrictl pull-limiter status", which shows what is being pulled.
 
     Example: pycrictl proxy --upstream unix:///run/containerd/containerd.sock
     """
@@ -167,7 +169,7 @@ def proxy(
 
 
 def _log_to(stream: TextIO, *, debug: bool) -> None:
-    """Sends the proxy's log lines to ``stream``; the journal adds the time."""
+    """Send the proxy's log lines to ``stream``; the journal adds the time."""
     import logging
 
     handler = logging.StreamHandler(stream)

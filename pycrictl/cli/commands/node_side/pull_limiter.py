@@ -9,7 +9,6 @@ import typer
 
 from pycrictl.cli import options
 from pycrictl.cli.context import AppContext, app_context
-from pycrictl.cli.watching import repeat
 from pycrictl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ def pull_limiter(
     limit: Annotated[
         str,
         typer.Argument(
-            metavar="[N]", help="With set: the most images pulled at once.", show_default=False
+            metavar="[N]", help="With set: pull at most N images at once.", show_default=False
         ),
     ] = "",
     admin_socket: Annotated[
@@ -33,7 +32,7 @@ def pull_limiter(
     ] = "unix:///run/pycrictl/admin.sock",
     output: options.Output = "table",
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")
+        bool, typer.Option("--watch", "-w", help="Show it repeatedly, until Ctrl-C.")
     ] = False,
     interval: Annotated[
         float | None,
@@ -45,10 +44,10 @@ def pull_limiter(
         ),
     ] = None,
 ) -> None:
-    """Show or set the limit of parallel image pulls of a running proxy.
+    """Show or set a running proxy's limit on parallel image pulls.
 
-    status shows the limit, what is pulled, who waits for what, and what else limits pulls on the
-    node. set changes the limit at once, until the proxy is restarted; 0 is no limit.
+    status shows the limit, what is being pulled, who waits for what, and what else limits pulls on
+    the node. set changes the limit at once, until the proxy restarts; 0 means no limit.
 
     Example: pycrictl pull-limiter status --watch
     """
@@ -72,7 +71,9 @@ def pull_limiter(
         except ValueError:
             number = -1
         if number < 0:
-            raise UsageError("set needs a number, the most images pulled at once (0: no limit)")
+            raise UsageError(
+                "set needs a number: how many images may be pulled at once (0: no limit)"
+            )
         answer = admin.ask(path, "set-limit", timeout_s=timeout_s, limit=number)
         app.env.stdout.write(f"limit {answer['before']} -> {answer['limit']}\n")
     else:
@@ -82,8 +83,8 @@ def pull_limiter(
 def _show_status(
     app: AppContext, ask: Callable[[], dict[str, Any]], output: str, pause_s: float | None
 ) -> None:
-    """Shows the status once, or again after each pause until Ctrl-C."""
-    from pycrictl.show import limiter, render
+    """Show the status once, or again after each pause until Ctrl-C."""
+    from pycrictl.show import limiter_tables, render
 
     def write(out: TextIO) -> None:
         document = ask()
@@ -92,9 +93,10 @@ def _show_status(
         elif output == "yaml":
             render.write_document_yaml(document, out)
         else:
-            limiter.write_status(document, out)
+            limiter_tables.write_status(document, out)
 
     if pause_s is None:
         write(app.env.stdout)
     else:
-        repeat(app, write, pause_s=pause_s)
+        with app.until_interrupted() as viewer:
+            viewer.repeat(write, pause_s=pause_s)

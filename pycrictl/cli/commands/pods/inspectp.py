@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pycrictl.cli import listing, options
+from pycrictl.cli import list_options, options
 from pycrictl.cli.context import app_context
 
 
@@ -16,32 +16,32 @@ def inspectp(
         list[str] | None,
         typer.Argument(
             metavar="[POD-ID]...",
-            help="IDs or their beginnings; without any: those that the options select.",
+            help="IDs or their beginnings (default: what the options select).",
             show_default=False,
         ),
     ] = None,
-    labels: listing.Labels = None,
-    last: listing.Last = 0,
-    latest: listing.Latest = False,
-    name: listing.Name = "",
-    namespace: listing.Namespace = "",
-    output: listing.InspectOutput = "json",
-    quiet: listing.NoInfo = False,
-    state: listing.PodState = "",
-    template: listing.Template = "",
+    labels: list_options.Labels = None,
+    last: list_options.Last = 0,
+    latest: list_options.Latest = False,
+    name: list_options.Name = "",
+    namespace: list_options.Namespace = "",
+    output: list_options.InspectOutput = "json",
+    quiet: list_options.NoInfo = False,
+    state: list_options.PodState = "",
+    template: list_options.Template = "",
 ) -> None:
-    """Show all that is known of pod sandboxes.
+    """Show the details of pod sandboxes.
 
-    Nothing is shown when one of them fails.
+    If one of them fails, nothing is shown.
 
     Example: pycrictl inspectp --name '^web$' --state ready
     """
     from pycrictl.cri.inspection import status
     from pycrictl.cri.lists.pods import list_pods, pod_query
-    from pycrictl.show import inspections
-    from pycrictl.show.details import DetailFormat
+    from pycrictl.show import inspect_views
+    from pycrictl.show.inspect_format import InspectFormat
 
-    chosen = DetailFormat(output, template=template)
+    chosen = InspectFormat(output, template=template)
     query = pod_query(
         labels=options.split_pairs(labels, "--label"),
         last=last,
@@ -57,8 +57,8 @@ def inspectp(
             targets = [pod.id for pod in list_pods(client, query)]
         statuses = status.pod_statuses(client, targets, verbose=not quiet, is_listed=not ids)
         chosen.write(
-            listing.found_any(statuses, "pod"),
-            inspections.pod_document,
-            lambda answer: inspections.pod_status_block(answer.status, answer.info),
+            status.at_least_one(statuses, "pod"),
+            inspect_views.pod_document,
+            lambda answer: inspect_views.pod_status_block(answer.status, answer.info),
             app.env.stdout,
         )

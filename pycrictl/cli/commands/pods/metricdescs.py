@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import typer
 
-from pycrictl.cli import listing
+from pycrictl.cli import list_options
 from pycrictl.cli.context import app_context
 
 
-def metricdescs(ctx: typer.Context, output: listing.DocumentOutput = "json") -> None:
-    """List the metrics that the runtime measures of pods.
+def metricdescs(ctx: typer.Context, output: list_options.DocumentOutput = "json") -> None:
+    """List the pod metrics that the runtime provides.
 
     Example: pycrictl metricdescs
     """
     from pycrictl._proto import cri_pb2
-    from pycrictl.show.details import write_list
+    from pycrictl.show.list_format import write_list
 
-    is_yaml = listing.wants_yaml(output)
+    is_yaml = list_options.wants_yaml(output)
     app = app_context(ctx)
     with app.open_client("runtime") as client:
         answer = client.call("ListMetricDescriptors", cri_pb2.ListMetricDescriptorsRequest())

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from pycrictl.cli import listing
+from pycrictl.cli import list_options
 from pycrictl.cli.context import app_context
-from pycrictl.cli.watching import repeat
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -16,17 +15,17 @@ if TYPE_CHECKING:
 
 def metricsp(
     ctx: typer.Context,
-    output: listing.DocumentOutput = "json",
-    watch: listing.WatchStats = False,
+    output: list_options.DocumentOutput = "json",
+    watch: list_options.WatchStats = False,
 ) -> None:
     """Show the metrics of pods.
 
     Example: pycrictl metricsp --output yaml
     """
     from pycrictl.cri.lists import fetch
-    from pycrictl.show.details import write_list
+    from pycrictl.show.list_format import write_list
 
-    is_yaml = listing.wants_yaml(output)
+    is_yaml = list_options.wants_yaml(output)
     app = app_context(ctx)
     with app.open_client("runtime") as client:
 
@@ -34,6 +33,7 @@ def metricsp(
             write_list("podMetrics", fetch.pod_metrics(client), out, is_yaml=is_yaml)
 
         if watch:
-            repeat(app, write, pause_s=listing.STATS_PAUSE_S)
+            with app.until_interrupted() as viewer:
+                viewer.repeat(write, pause_s=list_options.STATS_PAUSE_S)
         else:
             write(app.env.stdout)

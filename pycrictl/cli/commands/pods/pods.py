@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pycrictl.cli import listing, options
+from pycrictl.cli import list_options, options
 from pycrictl.cli.context import app_context
 
 if TYPE_CHECKING:
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 def pods(
     ctx: typer.Context,
     pod_id: Annotated[
-        str, typer.Option("--id", metavar="POD-ID", help="Only the pod sandbox of this ID.")
+        str, typer.Option("--id", metavar="POD-ID", help="Only the pod sandbox with this ID.")
     ] = "",
-    labels: listing.Labels = None,
-    last: listing.Last = 0,
-    latest: listing.Latest = False,
-    name: listing.Name = "",
-    namespace: listing.Namespace = "",
-    no_headers: listing.NoHeaders = False,
+    labels: list_options.Labels = None,
+    last: list_options.Last = 0,
+    latest: list_options.Latest = False,
+    name: list_options.Name = "",
+    namespace: list_options.Namespace = "",
+    no_headers: list_options.NoHeaders = False,
     no_trunc: options.NoTrunc = False,
-    output: listing.ListOutput = "table",
+    output: list_options.ListOutput = "table",
     quiet: options.Quiet = False,
-    sort_by: listing.SortBy = "",
-    state: listing.PodState = "",
+    sort_by: list_options.SortBy = "",
+    state: list_options.PodState = "",
     verbose: options.Verbose = False,
-    watch: listing.Watch = False,
+    watch: list_options.Watch = False,
 ) -> None:
     """List pod sandboxes.
 
@@ -41,8 +41,8 @@ def pods(
     """
     from pycrictl.cri.inspection.status import pod_addresses
     from pycrictl.cri.lists.pods import list_pods, pod_query
-    from pycrictl.show import rows
-    from pycrictl.show.lists import ListFormat, Views
+    from pycrictl.show import list_views
+    from pycrictl.show.list_format import ListFormat, Views
 
     chosen = ListFormat(
         output,
@@ -65,12 +65,12 @@ def pods(
     with app.open_client("runtime") as client:
 
         def table(found: Sequence[cri_pb2.PodSandbox], wide: bool) -> Table:
-            return rows.pods_table(
+            return list_views.pods_table(
                 found,
                 now=app.env.wall_clock(),
                 no_trunc=no_trunc,
                 addresses=pod_addresses(client, found) if wide else None,
             )
 
-        views = Views(table=table, block=rows.pod_block)
-        listing.show_list(app, lambda: list_pods(client, query), chosen, views, watch=watch)
+        views = Views(table=table, block=list_views.pod_block)
+        list_options.show_list(app, lambda: list_pods(client, query), chosen, views, watch=watch)

@@ -18,9 +18,9 @@ def rmp(
     all_: Annotated[bool, typer.Option("--all", "-a", help="Remove all pod sandboxes.")] = False,
     force: options.Force = False,
 ) -> None:
-    """Remove pod sandboxes with their containers.
+    """Remove pod sandboxes and their containers.
 
-    All at once; one that fails does not keep back the others.
+    Pod sandboxes are removed in parallel; a failure does not stop the others.
 
     Example: pycrictl rmp $(pycrictl pods -q --state notready)
     """
@@ -28,7 +28,7 @@ def rmp(
     from pycrictl.cri.lifecycle.removal import all_pods, remove_pods
 
     if all_ and pods:
-        raise UsageError("--all and IDs exclude each other")
+        raise UsageError("--all and IDs cannot be combined")
     ids = () if all_ else check_ids(pods or (), "pod sandbox")
     app = app_context(ctx)
     results = Results(app.env)

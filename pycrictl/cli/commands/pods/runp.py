@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from pycrictl.cli import launching, options
+from pycrictl.cli import launch_options, options
 from pycrictl.cli.context import app_context
 
 
@@ -14,17 +14,17 @@ def runp(
     cancel_timeout: options.CancelTimeout = 0.0,
     runtime: options.RuntimeHandler = "",
 ) -> None:
-    """Run a pod sandbox.
+    """Start a new pod sandbox.
 
-    Its ID is printed.
+    The pod sandbox's ID is printed.
 
     Example: pycrictl runp pod.yaml
     """
     from pycrictl.cri.lifecycle.launch import run_pod
 
     app = app_context(ctx)
-    config = launching.load_pod(app, pod_config)
-    flag = launching.timeout_flag(cancel_timeout)
-    with launching.runtime_client(app, cancel_timeout) as client:
+    config = launch_options.load_pod(app, pod_config)
+    flag = launch_options.timeout_flag(cancel_timeout)
+    with launch_options.launch_clients(app, cancel_timeout) as (client, _):
         pod_id = run_pod(client, config, handler=runtime, timeout_flag=flag)
     app.env.stdout.write(f"{pod_id}\n")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pycrictl.cli import listing, measuring, options
+from pycrictl.cli import list_options, options, stats_loop
 from pycrictl.cli.context import app_context
 
 if TYPE_CHECKING:
@@ -23,30 +23,30 @@ def statsp(
     pod_id: Annotated[
         str, typer.Option("--id", metavar="POD-ID", help="Only this pod sandbox.")
     ] = "",
-    labels: listing.Labels = None,
-    output: measuring.StatsOutput = "table",
-    seconds: measuring.Seconds = 1,
-    watch: listing.WatchStats = False,
+    labels: list_options.Labels = None,
+    output: stats_loop.StatsOutput = "table",
+    seconds: stats_loop.Seconds = 1,
+    watch: list_options.WatchStats = False,
 ) -> None:
-    """Show what pods use.
+    """Show the resource usage of pods.
 
-    Processor shares are of one core, taken between two measurements. Exits with 1 if a pod could
-    not be measured.
+    CPU usage is a percentage of one core, measured over an interval. The exit status is 1 if a
+    pod could not be measured.
 
     Example: pycrictl statsp --seconds 2 --label app=web
     """
     from pycrictl._proto import cri_pb2
     from pycrictl.cri.inspection.stats import sample_pods
-    from pycrictl.show import usage
+    from pycrictl.show import stats_tables
 
     condition = cri_pb2.PodSandboxStatsFilter(
         id=pod_id or positional, label_selector=options.split_pairs(labels, "--label")
     )
-    measured = measuring.Measuring(output, seconds=seconds, watch=watch)
+    measured = stats_loop.Measuring(output, seconds=seconds, watch=watch)
     app = app_context(ctx)
     with app.open_client("runtime") as client:
 
         def sample() -> Sample[cri_pb2.PodSandboxStats]:
             return sample_pods(client, condition)
 
-        measured.show(app, sample, usage.pod_stats_table)
+        measured.show(app, sample, stats_tables.pod_stats_table)

@@ -10,9 +10,10 @@ from pycrictl.cli.results import Results
 
 
 def stopp(ctx: typer.Context, pods: options.PodIds = None) -> None:
-    """Stop pod sandboxes that run.
+    """Stop running pod sandboxes.
 
-    One after the other, with all their containers; the first failure ends it.
+    Their containers are stopped as well. Pods are taken one after the other; the first failure ends
+    the command.
 
     Example: pycrictl stopp $(pycrictl pods -q --name web)
     """

@@ -1,0 +1,1 @@
+"""Commands that reach into containers and pods: exec, attach, port-forward and cp."""

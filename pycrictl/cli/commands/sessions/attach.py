@@ -19,7 +19,7 @@ def attach(
         typer.Argument(metavar="CONTAINER-ID", help="ID of a container.", show_default=False),
     ],
     stdin: Annotated[
-        bool, typer.Option("--stdin", "-i", help="Pass on the standard input.")
+        bool, typer.Option("--stdin", "-i", help="Pass standard input on to it.")
     ] = False,
     tls_ca: stream_options.TlsCa = "",
     tls_cert: stream_options.TlsCert = "",
@@ -27,12 +27,13 @@ def attach(
     tls_name: stream_options.TlsName = stream_options.TLS_NAME,
     transport: stream_options.StreamTransport = "auto",
     tty: Annotated[
-        bool, typer.Option("--tty", "-t", help="It has a terminal; Ctrl-P Ctrl-Q leaves it.")
+        bool,
+        typer.Option("--tty", "-t", help="The container has a terminal; Ctrl-P Ctrl-Q detaches."),
     ] = False,
 ) -> None:
-    """Attach to a container that runs.
+    """Attach to a running container.
 
-    Shows what it writes from now on, until it ends.
+    Its output is shown from now on, until it ends.
 
     Example: pycrictl attach $(pycrictl ps -q --name '^web$')
     """
@@ -42,7 +43,7 @@ def attach(
 
     app = app_context(ctx)
     if not container:
-        raise UsageError("the ID of a container must not be empty")
+        raise UsageError("the container ID is empty")
     stream_options.check_terminal(app.env, tty=tty, stdin=stdin, stdin_flag="--stdin")
     choice = stream_options.check_transport(transport)
     tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)

@@ -58,7 +58,7 @@ def cp(
     tls_name: stream_options.TlsName = stream_options.TLS_NAME,
     transport: stream_options.StreamTransport = "auto",
 ) -> None:
-    """Copy files from or to a container that runs.
+    """Copy files to or from a running container.
 
     One side is CONTAINER:PATH: an ID, its beginning, a name or POD/NAME, and an absolute path; the
     other is a local path. DIR/. is what is in DIR. Nothing is to be seen at the destination before

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pycrictl.cli import listing, options, stream_options
+from pycrictl.cli import list_options, options, stream_options
 from pycrictl.cli.context import app_context
 from pycrictl.errors import NotFound, UsageError
 
@@ -29,37 +29,44 @@ def exec_(
         typer.Option(
             "--ignore-errors",
             "-e",
-            help="Exit with 0 also when the command fails or nothing is selected.",
+            help="Exit with 0 even if the command fails or no container is selected.",
         ),
     ] = False,
-    image: listing.OfImage = "",
+    image: list_options.OfImage = "",
     interactive: Annotated[
-        bool, typer.Option("--interactive", "-i", help="Pass on the standard input.")
+        bool, typer.Option("--interactive", "-i", help="Pass standard input on to the command.")
     ] = False,
-    labels: listing.Labels = None,
-    last: listing.Last = 0,
-    latest: listing.Latest = False,
-    name: listing.Name = "",
+    labels: list_options.Labels = None,
+    last: list_options.Last = 0,
+    latest: list_options.Latest = False,
+    name: list_options.Name = "",
     parallel: Annotated[
-        bool, typer.Option("--parallel", "-x", help="Do not print IDs of selected containers.")
+        bool, typer.Option("--parallel", "-x", help="Do not print the IDs of selected containers.")
     ] = False,
-    pod: listing.PodId = "",
+    pod: list_options.PodId = "",
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print nothing but the command's output.")
     ] = False,
     state: Annotated[
         str,
         typer.Option(
-            "--state", metavar="created|running|exited|unknown", help="Only in this state."
+            "--state",
+            metavar="created|running|exited|unknown",
+            help="Only containers in this state.",
         ),
     ] = "",
     sync: Annotated[
-        bool, typer.Option("--sync", "-s", help="Get the output as a whole, without a stream.")
+        bool,
+        typer.Option(
+            "--sync", "-s", help="Fetch the output when the command has ended, without a stream."
+        ),
     ] = False,
     timeout: Annotated[
         int,
         typer.Option(
-            "--timeout", **options.INTEGER, help="With --sync: seconds until it is killed; 0: none."
+            "--timeout",
+            **options.INTEGER,
+            help="With --sync: kill the command after this many seconds; 0: never.",
         ),
     ] = 0,
     tls_ca: stream_options.TlsCa = "",
@@ -68,12 +75,13 @@ def exec_(
     tls_name: stream_options.TlsName = stream_options.TLS_NAME,
     transport: stream_options.StreamTransport = "auto",
     tty: Annotated[
-        bool, typer.Option("--tty", "-t", help="Give the command a terminal; Ctrl-P Ctrl-Q leaves.")
+        bool,
+        typer.Option("--tty", "-t", help="Give the command a terminal; Ctrl-P Ctrl-Q detaches."),
     ] = False,
 ) -> None:
     """Run a command in containers.
 
-    The exit status is the command's; of several, the first that is not 0.
+    The exit status is the command's; with several containers, the first that is not 0.
 
     Example: pycrictl exec --name web ps
     """
@@ -85,15 +93,13 @@ def exec_(
     command = list(words or ())
     target = command.pop(0) if command and not is_selected else None
     if target == "":
-        raise UsageError("the ID of a container must not be empty")
+        raise UsageError("the container ID is empty")
     if not command:
-        raise UsageError(
-            "a command is needed" + ("" if is_selected else ", after a container's ID")
-        )
+        raise UsageError("no command is given" + ("" if is_selected else " after the container ID"))
     if timeout < 0:
         raise UsageError("--timeout must not be negative")
     if sync and (interactive or tty):
-        raise UsageError("--sync excludes --interactive and --tty")
+        raise UsageError("--sync cannot be combined with --interactive or --tty")
     stream_options.check_terminal(app.env, tty=tty, stdin=interactive, stdin_flag="--interactive")
     settings = executing.Settings(
         command,
@@ -115,7 +121,7 @@ def exec_(
 
     def run(client: CriClient, ids: list[str]) -> int:
         if interactive and len(ids) > 1:
-            raise UsageError(f"--interactive needs a single container, {len(ids)} are selected")
+            raise UsageError(f"--interactive needs a single container, but {len(ids)} are selected")
         if is_selected and not quiet and not parallel:
             app.env.stdout.write("".join(f"{container_id}:\n" for container_id in ids))
             app.env.stdout.flush()
@@ -124,9 +130,9 @@ def exec_(
 
     code = 0
     if ignore_errors and not quiet:
-        app.env.warn("errors of the command are ignored")
+        app.env.warn("failures of the command are ignored")
     if target is None:
-        with listing.both_clients(app, needs_images=bool(image)) as (client, images):
+        with app.open_clients(needs_images=bool(image)) as (client, images):
             found = containers.list_containers(client, images, query)
             if found:
                 code = run(client, [container.id for container in found])
@@ -134,7 +140,8 @@ def exec_(
                 app.env.warn("no container is selected")
             else:
                 raise NotFound(
-                    "no container is selected", hint="without a state, those that run are"
+                    "no container is selected",
+                    hint="without --state, only running containers are selected",
                 )
     else:
         with app.open_client("runtime") as client:

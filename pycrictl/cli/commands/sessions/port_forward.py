@@ -23,7 +23,7 @@ def port_forward(
         list[str],
         typer.Argument(
             metavar="[LOCAL:]REMOTE...",
-            help="Ports; an empty local one is any that is free.",
+            help="Ports; an empty LOCAL means any free port.",
             show_default=False,
         ),
     ],
@@ -43,13 +43,13 @@ def port_forward(
             "--transport",
             "-r",
             metavar="auto|spdy|websocket",
-            help="How to stream; auto is spdy, which can end one direction alone.",
+            help="Stream protocol; auto is spdy, which can close one direction alone.",
         ),
     ] = "auto",
 ) -> None:
     """Forward local ports to a pod sandbox.
 
-    Goes on until Ctrl-C, also when a connection is refused.
+    Runs until Ctrl-C, even if a connection is refused.
 
     Example: pycrictl port-forward $(pycrictl pods -q --name web) 8080:80 :9090
     """
@@ -59,14 +59,14 @@ def port_forward(
 
     app = app_context(ctx)
     if not pod:
-        raise UsageError("the ID of a pod sandbox must not be empty")
+        raise UsageError("the pod sandbox ID is empty")
     pairs = [parse_pair(text) for text in ports]
     choice = stream_options.check_transport(transport)
     tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
     say = partial(_say, app.env.stdout)
 
     def handled(port: int) -> None:
-        with suppress(OSError):  # a disk that is full; the end of the program tells it
+        with suppress(OSError):  # a full disk; it is reported at the end of the program
             say(f"Handling connection for {port}\n")
 
     with app.open_client("runtime") as client:
@@ -87,11 +87,11 @@ def port_forward(
         try:
             run_in_loop(forwarder.run(listeners, ready=ready))
         except KeyboardInterrupt:
-            pass  # how to end it, so it is no failure
+            pass  # how users end it
 
 
 def _say(stdout: TextIO, line: str) -> None:
-    """Write a line at once; if nobody reads the lines any more, all goes nowhere from now on."""
+    """Write a line at once; once nobody reads them any more, drop all lines."""
     try:
         stdout.write(line)
         stdout.flush()

@@ -1,0 +1,1 @@
+"""Commands for shells and editors: completion and JSON Schemas."""

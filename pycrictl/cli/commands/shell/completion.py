@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
 from pycrictl.cli.context import app_context
 from pycrictl.errors import UsageError
 
+FILES: Final = {"bash": "pycrictl.bash", "zsh": "_pycrictl", "fish": "pycrictl.fish"}
+"""The script of each shell, in the folder ``completions``."""
+
 
 def completion(
     ctx: typer.Context,
     shell: Annotated[str, typer.Argument(metavar="[bash|zsh|fish]", help="The shell.")] = "bash",
 ) -> None:
-    """Print the completion script of a shell.
+    """Print a shell completion script.
 
-    In bash: source <(pycrictl completion bash). In zsh likewise, after compinit. In fish: pycrictl
-    completion fish | source. A program that is called crictl prints the script for that name.
+    In bash: source <(pycrictl completion bash). In zsh: the same, after compinit. In fish: pycrictl
+    completion fish | source. A program called crictl prints the script for that name.
 
     Commands, options and fixed values are in the script. For IDs, names and paths in containers it
-    runs pycrictl, with the endpoints that the line names so far; there are none if that takes
-    longer than 300ms, or than PYCRICTL_COMPLETION_TIMEOUT. Only root sees paths.
+    runs pycrictl, with the endpoints given on the line so far, and offers none if that takes longer
+    than 300ms, or than PYCRICTL_COMPLETION_TIMEOUT. Paths are offered to root only.
 
     Example: pycrictl completion zsh
     """
-    from pycrictl.cli import shells
-
-    if shell not in shells.SHELLS:
-        raise UsageError(f'unknown shell "{shell}"', hint=f"shells are {', '.join(shells.SHELLS)}")
+    if shell not in FILES:
+        raise UsageError(f'unknown shell "{shell}"', hint=f"shells are {', '.join(FILES)}")
+    script = (_folder() / FILES[shell]).read_text("utf-8")
     program = ctx.find_root().info_name or "pycrictl"
-    app_context(ctx).env.stdout.write(shells.script(shell, program))
+    app_context(ctx).env.stdout.write(_named(script, program))
+
+
+def _folder() -> Path:
+    """The scripts in the package, or in the tree of an editable installation."""
+    package = Path(__file__).parents[3]
+    packaged = package / "completions"
+    return packaged if packaged.is_dir() else package.parent / "completions"
+
+
+def _named(script: str, program: str) -> str:
+    """Put the program's name where a script names what it completes, and what it runs."""
+    place = r"(program[= ]|complete -[cF] (?:_pycrictl )?|compdef (?:_pycrictl )?|== _)pycrictl\b"
+    return re.sub(place, rf"\1{program}", script)

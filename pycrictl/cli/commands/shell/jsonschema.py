@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def pod(ctx: typer.Context) -> None:
-    """Print the JSON Schema of a pod's configuration.
+    """Print the JSON Schema of pod configurations.
 
     Example: pycrictl PARENT jsonschema
     """
@@ -25,19 +25,19 @@ def pod(ctx: typer.Context) -> None:
 
 def pod_and_container(
     ctx: typer.Context,
-    pod: Annotated[bool, typer.Option("--pod", "-p", help="That of a pod.")] = False,
+    pod: Annotated[bool, typer.Option("--pod", "-p", help="The schema of a pod.")] = False,
     container: Annotated[
-        bool, typer.Option("--container", "-c", help="That of a container.")
+        bool, typer.Option("--container", "-c", help="The schema of a container.")
     ] = False,
 ) -> None:
-    """Print the JSON Schemas of configurations.
+    """Print the JSON Schemas of pod and container configurations.
 
     Example: pycrictl PARENT jsonschema --container
     """
     from pycrictl.cri.specs.schema import container_schema, pod_schema
 
     if not pod and not container:
-        raise UsageError("no schema is named", hint="give --pod, --container or both")
+        raise UsageError("no schema is selected", hint="give --pod, --container or both")
     if pod:
         _write(ctx, pod_schema())
     if container:

@@ -1,0 +1,1 @@
+"""What Tab is answered while somebody types a command."""

@@ -1,0 +1,114 @@
+"""What ``create`` and ``run`` have in common: files, credentials and connections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pycrictl.errors import UsageError
+
+if TYPE_CHECKING:
+    from pycrictl._proto import cri_pb2
+    from pycrictl.cli.context import AppContext
+    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.cri.lifecycle.launch import Launch
+
+CANCEL_FLAG = "--cancel-timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class PullOptions:
+    """The options about pulling, as given."""
+
+    auth: str
+    creds: str
+    username: str
+    no_pull: bool
+    with_pull: bool
+    timeout_s: float
+
+    def __post_init__(self) -> None:
+        """Refuse options that exclude each other."""
+        if self.no_pull and self.with_pull:
+            raise UsageError("--no-pull and --with-pull cannot be combined")
+        if self.timeout_s < 0:
+            raise UsageError("--pull-timeout must not be negative")
+
+    def decide(self, by_default: bool) -> bool:
+        """Return whether to pull."""
+        return self.with_pull or (by_default and not self.no_pull)
+
+
+def ask_password(app: AppContext) -> str:
+    """Ask for the password that goes with ``--username``.
+
+    Raises:
+        UsageError: there is neither a terminal nor a line on standard input.
+    """
+    password = app.env.ask_password()
+    if password is None:
+        raise UsageError("the password is missing: standard input is empty")
+    return password
+
+
+def load_pod(app: AppContext, path: str) -> cri_pb2.PodSandboxConfig:
+    """Read a pod's file and show the warnings about it."""
+    from pycrictl.cri.specs import configuration
+
+    spec = configuration.load_pod(path)
+    for warning in spec.warnings:
+        app.env.warn(warning)
+    return spec.config
+
+
+@contextmanager
+def launch_clients(
+    app: AppContext, cancel_timeout_s: float, *, needs_images: bool = False
+) -> Iterator[tuple[CriClient, CriClient]]:
+    """Open both services; calls of the runtime's may take ``cancel_timeout_s`` if it is not 0."""
+    if cancel_timeout_s < 0:
+        raise UsageError(f"{CANCEL_FLAG} must not be negative")
+    with app.open_clients(needs_images=needs_images) as (client, images):
+        client.timeout_s = cancel_timeout_s or client.timeout_s
+        yield client, images
+
+
+def timeout_flag(cancel_timeout_s: float) -> str:
+    """Return the flag that sets the limit of the runtime's calls."""
+    return CANCEL_FLAG if cancel_timeout_s else "--timeout"
+
+
+@contextmanager
+def prepared(
+    app: AppContext,
+    container_file: str,
+    pod_file: str,
+    *,
+    pulls: bool,
+    pull_options: PullOptions,
+    cancel_timeout_s: float,
+) -> Iterator[tuple[CriClient, Launch]]:
+    """Read the files, then connect: nothing is sent for invalid files."""
+    from pycrictl.cli.pulling import pull_image
+    from pycrictl.cri.lifecycle.launch import Launch
+    from pycrictl.cri.specs.auth import auth_config
+    from pycrictl.cri.specs.configuration import load_container
+
+    container, pod = load_container(container_file), load_pod(app, pod_file)
+    flag = timeout_flag(cancel_timeout_s)
+    auth = auth_config(
+        creds=pull_options.creds,
+        auth=pull_options.auth,
+        username=pull_options.username,
+        password=ask_password(app) if pulls and pull_options.username else "",
+    )
+    with launch_clients(app, cancel_timeout_s, needs_images=pulls) as (client, images):
+
+        def pull(request: cri_pb2.PullImageRequest) -> str:
+            outlet = app.outlet("auto", stdout="result")
+            return pull_image(images, request, outlet, timeout_s=pull_options.timeout_s)
+
+        before = pull if pulls else None
+        yield client, Launch(container, pod, pull=before, auth=auth, timeout_flag=flag)

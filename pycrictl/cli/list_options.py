@@ -1,0 +1,128 @@
+"""The options that the commands that list, inspect and measure share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from pycrictl.cli.options import INTEGER, check_output
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from pycrictl.cli.context import AppContext
+    from pycrictl.show.list_format import ListFormat, Views
+
+LIST_PAUSE_S: Final = 1.0
+"""Pause between two looks at a watched list."""
+
+STATS_PAUSE_S: Final = 0.5
+"""Pause between two watched measurements, beside the time that each takes."""
+
+ListOutput = Annotated[
+    str,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FORMAT",
+        help="json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...].",
+    ),
+]
+InspectOutput = Annotated[
+    str,
+    typer.Option("--output", "-o", metavar="json|yaml|go-template|table", help="Output format."),
+]
+Template = Annotated[
+    str, typer.Option("--template", metavar="TEMPLATE", help="For --output go-template.")
+]
+NoInfo = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Leave out what only this runtime reports.")
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="KEY=VALUE", help="Only those with this label; repeatable."),
+]
+Last = Annotated[
+    int,
+    typer.Option("--last", "-n", help="Only the N newest, in any state; 0: all.", **INTEGER),
+]
+Latest = Annotated[bool, typer.Option("--latest", "-l", help="Only the newest, in any state.")]
+Name = Annotated[
+    str, typer.Option("--name", metavar="REGEX", help="Only those with a matching name.")
+]
+Namespace = Annotated[
+    str,
+    typer.Option("--namespace", metavar="REGEX", help="Only those in a matching pod namespace."),
+]
+PodId = Annotated[
+    str, typer.Option("--pod", "-p", metavar="POD-ID", help="Only those of this pod sandbox.")
+]
+ContainerState = Annotated[
+    str,
+    typer.Option(
+        "--state",
+        "-s",
+        metavar="created|running|exited|unknown",
+        help="Only those in this state.",
+    ),
+]
+PodState = Annotated[
+    str, typer.Option("--state", "-s", metavar="ready|notready", help="Only those in this state.")
+]
+AllStates = Annotated[
+    bool, typer.Option("--all", "-a", help="Include every state, not only running.")
+]
+OfImage = Annotated[
+    str, typer.Option("--image", metavar="IMAGE", help="Only those created from this image.")
+]
+SortBy = Annotated[
+    str,
+    typer.Option(
+        "--sort-by",
+        metavar="PATH",
+        help="Sort by a field of the JSON output, such as .metadata.name.",
+    ),
+]
+NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Omit the header line.")]
+ImageFilters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filter",
+        "-f",
+        metavar="NAME=VALUE",
+        help="dangling=true|false, reference=REGEX, before=IMAGE or since=IMAGE; repeatable.",
+    ),
+]
+DocumentOutput = Annotated[
+    str, typer.Option("--output", "-o", metavar="json|yaml", help="Output format.")
+]
+WatchStats = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")]
+Watch = Annotated[
+    bool, typer.Option("--watch", "-w", help="Show it again whenever it changes, until Ctrl-C.")
+]
+
+
+def wants_yaml(output: str) -> bool:
+    """Return whether YAML is wanted, where JSON is the only other format."""
+    check_output(output or "json", "json", "yaml")
+    return output == "yaml"
+
+
+def show_list(
+    app: AppContext,
+    fetch: Callable[[], Sequence[Message]],
+    chosen: ListFormat,
+    views: Views,
+    *,
+    watch: bool,
+) -> None:
+    """Write a list, once or as often as it changes."""
+    if not watch:
+        chosen.write(fetch(), views, app.env.stdout)
+        return
+    with app.until_interrupted() as viewer:
+        viewer.follow(
+            fetch, lambda found, out: chosen.write(found, views, out), pause_s=LIST_PAUSE_S
+        )

@@ -1,0 +1,159 @@
+"""What the proxy itself asks the runtime: whether an image is there, and which pod an ID names."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.methods import method
+from pycrictl.errors import PycrictlError
+from pycrictl.proxy.relay.calls import Answer
+from pycrictl.proxy.relay.upstream import Upstream
+from pycrictl.wire.codes import INTERNAL, INVALID_ARGUMENT, NOT_FOUND
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+TIMEOUT_S: Final = 5.0
+
+MAX_AT_ONCE: Final = 16
+"""Calls at once; each has a connection."""
+
+
+class CallFailed(PycrictlError):
+    """The runtime did not answer as hoped; ``answer`` is what the proxy's own caller gets."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.message)
+        self.answer = answer
+
+
+class PodKey(NamedTuple):
+    """A pod as kubelet names it in every request (CRI ``PodSandboxMetadata``)."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class PullTarget(NamedTuple):
+    """Whose pulls are meant: all of a pod, or those of one image in it.
+
+    Attributes:
+        image: of the container that was named; empty for all.
+    """
+
+    pod: PodKey
+    image: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.pod} {self.image}".rstrip()
+
+
+def pod_key(metadata: cri_pb2.PodSandboxMetadata) -> PodKey | None:
+    """Return the pod of a request or of a sandbox; None where none is named."""
+    if not (metadata.name or metadata.uid):
+        return None
+    return PodKey(metadata.namespace, metadata.name, metadata.uid)
+
+
+class Lookup:
+    """Asks the runtime.
+
+    Args:
+        upstream: makes the calls.
+    """
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+        self._free = asyncio.Semaphore(MAX_AT_ONCE)
+
+    async def is_present(self, image: cri_pb2.ImageSpec) -> bool:
+        """Return whether the runtime knows the reference as one of an image; False if in doubt."""
+        try:
+            answer = await self.call("ImageStatus", cri_pb2.ImageStatusRequest(image=image))
+        except CallFailed:
+            return False
+        return bool(answer.HasField("image"))
+
+    async def target(self, pod_sandbox_id: str, container_id: str) -> PullTarget:
+        """Return whom an ``ImagePullProgress`` request is about.
+
+        Raises:
+            CallFailed: neither ID is given, there is no such pod or container, or the runtime
+                cannot be asked.
+        """
+        if not pod_sandbox_id and not container_id:
+            raise _failure(INVALID_ARGUMENT, "neither a pod sandbox ID nor a container ID is given")
+        image = ""
+        if container_id:
+            container = await self.container(container_id)
+            if pod_sandbox_id and not container.pod_sandbox_id.startswith(pod_sandbox_id):
+                raise _failure(
+                    NOT_FOUND, f"no container {container_id!r} in the pod {pod_sandbox_id!r}"
+                )
+            pod_sandbox_id = container.pod_sandbox_id
+            image = container.image.user_specified_image or container.image.image
+        return PullTarget(await self._pod(pod_sandbox_id), image)
+
+    async def _pod(self, pod_sandbox_id: str) -> PodKey:
+        request = cri_pb2.ListPodSandboxRequest()
+        request.filter.id = pod_sandbox_id
+        answer = await self.call("ListPodSandbox", request)
+        pods = _matches(answer.items, pod_sandbox_id)
+        key = pod_key(pods[0].metadata) if len(pods) == 1 else None
+        if key is None:
+            raise _failure(NOT_FOUND, f"no pod sandbox {pod_sandbox_id!r}")
+        return key
+
+    async def container(self, container_id: str) -> cri_pb2.Container:
+        """Return the container of that ID, or whose ID begins so.
+
+        Raises:
+            CallFailed: there is none, or several, or the runtime cannot be asked.
+        """
+        request = cri_pb2.ListContainersRequest()
+        request.filter.id = container_id
+        answer = await self.call("ListContainers", request)
+        containers: list[cri_pb2.Container] = _matches(answer.containers, container_id)
+        if len(containers) != 1:
+            raise _failure(NOT_FOUND, f"no container {container_id!r}")
+        return containers[0]
+
+    async def call(self, name: str, request: Message) -> Any:
+        """Make a unary call and return the runtime's response.
+
+        Raises:
+            CallFailed: it answered with an error, or not in time.
+        """
+        called = method(name)
+        async with self._free:
+            answer = await self._upstream.unary(
+                called.path, request.SerializeToString(), timeout_s=TIMEOUT_S
+            )
+        if answer.code or answer.response is None:
+            raise CallFailed(answer if answer.code else _broken(name))
+        try:
+            return called.response_type.FromString(answer.response)
+        except DecodeError:
+            raise CallFailed(_broken(name)) from None
+
+
+def _matches(items: Any, wanted: str) -> list[Any]:
+    """Return the object of that ID, else all whose ID begins so."""
+    exact = [item for item in items if item.id == wanted]
+    return exact or [item for item in items if item.id.startswith(wanted)]
+
+
+def _failure(code: int, message: str) -> CallFailed:
+    return CallFailed(Answer(code, f"pycrictl proxy: {message}"))
+
+
+def _broken(name: str) -> Answer:
+    return Answer(INTERNAL, f"pycrictl proxy: the runtime's answer to {name} cannot be read")

@@ -1,0 +1,238 @@
+"""The book of pulls: each PullImage call is kept here once, from its arrival on. Pure.
+
+A *call* is one PullImage call of one client. A *pull* is one call to the runtime; calls for the
+same image with the same credentials share it. ``PullQueue`` decides what happens and writes it
+down here. The stream of a pod's progress (``reports``), the status and the list of failures are
+read from here.
+
+kubelet tries one credential after the other, so several calls, one after another, are attempts at
+one pull. A call that follows a failed one of the same pod and image at once is its next attempt,
+and the failure was not final.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from bisect import bisect_left
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pycrictl.proxy.lookup import PodKey
+
+ATTEMPT_GAP_S: Final = 2.0
+"""The longest pause between two attempts at one pull; a younger failure is not final yet."""
+
+MAX_ENDED: Final = 1000
+"""How many calls are remembered after their end."""
+
+MAX_FAILURES: Final = 50
+MAX_ERROR_CHARS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class PullKey:
+    """What two calls must have in common to share a pull. It holds no secret.
+
+    Attributes:
+        image: the reference, in the spelling that all its aliases share.
+        credentials_hash: empty for an anonymous pull.
+        runtime_handler: selects the snapshotter in containerd.
+        namespace: of the pod; selects policy and auth files in CRI-O.
+    """
+
+    image: str
+    credentials_hash: str = field(default="", repr=False)
+    runtime_handler: str = ""
+    namespace: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        image: str,
+        *,
+        credentials: bytes,
+        salt: bytes,
+        runtime_handler: str = "",
+        namespace: str = "",
+    ) -> PullKey:
+        """Make a key; of the credentials only a keyed hash is kept.
+
+        Args:
+            image: see the attribute.
+            credentials: the serialised ``AuthConfig``, empty if there is none.
+            salt: random bytes of this process, so that a leaked hash cannot be guessed offline.
+            runtime_handler: CRI ``ImageSpec.runtime_handler``.
+            namespace: of the pod.
+        """
+        digest = hmac.new(salt, credentials, hashlib.sha256).hexdigest() if credentials else ""
+        return cls(image, digest, runtime_handler, namespace)
+
+
+class State(Enum):
+    """Where a call stands. ``LEFT``: the client hung up before it was answered."""
+
+    WAITING = auto()
+    RUNNING = auto()
+    DONE = auto()
+    FAILED = auto()
+    LEFT = auto()
+
+
+@dataclass(slots=True, eq=False)
+class Pull:
+    """One call to the runtime.
+
+    Attributes:
+        number: names it; later pulls have higher ones.
+        takes_slot: False if the runtime had the image before.
+        reference: the image as the request that goes to the runtime spells it.
+        calls: the calls that share it and have no answer yet, by ticket; the first one leads.
+        is_waiting: whether it is in the line.
+        started: when the runtime was asked; None before.
+        tries: how often a free slot was looked for in vain.
+        next_try: when it is looked for again; None in a line.
+    """
+
+    number: int
+    key: PullKey
+    takes_slot: bool
+    reference: str
+    # Not a dict: its first entry is slow to find once many before it were deleted.
+    calls: OrderedDict[int, Call] = field(default_factory=OrderedDict)
+    is_waiting: bool = True
+    started: float | None = None
+    tries: int = 0
+    next_try: float | None = None
+
+    @property
+    def leader(self) -> Call | None:
+        """The call whose request goes to the runtime; None once all callers have gone."""
+        return next(iter(self.calls.values()), None)
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One PullImage call.
+
+    Attributes:
+        ticket: names it.
+        pod: the pod that it is for; None if the request names none.
+        reference: the image as the request spells it.
+        name: the image as the pod spelled it first, which names it for those who watch the pod.
+        asked: when the first of the attempts was made.
+        attempt: from 1.
+        end: how it ended; None before.
+        ended: when.
+        error: why it failed.
+        is_continued: whether another attempt followed.
+    """
+
+    ticket: int
+    pull: Pull
+    pod: PodKey | None
+    reference: str
+    name: str
+    asked: float
+    attempt: int = 1
+    end: State | None = None
+    ended: float = 0.0
+    error: str = ""
+    is_continued: bool = False
+
+    @property
+    def image(self) -> str:
+        """The image in its canonical spelling."""
+        return self.pull.key.image
+
+    @property
+    def state(self) -> State:
+        """Where the call stands."""
+        if self.end is not None:
+            return self.end
+        return State.WAITING if self.pull.started is None else State.RUNNING
+
+
+class Book:
+    """All calls and pulls: those under way, and the last calls that ended.
+
+    Attributes:
+        calls: the calls under way, by ticket, in order of arrival.
+        line: the pulls that wait for a slot, in order of arrival.
+        running: the pulls at the runtime, by number.
+        ended: the last calls that ended, the oldest first.
+    """
+
+    def __init__(self) -> None:
+        self.calls: dict[int, Call] = {}
+        self.line: list[Pull] = []
+        self.running: dict[int, Pull] = {}
+        self.ended: deque[Call] = deque()
+        # Of each pod and image: the calls under way, and the last that ended if none followed it.
+        self._by_pod: dict[PodKey, dict[str, list[Call]]] = {}
+
+    def begin(
+        self, ticket: int, pull: Pull, *, pod: PodKey | None, reference: str, now: float
+    ) -> Call:
+        """Enter a call that shares ``pull``."""
+        call = Call(ticket, pull, pod, reference, reference, now)
+        self.calls[ticket] = pull.calls[ticket] = call
+        if pod is not None:
+            calls = self._by_pod.setdefault(pod, {}).setdefault(call.image, [])
+            for earlier in calls:
+                call.name = earlier.name
+                if earlier.end is State.FAILED and now - earlier.ended <= ATTEMPT_GAP_S:
+                    earlier.is_continued = True
+                    call.asked, call.attempt = earlier.asked, earlier.attempt + 1
+            calls[:] = [*(one for one in calls if one.end is None), call]
+        return call
+
+    def end(self, call: Call, how: State, *, now: float, error: str = "") -> None:
+        """Note the end of a call."""
+        call.end, call.ended, call.error = how, now, error[:MAX_ERROR_CHARS]
+        del self.calls[call.ticket], call.pull.calls[call.ticket]
+        if call.pod is not None:
+            calls = self._by_pod[call.pod][call.image]
+            calls[:] = [one for one in calls if one.end is None or one is call]
+        self.ended.append(call)
+        if len(self.ended) > MAX_ENDED:
+            self._forget(self.ended.popleft())
+
+    def place(self, pull: Pull) -> int:
+        """Return where a pull stands in the line, from 1; 0 if it does not wait."""
+        if not pull.is_waiting:
+            return 0
+        return 1 + bisect_left(self.line, pull.number, key=lambda waiting: waiting.number)
+
+    def of_pod(self, pod: PodKey) -> Iterator[list[Call]]:
+        """Iterate over the images of a pod in the order in which it first asked for them.
+
+        Yields:
+            The calls for an image that are under way, the oldest first; if there are none, the
+            call that ended last.
+        """
+        for calls in self._by_pod.get(pod, {}).values():
+            yield [call for call in calls if call.end is None] or calls
+
+    def failures(self) -> list[Call]:
+        """Return the last final failure of each pod and image, the newest first."""
+        last: dict[tuple[PodKey | None, str], Call] = {}
+        for call in reversed(self.ended):
+            if call.end is State.FAILED:
+                last.setdefault((call.pod, call.image), call)
+        return [call for call in last.values() if not call.is_continued][:MAX_FAILURES]
+
+    def _forget(self, call: Call) -> None:
+        if call.pod is None:
+            return
+        images = self._by_pod.get(call.pod, {})
+        if call in images.get(call.image, ()):
+            images[call.image].remove(call)
+            if not images[call.image]:
+                del images[call.image]
+            if not images:
+                del self._by_pod[call.pod]

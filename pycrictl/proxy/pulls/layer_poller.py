@@ -1,0 +1,233 @@
+"""The layers of running pulls, from containerd's content store: one poller for all watchers.
+
+It polls in a thread, since containerd's client is synchronous, and only while somebody watches and
+a pull is running. With another runtime it gives up after the first try.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.errors import PycrictlError, Unimplemented
+from pycrictl.progress.content import ContentWatcher, PollResult
+from pycrictl.progress.names import Expected
+from pycrictl.progress.sources import open_watcher
+from pycrictl.progress.tracker import Item, Tracker
+from pycrictl.proxy.serve.log import Log
+
+POLL_INTERVAL_S: Final = 0.3
+RETRY_PAUSE_S: Final = 2.0
+MAX_ENDED: Final = 200
+"""How many images nobody pulls any more have their layers remembered."""
+
+_TIMEOUT_S: Final = 2.0
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class _Known:
+    reference: str
+    since_s: float
+    expected: Expected | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    client: CriClient
+    watcher: ContentWatcher
+    tracker: Tracker
+
+    def poll(self, forgotten: set[str]) -> tuple[PollResult, dict[str, list[Item]]]:
+        """Look once; return the layers by the name of their image, too."""
+        for name in forgotten:
+            self.tracker.forget(name)
+        now = time.monotonic()
+        result = self.watcher.poll(self.tracker, now)
+        items: dict[str, list[Item]] = {}
+        for item in self.tracker.view(now).items:
+            items.setdefault(item.image, []).append(item)
+        return result, items
+
+
+class LayerPoller:
+    """What is known of the layers of all pulls.
+
+    Args:
+        path: of the runtime's socket.
+        log: gets a line when the runtime cannot be asked.
+        on_look: called after every look.
+    """
+
+    def __init__(self, path: str, *, log: Log, on_look: Callable[[], None]) -> None:
+        self._path = path
+        self._log = log
+        self._on_look = on_look
+        self._pulls: dict[int, _Known] = {}
+        self._items: dict[str, list[Item]] = {}
+        self._forgotten: set[str] = set()
+        self._watchers = 0
+        self._task: asyncio.Task[None] | None = None
+        self._wanted = asyncio.Event()
+        self._looked = asyncio.Event()
+        self._connection: _Connection | None = None
+        self._is_containerd = True
+        self._executor: ThreadPoolExecutor | None = None
+        self._lock = asyncio.Lock()
+        self._has_complained = False
+
+    # Which pulls run
+
+    def begin(self, pull: int, reference: str, since_s: float) -> None:
+        """Follow a pull that is about to be asked of the runtime."""
+        if not any(known.reference == reference for known in self._pulls.values()):
+            self._items.pop(reference, None)
+            self._forgotten.add(reference)
+        known = self._pulls[pull] = _Known(reference, since_s)
+        if self._connection is not None:
+            known.expected = self._connection.watcher.expect(reference, since_s)
+        self._looked.clear()
+        self._wanted.set()
+
+    def end(self, pull: int) -> None:
+        """Stop following a pull."""
+        known = self._pulls.pop(pull, None)
+        if known is not None and known.expected is not None and self._connection is not None:
+            self._connection.watcher.forget(known.expected)
+
+    # What is seen of them
+
+    def items(self, reference: str) -> list[Item]:
+        """Return the layers of an image as a pull, running or just ended, names it."""
+        return self._items.get(reference, [])
+
+    def progress(self, pull: int) -> tuple[int, int] | None:
+        """Return bytes and total bytes of a running pull; None while they are not known."""
+        known = self._pulls.get(pull)
+        items = self.items(known.reference) if known is not None else []
+        if not items:
+            return None
+        return sum(item.progress for item in items), sum(item.total for item in items)
+
+    @contextlib.asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Have the layers followed while the block runs; it begins after a first look."""
+        self._watchers += 1
+        try:
+            if self._task is None:
+                self._task = asyncio.create_task(self._run())
+            if self._pulls and self._is_containerd:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_TIMEOUT_S):
+                        await self._looked.wait()
+            yield
+        finally:
+            self._watchers -= 1
+            if not self._watchers and self._task is not None:
+                self._task.cancel()
+                self._task = None
+
+    async def running(self) -> list[str] | None:
+        """Return the leases of all pulls running at the runtime, the proxy's or not.
+
+        Returns:
+            None if the runtime is not containerd or cannot be asked.
+        """
+        result = await self._look()
+        return None if result is None else [pull.lease_id for pull in result.active]
+
+    async def gone(self, lease_id: str) -> None:
+        """Return when a pull of ``running`` has ended, or the runtime cannot be asked."""
+        while True:
+            if lease_id not in (await self.running() or ()):
+                return
+            await asyncio.sleep(POLL_INTERVAL_S)
+
+    async def refresh(self) -> None:
+        """Look once if nobody watches."""
+        if self._task is None and self._pulls:
+            await self._look()
+
+    async def close(self) -> None:
+        """End polling for good."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        async with self._lock:
+            self._disconnect()
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)
+
+    async def _run(self) -> None:
+        try:
+            while self._is_containerd:
+                if not self._pulls:
+                    self._wanted.clear()
+                    await self._wanted.wait()
+                is_well = await self._look() is not None
+                self._looked.set()
+                self._on_look()
+                await asyncio.sleep(POLL_INTERVAL_S if is_well else RETRY_PAUSE_S)
+        finally:
+            self._looked.set()
+
+    async def _look(self) -> PollResult | None:
+        if not self._is_containerd:
+            return None
+        async with self._lock:
+            try:
+                if self._connection is None:
+                    self._connect(await self._in_thread(self._open))
+                connection = self._connection
+                assert connection is not None
+                forgotten, self._forgotten = self._forgotten, set()
+                result, items = await self._in_thread(lambda: connection.poll(forgotten))
+            except Unimplemented:
+                self._is_containerd = False
+                self._disconnect()
+                return None
+            except PycrictlError as exc:
+                # gRPC would try again ever more seldom; a new connection is tried at once.
+                self._disconnect()
+                if not self._has_complained:
+                    self._log.warning("layers_unknown", error=exc.message)
+                self._has_complained = True
+                return None
+        self._has_complained = False
+        mine = {known.reference for known in self._pulls.values()}
+        self._items = {name: found for name, found in items.items() if name not in self._forgotten}
+        others = items.keys() - mine - {pull.image for pull in result.active}
+        if len(others) > MAX_ENDED:
+            self._forgotten |= others
+        return result
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="layers")
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+    def _open(self) -> _Connection:
+        client = CriClient(self._path, timeout_s=_TIMEOUT_S)
+        try:
+            watcher, _ = open_watcher(client)
+        except BaseException:
+            client.close()
+            raise
+        return _Connection(client, watcher, Tracker())
+
+    def _connect(self, connection: _Connection) -> None:
+        self._connection = connection
+        for known in self._pulls.values():
+            known.expected = connection.watcher.expect(known.reference, known.since_s)
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.client.close()
+            self._connection = None

@@ -1,0 +1,111 @@
+"""The columns of ``custom-columns`` and the order of ``--sort-by``, in kubectl's syntax. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pycrictl.errors import UsageError
+from pycrictl.show.jsonpath import JsonPath, value_text
+from pycrictl.show.render import Table
+from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from pycrictl.show.protodata import Document
+
+T = TypeVar("T")
+
+ABSENT: Final = "<none>"
+MIN_WIDTH: Final = 6
+MAX_DIGITS: Final = 100
+"""More digits are text; Python refuses to read a number of thousands of them."""
+
+_PART: Final = re.compile(r"(?:\[[^\]]*\]|[^,])*")
+_DIGITS: Final = re.compile(r"(\d+)", re.ASCII)
+
+
+class Columns:
+    """The columns of ``NAME:PATH,NAME:PATH``; a comma in brackets belongs to its path.
+
+    Raises:
+        UsageError: a name or a path is missing or invalid.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._columns = [_column(part) for part in _split(text)]
+
+    def table(self, documents: Iterable[Document]) -> Table:
+        """Make a row for each document; the values of a cell are separated by commas."""
+        header = tuple(name for name, _ in self._columns)
+        rows = [
+            tuple(
+                ",".join(map(value_text, path.find(document))) or ABSENT
+                for _, path in self._columns
+            )
+            for document in documents
+        ]
+        return Table(header, rows, min_width=MIN_WIDTH)
+
+
+class SortKey:
+    """An order by a path's first value; objects without one come first.
+
+    Digits in texts count as numbers, so that ``pod-9`` is before ``pod-10``, and so do the 64-bit
+    integers, which are texts in JSON.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._path = JsonPath(text)
+        self._is_known = False
+
+    def sorted(self, items: Sequence[T], documents: Iterable[Document]) -> list[T]:
+        """Sort ``items`` by what their documents hold; equal ones stay in their order.
+
+        Raises:
+            UsageError: there are items, and none of these or of earlier ones has such a field.
+        """
+        found = [self._path.find(document) for document in documents]
+        self._is_known = self._is_known or any(found)
+        if found and not self._is_known:
+            raise UsageError(
+                f"no listed object has the field {quote(self._text)}",
+                hint="--output json shows the fields",
+            )
+        pairs = [(_natural(each), item) for each, item in zip(found, items, strict=True)]
+        return [item for _, item in sorted(pairs, key=lambda pair: pair[0])]
+
+
+def _split(text: str) -> list[str]:
+    parts, position = [], 0
+    while match := _PART.match(text, position):
+        parts.append(match[0])
+        position = match.end() + 1
+        if position > len(text):
+            break
+    return parts
+
+
+def _column(text: str) -> tuple[str, JsonPath]:
+    name, colon, path = text.partition(":")
+    if not colon or not name.strip():
+        raise UsageError(
+            f"{quote(text)} is not NAME:PATH",
+            hint="write custom-columns=NAME:.metadata.name,ID:.id",
+        )
+    return name.strip(), JsonPath(path)
+
+
+def _natural(found: Sequence[Any]) -> list[tuple[int, int, str]]:
+    if not found:
+        return []
+    value = found[0]
+    text = value if isinstance(value, str) else value_text(value)
+    if text.startswith("-") and text[1:].isdecimal() and len(text) < MAX_DIGITS:
+        return [(0, int(text), "")]
+    return [
+        (1, int(part), part) if part.isdecimal() and len(part) < MAX_DIGITS else (2, 0, part)
+        for part in _DIGITS.split(text)
+        if part
+    ]

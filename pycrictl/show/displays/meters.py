@@ -1,0 +1,156 @@
+"""Lines and bars on a terminal that are redrawn in place and follow its size.
+
+The bars are tqdm's. tqdm only formats them; ``Block`` places them, because tqdm's own positions are
+lost when a window changes its size, and rows that did not fit never come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple, TextIO
+
+from pycrictl.environ import is_utf8, terminal_size
+from pycrictl.show.displays import phrases
+from pycrictl.show.displays.block import Block
+from pycrictl.show.displays.modes import BAR_INTERVAL_S
+
+NARROW: Final = 39
+"""Widths below have no room for a bar."""
+
+WIDEST: Final = 110
+SHORTEST_BAR: Final = 5
+
+REPAINT_S: Final = 2.0
+"""How long something foreign (a key pressed, another program's output) may stay amid the bars."""
+
+_ASCII: Final = str.maketrans({"…": "~", "·": "-"})
+_SPEED_WIDTH: Final = len("999.9 KiB/s")
+_ETA_WIDTH: Final = len("ETA 0:00")
+
+
+class Meter(NamedTuple):
+    """A line with a bar: what stands before it, its share, and what stands behind it."""
+
+    left: str
+    done: int
+    total: int
+    right: str
+
+
+class Meters:
+    """A block of lines at the cursor of a terminal.
+
+    Args:
+        stderr: open on a terminal.
+        environ: gives the size where the terminal does not know it, and the charset.
+    """
+
+    interval_s: float | None = BAR_INTERVAL_S
+
+    def __init__(self, stderr: TextIO, environ: Mapping[str, str]) -> None:
+        self._stderr = stderr
+        self._environ = environ
+        self._is_utf8 = is_utf8(stderr, environ)
+        self._block = Block(stderr)
+        self._size = (0, 0)
+        self._painted_s = 0.0
+
+    def measure(self) -> tuple[int, int]:
+        """Return the columns and rows that the next lines may take."""
+        columns, rows = self._size = terminal_size(self._stderr, self._environ)
+        # The last column stays free: a terminal may wrap as soon as it is filled.
+        return max(columns - 1, 1), rows
+
+    def draw(self, lines: Sequence[Meter | str], now: float) -> None:
+        """Show lines that were made for the size measured last, at ``now`` (seconds)."""
+        repaints = now - self._painted_s >= REPAINT_S
+        if repaints:
+            self._painted_s = now
+        width = max(self._size[0] - 1, 1)
+        texts = [
+            _render(line, width, self._is_utf8) if isinstance(line, Meter) else line
+            for line in lines
+        ]
+        self._block.draw(self._encodable(texts), size=self._size, whole=repaints)
+
+    def note(self, text: str) -> None:
+        """Leave text from outside as one line above the block."""
+        self.write([phrases.clean(text)])
+
+    def write(self, lines: Iterable[str]) -> None:
+        """Leave lines above the block."""
+        for line in self._encodable(lines):
+            self._block.print_above(line)
+
+    def replace(self, lines: Iterable[str]) -> None:
+        """Put lines in the place of the block, which has come to its end."""
+        self._block.close(self._encodable(lines))
+
+    def close(self) -> None:
+        """Remove the block."""
+        self.replace(())
+
+    def _encodable(self, lines: Iterable[str]) -> list[str]:
+        return [line if self._is_utf8 else line.translate(_ASCII) for line in lines]
+
+
+def amount_line(label: str, amount: phrases.Amount, more: Sequence[str], width: int) -> Meter | str:
+    """Return the line of a total: as many of its words as fit, the first ones first.
+
+    Args:
+        more: words behind those of the amount.
+    """
+    if amount.total <= 0:
+        return phrases.cut(sentence(label, *amount.words, *more), width)
+    percent, size, speed, eta = amount.words
+    if width < NARROW:
+        words = [word.strip() for word in (percent, size, speed, eta) if word]
+        return phrases.join_fitting(words, width)
+    # As wide as it will be: a redrawn bar must not change its length.
+    words = [size.rjust(len(phrases.part(amount.total, amount.total)))]
+    if speed or not more:
+        words += speed.ljust(_SPEED_WIDTH), eta.ljust(_ETA_WIDTH)
+    words += more
+    left = " ".join(filter(None, (label, f"{percent:>4}")))
+    rights = [join(words[:count]) for count in range(len(words), 0, -1)]
+    return fit(left, rights, width, amount.done, amount.total)
+
+
+def fit(left: str, rights: Sequence[str], width: int, done: int, total: int) -> Meter | str:
+    """Return a bar with the first of ``rights`` that leaves room for it, or no bar."""
+    for right in rights:
+        if _has_room(left, right, width):
+            return Meter(left, done, total, right)
+    return phrases.cut(left + rights[-1], width)
+
+
+def sentence(*words: str) -> str:
+    """Return the words that are not empty in a line without a bar."""
+    return "  ".join(filter(None, words)).rstrip()
+
+
+def join(words: Iterable[str]) -> str:
+    """Return the words as they stand behind a bar."""
+    return "".join(f"  {word}" for word in words)[1:]
+
+
+def _has_room(left: str, right: str, width: int) -> bool:
+    return phrases.width(left) + phrases.width(right) + 2 + SHORTEST_BAR <= min(width, WIDEST)
+
+
+@lru_cache(maxsize=64)
+def _render(meter: Meter, width: int, is_utf8: bool) -> str:
+    from tqdm.std import tqdm  # takes longer to load than everything else
+
+    left, right = (text.replace("{", "{{").replace("}", "}}") for text in (meter.left, meter.right))
+    return str(
+        tqdm.format_meter(
+            min(max(meter.done / meter.total, 0.0), 1.0),
+            1,
+            0.0,
+            ncols=min(width, WIDEST),
+            ascii=not is_utf8,
+            bar_format=f"{left}|{{bar}}|{right}",
+        )
+    )

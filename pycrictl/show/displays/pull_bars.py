@@ -1,0 +1,219 @@
+"""Progress bars of pulls: one for the total, and a pool of lines for what happens now."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, TextIO
+
+from pycrictl.progress.tracker import Awaited, Item, Phase, View
+from pycrictl.show.displays import per_image, phrases
+from pycrictl.show.displays.meters import NARROW, Meter, Meters, amount_line, fit, join, sentence
+from pycrictl.show.displays.per_image import ACTIVE, ImagePull
+from pycrictl.units import format_bytes
+
+POOL_LINES: Final = 10
+"""Most lines above the total."""
+
+TINY: Final = 4
+"""Rows below which only the total is shown."""
+
+NARROW_DIGEST: Final = 7
+BYTES_WIDTH: Final = len("1023.9/1023.9 MiB")
+
+RESUMED_S: Final = 10.0
+"""How long the total says that a part had arrived before the first look."""
+
+SUMMARY_LINES: Final = 50
+
+_SIGNS: Final = {Phase.DOWNLOADING: "dl", Phase.EXTRACTING: "ext"}
+"""Phases beside a percentage where there is no room for the word."""
+
+_RANKS: Final = {
+    Phase.EXTRACTING: 0,
+    Phase.DOWNLOADING: 0,
+    Phase.FAILED: 1,
+    Phase.WAITING: 2,
+}
+
+
+class Bars(Meters):
+    """Bars that follow the views and the window's size.
+
+    Args:
+        stderr: open on a terminal.
+        environ: gives the size where the terminal does not know it.
+        aggregate: the total line only.
+    """
+
+    def __init__(
+        self, stderr: TextIO, environ: Mapping[str, str], *, aggregate: bool = False
+    ) -> None:
+        super().__init__(stderr, environ)
+        self._aggregate = aggregate
+        self._history = per_image.History(self.note)
+        self._first_s = 0.0
+
+    def show(self, view: View) -> None:
+        """Bring the bars up to a view and to the window's present size."""
+        if self._history.last is None or not view.items:
+            self._first_s = view.now
+        pulls = self._history.look(view)
+        width, rows = self.measure()
+        lines: list[Meter | str] = []
+        if view.awaited:
+            lines += awaited_lines(view.awaited, max(min(rows - 1, POOL_LINES), 1), width)
+        else:
+            if not self._aggregate and rows >= TINY:
+                lines += pool(pulls, min(rows - 2, POOL_LINES), width)
+            is_new = view.now - self._first_s < RESUMED_S
+            lines.append(total_line(view, width, shows_resumed=is_new))
+        self.draw(lines, view.now)
+
+    def end(self, images: Collection[str]) -> None:
+        """Leave the last line of each of these images above the bars.
+
+        Later views are without them; under the same name another pull may come.
+        """
+        self.write(self._last_lines([p for p in self._history.images() if p.image in images]))
+        self._history.forget(images)
+
+    def close(self) -> None:
+        """Put one line for each image in the place of the bars."""
+        lines: list[str] = []
+        try:
+            if view := self._history.last:
+                lines = self._summary(view)
+        finally:
+            self._history.last = None
+            self.replace(lines)
+
+    def _summary(self, view: View) -> list[str]:
+        pulls = self._history.images()
+        end = []
+        if self._aggregate and pulls:
+            amount, words = per_image.totals(view)
+            verb = "in" if all(pull.is_complete for pull in pulls) else "after"
+            elapsed = f"{verb} {phrases.duration(view.now - self._first_s)}"
+            end = [sentence("Total", amount.words[1], *words, elapsed)]
+            pulls = [pull for pull in pulls if pull.count(Phase.FAILED)]
+        return [*self._last_lines(pulls), *end]
+
+    def _last_lines(self, pulls: Sequence[ImagePull]) -> list[str]:
+        more = []
+        if len(pulls) > SUMMARY_LINES:
+            more = [f"… and {len(pulls) - SUMMARY_LINES} more images"]
+            pulls = sorted(pulls, key=lambda pull: pull.is_complete)[:SUMMARY_LINES]
+        return [f"{pull.name}  {self._history.summary(pull)}" for pull in pulls] + more
+
+
+def total_line(view: View, width: int, *, shows_resumed: bool = False) -> Meter | str:
+    """Return the line below all others."""
+    if not view.items:
+        return phrases.cut("Total  nothing is being pulled", width)
+    amount, words = per_image.totals(view)
+    if shows_resumed and amount.total > 0 and view.totals.resumed > 0:
+        words.append(f"resumed {format_bytes(view.totals.resumed)}")
+    return amount_line("Total", amount, words, width)
+
+
+def awaited_lines(pulls: Sequence[Awaited], most: int, width: int) -> list[str]:
+    """Return at most ``most`` lines for pulls of which only their name is known so far.
+
+    What does not fit in one line takes two, where there is room for them.
+    """
+    lines: list[str] = []
+    for pull in pulls[:most]:
+        name = per_image.awaited_name(pull)
+        words, short = per_image.awaited(pull)
+        if len(words) > width:
+            words = short
+        room = width - len(words) - 2
+        if phrases.width(name) > room and 2 * len(pulls) <= most:
+            lines += phrases.cut_middle(name, width), phrases.cut(words, width)
+        else:
+            lines.append(phrases.cut(f"{phrases.cut_middle(name, room)}  {words}", width))
+    return lines
+
+
+def pool(pulls: Sequence[ImagePull], slots: int, width: int) -> list[Meter | str]:
+    """Return at most ``slots`` lines for what has not arrived, grouped by image.
+
+    What moves has the first claim to a line, then failures, then what waits, and the images take
+    turns. Lines appear in the order of the images and their layers, so that they keep their places.
+    At most half of them are headings.
+    """
+    unfinished = [pull for pull in pulls if not pull.is_complete]
+    is_flat = not any(pull.has_layers for pull in unfinished)
+    has_headings = slots >= 4 if len(pulls) == 1 else len(unfinished) > 0
+    most = slots if is_flat else max(slots // 2, 1)
+    shown = sorted(unfinished, key=lambda pull: min(map(_rank, pull.items)))[:most]
+    flat = [pull for pull in shown if not pull.has_layers]
+    free = slots - (len(shown) if has_headings else len(flat))
+    claims: list[tuple[int, int, Item]] = []
+    for pull in shown:
+        if pull.has_layers:
+            open_items = sorted((item for item in pull.items if _rank(item) < 3), key=_rank)
+            claims += [(_rank(item), place, item) for place, item in enumerate(open_items)]
+    claims.sort(key=lambda claim: claim[:2])
+    chosen = {(item.image, item.layer) for _, _, item in claims[: max(free, 0)]}
+    is_narrow = width < NARROW
+    name_width = max((phrases.width(pull.name) for pull in flat), default=0)
+    name_width = min(name_width, width // 2 if is_narrow else width // 3)
+    is_shown = {pull.image for pull in shown}
+    lines: list[Meter | str] = []
+    for pull in pulls:
+        if pull.image not in is_shown:
+            continue
+        if not pull.has_layers:
+            lines.append(item_line(pull.items[0], phrases.fill(pull.name, name_width), width))
+            continue
+        if has_headings:
+            lines.append(heading(pull, width))
+        for item in pull.items:
+            if (item.image, item.layer) in chosen:
+                label = phrases.short_digest(item.layer)
+                label = label[:NARROW_DIGEST] if is_narrow else "  " * has_headings + label
+                lines.append(item_line(item, label, width))
+    return lines
+
+
+def heading(pull: ImagePull, width: int) -> str:
+    """Return an image's name, shortened if need be, and how many of its layers are where."""
+    counts = f"  {pull.counts}"
+    if width < NARROW or len(counts) > width // 2:
+        counts = ""
+    return phrases.cut_middle(pull.name, width - len(counts)) + counts
+
+
+def item_line(item: Item, label: str, width: int) -> Meter | str:
+    """Return the line of one layer, or of one image whose layers are not known."""
+    if item.phase is Phase.FAILED:
+        return phrases.cut(f"{label} {per_image.failure(item)}", width)
+    done, total = item.progress, item.total
+    if item.phase is Phase.EXTRACTING:
+        # Compressed bytes say nothing here: they have all arrived.
+        done, total = item.extracted, item.extracted_total
+    word = str(item.phase)
+    if item.phase is Phase.WAITING and item.queue_position > 0:
+        word = f"queued, {phrases.ordinal(item.queue_position)}"
+    has_bar = item.phase in ACTIVE and total > 0
+    percent = f"{phrases.percent(done, total):>3}%" if has_bar else ""
+    size = phrases.part(done, total)
+    if item.phase is Phase.EXTRACTING and not total:
+        size = f"{format_bytes(done)} unpacked" if done else format_bytes(item.total)
+    elif item.phase is Phase.WAITING and not done:
+        size = format_bytes(total) if total else ""
+    stall = [per_image.stall(item)] if per_image.is_stalled(item) else []
+    if width < NARROW:
+        words = [label, _SIGNS[item.phase] if has_bar else word, percent.lstrip(), *stall, size]
+        return phrases.join_fitting([text for text in words if text], width)
+    left = f"{label} {word:<11}"
+    if not has_bar:
+        return phrases.cut(sentence(left, size, *stall), width)
+    # Beside the bar, from most to least; a stall matters more than the bytes.
+    rights = [join([size.rjust(BYTES_WIDTH), *stall]), join(stall)]
+    return fit(f"{left} {percent}", rights, width, done, total)
+
+
+def _rank(item: Item) -> int:
+    return _RANKS.get(item.phase, 3)

@@ -1,0 +1,181 @@
+"""Progress of pulls for those who cannot see a bar: logs, pipes and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any, Final, TextIO
+
+from pycrictl.progress.tracker import Awaited, Item, Phase, View
+from pycrictl.show.displays import per_image, phrases
+from pycrictl.show.displays.modes import HEARTBEAT_S, Outlet
+from pycrictl.show.displays.per_image import ImagePull
+from pycrictl.show.displays.writers import Lines, Objects
+from pycrictl.units import format_bytes
+
+STALL_REPEAT_S: Final = 30.0
+
+
+class PlainLines(Lines):
+    """One short line for each event: ``IMAGE LAYER what happened``.
+
+    Images that begin and end, layers that change their phase (a layer that waits at first has not
+    changed), stalls, pulls that wait for their registry, and while anything is on its way the
+    totals at least every 10 s.
+
+    Args:
+        stderr: where the lines go.
+        aggregate: leave the layers out.
+    """
+
+    def __init__(self, stderr: TextIO, *, aggregate: bool = False) -> None:
+        super().__init__(stderr)
+        self._aggregate = aggregate
+        self._phases: dict[tuple[str, str], Phase] = {}
+        self._over: dict[str, bool] = {}
+        self._stalled_s: dict[tuple[str, str], float] = {}
+        self._awaited_s: dict[str, float] = {}
+        self._history = per_image.History(self.note)
+        self._heartbeat: float | None = None
+
+    def show(self, view: View) -> None:
+        """Write the lines for what is new in a view."""
+        pulls = self._history.look(view)
+        lines = [f"{pull.name} {_start(pull)}" for pull in pulls if pull.image not in self._over]
+        if not self._aggregate:
+            for item in view.changed:
+                lines += self._changes(item)
+            for item in view.items:
+                lines += self._stalls(item)
+        for pull in pulls:
+            if pull.is_over and not self._over.get(pull.image):
+                lines.append(self._summary(pull))
+            self._over[pull.image] = pull.is_over
+        lines += self._waits(view.awaited)
+        lines += self._totals(view, is_idle=all(pull.is_over for pull in pulls))
+        self.write(lines)
+
+    def end(self, images: Collection[str]) -> None:
+        """Forget these images: ``show`` has reported their ends."""
+        self._over = {key: value for key, value in self._over.items() if key not in images}
+        self._phases = {key: value for key, value in self._phases.items() if key[0] not in images}
+        self._history.forget(images)
+
+    def close(self) -> None:
+        """Write how far the images came that have not ended."""
+        self.write(self._summary(pull) for pull in self._history.images() if not pull.is_over)
+        self._history.last = None
+
+    def _summary(self, pull: ImagePull) -> str:
+        words = self._history.summary(pull).replace("  ", ", ")
+        return f"{pull.name} {'done: ' if pull.is_complete else ''}{words}"
+
+    def _changes(self, item: Item) -> Iterable[str]:
+        key = item.image, item.layer
+        before = self._phases.get(key, Phase.WAITING)
+        self._phases[key] = item.phase
+        if item.phase is not before and item.layer:
+            yield f"{_subject(item)} {_phase(item)}"
+
+    def _stalls(self, item: Item) -> Iterable[str]:
+        key = item.image, item.layer
+        if not per_image.is_stalled(item):
+            self._stalled_s.pop(key, None)
+        elif item.idle_s >= self._stalled_s.get(key, 0.0) + STALL_REPEAT_S:
+            self._stalled_s[key] = item.idle_s
+            size = phrases.part(item.progress, item.total)
+            yield f"{_subject(item)} {per_image.stall(item)}, {size}"
+
+    def _waits(self, awaited: Iterable[Awaited]) -> Iterable[str]:
+        before, self._awaited_s = self._awaited_s, {}
+        for pull in awaited:
+            said_s = before.get(pull.image)
+            next_s = per_image.AWAITED_S if said_s is None else said_s + STALL_REPEAT_S
+            if pull.waited_s >= next_s:
+                said_s = pull.waited_s
+                yield f"{per_image.awaited_name(pull)} {per_image.awaited(pull)[0]}"
+            if said_s is not None:
+                self._awaited_s[pull.image] = said_s
+
+    def _totals(self, view: View, *, is_idle: bool) -> Iterable[str]:
+        if self._heartbeat is None or is_idle:
+            self._heartbeat = view.now
+        elif view.now - self._heartbeat >= HEARTBEAT_S:
+            self._heartbeat = view.now
+            amount, words = per_image.totals(view)
+            yield amount.sentence("total", *words)
+
+
+def _start(pull: ImagePull) -> str:
+    words = [phrases.plural(len(pull.items), "layer")] if pull.has_layers else []
+    if pull.total:
+        words.append(format_bytes(pull.total))
+    if present := pull.count(Phase.PRESENT):
+        words.append(f"{present} present")
+    return f"started: {', '.join(words)}" if words else "started"
+
+
+def _subject(item: Item) -> str:
+    words = phrases.short_image(item.image) or "pod", phrases.short_digest(item.layer)
+    return " ".join(filter(None, words))
+
+
+def _phase(item: Item) -> str:
+    if item.phase is Phase.FAILED:
+        return per_image.failure(item)
+    if item.phase is Phase.WAITING and item.queue_position > 0:
+        return f"queued, {phrases.ordinal(item.queue_position)}"
+    if item.phase in (Phase.WAITING, Phase.DOWNLOADING):
+        return f"{item.phase} {phrases.part(item.progress, item.total)}"
+    return f"{item.phase} {format_bytes(item.total)}"
+
+
+class JsonLines(Objects):
+    """One JSON object a line for each item that changed.
+
+    ``image``, ``layer``, ``progress``, ``total`` and ``error`` are KEP-5334's fields with its
+    meaning, so that its readers work on them; ``phase``, ``queue_position``, ``extracted`` and
+    ``extracted_total`` are added where they are known. The last line of an item that has arrived
+    has ``progress`` equal to ``total``.
+
+    Args:
+        aggregate: one object for all items together, as the KEP has it for a pod; ``error`` is that
+            of the first item that failed.
+    """
+
+    def __init__(self, outlet: Outlet, *, aggregate: bool = False) -> None:
+        super().__init__(outlet)
+        self._aggregate = aggregate
+        self._history = per_image.History(self.note)
+
+    def show(self, view: View) -> None:
+        """Write an object for each item that changed since the view before."""
+        self._history.look(view)
+        if view.changed:
+            self.write_objects([_totals(view)] if self._aggregate else map(_object, view.changed))
+
+    def end(self, images: Collection[str]) -> None:
+        """Do nothing: the objects have said it."""
+
+
+def _object(item: Item) -> dict[str, Any]:
+    progress, total = item.progress, item.total
+    if item.phase in per_image.COMPLETE:
+        progress = total = total or progress
+    fields: dict[str, Any] = {"image": item.image, "layer": item.layer}
+    fields = {key: value for key, value in fields.items() if value}
+    fields |= {"progress": progress, "total": total}
+    extra = {
+        "phase": str(item.phase),
+        "error": item.error,
+        "queue_position": item.queue_position,
+        "extracted": item.extracted,
+        "extracted_total": item.extracted_total,
+    }
+    return fields | {key: value for key, value in extra.items() if value}
+
+
+def _totals(view: View) -> dict[str, Any]:
+    amount, _ = per_image.totals(view)
+    error = next((item.error for item in view.items if item.error), "")
+    fields = amount._replace(done=view.totals.progress).fields
+    return fields | ({"error": error} if error else {})

@@ -1,0 +1,92 @@
+"""The output formats of the commands that show details: JSON, YAML, templates, fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
+
+from pycrictl.errors import UsageError
+from pycrictl.show import render
+from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from pycrictl.show.gotemplate import Template
+    from pycrictl.show.protodata import Document
+    from pycrictl.show.render import Block
+
+T = TypeVar("T")
+
+DOCUMENT_FORMATS: Final = ("json", "yaml", "go-template")
+INSPECT_FORMATS: Final = (*DOCUMENT_FORMATS, "table")
+
+
+class InspectFormat:
+    """JSON, YAML, a Go template, or blocks of fields, which are called a table.
+
+    Args:
+        output: the value of ``--output``; empty for JSON.
+        template: the value of ``--template``, which only ``go-template`` uses.
+        formats: the ones that the command has.
+
+    Raises:
+        UsageError: there is no such format, or the template is invalid.
+    """
+
+    def __init__(
+        self, output: str, *, template: str = "", formats: Sequence[str] = INSPECT_FORMATS
+    ) -> None:
+        self._kind = output or "json"
+        self._template: Template | None = None
+        if self._kind not in formats:
+            raise UsageError(
+                f"unknown output format {quote(output)}", hint=f"formats are {', '.join(formats)}"
+            )
+        if self._kind == "go-template":
+            from pycrictl.show.gotemplate import Template
+
+            self._template = Template(template)
+
+    @property
+    def is_table(self) -> bool:
+        """Whether to write fields, for people."""
+        return self._kind == "table"
+
+    @property
+    def is_template(self) -> bool:
+        """Whether the output is made by a template."""
+        return self._template is not None
+
+    def write(
+        self,
+        answers: Sequence[T],
+        document: Callable[[T], Document],
+        block: Callable[[T], Block],
+        out: TextIO,
+    ) -> None:
+        """Write what the runtime answered; several answers make a list of documents."""
+        if self.is_table:
+            for answer in answers:
+                render.write_block(block(answer), out)
+        else:
+            made = [document(answer) for answer in answers]
+            self.write_document(made[0] if len(made) == 1 else made, out)
+
+    def write_document(self, document: Any, out: TextIO) -> None:
+        """Write data; the keys of JSON are sorted."""
+        if self._template is not None:
+            render.write_text(self._template.render(document), out)
+        elif self._kind == "yaml":
+            render.write_document_yaml(document, out)
+        else:
+            render.write_document_json(document, out)
+
+    def write_message(self, message: Message, out: TextIO) -> None:
+        """Write a message; the keys of JSON are in the order of the API."""
+        if self._kind == "json":
+            render.write_message_json(message, out)
+        else:
+            from pycrictl.show.protodata import message_document
+
+            self.write_document(message_document(message), out)

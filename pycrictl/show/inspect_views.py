@@ -1,0 +1,151 @@
+"""What the inspecting commands show of an answer: its document, and its block of fields. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pycrictl.show.list_views import enum_name, maps
+from pycrictl.show.protodata import Document, declared_document, status_document
+from pycrictl.show.render import Block, Field
+from pycrictl.show.times import NEVER, age, go_time, rfc3339
+from pycrictl.units import format_size
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+    from pycrictl._proto import cri_pb2
+
+# The numbers of ContainerState.
+_CREATED: Final = 0
+_EXITED: Final = 2
+_UNKNOWN: Final = 3
+
+SIZE_DIGITS: Final = 4
+
+
+def container_document(
+    answer: cri_pb2.ContainerStatusResponse, *, zone: tzinfo | None = None
+) -> Document:
+    """Return the document of ``inspect``."""
+    times = container_times(answer.status, zone=zone)
+    return status_document(answer.status, answer.info, unset_as_null=True, times=times)
+
+
+def pod_document(
+    answer: cri_pb2.PodSandboxStatusResponse, *, zone: tzinfo | None = None
+) -> Document:
+    """Return the document of ``inspectp``."""
+    times = pod_times(answer.status, zone=zone)
+    return status_document(answer.status, answer.info, unset_as_null=True, times=times)
+
+
+def image_document(answer: cri_pb2.ImageStatusResponse) -> Document:
+    """Return the document of ``inspecti``."""
+    return status_document(answer.image, answer.info)
+
+
+def runtime_document(answer: cri_pb2.StatusResponse) -> Document:
+    """Return the document of ``info``."""
+    return status_document(answer.status, answer.info, extras=runtime_extras(answer))
+
+
+def container_status_block(
+    status: cri_pb2.ContainerStatus, info: Mapping[str, str], *, now: float
+) -> Block:
+    """Return the fields of ``inspect --output table``; ages are at ``now`` (seconds since 1970)."""
+    block: list[Field] = [("ID", status.id), ("Name", status.metadata.name)]
+    if status.metadata.attempt:
+        block.append(("Attempt", str(status.metadata.attempt)))
+    block.append(("State", enum_name(status, "state")))
+    block.append(("Created", f"{age(status.created_at, now)} ago"))
+    if status.state != _CREATED:
+        block.append(("Started", f"{age(status.started_at, now)} ago"))
+    if status.state == _EXITED:
+        block.append(("Finished", f"{age(status.finished_at, now)} ago"))
+        block.append(("Exit Code", str(status.exit_code)))
+    return [*block, *maps(status), *_info(info)]
+
+
+def container_times(
+    status: cri_pb2.ContainerStatus, *, zone: tzinfo | None = None
+) -> dict[str, str]:
+    """Return the times of ``inspect``'s document by their JSON names."""
+    has_finished = status.state == _EXITED or (status.state == _UNKNOWN and status.finished_at)
+    return {
+        "createdAt": rfc3339(status.created_at, zone),
+        "startedAt": NEVER if status.state == _CREATED else rfc3339(status.started_at, zone),
+        "finishedAt": rfc3339(status.finished_at, zone) if has_finished else NEVER,
+    }
+
+
+def pod_status_block(
+    status: cri_pb2.PodSandboxStatus, info: Mapping[str, str], *, zone: tzinfo | None = None
+) -> Block:
+    """Return the fields of ``inspectp --output table``."""
+    block: list[Field] = [
+        ("ID", status.id),
+        ("Name", status.metadata.name),
+        ("UID", status.metadata.uid),
+        ("Namespace", status.metadata.namespace),
+        ("Attempt", str(status.metadata.attempt)),
+        ("Status", enum_name(status, "state")),
+        ("Created", go_time(status.created_at, zone)),
+        ("IP Addresses", status.network.ip),
+    ]
+    block += [("Additional IP", address.ip) for address in status.network.additional_ips]
+    return [*block, *maps(status), *_info(info)]
+
+
+def pod_times(status: cri_pb2.PodSandboxStatus, *, zone: tzinfo | None = None) -> dict[str, str]:
+    """Return the time of ``inspectp``'s document by its JSON name."""
+    return {"createdAt": rfc3339(status.created_at, zone)}
+
+
+def image_status_block(image: cri_pb2.Image, info: Mapping[str, str]) -> Block:
+    """Return the fields of ``inspecti --output table``."""
+    block: list[Field] = [("ID", image.id)]
+    block += [("Tag", tag) for tag in image.repo_tags]
+    block += [("Digest", digest) for digest in image.repo_digests]
+    return [*block, ("Size", format_size(image.size, 3)), *_info(info)]
+
+
+def runtime_extras(response: cri_pb2.StatusResponse) -> dict[str, Any]:
+    """Return what ``info``'s document holds besides the status, if the runtime reports it."""
+    extras: dict[str, Any] = {}
+    if response.runtime_handlers:
+        extras["runtimeHandlers"] = list(map(declared_document, response.runtime_handlers))
+    if response.HasField("features"):
+        extras["features"] = declared_document(response.features)
+    return extras
+
+
+def image_filesystem_lines(response: cri_pb2.ImageFsInfoResponse) -> list[str]:
+    """Return the lines of ``imagefsinfo --output table``."""
+    # The titles end with a space in crictl's output too.
+    return [
+        "Container Filesystem ",
+        *_filesystem_lines(response.container_filesystems),
+        "Image Filesystem ",
+        *_filesystem_lines(response.image_filesystems),
+    ]
+
+
+def _filesystem_lines(filesystems: Iterable[cri_pb2.FilesystemUsage]) -> list[str]:
+    return [
+        line
+        for index, usage in enumerate(filesystems)
+        for line in (
+            f"TimeStamp[{index}]: {usage.timestamp}",
+            f"Disk[{index}]: {format_size(usage.used_bytes.value, SIZE_DIGITS)}",
+            f"Inodes[{index}]: {usage.inodes_used.value}",
+            f"Mountpoint[{index}]: {usage.fs_id.mountpoint}",
+        )
+    ]
+
+
+def _info(info: Mapping[str, str]) -> list[Field]:
+    """Return the verbose texts as Go prints a map of them."""
+    if not info:
+        return []
+    return [("Info", f"map[{' '.join(f'{key}:{info[key]}' for key in sorted(info))}]")]

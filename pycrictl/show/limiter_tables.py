@@ -1,0 +1,134 @@
+"""The pull limiter's status for people: a few tables of what its document says. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TextIO
+
+from pycrictl.show.list_views import SHORT_ID_CHARS
+from pycrictl.show.render import Table, write_lines, write_table
+from pycrictl.units import format_bytes
+
+NONE: Final = "-"
+_ERROR_CHARS: Final = 100
+
+
+def write_status(document: Mapping[str, Any], out: TextIO) -> None:
+    """Write the limit, what runs, waits and has failed, copies, and what else limits pulls."""
+    limit = document["limit"]
+    slots = f"{document['slotsTaken']}/{limit}" if limit else str(document["slotsTaken"])
+    policy = document["policy"]
+    if policy == "retry":
+        policy += f" ({document['retries']} times, {document['retryInterval']} apart)"
+    header = ("LIMIT", "SLOTS TAKEN", "WHEN FULL", "LIMIT FROM")
+    row = (str(limit) if limit else "none", slots, policy, document["limitOrigin"])
+    write_table(Table(header, [row], min_width=0), out)
+    sections = (
+        (
+            ("RUNNING", "POD", "FOR", "BYTES", "ATTEMPT", "JOINED"),
+            map(_running, document["running"]),
+        ),
+        (
+            ("WAITING", "POD", "FOR", "PLACE", "BEHIND", "JOINED"),
+            map(_waiting, document["waiting"]),
+        ),
+        (("JOINED", "POD", "SHARES THE PULL OF"), map(_joined, document["joined"])),
+        (("FAILED", "POD", "AGO", "ATTEMPTS", "ERROR"), map(_failure, document["failures"])),
+        (("COPYING", "PATH", "CONTAINER", "BYTES"), map(_copy, document["copies"])),
+    )
+    for columns, rows in sections:
+        _section(columns, rows, out)
+    out.write("\n")
+    write_lines([_kubelet(document["kubelet"]), _containerd(document["containerd"])], out)
+
+
+def _section(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], out: TextIO) -> None:
+    found = list(rows)
+    if found:
+        out.write("\n")
+        write_table(Table(header, found, min_width=0), out)
+
+
+def _running(pull: Mapping[str, Any]) -> tuple[str, ...]:
+    done, total = pull["bytes"], pull["total"]
+    size = NONE if done is None else f"{format_bytes(done)} of {format_bytes(total)}"
+    if pull["abandoned"]:
+        size = "being cancelled"
+    elif not pull["takesSlot"]:
+        size = f"{size} (present, no slot)"
+    return (
+        pull["image"],
+        pull["pod"] or NONE,
+        pull["elapsed"],
+        size,
+        str(pull["attempt"]),
+        str(pull["joined"]),
+    )
+
+
+def _waiting(pull: Mapping[str, Any]) -> tuple[str, ...]:
+    behind = pull["behind"] or "any running pull"
+    if pull["nextTry"]:
+        behind = f"tries again at {pull['nextTry']}, {pull['triesLeft']} left"
+    return (
+        pull["image"],
+        pull["pod"] or NONE,
+        pull["elapsed"],
+        str(pull["place"]),
+        behind,
+        str(pull["joined"]),
+    )
+
+
+def _joined(caller: Mapping[str, Any]) -> tuple[str, ...]:
+    return caller["image"], caller["pod"] or NONE, caller["leader"] or NONE
+
+
+def _failure(failure: Mapping[str, Any]) -> tuple[str, ...]:
+    error = failure["error"]
+    if len(error) > _ERROR_CHARS:
+        error = error[:_ERROR_CHARS] + "…"
+    return (
+        failure["image"],
+        failure["pod"] or NONE,
+        failure["ago"],
+        str(failure["attempts"]),
+        error,
+    )
+
+
+def _copy(copy: Mapping[str, Any]) -> tuple[str, ...]:
+    state = copy["state"]
+    return (
+        copy["direction"] if state == "copying" else f"{copy['direction']} ({state})",
+        copy["path"],
+        copy["container"][:SHORT_ID_CHARS],
+        format_bytes(copy["bytes"]) if copy["bytes"] else NONE,
+    )
+
+
+def _kubelet(found: Mapping[str, Any]) -> str:
+    if problem := found.get("problem"):
+        return f"kubelet: unknown ({problem})"
+    limit = found["limit"]
+    if limit == 1:
+        text = "sends one pull at a time (serializeImagePulls), so the limit above is never reached"
+    elif limit:
+        text = f"sends at most {limit} pulls at once (maxParallelImagePulls)"
+    else:
+        text = "sends any number of pulls at once"
+    return f"kubelet: {text}; {found['config']}"
+
+
+def _containerd(found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return "the runtime is not containerd: its own limits are unknown"
+    if problem := found.get("problem"):
+        return f"the runtime cannot be asked for its limits: {problem}"
+    downloads = found["maxConcurrentDownloads"]
+    layers = f"downloads {downloads} layers at once" if downloads > 0 else "downloads all layers"
+    origin = found["config"] or "defaults"
+    return (
+        f"containerd: {layers} (max_concurrent_downloads), gives up a pull without progress after "
+        f"{found['imagePullProgressTimeout']} (image_pull_progress_timeout); {origin}"
+    )

@@ -1,0 +1,131 @@
+"""The output formats of the commands that list: chosen once, then written as often as needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from pycrictl.errors import UsageError
+from pycrictl.show import render
+from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from pycrictl.show.custom_columns import Columns, SortKey
+    from pycrictl.show.jsonpath import Template
+    from pycrictl.show.protodata import Document
+    from pycrictl.show.render import Block, Table
+
+FORMATS: Final = ("json", "yaml", "table", "wide", "jsonpath=…", "custom-columns=…")
+
+ITEMS: Final = "items"
+"""kubectl's name for any list, which paths may use instead of the list's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """How one kind of objects is shown.
+
+    Attributes:
+        table: makes the table; the argument is whether it is the wide one.
+        block: makes the block of one object.
+    """
+
+    table: Callable[[Sequence[Any], bool], Table]
+    block: Callable[[Any], Block]
+
+
+class ListFormat:
+    """One of FORMATS, or bare IDs, or blocks.
+
+    Args:
+        output: the value of ``--output``.
+        name: of the list in documents, such as ``containers``.
+        quiet: whether to write IDs instead of tables; other values of ``output`` take precedence.
+        verbose: whether to write blocks instead of tables; ``quiet`` takes precedence.
+        sort_by: a path to sort by; empty for none.
+        header: whether tables have headings.
+
+    Raises:
+        UsageError: there is no such format, or a path or template is invalid.
+    """
+
+    def __init__(
+        self,
+        output: str,
+        *,
+        name: str,
+        quiet: bool = False,
+        verbose: bool = False,
+        sort_by: str = "",
+        header: bool = True,
+    ) -> None:
+        self._kind, equals, argument = output.partition("=")
+        self._template: Template | None = None
+        self._columns: Columns | None = None
+        self._sort_key: SortKey | None = None
+        self._name = name
+        self._header = header
+        if equals and self._kind == "jsonpath":
+            from pycrictl.show.jsonpath import Template
+
+            self._template = Template(argument, aliases={ITEMS: name})
+        elif equals and self._kind == "custom-columns":
+            from pycrictl.show.custom_columns import Columns
+
+            self._columns = Columns(argument)
+        elif equals or self._kind not in ("json", "yaml", "table", "wide"):
+            raise UsageError(
+                f"unknown output format {quote(output)}", hint=f"formats are {', '.join(FORMATS)}"
+            )
+        elif self._kind in ("table", "wide"):
+            self._kind = "ids" if quiet else "blocks" if verbose else self._kind
+        if sort_by:
+            from pycrictl.show.custom_columns import SortKey
+
+            self._sort_key = SortKey(sort_by)
+
+    def write(self, found: Sequence[Any], views: Views, out: TextIO) -> None:
+        """Write objects, sorted if that was asked for.
+
+        Raises:
+            UsageError: none of them has the field to sort by.
+        """
+        if self._sort_key is not None:
+            found = self._sort_key.sorted(found, _documents(found, self._name))
+        if self._template is not None:
+            from pycrictl.show.protodata import list_document
+
+            text = self._template.render(list_document(self._name, found))
+            render.write_text(text.removesuffix("\n"), out)
+        elif self._columns is not None:
+            table = self._columns.table(_documents(found, self._name))
+            render.write_table(table, out, header=self._header)
+        elif self._kind in ("json", "yaml"):
+            write_list(self._name, found, out, is_yaml=self._kind == "yaml")
+        elif self._kind == "ids":
+            render.write_lines((each.id for each in found), out)
+        elif self._kind == "blocks":
+            render.write_blocks(map(views.block, found), out)
+        else:
+            table = views.table(found, self._kind == "wide")
+            render.write_table(table, out, header=self._header)
+
+
+def write_list(name: str, messages: Iterable[Message], out: TextIO, *, is_yaml: bool) -> None:
+    """Write the document whose list ``name`` holds them: YAML, or JSON in the order of the API."""
+    if is_yaml:
+        from pycrictl.show.protodata import list_document
+
+        render.write_document_yaml(list_document(name, messages), out)
+    else:
+        render.write_list_json(name, messages, out)
+
+
+def _documents(found: Sequence[Message], name: str) -> list[Document]:
+    from pycrictl.show.protodata import list_document
+
+    documents: list[Document] = list_document(name, found)[name]
+    return documents

@@ -1,0 +1,292 @@
+"""What the listing commands show of each object: a row of a table, a block of fields. Pure.
+
+Headings, order, cuts and words are crictl's. Nothing is escaped here; ``render`` does that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pycrictl.show.render import Block, Field, Table
+from pycrictl.show.times import age, go_time
+from pycrictl.units import format_size
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+    from google.protobuf.message import Message
+
+    from pycrictl._proto import cri_pb2
+
+NONE: Final = "<none>"
+UNKNOWN: Final = "unknown"
+DEFAULT_RUNTIME: Final = "(default)"
+SHORT_ID_CHARS: Final = 13
+RUNTIME_CONFIG_WIDTH: Final = 10
+
+DIGEST_PREFIX: Final = "sha256:"
+
+POD_NAME_LABEL: Final = "io.kubernetes.pod.name"
+POD_NAMESPACE_LABEL: Final = "io.kubernetes.pod.namespace"
+POD_UID_LABEL: Final = "io.kubernetes.pod.uid"
+
+POD_STATES: Final = ("Ready", "NotReady")
+CONTAINER_STATES: Final = ("Created", "Running", "Exited")
+UNKNOWN_STATE: Final = "Unknown"
+
+# A name with a tag may look like a short digest: cafe:1.
+_DIGEST: Final = re.compile(r"(?:sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})")
+
+
+def version_lines(version: cri_pb2.VersionResponse) -> list[str]:
+    """Return the four lines of ``version``."""
+    return [
+        f"Version:  {version.version}",
+        f"RuntimeName:  {version.runtime_name}",
+        f"RuntimeVersion:  {version.runtime_version}",
+        f"RuntimeApiVersion:  {version.runtime_api_version}",
+    ]
+
+
+def images_table(
+    images: Iterable[cri_pb2.Image],
+    *,
+    digests: bool = False,
+    pinned: bool = False,
+    no_trunc: bool = False,
+    wide: bool = False,
+) -> Table:
+    """Make a row for each tag of each image, and one for each image without tags.
+
+    Args:
+        images: in the order to show them.
+        digests: whether there is a DIGEST column.
+        pinned: whether there is a PINNED column.
+        no_trunc: whether IDs and digests are shown whole.
+        wide: whether there are these two columns and USER.
+    """
+    digests, pinned = digests or wide, pinned or wide
+    header = ["IMAGE", "TAG", "IMAGE ID", "SIZE"]
+    if digests:
+        header.insert(2, "DIGEST")
+    if pinned:
+        header.append("PINNED")
+    if wide:
+        header.append("USER")
+    rows = []
+    for image in images:
+        repository, digest = _first_digest(image)
+        for name, tag in _names_and_tags(image, repository):
+            row = [name, tag, _short(image.id, no_trunc), format_size(image.size, 3)]
+            if digests:
+                row.insert(2, _short(digest, no_trunc))
+            if pinned:
+                row.append("true" if image.pinned else "false")
+            if wide:
+                row.append(_user(image))
+            rows.append(tuple(row))
+    return Table(tuple(header), rows)
+
+
+def image_block(image: cri_pb2.Image) -> Block:
+    """Return the fields of one image in ``images --verbose``."""
+    block: list[Field] = [("ID", image.id)]
+    block += [("RepoTags", tag) for tag in image.repo_tags]
+    block += [("RepoDigests", digest) for digest in image.repo_digests]
+    if image.size:
+        block.append(("Size", str(image.size)))
+    if image.HasField("uid"):
+        # The text form of the message, in which zero is nothing.
+        block.append(("Uid", f"value:{image.uid.value}" if image.uid.value else ""))
+    if image.username:
+        block.append(("Username", image.username))
+    if image.pinned:
+        block.append(("Pinned", "true"))
+    return block
+
+
+def pods_table(
+    pods: Iterable[cri_pb2.PodSandbox],
+    *,
+    now: float,
+    no_trunc: bool = False,
+    addresses: Mapping[str, str] | None = None,
+) -> Table:
+    """Make a row for each pod sandbox.
+
+    Args:
+        pods: in the order to show them.
+        now: seconds since 1970, for the ages.
+        no_trunc: whether IDs are shown whole.
+        addresses: IP addresses by pod ID, for the wide table, which has the UID as well.
+    """
+    header: tuple[str, ...] = (
+        *("POD ID", "CREATED", "STATE", "NAME", "NAMESPACE", "ATTEMPT", "RUNTIME"),
+        *(("IP", "UID") if addresses is not None else ()),
+    )
+    rows: list[tuple[str, ...]] = [
+        (
+            _short(pod.id, no_trunc),
+            f"{age(pod.created_at, now)} ago",
+            _state(POD_STATES, pod.state),
+            pod.metadata.name,
+            pod.metadata.namespace,
+            str(pod.metadata.attempt),
+            pod.runtime_handler or DEFAULT_RUNTIME,
+            *((addresses.get(pod.id) or NONE, pod.metadata.uid) if addresses is not None else ()),
+        )
+        for pod in pods
+    ]
+    return Table(header, rows)
+
+
+def pod_block(pod: cri_pb2.PodSandbox, *, zone: tzinfo | None = None) -> Block:
+    """Return the fields of one pod in ``pods --verbose``."""
+    block: list[Field] = [
+        ("ID", pod.id),
+        ("Name", pod.metadata.name),
+        ("UID", pod.metadata.uid),
+        ("Namespace", pod.metadata.namespace),
+    ]
+    if pod.metadata.attempt:
+        block.append(("Attempt", str(pod.metadata.attempt)))
+    block.append(("Status", _state(POD_STATES, pod.state)))
+    block.append(("Created", go_time(pod.created_at, zone)))
+    block += maps(pod)
+    block.append(("Runtime", pod.runtime_handler or DEFAULT_RUNTIME))
+    return block
+
+
+def containers_table(
+    containers: Iterable[cri_pb2.Container],
+    *,
+    now: float,
+    no_trunc: bool = False,
+    image_names: Mapping[str, str] | None = None,
+    wide: bool = False,
+) -> Table:
+    """Make a row for each container.
+
+    Args:
+        containers: in the order to show them.
+        now: seconds since 1970, for the ages.
+        no_trunc: whether IDs are shown whole.
+        image_names: what to show in place of an image, by what the container has for it.
+        wide: whether there are the columns IMAGE ID and POD UID.
+    """
+    header: tuple[str, ...] = (
+        *("CONTAINER", "IMAGE", "CREATED", "STATE", "NAME", "ATTEMPT"),
+        *("POD ID", "POD", "NAMESPACE"),
+        *(("IMAGE ID", "POD UID") if wide else ()),
+    )
+    rows: list[tuple[str, ...]] = []
+    for container in containers:
+        image = container.image.image
+        row: tuple[str, ...] = (
+            _short(container.id, no_trunc),
+            (image_names or {}).get(image) or shown_image(image, no_trunc=no_trunc),
+            f"{age(container.created_at, now)} ago",
+            _state(CONTAINER_STATES, container.state),
+            container.metadata.name,
+            str(container.metadata.attempt),
+            _short(container.pod_sandbox_id, no_trunc),
+            container.labels.get(POD_NAME_LABEL, UNKNOWN),
+            container.labels.get(POD_NAMESPACE_LABEL, UNKNOWN),
+        )
+        if wide:
+            image_id = container.image_id or container.image_ref
+            row += (_short(image_id, no_trunc), container.labels.get(POD_UID_LABEL, UNKNOWN))
+        rows.append(row)
+    return Table(header, rows)
+
+
+def container_block(container: cri_pb2.Container, *, now: float) -> Block:
+    """Return the fields of one container in ``ps --verbose``."""
+    block: list[Field] = [
+        ("ID", container.id),
+        ("PodID", container.pod_sandbox_id),
+        ("Namespace", container.labels.get(POD_NAMESPACE_LABEL, UNKNOWN)),
+        ("Name", container.metadata.name),
+        ("Attempt", str(container.metadata.attempt)),
+        ("State", _state(CONTAINER_STATES, container.state)),
+        ("Image", container.image.image),
+        ("Created", f"{age(container.created_at, now)} ago"),
+    ]
+    return block + maps(container)
+
+
+def shown_image(image: str, *, no_trunc: bool = False) -> str:
+    """Return the IMAGE cell of a container: a name, or the first digits of a digest."""
+    if no_trunc or not _DIGEST.fullmatch(image):
+        return image
+    return image.partition(":")[2][:SHORT_ID_CHARS]
+
+
+def runtime_config_table(config: cri_pb2.RuntimeConfigResponse) -> Table | None:
+    """Return the line of ``runtime-config``; None where the runtime reports nothing about Linux."""
+    if not config.HasField("linux"):
+        return None
+    driver = enum_name(config.linux, "cgroup_driver")
+    return Table(("cgroup driver:", driver), (), min_width=RUNTIME_CONFIG_WIDTH)
+
+
+def maps(
+    thing: cri_pb2.PodSandbox
+    | cri_pb2.Container
+    | cri_pb2.PodSandboxStatus
+    | cri_pb2.ContainerStatus,
+) -> list[Field]:
+    """Return the labels and annotations of a block, each only if there are any."""
+    both = (("Labels", thing.labels), ("Annotations", thing.annotations))
+    return [(title, entries) for title, entries in both if entries]
+
+
+def enum_name(message: Message, field: str) -> str:
+    """Return the name of an enum field's value; its number if this program has no name for it."""
+    number: int = getattr(message, field)
+    descriptor = message.DESCRIPTOR.fields_by_name[field].enum_type
+    assert descriptor is not None
+    value = descriptor.values_by_number.get(number)
+    return value.name if value else str(number)
+
+
+def _state(names: Sequence[str], number: int) -> str:
+    return names[number] if 0 <= number < len(names) else UNKNOWN_STATE
+
+
+def _user(image: cri_pb2.Image) -> str:
+    if image.HasField("uid"):
+        return str(image.uid.value)
+    return image.username or NONE
+
+
+def _first_digest(image: cri_pb2.Image) -> tuple[str, str]:
+    """Return repository and digest of the image's first repo digest."""
+    if not image.repo_digests:
+        return NONE, NONE
+    parts = image.repo_digests[0].split("@")
+    if len(parts) != 2:
+        return "errorName", "errorRepoDigest"
+    return parts[0], parts[1]
+
+
+def _names_and_tags(image: cri_pb2.Image, repository: str) -> list[tuple[str, str]]:
+    """Return the cells IMAGE and TAG of each row, with ``repository`` where a tag names none."""
+    if not image.repo_tags:
+        return [(repository, NONE)]
+    cells = []
+    for text in image.repo_tags:
+        name, colon, tag = text.rpartition(":")
+        if not colon:
+            cells.append(("errorRepoTag", "errorRepoTag"))
+        else:
+            cells.append((repository if name == NONE else name, tag))
+    return cells
+
+
+def _short(identifier: str, no_trunc: bool) -> str:
+    if no_trunc:
+        return identifier
+    return identifier.removeprefix(DIGEST_PREFIX)[:SHORT_ID_CHARS]

@@ -1,0 +1,294 @@
+"""JSON and YAML text as trees that remember where things stand. Pure.
+
+All YAML that this program takes is read here. The two formats are read on their own: YAML libraries
+refuse or misread some JSON (surrogate escapes, numbers such as ``1e3``, tabs), and JSON libraries
+give no positions. Whatever a text may hold, reading it takes time and memory in proportion to its
+length: there are no aliases, and nesting has a limit.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import yaml
+
+from pycrictl.units import escape, parse_int
+
+NodeType = Literal["mapping", "list", "string", "number", "boolean", "null"]
+Scalar = str | int | float | bool | None
+
+MAX_NESTING: Final = 64
+
+_STRING_TAGS: Final = ("!", "tag:yaml.org,2002:str")
+# What a YAML 1.1 document may write without quotes, as crictl's parser reads it.
+_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+_TRUE: Final = frozenset("true True TRUE yes Yes YES on On ON".split())
+_FALSE: Final = frozenset("false False FALSE no No NO off Off OFF".split())
+_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_JSON_SPACE: Final = re.compile(r"[ \t\r\n]*")
+
+
+@dataclass(slots=True)
+class Node:
+    """A value of a document.
+
+    Attributes:
+        type: which of JSON's types it has.
+        line: where it begins, counted from 1.
+        span: the characters that it takes up; of YAML only if ``parse`` was to be exact.
+        text: of a scalar, as it is written, but without quotes and escapes.
+        value: of a scalar; integers have any size.
+        items: of a list.
+        members: of a mapping, in the document's order and with repeated keys.
+    """
+
+    type: NodeType
+    line: int
+    span: slice
+    text: str = ""
+    value: Scalar = None
+    items: list[Node] = field(default_factory=list)
+    members: list[Member] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A key of a mapping, the line that it stands on, and its value."""
+
+    key: str
+    line: int
+    node: Node
+
+
+class Problem(ValueError):
+    """A document is not what it should be.
+
+    Attributes:
+        line: where, counted from 1.
+        hint: what may have been meant, or None.
+    """
+
+    def __init__(self, message: str, line: int, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+        self.hint = hint
+
+
+class _NotYaml(Problem):
+    """YAML's parser refused the text."""
+
+
+def parse(text: str, *, exact: bool = False) -> Node:
+    """Return the tree of a document.
+
+    Args:
+        text: JSON or YAML; an empty one is null.
+        exact: whether the spans of a YAML document are needed, which takes ten times as long.
+
+    Raises:
+        Problem: neither JSON nor YAML; more than one document; an alias, which could unfold to any
+            size; or nested deeper than MAX_NESTING levels.
+    """
+    try:
+        json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise Problem("it is nested too deeply", 1) from None
+    except ValueError as error:
+        # What breaks off does so on its last line, not on the one that would follow.
+        last_line = max(len(text.rstrip().splitlines()), 1)
+        try:
+            return _YamlReader(text).read(exact=exact)
+        except _NotYaml as problem:
+            # YAML's parser has little to say of a text that is meant to be JSON.
+            if isinstance(error, json.JSONDecodeError) and text.lstrip()[:1] in ("{", "["):
+                reason = error.msg[:1].lower() + error.msg[1:]
+                line = min(error.lineno, last_line)
+                raise Problem(f"it is not JSON: {reason}", line) from None
+            problem.line = min(problem.line, last_line)
+            raise
+    return _JsonReader(text).node(1)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+class _JsonReader:
+    """Builds the nodes of a text that is known to be JSON."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0
+        self._line = 1
+        decoder = json.JSONDecoder(parse_int=_number, parse_float=_number)
+        self._decode = decoder.raw_decode
+
+    def node(self, depth: int) -> Node:
+        if depth > MAX_NESTING:
+            raise Problem("it is nested too deeply", self._line)
+        first, start = self._peek(), self._position
+        node = Node("mapping" if first == "{" else "list", self._line, slice(0))
+        if first == "{":
+            self._position += 1
+            while self._peek() != "}":
+                self._skip(",")
+                line = self._line
+                key = self._scalar()
+                self._skip(":")
+                node.members.append(Member(str(key), line, self.node(depth + 1)))
+            self._position += 1
+        elif first == "[":
+            self._position += 1
+            while self._peek() != "]":
+                self._skip(",")
+                node.items.append(self.node(depth + 1))
+            self._position += 1
+        else:
+            node.value = self._scalar()
+            node.type = _type(node.value)
+            written = self._text[start : self._position]
+            node.text = node.value if isinstance(node.value, str) else written
+        node.span = slice(start, self._position)
+        return node
+
+    def _peek(self) -> str:
+        """Return the next character that is not a space; count the lines up to it."""
+        match = _JSON_SPACE.match(self._text, self._position)
+        end = match.end() if match else self._position
+        self._line += self._text.count("\n", self._position, end)
+        self._position = end
+        return self._text[end]
+
+    def _skip(self, sign: str) -> None:
+        if self._peek() == sign:
+            self._position += 1
+            self._peek()
+
+    def _scalar(self) -> Scalar:
+        value: Scalar
+        value, self._position = self._decode(self._text, self._position)
+        return value
+
+
+def _type(value: Scalar) -> NodeType:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case str():
+            return "string"
+        case _:
+            return "number"
+
+
+def _number(text: str) -> int | float:
+    # Python refuses more than 4300 digits in its own words; nothing takes so many.
+    if len(text) <= 40 and text.lstrip("-").isdigit():
+        return int(text)
+    return float(text)
+
+
+class _YamlReader:
+    """Builds the nodes of a YAML document from the parser's events."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._root: Node | None = None
+        self._open: list[Node] = []  # lists and mappings whose end has not come yet
+        self._keys: list[tuple[str, int] | None] = []  # of each of these, the key without a value
+
+    def read(self, *, exact: bool) -> Node:
+        # The C parser's positions count bytes for some texts.
+        loader = yaml.SafeLoader if exact else getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        try:
+            for event in yaml.parse(self._text, Loader=loader):
+                self._take(event)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            reason = escape(error.problem or "unreadable")
+            raise _NotYaml(f"it is not YAML: {reason}", mark.line + 1 if mark else 1) from None
+        except (
+            yaml.YAMLError,
+            UnicodeEncodeError,
+        ) as error:  # a character that YAML does not allow
+            reason = escape(str(error).partition("\n")[0])
+            before = self._text.encode(errors="replace")[: getattr(error, "position", 0)]
+            raise _NotYaml(f"it is not YAML: {reason}", before.count(b"\n") + 1) from None
+        return self._root or Node("null", 1, slice(len(self._text), len(self._text)))
+
+    def _take(self, event: yaml.Event) -> None:
+        start, end = event.start_mark, event.end_mark
+        line = start.line + 1 if start else 1
+        span = slice(start.index if start else 0, end.index if end else 0)
+        match event:
+            case yaml.DocumentStartEvent() if self._root is not None:
+                raise Problem("a second document begins", line)
+            case yaml.AliasEvent():
+                raise Problem("aliases are not supported", line)
+            case yaml.CollectionStartEvent():
+                self._begin(event, line, span)
+            case yaml.CollectionEndEvent():
+                self._keys.pop()
+                node = self._open.pop()
+                node.span = slice(node.span.start, span.stop)
+                self._add(node)
+            case yaml.ScalarEvent():
+                self._scalar(event, line, span)
+
+    def _begin(self, event: yaml.CollectionStartEvent, line: int, span: slice) -> None:
+        is_mapping = isinstance(event, yaml.MappingStartEvent)
+        expected = f"tag:yaml.org,2002:{'map' if is_mapping else 'seq'}"
+        if event.tag not in (None, "!", expected):
+            raise Problem(f'the tag "{escape(event.tag)}" is not supported', line)
+        if len(self._open) >= MAX_NESTING:
+            raise Problem("it is nested too deeply", line)
+        if self._is_at_key():
+            raise Problem("a key is a list or a mapping", line)
+        self._open.append(Node("mapping" if is_mapping else "list", line, span))
+        self._keys.append(None)
+
+    def _scalar(self, event: yaml.ScalarEvent, line: int, span: slice) -> None:
+        text: str = event.value
+        if self._is_at_key():
+            self._keys[-1] = (text, line)
+            return
+        if event.implicit[0]:
+            value = _plain(text)
+        elif event.implicit[1] or event.tag in _STRING_TAGS:
+            value = text
+        else:
+            raise Problem(f'the tag "{escape(event.tag or "")}" is not supported', line)
+        self._add(Node(_type(value), line, span, text, value))
+
+    def _is_at_key(self) -> bool:
+        return bool(self._open) and self._open[-1].type == "mapping" and self._keys[-1] is None
+
+    def _add(self, node: Node) -> None:
+        if not self._open:
+            self._root = node
+        elif key := self._keys[-1]:
+            self._open[-1].members.append(Member(*key, node))
+            self._keys[-1] = None
+        else:
+            self._open[-1].items.append(node)
+
+
+def _plain(text: str) -> Scalar:
+    """Return the value of a YAML scalar without quotes."""
+    if text in _NULLS:
+        return None
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    if text[0] not in "+-.0123456789":
+        return text
+    if text.lower().lstrip("+-") in (".inf", ".nan"):
+        return math.nan if "n" == text[-1].lower() else math.inf
+    try:
+        return parse_int(text)
+    except ValueError:
+        return _number(text) if _FLOAT.fullmatch(text) else text

@@ -1,0 +1,321 @@
+"""The hidden command that the scripts ask: its candidates, its silence and its limit."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+import typer
+from typer.core import TyperOption
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cli import main
+from pycrictl.cli.completion import answer, candidates
+from tests.cli.run import Run
+from tests.fakecri import FakeServer, Status, hostile
+from tools.surface import Completes
+
+ENDPOINT = "CONTAINER_RUNTIME_ENDPOINT"
+
+CONTAINERS = cri_pb2.ListContainersResponse(
+    containers=[
+        cri_pb2.Container(
+            id="4b0c" + "1" * 60,
+            pod_sandbox_id="5ca3" + "0" * 60,
+            metadata=cri_pb2.ContainerMetadata(name="web"),
+            state=cri_pb2.CONTAINER_RUNNING,
+            labels={"io.kubernetes.pod.name": "shop", "io.kubernetes.pod.namespace": "default"},
+        ),
+        cri_pb2.Container(
+            id="4b9f" + "2" * 60,
+            pod_sandbox_id="5ca3" + "0" * 60,
+            metadata=cri_pb2.ContainerMetadata(name="proxy"),
+            state=cri_pb2.CONTAINER_CREATED,
+        ),
+        cri_pb2.Container(
+            id="77aa" + "3" * 60,
+            pod_sandbox_id="6000" + "0" * 60,
+            metadata=cri_pb2.ContainerMetadata(name="proxy"),
+            state=cri_pb2.CONTAINER_EXITED,
+        ),
+    ]
+)
+PODS = cri_pb2.ListPodSandboxResponse(
+    items=[
+        cri_pb2.PodSandbox(
+            id="5ca3" + "0" * 60,
+            metadata=cri_pb2.PodSandboxMetadata(name="shop", namespace="default"),
+        ),
+        cri_pb2.PodSandbox(
+            id="6000" + "0" * 60,
+            metadata=cri_pb2.PodSandboxMetadata(name="dns", namespace="kube-system"),
+            state=cri_pb2.SANDBOX_NOTREADY,
+        ),
+    ]
+)
+IMAGES = cri_pb2.ListImagesResponse(
+    images=[
+        cri_pb2.Image(id="sha256:" + "ab" * 32, repo_tags=["docker.io/library/busybox:1"]),
+        cri_pb2.Image(id="sha256:" + "cd" * 32, repo_digests=["quay.io/x/y@sha256:" + "ef" * 32]),
+    ]
+)
+
+
+def ask(*words: str, timeout: str = "50s", **environ: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command; by default it may take its time, so that a busy machine fails no test."""
+    inherited = {key: value for key, value in os.environ.items() if key != ENDPOINT}
+    return subprocess.run(
+        [sys.executable, "-m", "pycrictl", *words],
+        env={**inherited, answer.LIMIT_VARIABLE: timeout, **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def found(*words: str, **environ: str) -> dict[str, str]:
+    result = ask(*words, **environ)
+    assert (result.returncode, result.stderr) == (0, "")
+    return {word: text for word, _, text in (x.partition("\t") for x in result.stdout.splitlines())}
+
+
+@pytest.fixture
+def runtime(fake: FakeServer) -> FakeServer:
+    fake.offer("ListContainers", _containers)
+    fake.offer("ListPodSandbox", PODS)
+    fake.offer("ListImages", IMAGES)
+    return fake
+
+
+def _containers(
+    request: cri_pb2.ListContainersRequest, _: object
+) -> cri_pb2.ListContainersResponse:
+    wanted = request.filter
+    return cri_pb2.ListContainersResponse(
+        containers=[
+            each
+            for each in CONTAINERS.containers
+            if not wanted.HasField("state") or each.state == wanted.state.state
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "word", "candidates"),
+    [
+        ("container", "", {"web"}),
+        ("container", "4", {"4b0c111111111", "4b9f222222222"}),
+        ("container", "we", {"web"}),
+        ("container-id", "", {"4b0c111111111", "4b9f222222222", "77aa333333333"}),
+        ("container-id", "4b9", {"4b9f222222222"}),
+        ("container-id", "4b9f2222222222", {"4b9f" + "2" * 60}),
+        ("container-id", "web", {"4b0c111111111"}),
+        ("container-id", "prox", set()),
+        ("running-container-id", "", {"4b0c111111111"}),
+        ("created-container-id", "", {"4b9f222222222"}),
+        ("container-path", "", {"web:"}),
+        ("container-path", "4b", {"4b0c111111111:"}),
+        ("container-path", "/tmp/", set()),
+        ("container-path", "./x:", set()),
+        ("pod", "", {"default/shop", "kube-system/dns"}),
+        ("pod", "sh", {"shop"}),
+        ("pod", "kube", {"kube-system/dns"}),
+        ("pod", "6", {"6000000000000"}),
+        ("pod-id", "", {"5ca3000000000", "6000000000000"}),
+        ("pod-id", "dn", {"6000000000000"}),
+        ("image", "", {"docker.io/library/busybox:1", "quay.io/x/y@sha256:" + "ef" * 32}),
+        ("image", "docker", {"docker.io/library/busybox:1"}),
+        ("image", "abab", {"ab" * 6 + "a"}),
+        ("image", "sha256:cd", {"sha256:" + "cd" * 32}),
+        ("file", "", set()),
+        ("nosuch", "", set()),
+    ],
+)
+def test_candidates(runtime: FakeServer, kind: str, word: str, candidates: set[str]) -> None:
+    assert set(found("-r", runtime.endpoint, "__complete", kind, word)) == candidates
+
+
+def test_what_is_said_of_them(runtime: FakeServer) -> None:
+    ids = found("-r", runtime.endpoint, "__complete", "container-id")
+    assert ids["4b0c111111111"] == "web of default/shop, running"
+    assert ids["4b9f222222222"] == "proxy, created"
+    pods = found("-r", runtime.endpoint, "__complete", "pod-id")
+    assert pods["6000000000000"] == "kube-system/dns, not ready"
+
+
+def test_what_steers_a_terminal_stays_out(fake: FakeServer) -> None:
+    names = ("good", "bad\x1b[2J", "bad\nname")
+    listed = cri_pb2.ListContainersResponse()
+    for number, name in enumerate(names):
+        metadata = cri_pb2.ContainerMetadata(name=name)
+        listed.containers.add(id=f"{number}" * 64, metadata=metadata)
+    fake.offer("ListContainers", listed)
+    assert set(found("-r", fake.endpoint, "__complete", "container")) == {"good"}
+    reported = found("-r", fake.endpoint, "__complete", "container-id")
+    assert len(reported) == 3
+    assert "\x1b" not in "".join(reported.values())
+
+
+# Where the runtime is
+
+
+def test_an_endpoint_of_the_environment(runtime: FakeServer) -> None:
+    assert found("__complete", "pod-id", **{ENDPOINT: runtime.endpoint})
+
+
+def test_an_endpoint_of_the_command_line(runtime: FakeServer, tmp_path: Path) -> None:
+    elsewhere = {ENDPOINT: f"unix://{tmp_path}/none.sock"}
+    assert not found("__complete", "pod-id", **elsewhere)
+    assert found("--runtime-endpoint", runtime.endpoint, "__complete", "pod-id", **elsewhere)
+    assert found(f"-r={runtime.endpoint}", "__complete", "pod-id", **elsewhere)
+    assert found("-D", "-r", runtime.path, "__complete", "pod-id", **elsewhere)
+    assert not found("-r", runtime.endpoint, "__complete", "image", IMAGE_SERVICE_ENDPOINT="x")
+    assert found("-i", runtime.endpoint, "__complete", "image", **elsewhere)
+
+
+def test_an_endpoint_as_the_shell_would_expand_it(runtime: FakeServer) -> None:
+    folder, name = os.path.split(runtime.path)
+    assert found("-r", f"unix://$FOLDER/{name}", "__complete", "pod-id", FOLDER=folder)
+    assert found("-r", f"~/{name}", "__complete", "pod-id", HOME=folder)
+
+
+def test_an_endpoint_of_a_file(runtime: FakeServer, tmp_path: Path) -> None:
+    path = tmp_path / "my crictl.yaml"
+    path.write_text(f"runtime-endpoint: {runtime.endpoint}\n")
+    assert found("--config", str(path), "__complete", "pod-id")
+    assert found("__complete", "pod-id", CRI_CONFIG_FILE=str(path))
+    assert not found("--config", str(tmp_path / "none.yaml"), "__complete", "pod-id")
+    path.write_text("nosuch: [\n")
+    assert not found("--config", str(path), "__complete", "pod-id")
+
+
+# Silence
+
+
+@pytest.mark.parametrize(
+    "peer", [hostile.hung, hostile.unaccepted, hostile.dead, hostile.closing, hostile.resetting]
+)
+def test_nothing_is_said_of_what_is_wrong(
+    peer: Callable[[], AbstractContextManager[str]],
+) -> None:
+    with peer() as path:
+        assert found("-r", path, "__complete", "pod-id", timeout="1s") == {}
+
+
+def test_nothing_is_said_of_an_error(fake: FakeServer) -> None:
+    import grpc
+
+    fake.prepare("ListPodSandbox", Status(grpc.StatusCode.INTERNAL, "broken"))
+    assert found("-r", fake.endpoint, "__complete", "pod-id") == {}
+
+
+@pytest.mark.parametrize("words", [[], ["pod-id", "x", "more"], ["pod-id", "--nosuch", "--"]])
+def test_nothing_is_said_of_odd_words(words: list[str]) -> None:
+    assert found("-r", "/nonexistent", "__complete", *words) == {}
+
+
+def test_a_runtime_that_hangs_does_not_hold_up(tmp_path: Path) -> None:
+    with hostile.hung() as path:
+        began = time.monotonic()
+        result = ask("-r", path, "__complete", "pod-id", timeout="300ms")
+        took_s = time.monotonic() - began
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    # Far from the limit, as the machine may be busy, and as far from the runtime's own 2 s.
+    assert took_s < 30
+
+
+def test_a_limit_that_is_over_at_once(runtime: FakeServer) -> None:
+    result = ask("-r", runtime.endpoint, "__complete", "pod-id", timeout="1ns")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("text", ["", "soon", "5"])
+def test_a_limit_that_is_none(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(answer.LIMIT_VARIABLE, text)
+    assert answer._limit_s() == answer.LIMIT_S == 0.3
+
+
+def test_no_process_is_left() -> None:
+    with hostile.hung() as path:
+        assert ask("-r", path, "__complete", "pod-id", timeout="200ms").stdout == ""
+        give_up_at = time.monotonic() + 30  # the last one is dead, but may not be gone
+        while left := working_for(path):
+            assert time.monotonic() < give_up_at, left
+            time.sleep(0.01)
+
+
+def working_for(path: str) -> list[bytes]:
+    """The processes that ask the runtime at a path for candidates."""
+    needle = os.fsencode(path)
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0] if words else "Z"
+        except OSError:
+            continue
+        if needle in words and b"__complete" in words and state != "Z":
+            found.append(words)
+    return found
+
+
+# What must not drift
+
+
+def test_the_word_is_a_command_only_in_its_place() -> None:
+    assert answer.is_asked(["__complete"])
+    assert answer.is_asked(["-r", "x", "--debug", "__complete", "pod", "y"])
+    assert not answer.is_asked(["exec", "web", "__complete"])
+    assert not answer.is_asked(["-r", "__complete"])
+    assert not answer.is_asked(["--nosuch", "__complete"])
+    assert not answer.is_asked(["ps"])
+
+
+def test_it_is_hidden() -> None:
+    assert "__complete" not in Run("--help").stdout
+
+
+def test_every_kind_is_known() -> None:
+    kinds = {kind.name.lower().replace("_", "-") for kind in Completes}
+    local = {"nothing", "file", "directory", "socket", "remote"}
+    assert set(candidates.KINDS) == kinds - local
+
+
+def test_the_global_options_are_the_programs() -> None:
+    command = typer.main.get_command(main.app)
+    with command.make_context("pycrictl", [], resilient_parsing=True) as ctx:
+        options = [each for each in command.get_params(ctx) if isinstance(each, TyperOption)]
+    live = {name.lstrip("-"): bool(each.is_flag) for each in options for name in each.opts}
+    assert {name: spec.is_switch for name, spec in answer.GLOBALS.items()} == live
+    for each in options:
+        canonical = {answer.GLOBALS[name.lstrip("-")].canonical for name in each.opts}
+        assert len(canonical) == 1
+
+
+def test_little_is_imported(runtime: FakeServer) -> None:
+    probe = (
+        "import json, os, sys\n"
+        "from pycrictl.cli.completion import answer\n"
+        "end = os._exit\n"
+        "def leave(code):\n"
+        "    names = sorted(sys.modules)\n"
+        "    open(f'{sys.argv[1]}', 'a').write(json.dumps(names) + '\\n')\n"
+        "    end(code)\n"
+        "os._exit = leave\n"
+        "os.kill = lambda child, number: os.waitpid(child, 0)\n"
+        f"answer.run(['-r', {runtime.endpoint!r}, '__complete', 'container-id'])\n"
+    )
+    output = Path(runtime.path).with_name("modules.json")
+    environ = {**os.environ, answer.LIMIT_VARIABLE: "50s"}
+    subprocess.run([sys.executable, "-c", probe, str(output)], env=environ, check=True, timeout=60)
+    loaded = {name for line in output.read_text().splitlines() for name in json.loads(line)}
+    assert "pycrictl.cli.completion.candidates" in loaded
+    heavy = {"typer", "grpc", "websockets", "tqdm", "asyncio", "rich", "yaml", "pycrictl.cli.main"}
+    assert not loaded & heavy

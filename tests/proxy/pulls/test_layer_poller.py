@@ -1,0 +1,177 @@
+"""The one poller for all who watch."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from pycrictl.proxy.pulls.layer_poller import LayerPoller
+from pycrictl.proxy.serve.log import Log
+from tests.containerd.fakectd import FakeContainerd, Ingest, Lease
+from tests.fakecri import FakeServer
+from tests.waiting import until
+
+LAYER = "sha256:" + "ab" * 32
+CONFIG = "sha256:" + "cd" * 32
+MANIFEST = "sha256:" + "ef" * 32
+IMAGE = "a.io/b:1"
+LABELS = {"containerd.io/distribution.source.a.io": "b", "containerd.io/gc.ref.content.l.0": LAYER}
+
+
+class Bench:
+    """A poller, and how often it has looked."""
+
+    def __init__(self, path: str) -> None:
+        self.looks = 0
+        self.poller = LayerPoller(path, log=Log("pycrictl.proxy.test"), on_look=self._looked)
+
+    def _looked(self) -> None:
+        self.looks += 1
+
+
+def run(path: str, test: Callable[[Bench], Awaitable[None]]) -> None:
+    async def main() -> None:
+        bench = Bench(path)
+        try:
+            async with asyncio.timeout(60):
+                await test(bench)
+        finally:
+            await bench.poller.close()
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def containerd(tmp_path: Path) -> Iterator[FakeContainerd]:
+    with FakeContainerd(tmp_path) as containerd:
+        yield containerd
+
+
+def path_of(containerd: FakeContainerd) -> str:
+    return containerd.endpoint.removeprefix("unix://")
+
+
+def begin_pull(containerd: FakeContainerd) -> None:
+    """400 of 1,000 bytes of the only layer are there."""
+    now = time.time()
+    containerd.put_document(CONFIG, {"rootfs": {"diff_ids": [LAYER]}}, now)
+    layer = {"digest": LAYER, "size": 1000, "mediaType": "application/x-tar"}
+    containerd.put_document(
+        MANIFEST, {"config": {"digest": CONFIG}, "layers": [layer]}, now, LABELS
+    )
+    containerd.ingests[f"layer-{LAYER}"] = Ingest(400, 1000, now)
+    held = [("content", MANIFEST), ("content", CONFIG), ("ingests", f"layer-{LAYER}")]
+    containerd.leases["l1"] = Lease(now, held)
+
+
+def test_nobody_watches(containerd: FakeContainerd) -> None:
+    async def test(bench: Bench) -> None:
+        bench.poller.begin(1, IMAGE, time.time())
+        await asyncio.sleep(0.5)
+        assert not containerd.calls
+        async with bench.poller.watching():
+            assert containerd.calls
+        # A look that had begun may go on for a while.
+        seen = -1
+        while seen != sum(containerd.calls.values()):
+            seen = sum(containerd.calls.values())
+            await asyncio.sleep(0.7)
+
+    run(path_of(containerd), test)
+
+
+def test_nothing_is_pulled(containerd: FakeContainerd) -> None:
+    async def test(bench: Bench) -> None:
+        async with bench.poller.watching():
+            await asyncio.sleep(0.5)
+            assert not containerd.calls
+
+    run(path_of(containerd), test)
+
+
+def test_many_watch_at_the_cost_of_one(containerd: FakeContainerd) -> None:
+    async def test(bench: Bench) -> None:
+        bench.poller.begin(1, IMAGE, time.time() - 0.1)
+        begin_pull(containerd)
+
+        async def watch() -> None:
+            async with bench.poller.watching():
+                await until(lambda: bool(bench.poller.items(IMAGE)))
+                await asyncio.sleep(1.0)
+
+        await asyncio.gather(*(watch() for _ in range(20)))
+        (item,) = bench.poller.items(IMAGE)
+        assert (item.layer, item.progress, item.total) == (LAYER, 400, 1000)
+        assert bench.poller.progress(1) == (400, 1000)
+        assert containerd.calls["list_leases"] <= bench.looks + 1 < 15
+
+    run(path_of(containerd), test)
+
+
+def test_a_new_pull_of_an_image_begins_anew(containerd: FakeContainerd) -> None:
+    async def test(bench: Bench) -> None:
+        bench.poller.begin(1, IMAGE, time.time() - 0.1)
+        begin_pull(containerd)
+        async with bench.poller.watching():
+            await until(lambda: bool(bench.poller.items(IMAGE)))
+            containerd.leases.clear()
+            containerd.ingests.clear()
+            bench.poller.end(1)
+            assert bench.poller.items(IMAGE)  # as it was at the end
+            assert bench.poller.progress(1) is None
+            bench.poller.begin(2, IMAGE, time.time())
+            assert bench.poller.items(IMAGE) == []
+
+    run(path_of(containerd), test)
+
+
+def test_the_runtime_comes_back(
+    containerd: FakeContainerd, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(bench: Bench) -> None:
+        containerd.failures["list_leases"] = (grpc.StatusCode.UNAVAILABLE, "gone")
+        bench.poller.begin(1, IMAGE, time.time() - 0.1)
+        begin_pull(containerd)
+        async with bench.poller.watching():
+            await until(lambda: "layers_unknown" in caplog.text)
+            assert bench.poller.items(IMAGE) == []
+            del containerd.failures["list_leases"]
+            await until(lambda: bool(bench.poller.items(IMAGE)))
+
+    run(path_of(containerd), test)
+    assert caplog.text.count("layers_unknown") == 1
+
+
+def test_another_runtime_is_asked_once(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "pycrictl.proxy.pulls.layer_poller._TIMEOUT_S", 100.0
+    )  # longer than the test may last
+
+    async def test(bench: Bench) -> None:
+        bench.poller.begin(1, IMAGE, time.time())
+        async with bench.poller.watching():
+            assert bench.poller.items(IMAGE) == []
+        assert await bench.poller.running() is None
+        async with bench.poller.watching():
+            pass
+
+    run(fake.path, test)
+
+
+def test_leases_of_running_pulls(containerd: FakeContainerd) -> None:
+    async def test(bench: Bench) -> None:
+        assert await bench.poller.running() == []
+        begin_pull(containerd)
+        assert await bench.poller.running() == ["l1"]
+        gone = asyncio.create_task(bench.poller.gone("l1"))
+        await asyncio.sleep(0.4)
+        assert not gone.done()
+        containerd.leases.clear()
+        await gone
+
+    run(path_of(containerd), test)

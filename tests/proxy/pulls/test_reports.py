@@ -1,0 +1,220 @@
+"""What a pod's stream reports; the book is written by a real queue, as in the proxy."""
+
+from __future__ import annotations
+
+from pycrictl.progress.tracker import Item, Phase
+from pycrictl.proxy.lookup import PodKey, PullTarget
+from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, PullKey
+from pycrictl.proxy.pulls.decisions import Decision, Policy, PullStarted
+from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.pulls.reports import ABANDONED, LINGER_S, Reporter
+from pycrictl.wire.progress import Report
+
+WEB = PodKey("default", "web", "u1")
+DB = PodKey("default", "db", "u2")
+
+
+class Shop:
+    """A queue, and what is reported of its pulls.
+
+    Attributes:
+        layers: by the name of the pull at the runtime.
+    """
+
+    def __init__(self, limit: int = 1, **options: float) -> None:
+        policy = Policy.RETRY if options else Policy.WAIT
+        self.queue = PullQueue[str](limit, policy, **options)  # type: ignore[arg-type]  # retries
+        self.layers: dict[str, list[Item]] = {}
+        self.reporter = Reporter(self.queue.book, lambda name: self.layers.get(name, []))
+        self.started: dict[int, int] = {}
+
+    def ask(
+        self,
+        ticket: int,
+        pod: PodKey | None,
+        image: str,
+        *,
+        now: float,
+        secret: str = "",
+        present: bool = False,
+        reference: str = "",
+    ) -> None:
+        key = PullKey(image, credentials_hash=secret)
+        self._take(
+            self.queue.submit(
+                ticket, key, now=now, pod=pod, reference=reference, is_present=present
+            )
+        )
+
+    def finish(self, ticket: int, *, now: float, error: str = "") -> None:
+        self._take(self.queue.finish(self.started.pop(ticket), "", now=now, error=error))
+
+    def _take(self, decisions: list[Decision[str]]) -> None:
+        for decision in decisions:
+            if isinstance(decision, PullStarted):
+                self.started[decision.ticket] = decision.pull
+
+    def reports(self, pod: PodKey, *, now: float, since: float = 0.0) -> list[Report]:
+        return self.reporter.reports(PullTarget(pod), now=now, since=since)
+
+    def phases(self, pod: PodKey, *, now: float) -> dict[str, str]:
+        return {report.image: report.phase for report in self.reports(pod, now=now)}
+
+    def only(self, pod: PodKey, *, now: float) -> Report:
+        (report,) = self.reports(pod, now=now)
+        return report
+
+
+def layer(phase: Phase, progress: int, *, extracted_total: int = 0) -> Item:
+    return Item("a", f"sha256:{progress}", phase, progress, 9, "", 0, 0, extracted_total, 0.0)
+
+
+def test_a_pod_sees_its_own_images_in_order() -> None:
+    shop = Shop(limit=1)
+    shop.ask(1, WEB, "a", now=0)
+    shop.ask(2, DB, "b", now=1)
+    shop.ask(3, WEB, "c", now=2)
+    assert shop.reports(WEB, now=3) == [
+        Report("a", "", 0, 0, phase="downloading"),
+        Report("c", "", 0, 0, phase="waiting", queue_position=2),
+    ]
+    assert shop.only(DB, now=3) == Report("b", "", 0, 0, phase="waiting", queue_position=1)
+    shop.finish(1, now=4)
+    assert shop.phases(WEB, now=4) == {"a": "done", "c": "waiting"}
+    assert shop.phases(DB, now=4) == {"b": "downloading"}
+
+
+def test_one_image_of_a_pod() -> None:
+    shop = Shop()
+    shop.ask(1, WEB, "docker.io/library/a:latest", now=0, reference="a")
+    shop.ask(2, WEB, "docker.io/library/b:latest", now=0, reference="b")
+    target = PullTarget(WEB, "docker.io/library/b")
+    (report,) = shop.reporter.reports(target, now=0, since=0)
+    assert report.image == "b"
+
+
+def test_who_joined_sees_the_pull_under_its_own_spelling() -> None:
+    shop = Shop()
+    shop.ask(1, WEB, "docker.io/library/a:latest", now=0, reference="a")
+    shop.ask(2, DB, "docker.io/library/a:latest", now=0, reference="docker.io/library/a")
+    shop.layers["a"] = [layer(Phase.DOWNLOADING, 3)]
+    assert shop.only(WEB, now=1).image == "a"
+    assert shop.only(DB, now=1) == Report(
+        "docker.io/library/a", "sha256:3", 3, 9, phase="downloading"
+    )
+
+
+def test_a_pod_that_spells_an_image_in_two_ways_sees_it_once() -> None:
+    shop = Shop()
+    shop.ask(1, WEB, "docker.io/library/a:latest", now=0, reference="a")
+    shop.ask(2, WEB, "docker.io/library/a:latest", now=0, reference="docker.io/library/a")
+    assert shop.phases(WEB, now=0) == {"a": "downloading"}
+    shop.finish(1, now=1)
+    assert shop.phases(WEB, now=1) == {"a": "done"}
+
+
+def test_layers_are_those_of_the_leader_when_the_pull_starts() -> None:
+    shop = Shop()
+    shop.ask(1, None, "other", now=0)
+    shop.ask(2, WEB, "img", now=0, reference="short")
+    shop.ask(3, DB, "img", now=0, reference="long")
+    shop.queue.cancel(2, now=1)
+    shop.finish(1, now=2)
+    shop.layers["long"] = [layer(Phase.DOWNLOADING, 3)]
+    assert shop.only(DB, now=2).layer == "sha256:3"
+
+
+def test_layers_follow_their_image() -> None:
+    shop = Shop()
+    shop.ask(1, WEB, "a", now=0)
+    shop.layers["a"] = [
+        layer(Phase.PRESENT, 9),
+        layer(Phase.EXTRACTING, 8, extracted_total=20),
+        layer(Phase.FAILED, 4),
+    ]
+
+    def seen(now: float) -> list[tuple[str, int, int, str]]:
+        reports = shop.reports(WEB, now=now)
+        return [(one.phase, one.progress, one.extracted, one.error) for one in reports]
+
+    assert [phase for phase, *_ in seen(1)] == ["present", "extracting", "downloading"]
+    shop.finish(1, now=2)
+    assert seen(2) == [("present", 9, 0, ""), ("done", 9, 20, ""), ("done", 9, 0, "")]
+    shop.ask(2, WEB, "a", now=10)
+    shop.finish(2, now=11, error="denied")
+    assert [phase for phase, *_ in seen(11)] == ["present", "extracting", "downloading"]
+    assert seen(13)[1:] == [("failed", 8, 0, "denied"), ("failed", 4, 0, "denied")]
+    shop.layers["a"] = [layer(Phase.PRESENT, 9), layer(Phase.DONE, 8)]
+    assert seen(13) == [("present", 9, 0, ""), ("failed", 8, 0, "denied")]
+
+
+def test_a_failure_followed_by_another_attempt_was_none() -> None:
+    shop = Shop()
+    shop.ask(1, WEB, "a", now=0, secret="one")
+    shop.finish(1, now=1, error="denied")
+    assert shop.phases(WEB, now=1.5) == {"a": "downloading"}
+    shop.ask(2, WEB, "a", now=2, secret="two")
+    assert shop.phases(WEB, now=1 + ATTEMPT_GAP_S) == {"a": "downloading"}
+    shop.finish(2, now=4)
+    assert shop.phases(WEB, now=9) == {"a": "done"}
+
+
+def test_a_failure_without_another_attempt_is_reported() -> None:
+    shop = Shop()
+    shop.ask(1, WEB, "a", now=0)
+    shop.finish(1, now=1, error="denied")
+    report = shop.only(WEB, now=1 + ATTEMPT_GAP_S)
+    assert (report.phase, report.error) == ("failed", "denied")
+
+
+def test_a_caller_that_goes_and_one_that_is_refused() -> None:
+    shop = Shop(limit=1, retry_interval_s=1.0, retries=1)
+    shop.ask(1, None, "x", now=0)
+    shop.ask(2, WEB, "a", now=0)
+    shop.ask(3, DB, "b", now=0)
+    shop.queue.cancel(2, now=0.5)
+    shop.queue.tick(now=1.0)
+    assert shop.only(DB, now=1.5) == Report("b", "", 0, 0, phase="waiting")
+    gone, refused = (shop.only(pod, now=1.0 + ATTEMPT_GAP_S) for pod in (WEB, DB))
+    assert (gone.phase, gone.error) == ("failed", ABANDONED)
+    assert refused.error.startswith("TooManyPullingInParallelErr")
+
+
+def test_nothing_is_left_to_pull() -> None:
+    shop = Shop()
+    assert shop.reporter.busy_until(WEB, now=7.0) == 7.0
+    shop.ask(1, WEB, "a", now=0)
+    assert shop.reporter.busy_until(WEB, now=5) is None
+    shop.finish(1, now=6)
+    assert shop.reporter.busy_until(WEB, now=6) == 6 + ATTEMPT_GAP_S
+
+
+def test_a_present_image_says_so() -> None:
+    shop = Shop(limit=1)
+    shop.ask(1, DB, "a", now=0)
+    shop.ask(2, WEB, "b", now=0, present=True)
+    assert shop.phases(WEB, now=0) == {"b": "downloading"}
+    shop.finish(2, now=1)
+    shop.finish(1, now=1)
+    assert shop.phases(WEB, now=1) == {"b": "present"}
+    assert shop.phases(DB, now=1) == {"a": "done"}
+
+
+def test_what_ended_is_forgotten_although_nobody_else_pulls() -> None:
+    shop = Shop(limit=0)
+    for ticket, error in enumerate(("", "denied"), 1):
+        shop.ask(ticket, WEB, f"image-{ticket}", now=0)
+        shop.finish(ticket, now=1, error=error)
+    just_in_time, too_late = LINGER_S + 0.9, LINGER_S + 1.0
+    assert len(shop.reports(WEB, now=just_in_time, since=just_in_time)) == 2
+    assert shop.reports(WEB, now=too_late, since=too_late) == []
+    # Who has watched from the beginning loses nothing.
+    assert len(shop.reports(WEB, now=900.0, since=0.5)) == 2
+
+
+def test_a_new_pull_of_an_image_that_ended_is_reported() -> None:
+    shop = Shop(limit=0)
+    shop.ask(1, WEB, "a", now=0)
+    shop.finish(1, now=0)
+    shop.ask(2, WEB, "a", now=900)
+    assert len(shop.reports(WEB, now=901, since=901)) == 1

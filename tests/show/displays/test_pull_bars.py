@@ -1,0 +1,273 @@
+"""What the bars show of a view."""
+
+from __future__ import annotations
+
+import pytest
+
+from pycrictl.progress.tracker import Awaited, Item, Phase
+from pycrictl.show.displays.pull_bars import Bars
+from tests.show.drawing import drawn, terminal
+from tests.show.screen import Terminal
+from tests.show.views import DEMO, MIB, forty_layers, layer, view
+
+__all__ = ["terminal"]
+
+
+def test_a_pull_in_the_middle() -> None:
+    lines = drawn(
+        layer(1, Phase.DONE, 20 * MIB, 20 * MIB),
+        layer(2, Phase.DOWNLOADING, 3 * MIB, 12 * MIB),
+        layer(3, Phase.EXTRACTING, 8 * MIB, 8 * MIB, extracted=5 * MIB, extracted_total=20 * MIB),
+        layer(4, Phase.WAITING, 0, 7 * MIB),
+        layer(5, Phase.WAITING, 0, 3 * MIB, queue_position=3),
+        now=60.0,
+        rate=10.2 * MIB,
+        eta_s=1.6,
+    )
+    assert lines == [
+        "127.0.0.1:5000/demo:1  1/5 done · 2 waiting",
+        "  000000000002 downloading  25%|███████                     |      3.0/12.0 MiB",
+        "  000000000003 extracting   25%|███████                     |      5.0/20.0 MiB",
+        "  000000000004 waiting      7.0 MiB",
+        "  000000000005 queued, 3rd  3.0 MiB",
+        "Total  62%|███████████▏      | 31.0/50.0 MiB   10.2 MiB/s  ETA 0:02  1/5 layers",
+    ]
+
+
+def test_tells_what_was_there_before_the_first_look() -> None:
+    items = [layer(1, Phase.DOWNLOADING, 31 * MIB, 50 * MIB)]
+    assert "  resumed 30.0 MiB" in drawn(*items, resumed=30 * MIB)[-1]
+    with Terminal() as terminal:
+        bars = Bars(terminal.stderr, {})
+        bars.show(view(items, now=0.0, resumed=30 * MIB))
+        bars.show(view(items, now=20.0, resumed=30 * MIB))
+        assert "resumed" not in terminal.look()[-1]
+        bars.close()
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        (layer(progress=MIB, total=4 * MIB, idle_s=42.3), "  no data for 42 s"),
+        (layer(progress=MIB, total=4 * MIB, idle_s=125), "  no data for 2 min 5 s"),
+        (layer(progress=MIB, total=4 * MIB, idle_s=29.9), "1.0/4.0 MiB"),
+        (layer(progress=MIB), "downloading  1.0 MiB"),
+        (layer(phase=Phase.EXTRACTING, progress=MIB, total=MIB), "extracting   1.0 MiB"),
+        (
+            layer(phase=Phase.EXTRACTING, progress=MIB, total=MIB, extracted=3 * MIB, idle_s=99),
+            "extracting   3.0 MiB unpacked",
+        ),
+        (layer(phase=Phase.WAITING), "000000000001 waiting"),
+        (layer(phase=Phase.WAITING, queue_position=11), "000000000001 queued, 11th"),
+        (layer(phase=Phase.WAITING, progress=MIB, total=4 * MIB), "waiting      1.0/4.0 MiB"),
+        (layer(phase=Phase.FAILED, error="no such\nblob"), "000000000001 failed: no such blob"),
+        (layer(phase=Phase.FAILED), "000000000001 failed"),
+        (layer(phase=Phase.FAILED, error="x" * 10_000), f"failed: {'x' * 55}…"),
+    ],
+)
+def test_the_line_of_a_layer(item: Item, expected: str) -> None:
+    heading, line, total = drawn(item)
+    assert line.endswith(expected)
+    assert heading.startswith(DEMO)
+    assert total.startswith("Total")
+
+
+def test_nothing_to_show() -> None:
+    assert drawn() == ["Total  nothing is being pulled"]
+
+
+def test_unknown_totals() -> None:
+    lines = drawn(layer(1, progress=MIB), layer(2, progress=2 * MIB), rate=MIB / 2)
+    assert lines[-1] == "Total  3.0 MiB  512.0 KiB/s  0/2 layers"
+
+
+def test_one_item_for_an_image_or_a_pod() -> None:
+    lines = drawn(
+        layer(name="", progress=MIB, total=4 * MIB),
+        layer(name="", image="docker.io/library/a-rather-long-name:2026", progress=MIB),
+    )
+    assert lines[0].startswith("127.0.0.1:5000/demo:1      downloading  25%|")
+    assert lines[1] == "docker.io/lib…ng-name:2026 downloading  1.0 MiB"
+    assert lines[2].endswith("0/2 images")
+    lines = drawn(layer(name="", image="", progress=MIB, total=4 * MIB))
+    assert lines[0].startswith("pod downloading  25%|")
+    assert lines[1].endswith("0/1 pod")
+
+
+def test_aggregate_is_the_total_line_only() -> None:
+    lines = drawn(*forty_layers(30), aggregate=True)
+    assert len(lines) == 1
+    assert lines[0].startswith("Total  ")
+
+
+def test_several_images_take_turns() -> None:
+    lines = drawn(*forty_layers(30))
+    headings = [line for line in lines if " done" in line]
+    assert [line.split()[0] for line in headings] == [
+        "docker.io/library/postgres:16.4",
+        "registry.k8s.io/pause:3.10",
+    ]
+    assert len(lines) == 11
+    assert sum("downloading" in line for line in lines) == 4
+    assert sum("extracting" in line for line in lines) == 4
+
+
+def test_each_image_that_moves_has_a_line() -> None:
+    items = [
+        layer(number, progress=MIB, total=4 * MIB, image=f"registry.example/image-{number % 3}:1")
+        for number in range(30)
+    ]
+    lines = drawn(*items)
+    assert [index for index, line in enumerate(lines) if "0/10 done" in line] == [0, 4, 7]
+
+
+def test_more_images_than_lines() -> None:
+    items = [
+        layer(number, progress=MIB, total=4 * MIB, image=f"registry.example/image-{number}:1")
+        for number in range(100)
+    ]
+    lines = drawn(*items)
+    assert len(lines) == 11
+    assert sum("downloading" in line for line in lines) == 5
+    assert lines[-1].endswith("0/100 layers")
+
+
+def test_what_moves_comes_before_failures_and_those_before_what_waits() -> None:
+    items = [layer(number, Phase.WAITING, 0, MIB) for number in range(20)]
+    items[17] = layer(17, Phase.FAILED, 0, MIB, error="404")
+    items[18] = layer(18, Phase.DOWNLOADING, 0, MIB)
+    items[19] = layer(19, Phase.EXTRACTING, MIB, MIB)
+    lines = drawn(*items, size=(80, 7))
+    assert [line.split()[1] for line in lines[1:-1]] == [
+        "waiting",
+        "failed:",
+        "downloading",
+        "extracting",
+    ]
+    assert lines[0].endswith("0/20 done · 17 waiting · 1 failed")
+
+
+def test_what_has_arrived_collapses_into_a_count() -> None:
+    items = [layer(number, Phase.DONE, MIB, MIB) for number in range(12)]
+    items += [layer(12, Phase.PRESENT, MIB, MIB), layer(13, Phase.WAITING, 0, MIB)]
+    lines = drawn(*items)
+    assert lines[0].endswith("  13/14 done · 1 waiting")
+    assert len(lines) == 3
+
+
+def test_a_long_name_is_shortened_in_the_middle() -> None:
+    image = f"registry.example/{'path/' * 30}name:1.2.3"
+    heading = drawn(layer(image=image, progress=MIB, total=4 * MIB))[0]
+    assert heading.startswith("registry.example/path/")
+    assert heading.endswith("name:1.2.3  0/1 done")
+    assert "…" in heading
+    assert len(heading) == 79
+
+
+@pytest.mark.parametrize(
+    ("encoding", "environ"), [("iso8859-1", {}), ("utf-8", {"LC_ALL": "C", "LANG": "C.UTF-8"})]
+)
+def test_a_terminal_without_utf8_gets_ascii_bars(encoding: str, environ: dict[str, str]) -> None:
+    with Terminal(encoding=encoding) as terminal:
+        bars = Bars(terminal.stderr, environ)
+        name = "ü" * 300
+        items = [
+            layer(1, progress=MIB, total=4 * MIB, image=name),
+            layer(2, Phase.WAITING, image=name),
+        ]
+        bars.show(view(items))
+        bars.note("…")
+        lines = terminal.look()
+        bars.close()
+    assert lines[0] == "~"
+    assert lines[1] == f"{'ü' * 28}~{'ü' * 28}  0/2 done - 1 waiting"
+    assert "25%|#######" in lines[2]
+
+
+def test_redraws_nothing_that_did_not_change(terminal: Terminal) -> None:
+    bars = Bars(terminal.stderr, {})
+    items = forty_layers(20)
+    bars.show(view(items, now=10.0))
+    terminal.look()
+    terminal.sent = b""
+    bars.show(view(items, now=10.25))
+    terminal.look()
+    assert terminal.sent == b""
+    bars.show(view(items, now=12.5))  # from time to time all is painted, whatever was in between
+    terminal.look()
+    assert terminal.sent.count(b"\r\n") == 10
+    bars.close()
+
+
+def test_notes_stand_above_the_bars(terminal: Terminal) -> None:
+    bars = Bars(terminal.stderr, {})
+    bars.note("early")
+    bars.show(view(forty_layers(20)))
+    before = terminal.look()[1:]
+    bars.note("late \x1b[31mand\nhostile")
+    assert terminal.look() == ["early", "late \\x1b[31mand hostile", *before]
+    bars.close()
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "is_begun", "columns", "expected"),
+    [
+        (2.0, True, 80, [f"{DEMO}  waiting for the registry"]),
+        (12.9, True, 80, [f"{DEMO}  waiting for the registry, 12 s"]),
+        (125.0, True, 80, [f"{DEMO}  waiting for the registry, 2 min 5 s"]),
+        (12.0, False, 80, [f"{DEMO}  waiting for the runtime, 12 s"]),
+        (12.0, True, 40, [DEMO, "waiting for the registry, 12 s"]),
+        (12.0, True, 30, [DEMO, "waiting, 12 s"]),
+        (12.0, True, 20, ["127.0.0.1…00/demo:1", "waiting, 12 s"]),
+    ],
+)
+def test_a_pull_that_waits_is_named_with_its_age(
+    waited_s: float, is_begun: bool, columns: int, expected: list[str]
+) -> None:
+    awaited = [Awaited(DEMO, is_begun, waited_s)]
+    assert drawn(awaited=awaited, size=(columns, 10)) == expected
+    assert drawn(awaited=awaited, size=(columns, 10), aggregate=True) == expected
+
+
+def test_a_pull_that_waits_without_a_name() -> None:
+    awaited = [Awaited("", True, 12.0), Awaited("", True, 3.0)]
+    assert drawn(awaited=awaited) == [
+        "an image  waiting for the registry, 12 s",
+        "an image  waiting for the registry",
+    ]
+
+
+HOSTILE = [
+    "\x1b[2J\x1b[H\x1b]0;owned\x07",
+    "\u202eevil\u2066\u2069\u200f",
+    "two\nlines\r\n\x85\u2028more\x0b\x00\x7f\x9b31m",
+    "x" * 10_000,
+    "宽" * 5_000,
+    "\x1b" * 10_000,
+    "{left}{0}%s{bar}",
+    "\ud800",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+@pytest.mark.parametrize("size", [(80, 24), (20, 5)])
+def test_hostile_names_cannot_steer_the_terminal(text: str, size: tuple[int, int]) -> None:
+    with Terminal(*size) as terminal:
+        bars = Bars(terminal.stderr, {})
+        items = [
+            layer(1, progress=MIB, total=4 * MIB, image=text),
+            layer(name=text, progress=MIB, total=4 * MIB, image=text),
+            layer(3, Phase.FAILED, image=text, error=text),
+            layer(4, Phase.WAITING, image=f"a@{text}:{text}"),
+            layer(name="", progress=MIB, total=4 * MIB, image=f"{text}2"),
+        ]
+        for now in range(3):
+            bars.show(view(items, now=now))
+            lines = terminal.look()  # the screen refuses escapes that it does not know
+            assert terminal.screen.cut == 0
+            assert len(lines) <= min(size[1] - 1, 11)
+        bars.note(text)
+        bars.show(view(items, now=9.0))
+        bars.close()
+        assert terminal.look()
+        assert "owned" not in "".join(lines) or "\\x1b" in "".join(lines)

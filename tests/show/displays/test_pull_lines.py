@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import io
+import json
+import re
+from typing import Any
+
+import pytest
+
+from pycrictl.environ import Environment
+from pycrictl.progress.tracker import Awaited, Phase, View
+from pycrictl.show.displays.modes import Outlet
+from pycrictl.show.displays.pull_lines import JsonLines, PlainLines
+from tests.show.views import DEMO, MIB, digest, forty_layers, layer, view
+
+A, B = "000000000001", "000000000002"
+
+
+def plain(*views: View, aggregate: bool = False) -> list[str]:
+    """The lines of a run that ends with the last of ``views``."""
+    stderr = io.StringIO()
+    display = PlainLines(stderr, aggregate=aggregate)
+    for each in views:
+        display.show(each)
+    display.close()
+    return stderr.getvalue().splitlines()
+
+
+def test_a_line_for_each_change() -> None:
+    two = layer(2, Phase.PRESENT, 2 * MIB, 2 * MIB)
+    ones = [
+        layer(1, Phase.WAITING, 0, 8 * MIB),
+        layer(1, Phase.WAITING, 0, 8 * MIB, queue_position=2),
+        layer(1, Phase.DOWNLOADING, 0, 8 * MIB),
+        layer(1, Phase.DOWNLOADING, 3 * MIB, 8 * MIB),
+        layer(1, Phase.EXTRACTING, 8 * MIB, 8 * MIB),
+        layer(1, Phase.DONE, 8 * MIB, 8 * MIB),
+    ]
+    views = [view([one, two], now=now, changed=[one]) for now, one in enumerate(ones)]
+    views[0] = view([ones[0], two], now=0)
+    assert plain(*views) == [
+        f"{DEMO} started: 2 layers, 10.0 MiB, 1 present",
+        f"{DEMO} {B} present 2.0 MiB",
+        f"{DEMO} {A} downloading 0.0/8.0 MiB",
+        f"{DEMO} {A} extracting 8.0 MiB",
+        f"{DEMO} {A} done 8.0 MiB",
+        f"{DEMO} done: 2 layers, 10.0 MiB, in 5.0 s",
+    ]
+
+
+def test_failure_and_recovery() -> None:
+    bad = layer(1, Phase.FAILED, 0, MIB, error="unexpected status\n500 \x1b[31m")
+    again = layer(1, Phase.WAITING, 0, MIB, queue_position=2)
+    good = layer(1, Phase.DONE, MIB, MIB)
+    views = [view([item], now=now) for now, item in enumerate((bad, again, good))]
+    assert plain(*views) == [
+        f"{DEMO} started: 1 layer, 1.0 MiB",
+        f"{DEMO} {A} failed: unexpected status 500 \\x1b[31m",
+        f"{DEMO} failed: unexpected status 500 \\x1b[31m, 0 of 1 layer done, after 0.0 s",
+        f"{DEMO} {A} queued, 2nd",
+        f"{DEMO} {A} done 1.0 MiB",
+        f"{DEMO} done: 1 layer, 1.0 MiB, in 2.0 s",
+    ]
+
+
+def test_says_how_far_a_pull_came_that_goes_on() -> None:
+    item = layer(1, Phase.DOWNLOADING, MIB, 4 * MIB)
+    lines = plain(view([item], now=1.0), view([item], now=4.0, changed=[]))
+    assert lines[-1] == f"{DEMO} at 1.0/4.0 MiB, 0 of 1 layer done, after 3.0 s"
+
+
+def test_totals_come_at_least_every_ten_seconds() -> None:
+    item = layer(1, Phase.DOWNLOADING, MIB, 4 * MIB)
+    views = [view([item], now=100.0 + 1.05 * n, changed=[], rate=MIB, eta_s=3.0) for n in range(60)]
+    stderr = io.StringIO()
+    display = PlainLines(stderr)
+    beats = []
+    for each in views:
+        before = stderr.tell()
+        display.show(each)
+        if "total" in stderr.getvalue()[before:]:
+            beats.append(each.now)
+    gaps = [late - early for early, late in zip([100.0, *beats], beats, strict=False)]
+    assert len(beats) == 6
+    assert max(gaps) <= 10.0
+    assert "total 25% 1.0/4.0 MiB 1.0 MiB/s ETA 0:03 0/1 layer" in stderr.getvalue().splitlines()
+
+
+def test_no_totals_while_nothing_is_on_its_way() -> None:
+    done = layer(1, Phase.DONE, MIB, MIB)
+    lines = plain(*(view([done], now=5.0 * n, changed=[]) for n in range(10)))
+    assert not [line for line in lines if line.startswith("total")]
+
+
+def test_a_stall_is_told_at_once_and_then_each_half_minute() -> None:
+    views = []
+    for now in range(125):
+        idle_s = float(now) if now < 100 else now - 100.0
+        item = layer(1, Phase.DOWNLOADING, MIB, 4 * MIB, idle_s=idle_s)
+        views.append(view([item], now=now, changed=[]))
+    views.append(view([layer(1, idle_s=31.0, total=4 * MIB)], now=131, changed=[]))
+    lines = [line for line in plain(*views) if "no data" in line]
+    assert lines == [
+        f"{DEMO} {A} no data for 30 s, 1.0/4.0 MiB",
+        f"{DEMO} {A} no data for 1 min 0 s, 1.0/4.0 MiB",
+        f"{DEMO} {A} no data for 1 min 30 s, 1.0/4.0 MiB",
+        f"{DEMO} {A} no data for 31 s, 0.0/4.0 MiB",
+    ]
+
+
+def test_a_pull_that_waits_is_told_after_a_while_and_then_each_half_minute() -> None:
+    views = [view([], now=now, awaited=[Awaited(DEMO, True, float(now))]) for now in range(75)]
+    assert plain(*views, view([], now=75.0)) == [
+        f"{DEMO} waiting for the registry, 10 s",
+        f"{DEMO} waiting for the registry, 40 s",
+        f"{DEMO} waiting for the registry, 1 min 10 s",
+    ]
+    again = [view([], awaited=[Awaited("", False, 11.0)]), view([], now=1.0)]
+    assert plain(*again, *again) == ["an image waiting for the runtime, 11 s"] * 2
+
+
+def test_the_end_of_an_image_is_told_once_and_a_later_pull_begins_anew() -> None:
+    stderr = io.StringIO()
+    display = PlainLines(stderr)
+    for start in (0.0, 60.0):
+        display.show(view([], now=start))
+        display.show(view([layer(1, Phase.DOWNLOADING, 0, MIB)], now=start))
+        display.show(view([layer(1, Phase.DONE, MIB, MIB)], now=start + 2))
+        display.end([DEMO])
+        display.show(view([], now=start + 2))
+    display.close()
+    once = [
+        f"{DEMO} started: 1 layer, 1.0 MiB",
+        f"{DEMO} {A} downloading 0.0/1.0 MiB",
+        f"{DEMO} {A} done 1.0 MiB",
+        f"{DEMO} done: 1 layer, 1.0 MiB, in 2.0 s",
+    ]
+    assert stderr.getvalue().splitlines() == [*once, *once]
+
+
+def test_an_end_leaves_what_is_known_of_other_images() -> None:
+    stderr = io.StringIO()
+    display = PlainLines(stderr)
+    other = layer(2, Phase.DOWNLOADING, 0, MIB, image="other:1")
+    display.show(view([layer(1, Phase.DONE, MIB, MIB), other], now=0.0))
+    display.end([DEMO])
+    before = stderr.tell()
+    display.show(view([other], now=1.0))
+    assert stderr.tell() == before
+    display.show(view([other], now=3.0, changed=[]))
+    display.close()
+    last = stderr.getvalue().splitlines()[-1]
+    assert last == "other:1 at 0.0/1.0 MiB, 0 of 1 layer done, after 3.0 s"
+
+
+def test_aggregate_leaves_the_layers_out() -> None:
+    views = [view(forty_layers(step), now=step) for step in range(60)]
+    lines = plain(*views, aggregate=True)
+    assert not [line for line in lines if re.search(r" 0{10}\d\d ", line)]
+    assert sum(" started" in line for line in lines) == 3
+    assert sum(" done: " in line for line in lines) == 3
+    assert sum(line.startswith("total ") for line in lines) == 5
+
+
+def test_a_whole_run_is_short_and_clean() -> None:
+    lines = plain(*(view(forty_layers(step), now=step) for step in range(60)))
+    assert len(lines) == 3 + 40 * 3 + 3 + 5
+    assert max(map(len, lines)) < 80
+
+
+def test_one_item_for_an_image_or_a_pod() -> None:
+    image = layer(name="", progress=MIB, total=4 * MIB)
+    pod = layer(name="", image="", phase=Phase.DONE, progress=MIB, total=MIB)
+    assert plain(view([image, pod])) == [
+        f"{DEMO} started: 4.0 MiB",
+        "pod started: 1.0 MiB",
+        "pod done: 1.0 MiB, in 0.0 s",
+        f"{DEMO} at 1.0/4.0 MiB, after 0.0 s",
+    ]
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J\x9b1m", "\u202eevil\u2066", "two\nlines\r\x85\u2028end"])
+def test_hostile_text_stays_one_printable_line(text: str) -> None:
+    items = [
+        layer(name=text, image=text, progress=MIB, idle_s=99.0),
+        layer(2, Phase.FAILED, image=text, error=text),
+        layer(3, Phase.FAILED, image="x" * 10_000, error="y" * 10_000),
+    ]
+    stderr = io.StringIO()
+    display = PlainLines(stderr)
+    display.note(text)
+    display.show(view(items))
+    display.close()
+    lines = stderr.getvalue().split("\n")
+    assert len(lines) == 10
+    assert all(line.isprintable() for line in lines)
+    assert max(map(len, lines)) < 1_000
+
+
+def objects(*views: View, aggregate: bool = False) -> list[dict[str, Any]]:
+    """The objects of a run that ends with the last of ``views``."""
+    out, stderr = io.StringIO(), io.StringIO()
+    times = iter(1_700_000_000.1234 + second for second in range(1000))
+    env = Environment(stderr=stderr, wall_clock=lambda: next(times))
+    display = JsonLines(Outlet("json", env, out, True), aggregate=aggregate)
+    for each in views:
+        display.show(each)
+        display.end([DEMO])  # no object of its own
+    display.close()
+    assert stderr.getvalue() == ""
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_the_aggregate_has_the_first_error() -> None:
+    fine = layer(1, Phase.DOWNLOADING, 5, 10)
+    failed = [layer(number, Phase.FAILED, 5, 10, error=f"E{number}") for number in (2, 3)]
+    found = objects(view([fine, *failed]), aggregate=True)
+    assert [each["error"] for each in found] == ["E2"]
+    assert "error" not in objects(view([fine]), aggregate=True)[0]
+
+
+def test_an_object_for_each_changed_item() -> None:
+    first = layer(1, Phase.DOWNLOADING, 5, 10)
+    second = layer(2, Phase.EXTRACTING, 7, 7, extracted=3, extracted_total=20)
+    third = layer(3, Phase.WAITING, 0, 0, queue_position=4)
+    failed = layer(1, Phase.FAILED, 5, 10, error="404")
+    found = objects(
+        view([first, second, third]), view([failed, second, third], now=1.0, changed=[failed])
+    )
+    time = {"time": "2023-11-14T22:13:20.123Z"}
+    later = {"time": "2023-11-14T22:13:21.123Z"}
+    one, two, three = ({"image": DEMO, "layer": digest(number)} for number in (1, 2, 3))
+    extracted = {"extracted": 3, "extracted_total": 20}
+    assert found == [
+        {**one, "progress": 5, "total": 10, "phase": "downloading", **time},
+        {**two, "progress": 7, "total": 7, "phase": "extracting", **extracted, **time},
+        {**three, "progress": 0, "total": 0, "phase": "waiting", "queue_position": 4, **time},
+        {**one, "progress": 5, "total": 10, "phase": "failed", "error": "404", **later},
+    ]
+
+
+def test_empty_names_are_left_out() -> None:
+    (found,) = objects(view([layer(name="", image="", progress=1, total=2)]))
+    assert set(found) == {"progress", "total", "phase", "time"}
+
+
+@pytest.mark.parametrize("phase", [Phase.DONE, Phase.PRESENT])
+@pytest.mark.parametrize(("progress", "total"), [(10, 10), (7, 0), (9, 10)])
+def test_the_last_line_of_what_arrived_is_whole(phase: Phase, progress: int, total: int) -> None:
+    (found,) = objects(view([layer(1, phase, progress, total)]))
+    assert found["progress"] == found["total"] == (total or progress)
+
+
+def test_nothing_is_written_of_a_pull_that_waits() -> None:
+    assert objects(view([], awaited=[Awaited(DEMO, True, 99.0)])) == []
+
+
+def test_aggregate_is_one_object_for_all() -> None:
+    items = [layer(1, progress=1, total=2), layer(2, progress=2, total=4)]
+    found = objects(view(items), view(items, now=1.0, changed=[]), aggregate=True)
+    assert [set(each) for each in found] == [{"progress", "total", "time"}]
+    assert (found[0]["progress"], found[0]["total"]) == (3, 6)
+
+
+def test_what_did_not_change_is_not_written() -> None:
+    shown = view([layer(1, progress=1, total=2)])
+    assert len(objects(shown, view(shown.items, now=1.0, changed=[]))) == 1

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pycrictl.errors import UsageError
+from pycrictl.show.custom_columns import ABSENT, Columns, SortKey
+
+DOCUMENTS: list[dict[str, Any]] = [
+    {"id": "b", "metadata": {"name": "pod-10"}, "createdAt": "9", "labels": {"k": "v", "l": "w"}},
+    {"id": "a", "metadata": {"name": "pod-9"}, "createdAt": "10", "n": -2},
+    {"id": "c", "createdAt": "100", "n": 1.5},
+]
+
+
+def test_columns() -> None:
+    table = Columns("NAME:.metadata.name,ID:{.id},LABELS:.labels[*]").table(DOCUMENTS)
+    assert table.header == ("NAME", "ID", "LABELS")
+    assert table.rows == [("pod-10", "b", "v,w"), ("pod-9", "a", ABSENT), (ABSENT, "c", ABSENT)]
+
+
+def test_commas_in_brackets_belong_to_the_path() -> None:
+    table = Columns("A:.labels['k','l'],B:.id").table(DOCUMENTS)
+    assert table.header == ("A", "B")
+    assert table.rows[0] == ("v,w", "b")
+
+
+@pytest.mark.parametrize(
+    "text", ["", ",", "NAME", "NAME:", ":.id", "A:.id,", "A:.id,,B:.id", "A:.x["]
+)
+def test_what_is_no_columns(text: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        Columns(text)
+    assert raised.value.message.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("path", "order"),
+    [
+        (".metadata.name", "cab"),  # nothing, pod-9, pod-10
+        ("{.metadata.name}", "cab"),
+        ("metadata.name", "cab"),
+        (".createdAt", "bac"),
+        (".id", "abc"),
+        (".n", "bac"),
+        (".labels", "acb"),
+    ],
+)
+def test_orders(path: str, order: str) -> None:
+    found = SortKey(path).sorted(DOCUMENTS, DOCUMENTS)
+    assert "".join(str(each["id"]) for each in found) == order
+
+
+def test_a_field_that_nothing_has() -> None:
+    key = SortKey(".nosuch")
+    assert key.sorted([], []) == []
+    with pytest.raises(UsageError, match=r'no listed object has the field "\.nosuch"'):
+        key.sorted(DOCUMENTS, DOCUMENTS)
+
+
+def test_a_field_that_goes_away_while_it_is_watched() -> None:
+    key = SortKey(".n")
+    assert key.sorted(["x"], [{"n": None}]) == ["x"]
+    assert key.sorted(["y", "z"], [{}, {}]) == ["y", "z"]
+
+
+def test_values_that_are_hard_to_compare() -> None:
+    values = [
+        "9" * 5000,
+        "-" + "9" * 5000,
+        "",
+        "٣",
+        True,
+        {"a": 1},
+        ["x"],
+        "x1y2",
+        "x1y10",
+        -5,
+        0.5,
+    ]
+    documents = [{"v": value} for value in values]
+    found = SortKey(".v").sorted(values, documents)
+    assert sorted(map(repr, found)) == sorted(map(repr, values))
+    assert found.index("x1y2") < found.index("x1y10")
+
+
+def test_a_path_that_is_none() -> None:
+    with pytest.raises(UsageError, match='"]" is missing'):
+        SortKey("{.a[}")

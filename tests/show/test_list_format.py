@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+from io import StringIO
+
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.errors import UsageError
+from pycrictl.show.list_format import ListFormat, Views
+from pycrictl.show.render import Table
+
+PODS = [
+    cri_pb2.PodSandbox(id="b2", metadata=cri_pb2.PodSandboxMetadata(name="web-10")),
+    cri_pb2.PodSandbox(id="a1", metadata=cri_pb2.PodSandboxMetadata(name="web-9")),
+]
+
+VIEWS = Views(
+    table=lambda found, wide: Table(
+        ("ID", "MORE") if wide else ("ID",),
+        [(pod.id, "m") if wide else (pod.id,) for pod in found],
+        min_width=6,
+    ),
+    block=lambda pod: [("ID", pod.id)],
+)
+
+
+def written(output: str, **options: object) -> str:
+    out = StringIO()
+    ListFormat(output, name="items", **options).write(PODS, VIEWS, out)  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+def test_tables() -> None:
+    assert written("table") == "ID\nb2\na1\n"
+    assert written("table", header=False) == "b2\na1\n"
+    assert written("wide") == "ID    MORE\nb2    m\na1    m\n"
+    assert written("custom-columns=N:.metadata.name") == "N\nweb-10\nweb-9\n"
+    assert written("custom-columns=N:.metadata.name", header=False) == "web-10\nweb-9\n"
+
+
+def test_what_goes_before_what() -> None:
+    assert written("table", quiet=True, verbose=True) == "b2\na1\n"
+    assert written("table", verbose=True) == "ID: b2\n\nID: a1\n\n"
+    assert written("wide", quiet=True) == "b2\na1\n"
+    document = json.loads(written("json", quiet=True, verbose=True))
+    assert [pod["id"] for pod in document["items"]] == ["b2", "a1"]
+    assert written("yaml", quiet=True).startswith("items:\n- ")
+    assert written("jsonpath={.items[*].id}", quiet=True) == "b2 a1\n"
+
+
+def test_a_template_ends_with_one_line_break() -> None:
+    assert written("jsonpath={range .items[*]}{.id}{'\\n'}{end}") == "b2\na1\n"
+    assert written("jsonpath={.nosuch}") == "\n"
+
+
+@pytest.mark.parametrize("output", ["table", "json", "jsonpath={.items[*].id}"])
+def test_every_format_is_sorted(output: str) -> None:
+    text = written(output, sort_by=".metadata.name")
+    assert text.index("a1") < text.index("b2")
+
+
+@pytest.mark.parametrize(
+    "output",
+    ["", "xml", "JSON", "json=x", "table=x", "jsonpath", "custom-columns", "wide=", "a\x1b[2Jb"],
+)
+def test_unknown_formats(output: str) -> None:
+    with pytest.raises(UsageError, match="unknown output format") as raised:
+        ListFormat(output, name="items")
+    assert raised.value.message.isprintable()
+    assert raised.value.hint

@@ -1,0 +1,87 @@
+"""Rows and blocks beyond those that whole commands are replayed with."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from io import StringIO
+
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.show import list_views, render
+from tests.captures import load
+from tests.captures.scene import fake_containers, fake_version, hex_id, real_images, real_version
+
+NOW = 1_795_209_010.0
+
+
+def test_whole_ids_and_digests() -> None:
+    table = list_views.images_table(real_images()[:2], digests=True, no_trunc=True)
+    assert table.header == ("IMAGE", "TAG", "DIGEST", "IMAGE ID", "SIZE")
+    assert table.rows[1] == (
+        "127.0.0.1:5555/app",
+        "v1",
+        "sha256:7e62bdf30d0a1149d63289d7d1c8d19edb7d668721ee5d27a2e5db4032d175d5",
+        "sha256:41388c7310587741c193497daa9708461829e9e78af734d08bc5a4ada7d99131",
+        "1.1MB",
+    )
+
+
+def test_an_empty_message_is_a_row() -> None:
+    table = list_views.images_table([cri_pb2.Image()], digests=True, pinned=True)
+    assert table.rows == [("<none>", "<none>", "<none>", "", "0B", "false")]
+    assert list_views.image_block(cri_pb2.Image()) == [("ID", "")]
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("version", real_version()), ("f-info-tracing", fake_version())],
+)
+def test_version(name: str, version: cri_pb2.VersionResponse) -> None:
+    out = StringIO()
+    render.write_lines(list_views.version_lines(version), out)
+    assert out.getvalue() == load(name)[0].output
+
+
+def test_every_field_of_a_pod_block() -> None:
+    pod = cri_pb2.PodSandbox(id="a", state=7)  # type: ignore[arg-type]  # a state of the future
+    pod.metadata.name, pod.metadata.attempt = "web", 2
+    pod.labels["b"] = "1"
+    assert list_views.pod_block(pod, zone=UTC) == [
+        ("ID", "a"),
+        ("Name", "web"),
+        ("UID", ""),
+        ("Namespace", ""),
+        ("Attempt", "2"),
+        ("Status", "Unknown"),
+        ("Created", "1970-01-01 00:00:00 +0000 UTC"),
+        ("Labels", {"b": "1"}),
+        ("Runtime", "(default)"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("image", "shown"),
+    [
+        (f"sha256:{hex_id(7)}", "0707070707070"),
+        (f"sha512:{hex_id(9)}{hex_id(8)}", "0909090909090"),
+        ("sha256:07", "sha256:07"),
+        ("busybox:1", "busybox:1"),
+        ("sha256:xyz", "sha256:xyz"),
+        ("cafe:1234", "cafe:1234"),
+        ("", ""),
+    ],
+)
+def test_image_cells(image: str, shown: str) -> None:
+    assert list_views.shown_image(image) == shown
+    assert list_views.shown_image(image, no_trunc=True) == image
+
+
+def test_image_names_stand_in_for_digests() -> None:
+    container = fake_containers(NOW)[1]
+    names = {container.image.image: "docker.io/library/redis:7"}
+    table = list_views.containers_table([container], now=NOW, image_names=names)
+    assert table.rows[0][1] == "docker.io/library/redis:7"
+    assert list_views.containers_table([cri_pb2.Container()], now=NOW).rows == [
+        ("", "", "56 years ago", "Created", "", "0", "", "unknown", "unknown")
+    ]

@@ -1,0 +1,242 @@
+"""The man pages: made of the live tree, complete, and clean for the programs that show them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from pycrictl.cli.table import BY_NAME
+from pycrictl.config import KEYS
+from pycrictl.errors import ExitCode
+from pycrictl.proxy import settings
+from tools import surface
+from tools.manual import pages, prose, roff
+
+ROOT = Path(__file__).parent.parent.parent
+FOLDER = ROOT / "man"
+PAGES = pages.pages()
+PROGRAM = surface.program()
+
+
+def terms(page: str, title: str) -> dict[str, str]:
+    """The terms of a section of the prose, with their explanations."""
+    return {
+        head: text
+        for block in prose.section(f"{page}.md", title).blocks
+        if isinstance(block, roff.Terms)
+        for head, text in block.items
+    }
+
+
+def output(*words: str) -> str:
+    """What a program writes, to whichever output; it must not fail."""
+    assert shutil.which(words[0]), f"{words[0]} is missing: run tests/node/install.sh"
+    done = subprocess.run(
+        words, cwd=FOLDER, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def shown(name: str) -> str:
+    """A page as its reader sees it, in one line."""
+    text = output("mandoc", "-T", "utf8", "-O", "width=200", name)
+    return " ".join(re.sub(r".\x08", "", text).replace("’", "'").split())
+
+
+def test_every_command_has_a_page() -> None:
+    own = {f"pycrictl-{command.name}.1" for command in PROGRAM.subcommands}
+    assert PAGES.keys() == {"pycrictl.1", "pycrictl-compat.7", "pycrictl.toml.5", *own}
+
+
+def test_another_process_makes_the_same_pages() -> None:
+    code = (
+        "import hashlib; from tools.manual.pages import pages;"
+        "print(hashlib.sha256(b''.join(pages().values())).hexdigest())"
+    )
+    first, second = (
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "COLUMNS": columns, "TZ": zone, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            check=True,
+            timeout=60,
+        ).stdout
+        for seed, columns, zone in (("1", "40", "Asia/Tokyo"), ("2", "200", "America/Lima"))
+    )
+    assert first == second
+
+
+def test_the_lints_find_nothing() -> None:
+    assert output("mandoc", "-T", "lint", *sorted(PAGES)) == ""
+    for name in sorted(PAGES):
+        for encoding, device in (("UTF-8", "utf8"), ("ASCII", "ascii")):
+            words = ("man", "--warnings", "-E", encoding, "-l", f"-T{device}", "-Z", f"./{name}")
+            done = subprocess.run(words, cwd=FOLDER, capture_output=True, timeout=60, check=True)
+            assert done.stderr == b"", name
+            assert done.stdout, name
+
+
+@pytest.mark.parametrize(
+    "command", PROGRAM.subcommands, ids=[command.name for command in PROGRAM.subcommands]
+)
+def test_a_page_tells_all_of_its_command(command: surface.Command) -> None:
+    text = shown(f"pycrictl-{command.name}.1")
+    for each in command.walk():
+        assert f"pycrictl {' '.join(each.path)}" in text
+        for option in each.options:
+            assert ", ".join(option.names) in text
+            assert option.help in text
+        for paragraph in each.description:
+            assert paragraph in text
+        for _, line in pages.examples(each):
+            assert " ".join(line.split()) in text
+        assert list(pages.examples(each))
+    references = set(re.findall(r"(pycrictl[\w.-]*)\((\d)\)", text))
+    assert all(f"{name}.{section}" in PAGES for name, section in references)
+
+
+def test_the_overview_tells_all_commands_and_options() -> None:
+    text = shown("pycrictl.1")
+    for command in PROGRAM.subcommands:
+        assert f"{', '.join((command.name, *command.aliases))} {command.summary}." in text
+        assert f"pycrictl-{command.name}(1)" in text
+    for option in PROGRAM.options:
+        assert option.help in text
+
+
+def test_the_prose_is_about_what_exists() -> None:
+    names = {path.stem for path in prose.FOLDER.glob("*.md")}
+    assert names <= {"README", *(page.rpartition(".")[0] for page in PAGES)}
+    shared = {path.name for path in (prose.FOLDER / "shared").iterdir()}
+    texts = [path.read_text() for path in prose.FOLDER.glob("*.md")]
+    assert shared == set(re.findall(r"(?m)^@include (.+)", "".join(texts)))
+    titles = [part.title for part in prose.section("pycrictl-compat.md", "SINGLE COMMANDS").parts]
+    named = {name for title in titles for name in title.split(", ")}
+    assert named <= {" ".join(command.path) for command in PROGRAM.walk()}
+    added = terms("pycrictl-compat", "COMMANDS THAT CRICTL LACKS")
+    assert {name.strip("`") for name in added} <= BY_NAME.keys()
+
+
+def test_every_option_that_is_named_exists() -> None:
+    known = {
+        spelling
+        for command in PROGRAM.walk()
+        for option in command.options
+        for spelling in option.names
+    }
+    made_up = {"--name", "--all"}  # in explanations of the grammar
+    for name in PAGES:
+        named = re.findall(r"(?<![\w-])--[a-z][a-z-]*", shown(name))
+        assert set(named) <= known | made_up, name
+
+
+def test_every_difference_has_a_reason() -> None:
+    points = [
+        point
+        for section in prose.read("pycrictl-compat.md")
+        for part in section.parts
+        for block in part.blocks
+        if isinstance(block, roff.Points)
+        for point in block.items
+    ]
+    assert len(points) > 80
+    text = shown("pycrictl-compat.7")
+    for point in points:
+        assert point.reasons, point
+        assert " ".join((point.text, *point.reasons)).replace("`", "") in text
+
+
+def test_the_exit_statuses_are_those_of_the_program() -> None:
+    told = {int(code) for codes in terms("pycrictl", "EXIT STATUS") for code in codes.split(", ")}
+    assert told >= {code.value for code in ExitCode}
+
+
+def test_the_keys_of_the_configuration_are_those_of_the_program() -> None:
+    assert sorted(terms("pycrictl", "CONFIGURATION")) == sorted(f"`{key}`" for key in KEYS)
+
+
+def test_the_keys_of_the_proxy_are_its_options() -> None:
+    (proxy,) = (command for command in PROGRAM.subcommands if command.name == "proxy")
+    options = {option.names[-1] for option in proxy.options} - {"--config", "--help"}
+    assert options == {f"--{name}" for name, *_ in pages.keys()}
+
+
+def test_the_defaults_of_the_proxy_are_those_of_the_page(tmp_path: Path) -> None:
+    written = [f"{name} = {default}" for name, _, default, _ in pages.keys() if default]
+    written = [line for line in written if not line.startswith(("kubelet-config", "serialize"))]
+    path = tmp_path / "pycrictl.toml"
+    path.write_text("\n".join(('upstream = "/u.sock"', *written)))
+    upstream = {"upstream": "/u.sock"}
+    given = settings.load({"config": str(path)})
+    plain = settings.load({**upstream, "config": "/dev/null"})
+    assert given.limit == plain.limit == 0
+    fields = (name for name in settings.ProxySettings.__slots__ if name != "limit_origin")
+    assert all(getattr(given, name) == getattr(plain, name) for name in fields)
+
+
+def test_the_examples_of_the_proxys_file_are_valid(tmp_path: Path) -> None:
+    kubelet = tmp_path / "kubelet.yaml"
+    kubelet.write_text("maxParallelImagePulls: 4\nserializeImagePulls: false\n")
+    blocks = prose.section("pycrictl.toml.md", "EXAMPLES").blocks
+    examples = ["\n".join(block.lines) for block in blocks if isinstance(block, roff.Lines)]
+    assert len(examples) == 2
+    for text in examples:
+        path = tmp_path / "pycrictl.toml"
+        path.write_text(text.replace("/var/lib/kubelet/config.yaml", str(kubelet)))
+        limit = tomllib.loads(text).get("max-parallel-image-pulls", 4)
+        assert settings.load({"config": str(path)}).limit == limit
+
+
+def test_texts_are_escaped() -> None:
+    assert roff.inline('a `--b` c\'s \\ "d" …') == (r"a \fB\-\-b\fP c\(cqs \e \(dqd\(dq \[u2026]")
+    assert roff.paragraph(". 'x") == [r"\&. \(aqx"]
+    assert list(roff.part((roff.Lines((".x", "'y")),))) == [
+        ".RS 4",
+        ".EX",
+        r"\&.x",
+        r"\(aqy",
+        ".EE",
+        ".RE",
+    ]
+    with pytest.raises(ValueError, match="backticks"):
+        roff.inline("an `open one")
+
+
+def test_a_sentence_begins_a_line() -> None:
+    assert roff.paragraph("One. Two? `three` four") == ["One.", "Two?", r"\fBthree\fP four"]
+
+
+def test_what_the_prose_consists_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "more.md").write_text("# MORE\n\nText.\n")
+    (tmp_path / "page.md").write_text(
+        "# TERMS\n\nA paragraph\nof two lines.\n\n`a`\n: One, and\n  more.\n\nb\n:\n\n"
+        "    code\n      indented\n\n@include more.md\n\n# POINTS\n\n## ps, pods\n\n"
+        "- One\n  point.\n  - Its reason.\n- Another.\n"
+    )
+    (tmp_path / "bad.md").write_text("Text.\n")
+    monkeypatch.setattr(prose, "FOLDER", tmp_path)
+    points = roff.Points((roff.Point("One point.", ("Its reason.",)), roff.Point("Another.", ())))
+    assert prose.read("page.md") == (
+        prose.Section(
+            "TERMS",
+            (
+                "A paragraph of two lines.",
+                roff.Terms((("`a`", "One, and more."), ("b", ""))),
+                roff.Lines(("code", "  indented")),
+            ),
+            (),
+        ),
+        prose.Section("MORE", ("Text.",), ()),
+        prose.Section("POINTS", (), (prose.Section("ps, pods", (points,), ()),)),
+    )
+    assert prose.read("none.md") == ()
+    with pytest.raises(ValueError, match="heading"):
+        prose.read("bad.md")

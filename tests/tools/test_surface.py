@@ -1,0 +1,140 @@
+"""The tree as plain data: nothing of it is missing, and nothing stands for two things."""
+
+from __future__ import annotations
+
+import shlex
+
+from pycrictl.cli.table import COMMANDS
+from tools import surface
+from tools.surface import Argument, Command, Completes, Option
+
+PROGRAM = surface.program()
+ALL = tuple(PROGRAM.walk())
+
+
+def find(*path: str) -> Command:
+    (found,) = (command for command in ALL if command.path == path)
+    return found
+
+
+def option(command: Command, name: str) -> Option:
+    (found,) = (each for each in command.options if name in each.names)
+    return found
+
+
+def test_every_command_is_there() -> None:
+    paths = [(entry.name,) for entry in COMMANDS]
+    inner = [(entry.name, each.name) for entry in COMMANDS for each in entry.subcommands]
+    assert [command.path for command in PROGRAM.subcommands] == paths
+    assert {command.path for command in ALL} == {(), *paths, *inner}
+
+
+def test_every_command_is_whole() -> None:
+    for command in ALL:
+        assert_whole(command)
+
+
+def assert_whole(command: Command) -> None:
+    assert command.summary
+    assert not command.summary.endswith(".")
+    names = [name for each in command.options for name in each.names]
+    assert len(names) == len(set(names))
+    assert {"-h", "--help"} <= set(names)
+    for each in command.options:
+        assert each.help
+        assert bool(each.metavar) is not each.is_switch
+        assert "\n" not in each.help
+        assert each.is_repeatable is ("repeatable" in each.help), each.names
+    for argument in command.arguments:
+        assert argument.help
+        assert "..." not in argument.metavar
+    # Words after one that repeats, or required ones after an optional one, could not be told apart.
+    assert not any(argument.is_repeatable for argument in command.arguments[:-1])
+    if command.path:
+        assert command.family
+        assert command.examples
+
+
+def test_examples_are_of_their_command() -> None:
+    for command in ALL[1:]:
+        for _, line in command.examples:
+            assert "pycrictl " in line
+            assert f" {command.name}" in line  # below its parent, or another one that has it
+        assert shlex.split(line)
+
+
+def test_the_program() -> None:
+    assert PROGRAM.path == ()
+    assert PROGRAM.name == ""
+    assert PROGRAM.arguments == ()
+    assert option(PROGRAM, "-c") == Option(
+        names=("-c", "--config"),
+        metavar="FILE",
+        help="Configuration file (default: /etc/crictl.yaml).",
+        choices=(),
+        is_switch=False,
+        is_repeatable=False,
+        default="",
+        environ=("CRI_CONFIG_FILE",),
+        completes=Completes.FILE,
+    )
+
+
+def test_options() -> None:
+    ps = find("ps")
+    assert option(ps, "-q").names == ("-q", "--quiet")
+    assert option(ps, "-q").is_switch
+    assert option(ps, "--state").choices == ("created", "running", "exited", "unknown")
+    assert option(ps, "--output").choices[-1] == "custom-columns="
+    assert option(ps, "--output").default == "table"
+    assert option(ps, "--label").is_repeatable
+    assert option(ps, "--id").completes is Completes.CONTAINER_ID
+    assert option(ps, "--pod").completes is Completes.POD_ID
+    assert option(ps, "--image").completes is Completes.IMAGE
+    assert option(find("pull"), "-pt").environ == ("CRICTL_PULL_TIMEOUT",)
+    assert option(find("pull-limiter"), "--admin-socket").completes is Completes.SOCKET
+    assert option(find("config"), "--set").choices[0] == "runtime-endpoint="
+
+
+def test_arguments() -> None:
+    assert [each.completes for each in find("create").arguments] == [
+        *(Completes.POD_ID, Completes.FILE, Completes.FILE)
+    ]
+    (stop,) = find("stop").arguments
+    assert stop == Argument(
+        metavar="CONTAINER-ID",
+        help="IDs of containers.",
+        choices=(),
+        is_required=True,
+        is_repeatable=True,
+        completes=Completes.RUNNING_CONTAINER_ID,
+    )
+    (inspect,) = find("inspect").arguments
+    assert not inspect.is_required
+    container, remote = find("exec").arguments
+    assert (container.is_required, container.is_repeatable) == (False, False)
+    assert (remote.is_required, remote.is_repeatable) == (True, True)
+    assert remote.completes is Completes.REMOTE
+    assert find("exec").is_remote
+    assert [each.completes for each in find("cp").arguments] == [Completes.CONTAINER_PATH] * 2
+    assert find("pull-limiter").arguments[0].choices == ("status", "set")
+    assert [each.metavar for each in find("config").arguments] == ["KEY", "VALUE"]
+
+
+def test_only_commands_whose_words_go_on_are_remote() -> None:
+    assert [command.name for command in ALL if command.is_remote] == ["exec"]
+    last = [command.arguments[-1] for command in ALL if command.is_remote]
+    assert all(each.completes is Completes.REMOTE for each in last)
+
+
+def test_subcommands_and_aliases() -> None:
+    assert find("events").aliases == ("event",)
+    assert find("create", "jsonschema").aliases == ("js",)
+    assert {each.name for each in find("pull").subcommands} == {"jsonschema"}
+    assert option(find("create", "jsonschema"), "-c").names == ("-c", "--container")
+
+
+def test_what_each_metavar_stands_for_is_used() -> None:
+    metavars = {each.metavar for command in ALL for each in command.arguments}
+    metavars |= {each.metavar for command in ALL for each in command.options}
+    assert set(surface._KINDS) <= metavars | {"DIR"}

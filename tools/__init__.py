@@ -1,0 +1,1 @@
+"""Generators of files that are committed and shipped; only building needs them."""

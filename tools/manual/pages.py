@@ -1,0 +1,281 @@
+"""The man pages, made of the live command tree and of the prose in man/prose.
+
+The same sources give the same bytes, on any machine and on any day.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from pycrictl import __version__
+from tools import surface
+from tools.manual import prose, roff
+
+DATE: Final = "2026-11-21"
+"""Date of the pages, which mandoc requires: it changes with the version, not with the day."""
+
+_PROGRAM: Final = "pycrictl"
+_OVERVIEW: Final = "pycrictl.md"
+_COMPAT: Final = "pycrictl-compat.md"
+_SETTINGS: Final = "pycrictl.toml.md"
+_BY_COMMAND: Final = "SINGLE COMMANDS"
+"""The section of differences whose parts name commands; the page has it by family instead."""
+
+_SEE_COMPAT: Final = ("pycrictl-compat", 7)
+_SEE_SETTINGS: Final = ("pycrictl.toml", 5)
+_PLACED: Final = ("EXIT STATUS", "EXAMPLES")
+"""Sections of a command's prose that do not stand behind its options, but further down."""
+
+_KEY: Final = re.compile(r"`([\w-]+)` \((.*)\)(?:, default `(.*)`)?")
+_DEFAULT: Final = re.compile(r" \(default[^)]*\)")
+_NODE_SIDE: Final = ("proxy", "pull-limiter")
+
+Reference = tuple[str, int]
+
+
+def pages() -> dict[str, bytes]:
+    """Return all pages by the names of their files."""
+    program = surface.program()
+    found = {
+        "pycrictl.1": roff.page(_overview(program)),
+        "pycrictl-compat.7": roff.page(_differences(program)),
+        "pycrictl.toml.5": roff.page(_settings(program)),
+    }
+    for command in program.subcommands:
+        found[f"{_page_name(command)}.1"] = roff.page(_command(command, program))
+    return found
+
+
+def examples(command: surface.Command) -> Iterator[tuple[str, str]]:
+    """Yield all examples of a command: what each does, and its command line."""
+    yield from command.examples
+    blocks = prose.section(_prose_of(command), "EXAMPLES").blocks
+    for what, lines in zip(blocks[::2], blocks[1::2], strict=True):
+        if not (isinstance(what, str) and isinstance(lines, roff.Lines)):
+            raise ValueError(f"not a sentence and its command line: {what}, {lines}")
+        (line,) = lines.lines
+        yield what.removesuffix(":"), line
+
+
+def keys() -> Iterator[tuple[str, str, str, str]]:
+    """Yield each key of pycrictl.toml: its name, its type, its default in TOML, and a text.
+
+    The default is empty where there is none, the text where the help of the option of the same
+    name says everything.
+    """
+    for block in prose.section(_SETTINGS, "KEYS").blocks:
+        for head, text in block.items if isinstance(block, roff.Terms) else ():
+            if not (found := _KEY.fullmatch(head)):
+                raise ValueError(f"not a key, its type and its default: {head}")
+            yield found[1], found[2], found[3] or "", text
+
+
+def differences(command: surface.Command) -> tuple[roff.Point, ...]:
+    """Return a command's own differences from crictl's, of all headings that name it."""
+    name = " ".join(command.path)
+    return tuple(
+        point
+        for part in prose.section(_COMPAT, _BY_COMMAND).parts
+        if name in part.title.split(", ")
+        for block in part.blocks
+        if isinstance(block, roff.Points)
+        for point in block.items
+    )
+
+
+def _overview(program: surface.Command) -> Iterator[str]:
+    yield from _head("pycrictl", 1)
+    yield from _name("pycrictl", program.summary)
+    yield roff.heading("SYNOPSIS")
+    yield rf"{roff.bold(_PROGRAM)} [{roff.italic('OPTION')}]... {roff.italic('COMMAND')} [...]"
+    description, *others = prose.read(_OVERVIEW)
+    yield from _written(description)
+    yield roff.heading("GLOBAL OPTIONS")
+    yield from _options(program.options)
+    yield from _section("COMMANDS", "Each command has its own page, such as pycrictl-ps(1).")
+    for family in dict.fromkeys(command.family for command in program.subcommands):
+        yield roff.subheading(family)
+        for command in program.subcommands:
+            if command.family == family:
+                names = ", ".join(f"`{name}`" for name in (command.name, *command.aliases))
+                yield from roff.term(roff.inline(names), f"{command.summary}.")
+    for section in others:
+        yield from _written(section)
+    own = [(_page_name(command), 1) for command in program.subcommands]
+    yield from _see_also([*sorted(own), _SEE_SETTINGS, _SEE_COMPAT])
+
+
+def _command(command: surface.Command, program: surface.Command) -> Iterator[str]:
+    yield from _head(_page_name(command), 1)
+    yield from _name(_page_name(command), command.summary)
+    yield roff.heading("SYNOPSIS")
+    for index, one in enumerate((command, *command.subcommands)):
+        if index:
+            yield ".br"
+        yield _synopsis(one)
+    yield from _section("DESCRIPTION", *_description(command))
+    yield from _parameters(command, roff.heading)
+    for inner in command.subcommands:
+        yield from _section(" ".join(inner.path).upper(), *_description(inner))
+        yield from _parameters(inner, roff.subheading)
+    for section in prose.read(_prose_of(command)):
+        if section.title not in _PLACED:
+            yield from _written(section)
+    yield from _exit_status(command)
+    shown: list[roff.Block] = []
+    for one in (command, *command.subcommands):
+        for what, line in examples(one):
+            shown += [f"{what}:", roff.Lines((line,))]
+    yield from _section("EXAMPLES", *shown)
+    if any(differences(each) for each in command.walk()):
+        yield from _section("COMPATIBILITY", "Differences from crictl: see pycrictl-compat(7).")
+    yield from _see_also(_related(command, program))
+
+
+def _description(command: surface.Command) -> Iterator[str]:
+    yield f"{command.summary}."
+    yield from command.description
+    if command.aliases:
+        yield f"Also called {', '.join(f'`{name}`' for name in command.aliases)}."
+
+
+def _synopsis(command: surface.Command) -> str:
+    words = [roff.bold(" ".join((_PROGRAM, *command.path)))]
+    if command.options:
+        words.append(rf"[{roff.italic('OPTION')}]...")
+    for argument in command.arguments:
+        name = roff.italic(argument.metavar)
+        if "|" in argument.metavar:
+            name = "|".join(map(roff.bold, argument.choices))
+        name = name if argument.is_required else f"[{name}]"
+        words.append(f"{name}..." if argument.is_repeatable else name)
+    return " ".join(words)
+
+
+def _parameters(command: surface.Command, title: Callable[[str], str]) -> Iterator[str]:
+    if command.arguments:
+        yield title("ARGUMENTS")
+    # Several words may belong to one parameter, and share its text.
+    for text in dict.fromkeys(argument.help for argument in command.arguments):
+        names = [
+            roff.italic(argument.metavar) for argument in command.arguments if argument.help == text
+        ]
+        yield from roff.term(" ".join(names), text)
+    yield title("OPTIONS")
+    yield from _options(command.options)
+
+
+def _options(options: Iterable[surface.Option]) -> Iterator[str]:
+    for option in options:
+        names = ", ".join(map(roff.bold, option.names))
+        head = f"{names} {roff.italic(option.metavar)}" if option.metavar else names
+        yield from roff.term(head, " ".join(_option_text(option)))
+
+
+def _option_text(option: surface.Option) -> Iterator[str]:
+    yield option.help
+    if option.default and option.default not in ("0", "0s", "-1") and "default" not in option.help:
+        yield f"The default is `{option.default}`."
+    for variable in option.environ:
+        yield f"Environment variable: `{variable}`."
+
+
+def _exit_status(command: surface.Command) -> Iterator[str]:
+    if blocks := prose.section(_prose_of(command), "EXIT STATUS").blocks:
+        yield from _section("EXIT STATUS", *blocks, "For all others, see pycrictl(1).")
+    else:
+        text = "0 on success, 1 on an error. For all others, see pycrictl(1)."
+        yield from _section("EXIT STATUS", text)
+
+
+def _related(command: surface.Command, program: surface.Command) -> list[Reference]:
+    found = [("pycrictl", 1)]
+    found += sorted(
+        (_page_name(other), 1)
+        for other in program.subcommands
+        if other.family == command.family and other.path != command.path
+    )
+    if command.name in _NODE_SIDE:
+        found.append(_SEE_SETTINGS)
+    return [*found, _SEE_COMPAT]
+
+
+def _differences(program: surface.Command) -> Iterator[str]:
+    yield from _head("pycrictl-compat", 7)
+    for section in prose.read(_COMPAT):
+        if section.title == _BY_COMMAND:
+            yield from _differences_by_command(program)
+        else:
+            yield from _written(section)
+    yield from _see_also([("pycrictl", 1)])
+
+
+def _differences_by_command(program: surface.Command) -> Iterator[str]:
+    commands = [command for command in program.walk() if differences(command)]
+    for family in dict.fromkeys(command.family for command in commands):
+        yield roff.heading(family.upper())
+        for command in commands:
+            if command.family == family:
+                yield roff.subheading(" ".join(command.path))
+                yield from roff.part((roff.Points(differences(command)),))
+
+
+def _settings(program: surface.Command) -> Iterator[str]:
+    (proxy,) = (command for command in program.subcommands if command.name == "proxy")
+    help_of = {option.names[-1]: option.help for option in proxy.options}
+    yield from _head("pycrictl.toml", 5)
+    for section in prose.read(_SETTINGS):
+        if section.title != "KEYS":
+            yield from _written(section)
+            continue
+        yield roff.heading(section.title)
+        for name, kind, default, text in keys():
+            # The help shows the default in its own words, the page as it is written in the file.
+            words = [_DEFAULT.sub("", help_of[f"--{name}"]), text]
+            words.append(f"The default is `{default}`." if default else "")
+            words.append(f"Option: `--{name}`.")
+            head = rf"{roff.bold(name)} ({roff.literal(kind)})"
+            yield from roff.term(head, " ".join(filter(None, words)))
+    yield from _see_also([("pycrictl", 1), ("pycrictl-proxy", 1), ("pycrictl-pull-limiter", 1)])
+
+
+def _head(name: str, section: int) -> Iterator[str]:
+    yield r'.\" Made by "make generate": change its sources, not this file.'
+    release = __version__.partition(".dev")[0]
+    yield from roff.title(name, section, date=DATE, source=f"pycrictl {release}")
+
+
+def _name(name: str, summary: str) -> Iterator[str]:
+    yield from _section("NAME", f"{name} - {summary[:1].lower()}{summary[1:]}")
+
+
+def _written(section: prose.Section) -> Iterator[str]:
+    """Yield a section of the prose as it is."""
+    yield from _section(section.title, *section.blocks)
+    for part in section.parts:
+        yield roff.subheading(part.title)
+        yield from roff.part(part.blocks)
+
+
+def _section(title: str, *blocks: roff.Block) -> Iterator[str]:
+    yield roff.heading(title)
+    yield from roff.part(blocks)
+
+
+def _see_also(references: Iterable[Reference]) -> Iterator[str]:
+    yield roff.heading("SEE ALSO")
+    found = list(references)
+    for index, (name, section) in enumerate(found, start=1):
+        comma = "," if index < len(found) else ""
+        yield rf".BR {roff.literal(name)} ({section}){comma}"
+
+
+def _page_name(command: surface.Command) -> str:
+    return "-".join((_PROGRAM, *command.path))
+
+
+def _prose_of(command: surface.Command) -> str:
+    """Return the file of a command's prose; a sub-command has none, since it has no page."""
+    return f"{_page_name(command)}.md"

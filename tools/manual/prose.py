@@ -1,0 +1,96 @@
+"""Reader of the prose in man/prose. ``man/prose/README.md`` describes the format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tools.manual.roff import Block, Lines, Point, Points, Terms
+
+FOLDER: Final = Path(__file__).parents[2] / "man" / "prose"
+
+_INCLUDE: Final = re.compile(r"(?m)^@include (\S+)$")
+_SECTION: Final = re.compile(r"(?m)^# ")
+_PART: Final = re.compile(r"(?m)^## ")
+_CHUNK: Final = re.compile(r"\n{2,}")
+_CODE: Final = re.compile(r"(?m)^    ")
+_POINT: Final = re.compile(r"(?m)^- ")
+_REASON: Final = re.compile(r"(?m)^  - ")
+_TERM: Final = re.compile(r"(?s)(.+?)\n:(?: (.*))?")
+
+
+class Section(NamedTuple):
+    """What stands below a heading.
+
+    Attributes:
+        title: of the heading.
+        blocks: what comes before its parts.
+        parts: the same below each heading of the second level.
+    """
+
+    title: str
+    blocks: tuple[Block, ...]
+    parts: tuple[Section, ...]
+
+
+@cache
+def read(name: str) -> tuple[Section, ...]:
+    """Return the sections of a file in order; none if there is no such file.
+
+    Args:
+        name: its path below FOLDER.
+
+    Raises:
+        ValueError: text stands before the first heading.
+        FileNotFoundError: an included file does not exist.
+    """
+    path = FOLDER / name
+    if not path.exists():
+        return ()
+    text = _INCLUDE.sub(_included, path.read_text("utf-8"))
+    before, *sections = _SECTION.split(text)
+    if before:
+        raise ValueError(f"{name}: text before the first heading: {before}")
+    return tuple(map(_section, sections))
+
+
+def section(name: str, title: str) -> Section:
+    """Return a section of a file; an empty one if it is not there."""
+    return next((each for each in read(name) if each.title == title), Section(title, (), ()))
+
+
+def _included(include: re.Match[str]) -> str:
+    return (FOLDER / "shared" / include[1]).read_text("utf-8")
+
+
+def _section(text: str) -> Section:
+    text, *parts = _PART.split(text)
+    title, *chunks = _CHUNK.split(text.strip("\n"))
+    return Section(title, _blocks(chunks), tuple(map(_section, parts)))
+
+
+def _blocks(chunks: Iterable[str]) -> tuple[Block, ...]:
+    """Return the blocks that chunks of lines stand for; terms in a row are one block."""
+    found: list[Block] = []
+    for chunk in chunks:
+        if chunk.startswith("    "):
+            found.append(Lines(tuple(_CODE.sub("", chunk).split("\n"))))
+        elif chunk.startswith("- "):
+            points = (map(_line, _REASON.split(item)) for item in _POINT.split(chunk)[1:])
+            found.append(Points(tuple(Point(text, tuple(reasons)) for text, *reasons in points)))
+        elif term := _TERM.fullmatch(chunk):
+            items = ((_line(term[1]), _line(term[2] or "")),)
+            if found and isinstance(last := found[-1], Terms):
+                found[-1] = Terms(last.items + items)
+            else:
+                found.append(Terms(items))
+        else:
+            found.append(_line(chunk))
+    return tuple(found)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
