@@ -368,19 +368,19 @@ function __pycrictl_describe --no-scope-shadowing
             set endless 1
         case 'cp'
             set switches \
-                '-a'\t'Keep owners, times, set-id and sticky bits as well' \
-                '--archive'\t'Keep owners, times, set-id and sticky bits as well' \
-                '-L'\t'If SRC is a link, copy what it leads to' \
-                '--follow-link'\t'If SRC is a link, copy what it leads to' \
-                '--in-place'\t'Write into a single file that is mounted there' \
-                '--no-clobber'\t'Leave files alone that are there' \
+                '-a'\t'Keep owners, times, and set-id and sticky bits' \
+                '--archive'\t'Keep owners, times, and set-id and sticky bits' \
+                '-L'\t'If SRC is a link, copy its target' \
+                '--follow-link'\t'If SRC is a link, copy its target' \
+                '--in-place'\t'Write into a single file that is mounted at DST' \
+                '--no-clobber'\t'Do not replace existing files' \
                 '-q'\t'Print nothing but errors' \
                 '--quiet'\t'Print nothing but errors' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--max-size'\t''\t'Refuse more, such as 10Gi' \
-                '--method'\t'auto|rpc|node|exec'\t'By the runtime\'s own RPCs, on this node, or by tar in the container' \
+                '--max-size'\t''\t'Refuse to copy more, such as 10Gi' \
+                '--method'\t'auto|rpc|node|exec'\t'Use the runtime\'s RPCs, this node\'s file systems, or tar in the container' \
                 '--progress'\t'auto|bar|plain|json|none'\t'How to show progress; auto is bars on a terminal' \
                 '--tls-ca'\t'@file'\t'Certificates to verify the stream with' \
                 '--tls-cert'\t'@file'\t'Our certificate for the stream' \

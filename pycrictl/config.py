@@ -89,7 +89,7 @@ class Config(NamedTuple):
 
 
 class FileValues(NamedTuple):
-    """What a file says; None means that it does not name the key."""
+    """The values in a file; None where it does not have the key."""
 
     runtime_endpoint: str | None = None
     image_endpoint: str | None = None
@@ -148,7 +148,7 @@ def socket_path(endpoint: Setting[str], option: str) -> str:
     """Return the path of an endpoint's socket: of ``unix:///path``, or the path itself.
 
     Args:
-        endpoint: one that somebody set, if only to an empty text.
+        endpoint: one that was set, if only to an empty text.
         option: the flag that sets it, to be named in the error.
 
     Raises:
@@ -173,7 +173,7 @@ def socket_path(endpoint: Setting[str], option: str) -> str:
         if not path.startswith("/"):
             raise UsageError(
                 f"the endpoint {quote(text)} has no absolute path",
-                hint="three slashes, such as unix:///run/containerd/containerd.sock",
+                hint="write three slashes, such as unix:///run/containerd/containerd.sock",
             )
     if "\0" in path:
         raise UsageError(f"the endpoint {quote(text)} holds a NUL character")
@@ -267,7 +267,7 @@ def read_text(path: str) -> str:
 
     Raises:
         OSError: it cannot be read.
-        ConfigError: it is too large, or no text.
+        ConfigError: it is too large, or not text.
     """
     # Not Path.read_bytes: it may be a pipe (`--config <(…)`), a device, or a log file by mistake.
     with Path(path).open("rb") as stream:

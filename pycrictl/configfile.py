@@ -25,7 +25,7 @@ NEW_FOLDER_MODE: Final = 0o755
 
 _PATH_LIMIT_CHARS: Final = 4096
 _FIELDS: Final = {key: key.replace("-", "_") for key in KEYS} | {"timeout": "timeout_s"}
-# What a file without the key amounts to. For crictl a file without max-retries means 0, here 3.
+# What a missing key stands for. For crictl a missing max-retries means 0, here 3.
 _ABSENT: Final[Mapping[str, Any]] = {
     "runtime_endpoint": "",
     "image_endpoint": "",

@@ -67,12 +67,12 @@ def _names_utf8(charset: str) -> bool:
 def terminal_size(stream: TextIO, environ: Mapping[str, str]) -> tuple[int, int]:
     """Return the columns and rows of the terminal at ``stream``.
 
-    The terminal itself is asked first: ``COLUMNS`` and ``LINES`` are not renewed when a window
-    changes. They count where the terminal does not know (a serial line says 0 by 0), then 80 by 24.
+    The terminal itself is asked first, since ``COLUMNS`` and ``LINES`` do not follow a window's
+    size. They count where the terminal does not know (a serial line says 0 by 0), then 80 by 24.
     """
     try:
         columns, rows = os.get_terminal_size(stream.fileno())
-    except (OSError, ValueError):  # no terminal; closed or without a descriptor
+    except (OSError, ValueError):  # not a terminal; closed or without a descriptor
         columns, rows = 0, 0
     return (
         columns or _positive(environ.get("COLUMNS")) or FALLBACK_SIZE[0],
@@ -127,7 +127,7 @@ class Environment:
 
     @property
     def stdin_is_terminal(self) -> bool:
-        """Whether somebody can type the input."""
+        """Whether the input can be typed."""
         return is_terminal(self.stdin)
 
     @property

@@ -1,9 +1,9 @@
 """Everything that can go wrong, as exceptions that know how to be shown.
 
-Each class carries a ``reference`` (kebab-case, stable, for scripts and for the man page) and the
-``exit_code`` of a program that ends with it. They are raised at three walls only: gRPC statuses in
-``cri.errmap``, protocol violations in ``wire``, ``OSError`` at the file system. ``cli.main`` alone
-catches them and prints ``pycrictl: <message>`` and the hint.
+Each class carries a ``reference`` (kebab-case, stable: the reason in the status of a failed copy)
+and the ``exit_code`` of a program that ends with it. They are raised at three walls only: for gRPC
+statuses in ``cri.calls.errmap``, for protocol violations in ``wire``, for ``OSError`` at the file
+system. ``cli.main`` alone catches them and prints ``pycrictl: <message>`` and the hint.
 
 ::
 

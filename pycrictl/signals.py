@@ -1,7 +1,7 @@
-"""The signals that end this program, and work that they may not tear apart.
+"""The signals that end this program, and work that they must not tear apart.
 
-They end it by an exception wherever it is, so that it clears up. Blocking them for a while would
-not help: another thread takes the signal then, and the exception comes all the same.
+They raise an exception wherever the program is, so that it cleans up. Blocking them would not help:
+another thread would get the signal, and the exception would come all the same.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Final
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 DEAF_S: Final = 0.5
-"""How long after one of them another counts as the same. They may come in pairs, from a terminal
-and a supervisor or from an impatient user, and the second would tear the clearing up apart."""
+"""For how long after one of them another counts as the same. They may come in pairs, from a
+terminal and a supervisor or an impatient user, and the second would interrupt the cleaning up."""
 
 _Handler = Callable[[int, FrameType | None], object]
 
@@ -29,7 +29,7 @@ def undisturbed() -> Iterator[Callable[[], None]]:
     Python runs their handlers in the main thread only; in others nothing is to be held back.
 
     Yields:
-        A function for moments when it does no harm: it lets through what has come.
+        A function to call where they do no harm: it lets through what has come.
     """
     noted: list[tuple[_Handler, int]] = []
 

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperArgument, TyperOption
 
 from pycrictl.cli import main, tree
-from pycrictl.cli.table import COMMANDS, Entry, Kind
+from pycrictl.cli.table import COMMANDS, Entry, Grammar
 from pycrictl.config import KEYS
 from pycrictl.units import format_duration
 
@@ -203,7 +203,7 @@ def _command(parent: tuple[str, ...], entry: Entry) -> Command:
         arguments=tuple(_arguments(path, command)),
         options=_options(path, command),
         subcommands=tuple(_command(path, inner) for inner in entry.subcommands),
-        is_remote=entry.kind is Kind.REMOTE,
+        is_remote=entry.grammar is Grammar.REMOTE,
     )
 
 

@@ -1,6 +1,6 @@
 """Standard input and output as the bytes of an archive.
 
-Whoever started this program may have closed them, or have made them non-blocking for all who share
+The parent process may have closed them, or made them non-blocking for all processes that share
 them.
 """
 
@@ -34,7 +34,7 @@ def check_input(env: Environment) -> None:
 
 
 def output_of(env: Environment) -> int:
-    """The descriptor of standard output.
+    """Return the descriptor of standard output.
 
     Raises:
         UsageError: it is closed.
@@ -44,7 +44,7 @@ def output_of(env: Environment) -> int:
 
 @contextmanager
 def input_of(env: Environment) -> Iterator[int]:
-    """Give a descriptor from which standard input can be read, each time until something comes.
+    """Give a descriptor that blocks until standard input can be read.
 
     Raises:
         UsageError: it is closed.
@@ -53,7 +53,7 @@ def input_of(env: Environment) -> Iterator[int]:
     if os.get_blocking(fd):
         yield fd
         return
-    # It stays as it is: others who share it may rely on that.
+    # It stays as it is: other processes that share it may rely on that.
     reader, writer = os.pipe()
     threading.Thread(target=_pass_on, args=(fd, writer), daemon=True).start()
     try:
@@ -66,7 +66,7 @@ def write_all(fd: int, piece: memoryview) -> None:
     """Write all of ``piece`` to standard output.
 
     Raises:
-        CopyError: it takes no more.
+        CopyError: it cannot be written.
     """
     while piece:
         try:
@@ -88,9 +88,9 @@ def _descriptor(stream: TextIO, name: str) -> int:
 
 
 def _pass_on(source: int, target: int) -> None:
-    """Pass on what comes; an error ends it, and what has come is no complete archive then."""
+    """Pass on what comes; an error ends it, which leaves the archive incomplete."""
     try:
-        # The reader may have gone, with all that it wanted or without.
+        # The reader may have gone, whether it has read all that it wanted or not.
         with suppress(OSError):
             while True:
                 try:

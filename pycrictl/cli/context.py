@@ -75,7 +75,7 @@ class AppContext:
         Raises:
             ConnectError: nothing answers at the endpoint.
         """
-        from pycrictl.cri.calls.client import open_client
+        from pycrictl.cri.calls.discovery import open_client
 
         client = open_client(self.config, service)
         client.tracer = self.tracer

@@ -1,24 +1,23 @@
-"""A copy from its words on the command line to its exit status."""
+"""A copy, from the words on the command line to the exit status."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from pycrictl._proto import cri_pb2
 from pycrictl.cli.archive_streams import check_input, input_of, output_of, write_all
 from pycrictl.cli.stuck import ended_if_stuck
-from pycrictl.copy.method import NAMES, Method, Watch, first_to_serve
+from pycrictl.copy.copier import Copier, CopyOptions
+from pycrictl.copy.method import NAMES, Watch
 from pycrictl.copy.rules import spec
-from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.cri.lists.lookup import CONTAINERS_HINT, find_container, find_pod
-from pycrictl.errors import CopyError, ExitCode, FailedPrecondition, NotFound, UsageError
+from pycrictl.copy.rules.policy import Skipped
+from pycrictl.errors import ExitCode, UsageError
 from pycrictl.progress.speed import Speed
 from pycrictl.show.displays.copies import CopyDisplay, Progress, open_copy_display
 from pycrictl.show.displays.writers import Silent
@@ -27,82 +26,74 @@ from pycrictl.units import quote
 if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext
     from pycrictl.copy.rules.summary import Summary
-    from pycrictl.cri.calls.client import CriClient
     from pycrictl.environ import Environment
     from pycrictl.show.displays.modes import Stdout
-    from pycrictl.streaming.session import Choice
-    from pycrictl.streaming.target import TlsFiles
 
 _SPEED_WINDOW_S: Final = 5.0
 
 
-class Settings(NamedTuple):
-    """What the user wants of a copy.
+def copy(
+    app: AppContext,
+    source: str,
+    destination: str,
+    options: CopyOptions,
+    *,
+    quiet: bool = False,
+    progress: str = "auto",
+) -> int:
+    """Copy, and report it; return the exit status, which is not 0 if anything was left out.
 
-    Attributes:
-        rules: what is allowed and kept.
-        method: one of ``NAMES``, or ``auto``.
-        follow: copy what the source points to, if it is a link.
-        quiet: tell nothing but errors.
+    Args:
+        app: the program.
+        source: as typed.
+        destination: as typed.
+        options: how to copy.
+        quiet: report nothing but errors.
         progress: how progress is shown.
-        choice: the transport of streams; tls: its files.
-    """
-
-    rules: Rules
-    method: str = "auto"
-    follow: bool = False
-    quiet: bool = False
-    progress: str = "auto"
-    choice: Choice = "auto"
-    tls: TlsFiles | None = None
-
-
-def copy(app: AppContext, source: str, destination: str, settings: Settings) -> int:
-    """Copy, and tell of it; return the exit status: not 0 if anything was left out.
 
     Raises:
         UsageError: the words make no copy; nothing was sent.
         PycrictlError: the copy did not happen.
     """
-    if settings.method not in ("auto", *NAMES):
+    if options.method not in ("auto", *NAMES):
         raise UsageError(
-            f"unknown method {quote(settings.method)}", hint=f"one of auto, {', '.join(NAMES)}"
+            f"unknown method {quote(options.method)}", hint=f"one of auto, {', '.join(NAMES)}"
         )
     request = spec.parse(source, destination)
-    _check_streams(app.env, request, settings)
+    _check_streams(app.env, request, options)
     display: CopyDisplay = Silent()
-    if not settings.quiet:
+    if not quiet:
         has_result = isinstance(request, spec.CopyFrom) and request.destination.is_stream
         stdout: Stdout = "result" if has_result else "nothing"
-        display = open_copy_display(app.outlet(settings.progress, stdout=stdout))
+        display = open_copy_display(app.outlet(progress, stdout=stdout))
     if not app.config.debug.value:
-        app.env.configure_logging(debug=False)  # what could not be tidied up is a warning
+        app.env.configure_logging(debug=False)  # what could not be cleared up is a warning
 
     def give_up(number: int) -> None:
         display.close()
         if number == signal.SIGINT:
-            app.env.error("interrupted", hint="a file system does not answer")
+            app.env.error("interrupted", hint="a file system is not responding")
 
     with (
         ended_if_stuck(give_up),
         app.open_client("runtime") as client,
         _Meter(display, app.env.clock) as meter,
     ):
-        path = request.source if isinstance(request, spec.CopyFrom) else request.destination
-        methods = _methods(client, _find(client, path), settings)
         if isinstance(request, spec.CopyFrom):
-            summary = _copy_from(app.env, methods, request, settings, meter)
+            copier = Copier(client, request.source, options)
+            summary = _copy_from(app.env, copier, request, meter)
         else:
-            summary = _copy_to(app.env, methods, request, settings, meter.watch)
+            copier = Copier(client, request.destination, options)
+            summary = _copy_to(app.env, copier, request, meter)
         meter.finish(summary)
     return ExitCode.FAILURE if meter.skipped else ExitCode.OK
 
 
 class _Meter:
-    """Counts what is copied, and shows it at a steady pace, also while nothing moves.
+    """Counts what is copied, and shows it at a steady pace, even while nothing moves.
 
     Attributes:
-        watch: what a copy is to tell.
+        watch: what a copy is to call.
         done_bytes: how much has been copied; skipped: how much was left out.
     """
 
@@ -134,7 +125,7 @@ class _Meter:
         self._end()
 
     def finish(self, summary: Summary | None) -> None:
-        """The copy has succeeded; None tells nothing of it."""
+        """End the display, with what a copy did that has succeeded; None shows nothing of it."""
         self._end()
         if summary is not None:
             elapsed_s = round(self._clock() - self._began_s, 3)
@@ -159,19 +150,19 @@ class _Meter:
         self._display.close()
 
     def _run(self) -> None:
-        speed, told_bytes = Speed(_SPEED_WINDOW_S), 0
+        speed, shown_bytes = Speed(_SPEED_WINDOW_S), 0
         speed.start(self._began_s)
         while not self._is_over.wait(self._display.interval_s):
             now, done_bytes = self._clock(), self.done_bytes
-            speed.record(done_bytes - told_bytes, now)
-            told_bytes = done_bytes
+            speed.record(done_bytes - shown_bytes, now)
+            shown_bytes = done_bytes
             progress = Progress(done_bytes, self._total_bytes, speed.rate(now), now - self._began_s)
             with self._lock:
                 self._display.show(progress)
 
 
 def _check_streams(
-    env: Environment, request: spec.CopyTo | spec.CopyFrom, settings: Settings
+    env: Environment, request: spec.CopyTo | spec.CopyFrom, options: CopyOptions
 ) -> None:
     if isinstance(request, spec.CopyFrom):
         if not request.destination.is_stream:
@@ -180,118 +171,30 @@ def _check_streams(
             raise UsageError(
                 "refusing to write an archive to a terminal", hint="redirect standard output"
             )
-        if settings.rules.no_clobber or settings.rules.in_place:
-            raise UsageError("--no-clobber and --in-place are not for an archive that is written")
+        if options.rules.no_clobber or options.rules.in_place:
+            raise UsageError("--no-clobber and --in-place do not apply to an archive")
         output_of(env)
     elif request.source.is_stream:
         if env.stdin_is_terminal:
-            raise UsageError("standard input is a terminal, where no archive comes from")
-        if settings.follow:
-            raise UsageError("--follow-link is not for an archive that is read")
+            raise UsageError("refusing to read an archive from a terminal")
+        if options.follow:
+            raise UsageError("--follow-link does not apply to an archive on standard input")
         check_input(env)
 
 
-def _find(client: CriClient, path: spec.ContainerPath) -> str:
-    """The ID of the container that was named, which runs."""
-    pod_id = find_pod(client, path.pod).id if path.pod else ""
-    container = find_container(client, path.container, pod_sandbox_id=pod_id)
-    if container is None:
-        where = f" in pod {quote(path.pod)}" if path.pod else ""
-        raise NotFound(
-            f"no container {quote(path.container)}{where}",
-            hint=CONTAINERS_HINT,
-        )
-    if container.state != cri_pb2.CONTAINER_RUNNING:
-        raise FailedPrecondition(
-            f"container {quote(path.container)} is not running",
-            code="FailedPrecondition",
-            hint="only running containers can be copied from or to",
-        )
-    return container.id
-
-
-def _methods(client: CriClient, container_id: str, settings: Settings) -> Iterator[Method]:
-    """The ways that are to be tried. What each takes is loaded when its turn comes."""
-    names = NAMES if settings.method == "auto" else (settings.method,)
-    if "rpc" in names:
-        from pycrictl.copy.stream.over_rpc import OverRpc
-
-        has_others = len(names) > 1
-        yield OverRpc(client, container_id, tls=settings.tls, has_others=has_others)
-    if "node" in names:
-        from pycrictl.copy.node import on_node
-
-        yield on_node.for_client(client, container_id)
-    if "exec" in names:
-        from pycrictl.copy.exec.over_exec import OverExec
-        from pycrictl.copy.exec.remote import Remote
-
-        remote = Remote(client, container_id, choice=settings.choice, tls=settings.tls)
-        yield OverExec(remote)
-
-
 def _copy_from(
-    env: Environment,
-    methods: Iterable[Method],
-    request: spec.CopyFrom,
-    settings: Settings,
-    meter: _Meter,
+    env: Environment, copier: Copier, request: spec.CopyFrom, meter: _Meter
 ) -> Summary | None:
     path, local = request.source.path, request.destination
-    if local.is_stream:
-        first_to_serve(methods, lambda method: _write(env, method, path, settings, meter))
-        return None
-    return first_to_serve(
-        methods,
-        lambda method: method.copy_from(
-            path,
-            local.path,
-            settings.rules._replace(umask=_umask()),
-            meter.watch,
-            follow=settings.follow,
-        ),
-    )
+    if not local.is_stream:
+        return copier.copy_from(path, local.path, meter.watch)
+    copier.pack_from(path, partial(write_all, output_of(env)), meter.watch)
+    return None
 
 
-def _copy_to(
-    env: Environment,
-    methods: Iterable[Method],
-    request: spec.CopyTo,
-    settings: Settings,
-    watch: Watch,
-) -> Summary:
+def _copy_to(env: Environment, copier: Copier, request: spec.CopyTo, meter: _Meter) -> Summary:
     local, path = request.source, request.destination.path
-    if local.is_stream:
-        with input_of(env) as stream:
-            return first_to_serve(
-                methods, lambda method: method.unpack_to(stream, path, settings.rules, watch)
-            )
-    return first_to_serve(
-        methods,
-        lambda method: method.copy_to(
-            local.path, path, settings.rules, watch, follow=settings.follow
-        ),
-    )
-
-
-def _umask() -> int:
-    umask = os.umask(0)
-    os.umask(umask)
-    return umask
-
-
-def _write(
-    env: Environment, method: Method, path: bytes, settings: Settings, meter: _Meter
-) -> None:
-    """Write an archive to standard output.
-
-    Raises:
-        CopyError: it cannot be written, or would be larger than is allowed.
-    """
-    limit = settings.rules.max_size_bytes
-    pieces = method.pack_from(path, meter.watch, follow=settings.follow)
-    with closing(pieces):
-        for piece in pieces:
-            if limit is not None and meter.done_bytes > limit:
-                raise CopyError(f"more than {limit} bytes would be copied")
-            write_all(output_of(env), piece)
+    if not local.is_stream:
+        return copier.copy_to(local.path, path, meter.watch)
+    with input_of(env) as stream:
+        return copier.unpack_to(stream, path, meter.watch)

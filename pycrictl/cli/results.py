@@ -1,4 +1,4 @@
-"""What commands with several targets tell of each."""
+"""What commands with several targets report of each."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Results:
-    """Tells each result as it comes, and in the end whether all went well."""
+    """Reports each result as it comes, and in the end whether all went well."""
 
     env: Environment
     has_failed: bool = False
 
     def say(self, lines: Iterable[str]) -> None:
-        """Writes each line to stdout at once: the next one may take minutes."""
+        """Write each line to stdout at once: the next one may take minutes."""
         for line in lines:
             self.env.stdout.write(f"{escape(line)}\n")
             self.env.stdout.flush()
 
     def warn(self, lines: Iterable[str]) -> None:
-        """Tells what went wrong beside the results."""
+        """Warn of what went wrong beside the results."""
         for line in lines:
             self.env.warn(line)
 
     def fail(self, error: PycrictlError) -> None:
-        """Tells an error that does not end the command."""
+        """Report an error that does not end the command."""
         self.has_failed = True
         self.env.error(error.message, hint=error.hint)
 
     def finish(self) -> None:
-        """Ends a command that has failed for some target.
+        """End a command that has failed for some target.
 
         Raises:
             typer.Exit: with the status 1.

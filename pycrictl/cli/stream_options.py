@@ -1,4 +1,4 @@
-"""What the commands that stream have in common: options, and what they are turned into."""
+"""Options that the commands with streams share, and what they are turned into."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from pycrictl.errors import PycrictlError, RuntimeFault, UsageError
+from pycrictl.errors import UsageError
 
 if TYPE_CHECKING:
     from pycrictl.environ import Environment
     from pycrictl.streaming.session import Choice
     from pycrictl.streaming.target import TlsFiles
-    from pycrictl.wire.command import ExitReported
 
 TlsCa = Annotated[
     str, typer.Option("--tls-ca", metavar="FILE", help="Certificates to verify the stream with.")
@@ -43,22 +42,8 @@ StreamTransport = Annotated[
 ]
 
 
-class CommandMissing(RuntimeFault):
-    """The command is not in the container."""
-
-    reference = "command-missing"
-    exit_code = 127
-
-
-class CommandRefused(RuntimeFault):
-    """The command is there but cannot be executed."""
-
-    reference = "command-refused"
-    exit_code = 126
-
-
 def check_transport(given: str) -> Choice:
-    """The transport that was named.
+    """Return the transport that was named.
 
     Raises:
         UsageError: there is none of that name.
@@ -72,7 +57,7 @@ def check_transport(given: str) -> Choice:
 
 
 def tls_files(*, ca: str, cert: str, key: str, name: str) -> TlsFiles | None:
-    """The files for a stream over TLS; without any, certificates are not verified.
+    """Return the files for a stream over TLS; without any, certificates are not verified.
 
     Raises:
         UsageError: a certificate without its key, or the other way round.
@@ -87,7 +72,7 @@ def tls_files(*, ca: str, cert: str, key: str, name: str) -> TlsFiles | None:
 
 
 def check_terminal(env: Environment, *, tty: bool, stdin: bool, stdin_flag: str) -> None:
-    """Refuses a terminal for the command where we have none.
+    """Refuse a terminal for the command where we have none.
 
     Raises:
         UsageError: no standard input, or it is not a terminal.
@@ -96,14 +81,3 @@ def check_terminal(env: Environment, *, tty: bool, stdin: bool, stdin_flag: str)
         raise UsageError(f"--tty needs {stdin_flag}")
     if tty and not env.stdin_is_terminal:
         raise UsageError("--tty needs a terminal as standard input")
-
-
-def not_started(what: str, outcome: ExitReported) -> PycrictlError:
-    """The error of a command that did not start, with the exit status that shells have for it."""
-    details = outcome.message
-    message = f"{what}: {details}"
-    if "executable file not found" in details or "no such file or directory" in details:
-        return CommandMissing(message, details=details)
-    if "permission denied" in details:
-        return CommandRefused(message, details=details)
-    return RuntimeFault(message, details=details)

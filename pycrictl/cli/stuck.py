@@ -1,8 +1,8 @@
-"""An end for a program that is held in the kernel.
+"""An end for a program that is stuck in the kernel.
 
-A file system that has stopped to answer, as one over a network may, holds whoever asks it for
-something. The main thread, which deals with signals, does not get to see them then; another thread
-can see that they wait, and end the program. That gets through wherever SIGKILL does.
+A file system that has stopped responding, as one over a network may, blocks every process that uses
+it. The main thread, which handles signals, does not get to see them then; another thread can see
+that they are pending, and end the program. That works wherever SIGKILL does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Final
 
 PATIENCE_S: Final = 1.0
-"""How long a signal must have waited; it is looked at that often."""
+"""How long a signal must have been pending, and how often that is looked at."""
 
 _ENDING: Final = frozenset({signal.SIGINT, signal.SIGTERM})
 
@@ -27,7 +27,7 @@ def ended_if_stuck(on_end: Callable[[int], None]) -> Iterator[None]:
     Nothing is cleared up then, as with SIGKILL.
 
     Args:
-        on_end: called before, with the signal's number, by another thread than this one.
+        on_end: called before that, with the signal's number, in another thread.
     """
     is_over = threading.Event()
     threading.Thread(target=_watch, args=(is_over, on_end), daemon=True).start()
@@ -38,7 +38,7 @@ def ended_if_stuck(on_end: Callable[[int], None]) -> Iterator[None]:
 
 
 def _watch(is_over: threading.Event, on_end: Callable[[int], None]) -> None:
-    # They are for the main thread; to a thread that blocks them they show as pending.
+    # They are for the main thread; a thread that blocks them sees them as pending.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     waited: set[int] = set()
     while not is_over.wait(PATIENCE_S):

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 
-class Kind(Enum):
+class Grammar(Enum):
     """Which grammar a command's words follow."""
 
     CRICTL = auto()
@@ -25,7 +25,7 @@ class Entry(NamedTuple):
     summary: str
     family: str
     aliases: tuple[str, ...] = ()
-    kind: Kind = Kind.CRICTL
+    grammar: Grammar = Grammar.CRICTL
     subcommands: tuple[Entry, ...] = ()
 
     @property
@@ -101,7 +101,11 @@ COMMANDS: Final = (
         CONTAINERS,
     ),
     Entry(
-        "exec", "sessions.exec_:exec_", "Run a command in containers", SESSIONS, kind=Kind.REMOTE
+        "exec",
+        "sessions.exec_:exec_",
+        "Run a command in containers",
+        SESSIONS,
+        grammar=Grammar.REMOTE,
     ),
     Entry("attach", "sessions.attach:attach", "Attach to a running container", SESSIONS),
     Entry(
@@ -115,7 +119,7 @@ COMMANDS: Final = (
         "sessions.cp:cp",
         "Copy files to or from a running container",
         SESSIONS,
-        kind=Kind.NEW,
+        grammar=Grammar.NEW,
     ),
     Entry("pods", "pods.pods:pods", "List pod sandboxes", PODS),
     Entry("inspectp", "pods.inspectp:inspectp", "Show the details of pod sandboxes", PODS),
@@ -153,7 +157,7 @@ COMMANDS: Final = (
         "images.image_pull_progress:image_pull_progress",
         "Show the progress of image pulls, whoever started them",
         IMAGES,
-        kind=Kind.NEW,
+        grammar=Grammar.NEW,
     ),
     Entry("version", "node.version:version", "Show the runtime's name and version", NODE),
     Entry("info", "node.info:info", "Show the status and configuration of the runtime", NODE),
@@ -175,14 +179,14 @@ COMMANDS: Final = (
         "node_side.proxy:proxy",
         "Serve the CRI in front of a runtime: pull progress, a pull limit, copies",
         NODE_SIDE,
-        kind=Kind.NEW,
+        grammar=Grammar.NEW,
     ),
     Entry(
         "pull-limiter",
         "node_side.pull_limiter:pull_limiter",
         "Show or set a running proxy's limit on parallel image pulls",
         NODE_SIDE,
-        kind=Kind.NEW,
+        grammar=Grammar.NEW,
     ),
     Entry(
         "completion",

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from pycrictl.cli import argv
-from pycrictl.cli.table import BY_NAME, COMMANDS, Entry, Kind
+from pycrictl.cli.table import BY_NAME, COMMANDS, Entry, Grammar
 from pycrictl.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class Root(TyperGroup):
                 formatter.write_dl(rows)
 
 
-KINDS: Final = {Kind.CRICTL: Command, Kind.REMOTE: RemoteCommand, Kind.NEW: NewCommand}
+CLASSES: Final = {Grammar.CRICTL: Command, Grammar.REMOTE: RemoteCommand, Grammar.NEW: NewCommand}
 
 
 def build(entry: Entry, *, parent: str = "") -> click.Command:
@@ -202,7 +202,7 @@ def build(entry: Entry, *, parent: str = "") -> click.Command:
     app = new_app()
     app.command(
         entry.name,
-        cls=KINDS[entry.kind],
+        cls=CLASSES[entry.grammar],
         help=(inspect.getdoc(function) or "").replace("PARENT", parent),
         short_help=entry.summary,
         epilog=f"Also called: {', '.join(entry.aliases)}." if entry.aliases else None,

@@ -6,12 +6,11 @@ here changes anything on the node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
-import grpc
 from google.protobuf.empty_pb2 import Empty
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from pycrictl._proto.containerd import (
     content_pb2,
@@ -21,45 +20,39 @@ from pycrictl._proto.containerd import (
     snapshots_pb2,
     version_pb2,
 )
-from pycrictl.cri.calls.errmap import status_of, to_error
-from pycrictl.errors import NotFound, PycrictlError, Unimplemented
+from pycrictl.cri.calls.channel import Channel, ChannelCall
+from pycrictl.cri.calls.errmap import to_error
+from pycrictl.cri.calls.transport import open_channel
+from pycrictl.errors import NotFound, RemoteProtocolError, Unimplemented
+from pycrictl.wire import codes
 
 _SERVICES: Final = "/containerd.services."
 M = TypeVar("M", bound=Message)
-
-
-def _serialize(request: Message) -> bytes:
-    return request.SerializeToString()
 
 
 class ContainerdClient:
     """Reads the content store, the images, the leases and the snapshots of a containerd.
 
     Args:
-        channel: an open channel to the CRI socket; it stays the caller's.
+        path: of the CRI socket.
         namespace: containerd's namespace, not Kubernetes'.
         timeout_s: limit of each call.
+
+    Attributes:
         endpoint: the socket's address, named in errors.
 
-    All methods raise a ``RuntimeFault`` or a ``ConnectError``; ``Unavailable`` while containerd
-    restarts, after which the same client works again.
+    All methods raise a ``RuntimeFault`` or a ``ConnectError``; the latter or ``Unavailable`` while
+    containerd restarts, after which the same client works again.
     """
 
-    def __init__(
-        self,
-        channel: grpc.Channel,
-        *,
-        namespace: str = "k8s.io",
-        timeout_s: float = 2.0,
-        endpoint: str = "",
-    ) -> None:
-        self.endpoint = endpoint
-        self._channel = channel
+    def __init__(self, path: str, *, namespace: str = "k8s.io", timeout_s: float = 2.0) -> None:
+        self.endpoint = f"unix://{path}"
+        self._path = path
+        self._channel: Channel | None = None
         self._metadata = (("containerd-namespace", namespace),)
         self._timeout_s = timeout_s
-        self._unary: dict[str, Callable[..., Message]] = {}
 
-    # What answers at all
+    # The daemon
 
     def version(self) -> str:
         """Return containerd's version.
@@ -70,9 +63,9 @@ class ContainerdClient:
         try:
             answer = self._call("version.v1.Version/Version", Empty(), version_pb2.VersionResponse)
         except Unimplemented as exc:
-            where = f' at "{self.endpoint}"' if self.endpoint else ""
             raise Unimplemented(
-                f"the runtime{where} is not containerd, and its pulls cannot be seen from outside",
+                f'the runtime at "{self.endpoint}" is not containerd,'
+                " and its pulls cannot be seen from outside",
                 code=exc.code,
                 details=exc.details,
             ) from None
@@ -97,7 +90,7 @@ class ContainerdClient:
     def infos(self, digests: Iterable[str]) -> dict[str, content_pb2.Info]:
         """Return size, labels and times of the complete blobs among ``digests``."""
         filters = [f"digest=={digest}" for digest in digests]
-        if not filters:  # containerd would list every blob of the node
+        if not filters:  # containerd would list every blob on the node
             return {}
         answers = self._stream(
             "content.v1.Content/List",
@@ -180,33 +173,28 @@ class ContainerdClient:
     # The calls
 
     def _call(self, method: str, request: Message, response_type: type[M]) -> M:
-        call = self._unary.get(method)
-        if call is None:
-            call = self._unary[method] = self._channel.unary_unary(
-                _SERVICES + method,
-                request_serializer=_serialize,
-                response_deserializer=response_type.FromString,
-            )
-        try:
-            answer = call(request, timeout=self._timeout_s, metadata=self._metadata)
-        except grpc.RpcError as exc:
-            raise self._error(method, exc) from None
-        assert isinstance(answer, response_type)
+        (answer,) = self._stream(method, request, response_type, is_stream=False)
         return answer
 
-    def _stream(self, method: str, request: Message, response_type: type[M]) -> list[M]:
-        call: grpc.UnaryStreamMultiCallable[Message, M] = self._channel.unary_stream(
+    def _stream(
+        self, method: str, request: Message, response_type: type[M], *, is_stream: bool = True
+    ) -> list[M]:
+        if self._channel is None:
+            self._channel = open_channel(self._path)
+        call = ChannelCall(
+            self._channel,
             _SERVICES + method,
-            request_serializer=_serialize,
-            response_deserializer=response_type.FromString,
+            request.SerializeToString(),
+            metadata=self._metadata,
+            timeout_s=self._timeout_s,
+            is_stream=is_stream,
         )
+        what = f"asking containerd for {method.rpartition('.')[2].replace('/', '.')}"
+        messages = list(call.messages())
+        status = call.status
+        if status is not None and status.code != codes.OK:
+            raise to_error(status, what=what, endpoint=self.endpoint)
         try:
-            return list(call(request, timeout=self._timeout_s, metadata=self._metadata))
-        except grpc.RpcError as exc:
-            raise self._error(method, exc) from None
-
-    def _error(self, method: str, exc: grpc.RpcError) -> PycrictlError:
-        name = method.rpartition(".")[2].replace("/", ".")
-        return to_error(
-            status_of(exc), what=f"asking containerd for {name}", endpoint=self.endpoint
-        )
+            return list(map(response_type.FromString, messages))
+        except DecodeError:
+            raise RemoteProtocolError(f"{what}: the answer is not valid") from None

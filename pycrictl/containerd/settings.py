@@ -28,10 +28,10 @@ class PullSettings:
     """What is configured; None where nothing is, so that containerd's default holds.
 
     Attributes:
-        progress_timeout_s: a pull without a byte for so long is cancelled; 0 for never.
+        progress_timeout_s: how long a pull may go without a byte; 0 for no limit.
         max_concurrent_downloads: layers downloaded at once; 0 or less for any number.
         snapshotter: where layers are unpacked to.
-        origin: the file, or the call, that said so.
+        origin: the file, or the call, that it comes from.
     """
 
     progress_timeout_s: float | None = None

@@ -1,4 +1,4 @@
-"""What containerd's content store holds, understood: image documents, references, chain IDs. Pure.
+"""What containerd's content store holds: image documents, references, chain IDs. Pure.
 
 Sources: OCI image specification (manifest, index, config, chain ID), Docker's image manifest V2
 schema 2, RFC 1952 (the gzip trailer), and containerd's own naming of ingests, labels and snapshots.

@@ -1,0 +1,1 @@
+"""Copies from and to containers, by three methods."""

@@ -1,4 +1,4 @@
-"""One container and one way to reach what is in it, and the choice among several ways."""
+"""The methods of a copy: what all of them can do, and the choice among them."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from pycrictl.errors import Unimplemented
 log = logging.getLogger("pycrictl.copy")
 
 NAMES: Final = ("rpc", "node", "exec")
-"""What the methods are called, the best first."""
+"""The names of the methods, the best first."""
 
 OnTotal = Callable[[int], None]
-"""Told once, before the first ``OnBytes``, how many bytes that one will be told of in all."""
+"""Called once, before the first ``OnBytes``, with the sum of all bytes that it will be given."""
 
 T = TypeVar("T")
 
 
 class Watch(NamedTuple):
-    """Whoever is told of a copy while it goes on.
+    """What is called while a copy goes on.
 
     Attributes:
-        on_bytes: told how much more has been copied: content only, or an archive's bytes, but the
-            same as ``on_total``.
-        on_skip: told what is left out.
-        on_total: told the size of the whole, where it is known beforehand. None: nobody wants to
-            know, and nothing is measured.
+        on_bytes: with how many more bytes have been copied: of content or of an archive, as for
+            ``on_total``.
+        on_skip: with what is left out.
+        on_total: with the size of the whole, where it is known beforehand. None: the size is not
+            wanted, and nothing is measured.
     """
 
     on_bytes: OnBytes
@@ -46,11 +46,12 @@ class Method(Protocol):
 
     - ``path``: in the container, absolute, without ``..``; ``local``: of this machine.
     - ``follow``: copy what the source points to, if it is a link.
-    - ``watch``: told what happens.
+    - ``watch``: called while the copy goes on.
 
-    All raise ``Unimplemented`` where this way does not serve for this container, and only before
-    anything was done or read from a stream: the next way may be tried. Any other error is about the
-    copy itself, and another way would not mend it. After an error the destination is as it was.
+    All raise ``Unimplemented`` where the method cannot be used for this container, and only before
+    anything was done or read from a stream: the next method may be tried. Any other error is about
+    the copy itself, and another method would not help. After an error the destination is as it was,
+    unless the message says otherwise.
 
     Attributes:
         name: one of ``NAMES``.
@@ -71,7 +72,7 @@ class Method(Protocol):
     def pack_from(
         self, path: bytes, watch: Watch, *, follow: bool = False
     ) -> Generator[memoryview, None, None]:
-        """Yield what is at ``path`` as an archive. A piece is valid until the next is asked for.
+        """Yield what is at ``path`` as an archive; a piece is valid until the next is asked for.
 
         ``Unimplemented`` comes with the first piece.
         """
@@ -81,14 +82,14 @@ class Method(Protocol):
 
 
 def first_to_serve(methods: Iterable[Method], act: Callable[[Method], T]) -> T:
-    """Do something by the first method that serves.
+    """Do something by the first method that can be used.
 
     Args:
         methods: at least one; the best first. The next is only asked for if it is needed.
         act: what to do.
 
     Raises:
-        Unimplemented: none serves; the message tells why.
+        Unimplemented: none can be used; the message gives the reasons.
     """
     refusals: list[tuple[str, Unimplemented]] = []
     for method in methods:
@@ -96,12 +97,12 @@ def first_to_serve(methods: Iterable[Method], act: Callable[[Method], T]) -> T:
         try:
             done = act(method)
         except Unimplemented as exc:
-            log.debug("= the method %s does not serve: %s", method.name, exc.message)
+            log.debug("= the method %s cannot be used: %s", method.name, exc.message)
             refusals.append((method.name, exc))
         else:
-            log.debug("= the method %s serves", method.name)
+            log.debug("= the method %s is used", method.name)
             return done
     if len(refusals) == 1:
         raise refusals[0][1]
     reasons = "; ".join(f"{name}: {exc.message}" for name, exc in refusals)
-    raise Unimplemented(f"no way to copy leads to this container ({reasons})", code="Unimplemented")
+    raise Unimplemented(f"cannot copy to or from this container ({reasons})", code="Unimplemented")

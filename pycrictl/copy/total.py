@@ -1,4 +1,4 @@
-"""How much there is to copy, for whoever watches that."""
+"""How much there is to copy, for those who watch it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pycrictl.copy.tree.walk import walk
 from pycrictl.errors import CopyError
 
 MAX_ENTRIES: Final = 50_000
-"""A larger tree is not looked through twice, only to know how far a copy is."""
+"""A larger tree is not walked twice only to show how far a copy is."""
 
 
-def tell_total(source: Source, watch: Watch) -> None:
-    """Tell who watches a copy how much there is to copy, if that is to be had in short time."""
+def report_total(source: Source, watch: Watch) -> None:
+    """Report how much there is to copy, if that is wanted and can be found out quickly."""
     if watch.on_total is not None and (size_bytes := _measure(source)) is not None:
         watch.on_total(size_bytes)
 
 
 def _measure(source: Source) -> int | None:
-    """The content of all files in a tree, in bytes; None if that is not to be had in short time.
+    """Return the content of all files in a tree, in bytes; None if that would take too long.
 
-    What cannot be read is not told here: the copy itself will meet it.
+    What cannot be read is not reported here: the copy itself will meet it.
     """
     size_bytes = 0
     try:

@@ -1,4 +1,4 @@
-"""Asks the runtime for sessions with containers: commands in them, and what they run."""
+"""Ask the runtime for sessions with containers: commands, their own processes, ports."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from pycrictl.units import quote
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.cri.calls.pending import PendingCall
 
 
 def exec_url(
     client: CriClient, container_id: str, command: Sequence[str], *, stdin: bool, tty: bool
 ) -> str:
-    """The URL of a stream that runs a command in a container, good for one request.
+    """Return the URL of a stream that runs a command in a container, good for one request.
 
     Raises:
         PycrictlError: the runtime refuses it.
@@ -31,7 +30,7 @@ def exec_url(
 
 
 def attach_url(client: CriClient, container_id: str, *, stdin: bool, tty: bool) -> str:
-    """The URL of a stream to a container's own process, good for one request.
+    """Return the URL of a stream to a container's own process, good for one request.
 
     Raises:
         PycrictlError: the runtime refuses it.
@@ -44,10 +43,10 @@ def attach_url(client: CriClient, container_id: str, *, stdin: bool, tty: bool) 
 
 
 def forward_url(client: CriClient, pod_id: str, ports: Sequence[int] = ()) -> str:
-    """The URL of a stream to ports of a pod, good for one request.
+    """Return the URL of a stream to ports of a pod, good for one request.
 
     Args:
-        ports: what WebSocket needs to be told here; SPDY names the port of each connection itself.
+        ports: needed for WebSocket; SPDY names the port of each connection itself.
 
     Raises:
         PycrictlError: the runtime refuses it.
@@ -68,24 +67,10 @@ def exec_sync(
     Raises:
         PycrictlError: the runtime cannot run it, or has killed it.
     """
-    request, what = _exec_sync(container_id, command, limit_s)
+    request = cri_pb2.ExecSyncRequest(container_id=container_id, cmd=command, timeout=limit_s)
+    what = f"running a command in container {quote(container_id)}"
     answer: cri_pb2.ExecSyncResponse = lookup.call(client, "ExecSync", request, what=what)
     return answer
-
-
-def start_exec_sync(
-    client: CriClient, container_id: str, command: Sequence[str], *, limit_s: int
-) -> PendingCall:
-    """Begin what ``exec_sync`` does."""
-    request, what = _exec_sync(container_id, command, limit_s)
-    return client.start("ExecSync", request, what=what)
-
-
-def _exec_sync(
-    container_id: str, command: Sequence[str], limit_s: int
-) -> tuple[cri_pb2.ExecSyncRequest, str]:
-    request = cri_pb2.ExecSyncRequest(container_id=container_id, cmd=command, timeout=limit_s)
-    return request, f"running a command in container {quote(container_id)}"
 
 
 def _url(url: str, what: str) -> str:

@@ -27,7 +27,7 @@ class LogFile:
     def __init__(self, path: str) -> None:
         self.path = path
         try:
-            # Not to wait for a writer if it is a pipe.
+            # Non-blocking, so as not to wait for a writer if it is a pipe.
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         except (OSError, ValueError) as exc:
             raise _failure(path, exc) from None
@@ -36,7 +36,7 @@ class LogFile:
             raise PycrictlError(f"the log {quote(path, 4096)} is not a regular file")
 
     def blocks(self) -> Iterator[bytes]:
-        """What comes from where reading stands, until the present end of the file.
+        """Yield the content from the current position to the current end of the file.
 
         Raises:
             PycrictlError: it cannot be read.
@@ -51,7 +51,7 @@ class LogFile:
         """Go to the beginning of the last ``lines`` lines; return the offset of that.
 
         What follows the last line feed is a line. For no lines at all, reading goes on at the end,
-        or at the beginning of a line that is not finished.
+        or at the beginning of an unfinished line.
         """
         end = os.fstat(self._fd).st_size
         ends_whole = os.pread(self._fd, 1, max(end - 1, 0)) == b"\n"
@@ -60,7 +60,7 @@ class LogFile:
         return offset
 
     def _behind_line_feed(self, number: int, end: int) -> int:
-        """The offset behind one line feed, counted back from ``end``; 0 if there are fewer."""
+        """Return the offset after the n-th line feed back from ``end``; 0 if there are fewer."""
         while end > 0:
             start = max(end - BLOCK_BYTES, 0)
             block = os.pread(self._fd, end - start, start)
@@ -82,10 +82,10 @@ class LogFile:
         return True
 
     def successor(self) -> LogFile | None:
-        """The file that now has the path of this one, once there is something in it.
+        """Return the file that now has the path of this one, once there is something in it.
 
-        While it is empty the runtime may still write to the old one: it first makes the new file
-        and changes over then.
+        While it is empty the runtime may still write to the old one: it creates the new file before
+        it switches over.
         """
         try:
             there, here = os.stat(self.path), os.fstat(self._fd)  # noqa: PTH116 (by descriptor)
@@ -120,6 +120,6 @@ def _failure(path: str, exc: OSError | ValueError) -> PycrictlError:
                 hint="logs are files of the node: is it this one, and has the container started?",
             )
         case PermissionError():
-            return PycrictlError(f"the log {name} may not be read", hint="try it as root")
+            return PycrictlError(f"no permission to read the log {name}", hint="run it as root")
     reason = (getattr(exc, "strerror", None) or str(exc)).lower()
     return PycrictlError(f"the log {name} cannot be read: {reason}")

@@ -1,4 +1,4 @@
-"""What a container wrote, out of its log file: once, or for as long as it goes on."""
+"""What a container wrote, from its log file: once, or for as long as it goes on."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pycrictl.wire.logline import Chunk
 _GROWTH: Final = 8
 
 PATIENCE_S: Final = 2.0
-"""How long a rotated log may stay away: the runtime is told of it right after the renaming."""
+"""How long a rotated log may be missing; the runtime learns of it right after the renaming."""
 
 OnBad = Callable[[str], None]
-"""Told once, when the first line of neither format comes; gets its beginning, printable."""
+"""Called once, with the printable beginning of the first line of neither format."""
 
 
 class LogReader:
@@ -26,7 +26,7 @@ class LogReader:
     Args:
         path: of the log file.
         wanted: what to leave out, and how to write the rest.
-        on_bad: told of the first line that is passed on because it is of neither format.
+        on_bad: called for the first line that is passed on because it is of neither format.
     """
 
     def __init__(self, path: str, wanted: Selection, *, on_bad: OnBad) -> None:
@@ -36,7 +36,7 @@ class LogReader:
         self._on_bad: OnBad | None = on_bad
 
     def read(self) -> Iterator[Chunk]:
-        """The log as it is now, up to a last line that is not finished.
+        """Yield the log as it is now, up to an unfinished last line.
 
         Raises:
             PycrictlError: the file cannot be opened or read.
@@ -46,7 +46,7 @@ class LogReader:
                 yield from self._wanted.limited(self._present(log))
 
     def follow(self, is_alive: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:
-        """The log as it is and as it becomes, until the container has ended.
+        """Yield the log as it is and as it grows, until the container has ended.
 
         Another file under the same path is read when the old one is at its end; a file that
         becomes shorter is read from its beginning.
@@ -88,14 +88,14 @@ class LogReader:
         yield from self._end()
 
     def _open(self, is_alive: Callable[[], bool], wait: Callable[[], None]) -> LogFile:
-        """Open the log, which is not there for a moment while it is rotated."""
+        """Open the log, which is missing for a moment while it is rotated."""
         give_up_at = time.monotonic() + PATIENCE_S
         while not os.path.lexists(self._path) and is_alive() and time.monotonic() < give_up_at:
             wait()  # not for long: the old file beside it grows
         return LogFile(self._path)
 
     def _beginning(self, log: LogFile, *, is_whole: bool) -> Iterator[Chunk]:
-        """Go to where the tail begins, or read it, if its lines can only be counted so."""
+        """Go to where the tail begins, or read it where only that can count its lines."""
         lines = self._wanted.tail_lines
         if lines is None:
             return

@@ -1,4 +1,4 @@
-"""What of a log is wanted. Pure."""
+"""Which parts of a log are wanted. Pure."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Selection:
     has_timestamps: bool = False
 
     def decoder(self) -> LogDecoder:
-        """A new decoder that leaves out what is not wanted, the tail and the limit aside."""
+        """Return a new decoder that applies all but the tail and the limit."""
         return LogDecoder(
             only=self.only, has_timestamps=self.has_timestamps, since_ns=self.since_ns
         )
 
     def limited(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """The chunks up to the limit; not one more is asked for when it is reached."""
+        """Yield the chunks up to the limit, and ask for none after that."""
         if self.limit_bytes is None:
             yield from chunks
             return
@@ -69,10 +69,10 @@ def select(
         now: seconds since 1970, which durations count back from.
 
     Raises:
-        UsageError: an option's value means nothing.
+        UsageError: an option has an invalid value.
     """
     if stream not in ("", "stdout", "stderr"):
-        raise UsageError(f"no output is called {quote(stream)}", hint="it is stdout or stderr")
+        raise UsageError(f"unknown output {quote(stream)}", hint="outputs are stdout and stderr")
     return Selection(
         only=cast("LogStream", stream) if stream else None,
         since_ns=parse_since(since, now=now) if since else None,
@@ -83,7 +83,7 @@ def select(
 
 
 def parse_since(text: str, *, now: float) -> int:
-    """Read the time from which on lines are wanted: a duration back from ``now``, or a point.
+    """Read the time from which lines are wanted: a duration back from ``now``, or a point in time.
 
     Durations count in whole seconds, as crictl's do; ``0`` is 1970.
 
@@ -98,6 +98,6 @@ def parse_since(text: str, *, now: float) -> int:
         return int((now - parse_duration(text)) // 1) * _SECOND_NS
     except ValueError:
         raise UsageError(
-            f"{quote(text)} is no time to begin at",
+            f"{quote(text)} is not a time to begin at",
             hint="give a duration, 10m, a day, 2024-01-31, or a time, 2024-01-31T15:04:05Z",
         ) from None

@@ -1,4 +1,4 @@
-"""Waiting for a log to change: by inotify where there is such a thing, else by looking often."""
+"""Waiting for a log to change: by inotify where it is available, else by looking often."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LogWatch:
 
     @property
     def has_inotify(self) -> bool:
-        """Whether changes are reported, and not looked for."""
+        """Whether changes are reported rather than looked for."""
         return self._inotify_fd is not None
 
     def wait(self) -> None:
@@ -81,14 +81,14 @@ class LogWatch:
 
 
 def _watch_folder(folder: str) -> int | None:
-    """A descriptor of inotify(7) that reports changes in a folder; None where there is none."""
+    """Return an inotify(7) descriptor that reports changes in a folder; None if there is none."""
     try:
         libc = ctypes.CDLL(None)
         fd = int(libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
     except (OSError, AttributeError):
         return None
     if fd < 0:
-        return None  # this user has as many as the kernel grants
+        return None  # this user has as many as the kernel allows
     mask = _IN_MODIFY | _IN_MOVED_TO | _IN_CREATE
     if libc.inotify_add_watch(fd, os.fsencode(folder), mask) < 0:
         os.close(fd)

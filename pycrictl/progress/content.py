@@ -174,7 +174,7 @@ class ContentWatcher:
             wall_s: wall time of the node; the clock's by default.
 
         Raises:
-            Unavailable: containerd is restarting.
+            ConnectError, Unavailable: containerd is restarting.
             PycrictlError: a call failed for another reason.
         """
         wall_s = time.time() if wall_s is None else wall_s

@@ -8,12 +8,11 @@ for a while; what is repeated of it later is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from pycrictl.progress.sources import Sink
     from pycrictl.progress.tracker import Tracker, View
 
 SETTLE_S: Final = 1.5
@@ -22,6 +21,19 @@ another, and each try is its own pull."""
 
 _REMEMBERED: Final = 1024
 """How many images whose end was shown are remembered; their names come from outside."""
+
+
+class Sink(Protocol):
+    """Where views go: a display."""
+
+    def show(self, view: View) -> None:
+        """Show a picture of all pulls."""
+
+    def note(self, text: str) -> None:
+        """Show one line beside the pulls."""
+
+    def end(self, images: Collection[str]) -> None:
+        """Show that the pulls of these images have ended; later views are without them."""
 
 
 class Endings:

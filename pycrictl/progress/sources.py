@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.client import ContainerdClient
@@ -27,12 +27,11 @@ from pycrictl.errors import (
     RuntimeFault,
     StreamError,
     Unavailable,
-    Unimplemented,
     UpgradeRefused,
 )
 from pycrictl.progress import stream
 from pycrictl.progress.content import ContentWatcher, Ending, PollResult
-from pycrictl.progress.endings import SETTLE_S, Endings
+from pycrictl.progress.endings import SETTLE_S, Endings, Sink
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.tracker import Awaited, Phase, Tracker, View
 from pycrictl.streaming.loop import in_thread, run_in_loop
@@ -47,19 +46,6 @@ REOPEN_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
 
 STALL_S: Final = 30.0
 """A layer that has received nothing for so long is stalled."""
-
-
-class Sink(Protocol):
-    """Where views go: a display."""
-
-    def show(self, view: View) -> None:
-        """Show a picture of all pulls."""
-
-    def note(self, text: str) -> None:
-        """Show one line beside the pulls."""
-
-    def end(self, images: Collection[str]) -> None:
-        """Show that the pulls of these images have ended; later views are without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +126,8 @@ def open_watcher(client: CriClient) -> tuple[ContentWatcher, PullSettings]:
     Raises:
         Unimplemented: the runtime is not containerd.
     """
-    native = ContainerdClient(client.channel, timeout_s=client.timeout_s, endpoint=client.endpoint)
-    try:
-        native.version()
-    except Unimplemented:
-        raise
-    except PycrictlError:
-        client.call("Version", cri_pb2.VersionRequest())  # fails with what is wrong at the socket
-        raise
+    native = ContainerdClient(client.path, timeout_s=client.timeout_s)
+    native.version()
     info: dict[str, str] = {}
     daemon = None
     with suppress(PycrictlError):  # worth having, not worth failing for
@@ -252,7 +232,7 @@ def watch_content(
     """Watch containerd's content store until no wanted pull is left.
 
     Raises:
-        Unavailable: the runtime went away and stayed away.
+        ConnectError, Unavailable: the runtime went away and stayed away.
     """
     return _ContentWatch(watcher, settings, sink).run(tracker, pace)
 

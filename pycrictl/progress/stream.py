@@ -2,6 +2,9 @@
 
 The KEP leaves the transport open. Here a WebSocket is asked for; a server that offers none answers
 200 and sends newline-delimited JSON as the body of a plain response. Either is taken.
+
+Frames are read by the library ``websockets``: its messages are whole, and reports are short and
+few. What carries bytes (exec, copies) goes through ``wire.websocket``.
 """
 
 from __future__ import annotations
@@ -10,18 +13,22 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
+from pycrictl.errors import RemoteProtocolError, StreamError
+from pycrictl.streaming.connection import Connection
 from pycrictl.streaming.dial import dial
 from pycrictl.streaming.exchange import Exchange
 from pycrictl.streaming.target import TlsFiles, parse_url
-from pycrictl.streaming.upgrade import Upgrade
-from pycrictl.streaming.websocket import MessageReader
 from pycrictl.wire.http1 import SWITCHING_PROTOCOLS
 from pycrictl.wire.progress import MAX_MESSAGE_BYTES, ProgressDecoder, Report
+from pycrictl.wire.websocket_handshake import ClientHandshake
 
 __all__ = ["follow"]
 
 SILENCE_S: Final = 30.0
 _OK: Final = 200
+_GOOD_ENDS: Final = (1000, 1005)
+"""Statuses of a close: normal, and none."""
+
 _Input = TypeVar("_Input")
 
 
@@ -60,23 +67,88 @@ async def follow(
     target = parse_url(url)
     connection = await dial(target, timeout_s=timeout_s, tls=tls)
     try:
-        exchange = Exchange(connection, target)
-        upgrade = Upgrade()
-        response = await exchange.request("GET", upgrade.headers, timeout_s=timeout_s)
+        handshake = ClientHandshake()
+        exchange = Exchange(connection, target, "GET", handshake.headers)
+        response = await exchange.request(timeout_s=timeout_s)
         feed = _Feed(connection.label, on_report, on_note, silence_s)
         if response.status == SWITCHING_PROTOCOLS:
-            upgrade.check(response)
-            leftover = exchange.leftover
-            await feed.take_messages(
-                MessageReader(connection, leftover, max_message_bytes=MAX_MESSAGE_BYTES)
-            )
+            handshake.check(response)
+            await feed.take_messages(_MessageReader(connection))
         elif response.status == _OK:
             await feed.take_lines(exchange)
         else:
-            raise await exchange.refusal(response)
+            raise await exchange.refusal()
         await connection.close()
     finally:
         connection.abort()
+
+
+class _MessageReader:
+    """The messages of an open WebSocket; pings and the close are answered."""
+
+    def __init__(self, connection: Connection) -> None:
+        from websockets.protocol import CLIENT, Protocol
+
+        self._connection = connection
+        self._protocol = Protocol(CLIENT, max_size=MAX_MESSAGE_BYTES)
+        self._fragments = bytearray()
+        self._messages: list[bytes] = []
+
+    async def read(self) -> list[bytes]:
+        """Return the next messages, at least one; none at the normal end.
+
+        May be cancelled and repeated without losing any.
+
+        Raises:
+            RemoteProtocolError: the peer broke the protocol or sent too long a message.
+            StreamError: the connection broke, or the peer closed it with a status of failure.
+        """
+        from websockets.protocol import OPEN
+
+        protocol = self._protocol
+        while True:
+            self._take_frames()
+            if self._messages or protocol.state is not OPEN:
+                break
+            if data := await self._connection.read():
+                protocol.receive_data(data)
+            else:
+                protocol.receive_eof()
+        messages, self._messages = self._messages, []
+        if not messages:
+            self._check_end()
+        return messages
+
+    def _take_frames(self) -> None:
+        from websockets.frames import DATA_OPCODES, Frame
+
+        for frame in self._protocol.events_received():
+            if isinstance(frame, Frame) and frame.opcode in DATA_OPCODES:
+                self._fragments += frame.data
+                if frame.fin:
+                    self._messages.append(bytes(self._fragments))
+                    self._fragments.clear()
+        answers = self._protocol.data_to_send()
+        # A peer that takes nothing gets none, as it may itself wait until it is read from.
+        if not self._connection.is_full:
+            self._connection.send(answers)
+
+    def _check_end(self) -> None:
+        """Raise an error unless the peer closed the stream in good order."""
+        from websockets.exceptions import PayloadTooBig
+
+        peer, problem = f'"{self._connection.label}"', self._protocol.parser_exc
+        close = self._protocol.close_rcvd
+        if isinstance(problem, EOFError):
+            raise StreamError(f"{peer} dropped the connection without closing the stream")
+        if isinstance(problem, PayloadTooBig):
+            limit = f"a message of more than {MAX_MESSAGE_BYTES} bytes"
+            raise RemoteProtocolError(f"{peer} sent {limit}")
+        if problem is not None or close is None:
+            raise RemoteProtocolError(f"{peer} broke the WebSocket protocol: {problem}")
+        if close.code not in _GOOD_ENDS:
+            reason = f": {close.reason!r}" if close.reason else ""  # it cannot steer a terminal
+            raise StreamError(f"{peer} closed the stream with status {close.code}{reason}")
 
 
 class _Feed:
@@ -96,7 +168,7 @@ class _Feed:
         self._decoder = ProgressDecoder()
         self._has_told_bad = False
 
-    async def take_messages(self, reader: MessageReader) -> None:
+    async def take_messages(self, reader: _MessageReader) -> None:
         """Read a WebSocket to its end."""
         decode = self._decoder.receive_message
         try:

@@ -19,10 +19,10 @@ from pycrictl.errors import (
     UpgradeRefused,
     UsageError,
 )
+from pycrictl.progress.endings import Sink
 from pycrictl.progress.sources import (
     ImageTracker,
     Pace,
-    Sink,
     WatchOutcome,
     open_watcher,
     watch_content,

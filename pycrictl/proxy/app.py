@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.daemon import listener_pid
 from pycrictl.containerd.settings import pull_settings
-from pycrictl.cri.calls.diagnose import Finding, diagnose
+from pycrictl.cri.calls.transport import look, unix
 from pycrictl.errors import ConfigError
 from pycrictl.proxy.admin import AdminServer
 from pycrictl.proxy.copies.job import CopyJob
@@ -31,7 +31,7 @@ from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, s
 from pycrictl.proxy.relay.calls import Answer, CallRecord, Peer
 from pycrictl.proxy.relay.server import RelayServer
 from pycrictl.proxy.relay.upstream import Upstream
-from pycrictl.proxy.serve.listen import Listener, notify
+from pycrictl.proxy.serve.listen import UnixListener, notify
 from pycrictl.proxy.serve.log import Log
 from pycrictl.proxy.serve.stream_server import COPY_PATH, StreamServer
 from pycrictl.proxy.serve.tokens import Tokens
@@ -127,9 +127,9 @@ class App:
         settings = self._settings
         _raise_file_limit()
         async with contextlib.AsyncExitStack() as stack:
-            listener = Listener(Path(settings.listen))
+            listener = UnixListener(Path(settings.listen))
             stack.callback(listener.close)
-            admin = Listener(Path(settings.admin_socket))
+            admin = UnixListener(Path(settings.admin_socket))
             stack.callback(admin.close)
             await self._streams.start(settings.stream_address)
             stack.push_async_callback(self._layers.close)
@@ -179,9 +179,10 @@ class App:
 
     async def _look_at_runtime(self) -> None:
         """Warn of a runtime that does not answer: it may be starting, or the path is wrong."""
-        found = await asyncio.to_thread(diagnose, self._settings.upstream, _LOOK_S)
-        if found.finding is not Finding.ALIVE:
-            self._log.warning("no_runtime", upstream=self._settings.upstream, reason=found.reason)
+        upstream = self._settings.upstream
+        found = await asyncio.to_thread(look, unix(upstream), timeout_s=_LOOK_S)
+        if found is not None:
+            self._log.warning("no_runtime", upstream=upstream, reason=found.reason)
 
     async def _count_earlier(self) -> None:
         """Let pulls that an earlier proxy left at the runtime count until they are gone."""

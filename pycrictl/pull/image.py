@@ -1,4 +1,4 @@
-"""Pulls an image and shows the pull while it runs."""
+"""Pulling an image, and showing the pull while it runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-import grpc
-
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.redact import quote_reference, redact_text
 from pycrictl.errors import (
@@ -20,13 +18,13 @@ from pycrictl.errors import (
     RemoteProtocolError,
     Unimplemented,
 )
-from pycrictl.progress.sources import ImageTracker, Sink, awaited, open_watcher
+from pycrictl.progress.endings import Sink
+from pycrictl.progress.sources import ImageTracker, awaited, open_watcher
 from pycrictl.progress.tracker import Awaited
 from pycrictl.pull.slots import Retry, pull_slot
 
 if TYPE_CHECKING:
-    from pycrictl.cri.calls.client import CriClient
-    from pycrictl.cri.calls.pending import PendingCall
+    from pycrictl.cri.calls.client import Call, CriClient
     from pycrictl.progress.content import ContentWatcher
 
 
@@ -120,8 +118,8 @@ def pull(
 
     Args:
         timeout_s: limit of the whole pull, None for none.
-        open_sink: opens what shows the pull, on a containerd and if it takes long enough to be
-            looked at; None to show nothing.
+        open_sink: opens what shows the pull, if it takes long enough and the runtime is
+            containerd; None to show nothing.
         interval_s: pause between looks at the pull.
 
     Raises:
@@ -139,12 +137,12 @@ def pull(
             timeout_flag="--pull-timeout",
         )
         try:
-            if open_sink is not None and not _is_done(call, FIRST_LOOK_S):
+            if open_sink is not None and not call.wait(FIRST_LOOK_S):
                 with closing(open_sink()) as sink:
                     _look_until_done(
                         client, call, reference, since_s, sink=sink, interval_s=interval_s
                     )
-            image_ref: str = call.result().image_ref
+            image_ref: str = call.answer().image_ref
         finally:
             call.cancel()  # does nothing to a call that has ended
     # It may come while the call begins, too: the client cancels that when it is closed.
@@ -159,7 +157,7 @@ def pull(
 
 def _look_until_done(
     client: CriClient,
-    call: PendingCall,
+    call: Call,
     reference: str,
     since_s: float,
     *,
@@ -179,11 +177,11 @@ def _look_until_done(
     looks = _Looks(watcher, reference, since_s, sink)
     try:
         looks.take()
-        while not _is_done(call, interval_s):
+        while not call.wait(interval_s):
             looks.take()
         looks.take()
     except PycrictlError as exc:
-        sink.note(f"the progress cannot be shown any more: {exc.message}")
+        sink.note(f"the progress can no longer be shown: {exc.message}")
     finally:
         watcher.forget(expected)
 
@@ -211,14 +209,3 @@ class _Looks:
                 view, awaited=(Awaited(redact_text(self._reference), self._is_begun, waited_s),)
             )
         self._sink.show(view)
-
-
-def _is_done(call: PendingCall, timeout_s: float) -> bool:
-    """Wait up to ``timeout_s`` for the call's end; how it ended is asked for later."""
-    try:
-        call.result(timeout_s)
-    except grpc.FutureTimeoutError:
-        return False
-    except PycrictlError:
-        return True
-    return True

@@ -1,4 +1,4 @@
-"""Slots for pulling, shared by every pycrictl process of a node. No daemon: the kernel keeps them.
+"""Slots for pulling, shared by all pycrictl processes on a node. No daemon: the kernel keeps them.
 
 They are locks on single bytes of one file (open file description locks, ``fcntl(2)``). The kernel
 drops them when the process ends, however it ends, so nothing is ever left behind; and nobody reads
@@ -249,7 +249,7 @@ class _Waiter:
         self._sleep(seconds)
 
     def _explanation(self) -> str:
-        return f"the limit is {self._limit}, and other processes of this node hold as many slots"
+        return f"the limit is {self._limit}, and other processes on this node hold as many slots"
 
 
 @contextmanager
@@ -259,8 +259,7 @@ def _opened(directory: Path) -> Iterator[_Locks]:
         fd = _open(directory)
     except OSError as exc:
         raise PycrictlError(
-            f"cannot use the directory {quote(str(directory))} for the slots of pulls: "
-            f"{exc.strerror}",
+            f"cannot use the directory {quote(str(directory))} for pull slots: {exc.strerror}",
             hint=f"{DIRECTORY_VARIABLE} names another one",
         ) from exc
     try:

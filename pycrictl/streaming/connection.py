@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
 from pycrictl.errors import StreamError
-from pycrictl.streaming.target import reason_of
+from pycrictl.streaming.target import connection_broke
 
 HELD_BYTES: Final = 512 << 10
 """Most that waits to be read, apart from one piece, before the peer is held back."""
@@ -58,6 +59,12 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
         return piece
 
+    def unread(self, data: bytes) -> None:
+        """Put bytes back, to be read before all others."""
+        if data:
+            self._pieces.appendleft(data)
+            self._held_bytes += len(data)
+
     def expect_bulk(self) -> None:
         """Read in large pieces from now on: they are fewer, and each keeps the loop busy longer."""
         self._set_read_size(BULK_READ_BYTES)
@@ -68,16 +75,17 @@ class Connection(asyncio.Protocol):
         Raises:
             StreamError: the connection broke.
         """
-        self.send(data)
+        self.send([data])
         await self.drain()
 
-    def send(self, data: bytes) -> None:
-        """Send bytes as the peer takes them, without waiting; see ``drain``.
+    def send(self, pieces: Iterable[bytes | memoryview]) -> None:
+        """Send pieces as the peer takes them, without waiting; see ``drain``.
 
         On a connection that is closed or lost it has no effect.
         """
         if not self._transport.is_closing():  # asyncio would print a warning for each such write
-            self._transport.write(data)
+            # Not by writelines, which holds nobody back in some versions (CVE-2024-12254).
+            self._transport.write(b"".join(pieces))
 
     @property
     def is_full(self) -> bool:
@@ -115,19 +123,21 @@ class Connection(asyncio.Protocol):
             self._transport.max_size = size_bytes
 
     def _broken(self, exc: OSError) -> StreamError:
-        error = StreamError(f'the connection to "{self.label}" broke: {reason_of(exc)}')
+        error = connection_broke(self.label, exc)
         error.__cause__ = exc
         return error
 
     # What the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See ``asyncio.Protocol``."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._set_read_size(READ_BYTES)
         transport.set_write_buffer_limits(HELD_BYTES)  # so that more can be made meanwhile
 
     def data_received(self, data: bytes) -> None:
+        """See ``asyncio.Protocol``."""
         was_held_back = self._held_bytes > HELD_BYTES
         self._pieces.append(data)
         self._held_bytes += len(data)
@@ -136,12 +146,14 @@ class Connection(asyncio.Protocol):
         self._arrived.set()
 
     def eof_received(self) -> bool:
+        """See ``asyncio.Protocol``."""
         self._is_ended = True
         self._arrived.set()
         # We may go on sending, which TLS does not know.
         return self._transport.get_extra_info("sslcontext") is None
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """See ``asyncio.Protocol``."""
         if exc is not None:
             self._read_rest()
         self._is_ended = True
@@ -154,7 +166,7 @@ class Connection(asyncio.Protocol):
         """Take in what the peer said before it reset the connection.
 
         A write that fails makes the loop close the socket with that unread, and it may be the
-        outcome of a command that has left input unread. What TLS holds back is not to be had here.
+        outcome of a command that has left input unread. What TLS holds back cannot be read here.
         """
         if self._transport.get_extra_info("sslcontext") is not None:
             return
@@ -165,7 +177,9 @@ class Connection(asyncio.Protocol):
                 self._held_bytes += len(piece)
 
     def pause_writing(self) -> None:
+        """See ``asyncio.Protocol``."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
+        """See ``asyncio.Protocol``."""
         self._writable.set()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from pycrictl.errors import ConnectError
 from pycrictl.streaming.connection import Connection
-from pycrictl.streaming.target import Target, TlsFiles, reason_of, tls_context
+from pycrictl.streaming.target import Target, TlsFiles, cannot_connect, tls_context
 
 
 async def dial(target: Target, *, timeout_s: float, tls: TlsFiles | None = None) -> Connection:
@@ -31,9 +30,6 @@ async def dial(target: Target, *, timeout_s: float, tls: TlsFiles | None = None)
                 ssl=context,
                 server_hostname=server_name if context else None,
             )
-    except TimeoutError as exc:
-        reason = f"no connection within {timeout_s:g} s"
-        raise ConnectError(f'cannot connect to "{target.label}": {reason}') from exc
     except (OSError, UnicodeError) as exc:
-        raise ConnectError(f'cannot connect to "{target.label}": {reason_of(exc)}') from exc
+        raise cannot_connect(target, exc, timeout_s) from exc
     return connection

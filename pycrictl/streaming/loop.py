@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 def run_in_loop(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in a loop of its own. Signals of ``ENDING`` cancel it, and go on after that.
+    """Run a coroutine in a loop of its own. Signals of ``ENDING`` cancel it, then take effect.
 
-    Another one that comes at once changes nothing: what clears up is not torn from that.
+    Another one that comes at once changes nothing, so that cleaning up is not interrupted.
 
     Raises:
         KeyboardInterrupt: SIGINT came.
@@ -62,7 +62,7 @@ def _cancelled_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
 
 
 async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, and return when all have ended: what they raise is of no interest any more."""
+    """Cancel tasks, and return when all have ended. What they raise is dropped."""
     ending = list(tasks)
     for task in ending:
         task.cancel()
@@ -72,8 +72,8 @@ async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
 async def in_thread(function: Callable[[], T]) -> T:
     """Call a function that blocks in a thread of its own, and return what it returns.
 
-    Who is cancelled meanwhile goes on at once: nothing waits for the thread's end, as a loop does
-    for those of ``asyncio.to_thread``.
+    A caller that is cancelled meanwhile goes on at once. Nothing waits for the end of the thread,
+    as a loop does for those of ``asyncio.to_thread``.
     """
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()

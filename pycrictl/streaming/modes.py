@@ -1,7 +1,7 @@
 """What a program has switched in a terminal: a pure core, for one that dies before its time.
 
 Full-screen programs change modes of the terminal by escape sequences and undo it as they leave.
-One that is killed or cut off leaves a terminal without a cursor, in the other screen, or telling
+One that is killed or cut off leaves a terminal without a cursor, in the other screen, or reporting
 every move of the mouse.
 """
 
@@ -51,7 +51,7 @@ class Modes:
         self._tail = text[start:] if start >= 0 else b""
 
     def undoing(self) -> bytes:
-        """What makes the terminal ordinary; empty if it is."""
+        """Return what makes the terminal ordinary; empty if it is."""
         pieces = [_switching(mode, is_on=mode in _ON_BY_NATURE) for mode in sorted(self._switched)]
         if self._has_keypad:
             pieces.append(b"\x1b>")
@@ -60,7 +60,7 @@ class Modes:
         return b"".join(pieces)
 
     def redoing(self) -> bytes:
-        """What takes back ``undoing``, but for a style, which programs set with each text."""
+        """Return what takes back ``undoing``, except for a style, which comes with each text."""
         pieces = [
             _switching(mode, is_on=mode not in _ON_BY_NATURE) for mode in sorted(self._switched)
         ]

@@ -2,27 +2,24 @@
 
 Each local connection has a connection to the runtime for itself, over SPDY as well: containerd
 reads no frame behind the data of a stream that it has given up, and a client that does not read
-would hold up the others. Over SPDY one more connection carries nothing: its loss tells that the
+would hold up the others. Over SPDY one more connection carries nothing: its loss shows that the
 runtime is gone. A local connection that cannot be forwarded does not concern the others.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
-import re
 import resource
-import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from pycrictl.errors import ConnectError, PycrictlError, StreamError, UsageError
+from pycrictl.errors import PycrictlError, StreamError
+from pycrictl.streaming.connection import Connection
+from pycrictl.streaming.local_ports import Listener
 from pycrictl.streaming.loop import end_tasks, in_thread
 from pycrictl.streaming.target import TlsFiles
-from pycrictl.streaming.transport import Transport, Wire, open_transport
+from pycrictl.streaming.transport import Transport, open_transport
 from pycrictl.wire.portforward import (
     SPDY_PROTOCOL,
     WEBSOCKET_PROTOCOL,
@@ -35,8 +32,7 @@ from pycrictl.wire.portforward import (
     SpdyForward,
     WebSocketForward,
 )
-
-__all__ = ["Forwarder", "Listener", "PortPair", "listen", "parse_pair"]
+from pycrictl.wire.spdy.connection import SpdyConnection
 
 READ_BYTES: Final = 65536
 HELD_BYTES: Final = 4 << 20
@@ -48,142 +44,8 @@ LINGER_S: Final = 1.0
 PING_S: Final = 300.0
 """Pause between pings on a connection that must not be taken for idle."""
 
-_PAIR: Final = re.compile(r"(?:([0-9]{0,5}):)?([0-9]{1,5})")
-_MAX_PORT: Final = 65535
-_LOCALHOST: Final = ("127.0.0.1", "::1")
-_EVERYWHERE: Final = ("0.0.0.0", "::")
-_TRIES: Final = 20
 _OPENING: Final = 16
 """Most connections to the runtime that are made at once: it has 1,000 URLs to give, for all."""
-
-
-@dataclass(frozen=True, slots=True)
-class PortPair:
-    """A local port, 0 for any that is free, and the port of the pod."""
-
-    local: int
-    remote: int
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """A local socket that listens, and the port of the pod that it stands for."""
-
-    socket: socket.socket
-    remote: int
-
-    @property
-    def port(self) -> int:
-        """The local port."""
-        return int(self.socket.getsockname()[1])
-
-    @property
-    def label(self) -> str:
-        """Address and port, as they are written in URLs."""
-        return _label(self.socket.getsockname()[0], self.port)
-
-
-def parse_pair(text: str) -> PortPair:
-    """Read ``[LOCAL:]REMOTE``; ``:REMOTE`` and ``0:REMOTE`` are for any local port.
-
-    Raises:
-        UsageError: it is nothing of that.
-    """
-    match = _PAIR.fullmatch(text)
-    if match is None:
-        raise UsageError(f'invalid ports "{text}"', hint="write [LOCAL:]REMOTE, such as 8080:80")
-    remote = int(match[2])
-    local = remote if match[1] is None else int(match[1] or "0")
-    if not 0 < remote <= _MAX_PORT or local > _MAX_PORT:
-        raise UsageError(f'invalid ports "{text}"', hint="a port of a pod is 1 to 65535")
-    return PortPair(local, remote)
-
-
-def listen(
-    addresses: Sequence[str], pairs: Sequence[PortPair], *, note: Callable[[str], None]
-) -> list[Listener]:
-    """Listen on all addresses for each pair, in its order.
-
-    An address where the port is taken is left out. ``note`` is told of it in a line, but for one
-    of the two that ``localhost`` stands for; and of a pair without any left.
-
-    Args:
-        addresses: IP addresses, or ``localhost`` for both loopback addresses.
-
-    Raises:
-        UsageError: an address is none.
-        ConnectError: nothing is left at all.
-    """
-    hosts = _hosts(addresses)
-    optional = _LOCALHOST if "localhost" in addresses else ()
-    listeners: list[Listener] = []
-    for pair in pairs:
-        sockets, failures = _listen(hosts, pair.local)
-        added = [Listener(each, pair.remote) for each in sockets]
-        if added:
-            for host, reason in failures.items():
-                if host not in optional:
-                    note(f"cannot listen on {_label(host, added[0].port)}: {reason}")
-        else:
-            note(f"cannot listen on port {pair.local}: {next(iter(failures.values()))}")
-        listeners += added
-    if not listeners:
-        raise ConnectError("none of the local ports can be listened on")
-    return listeners
-
-
-def _label(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _hosts(addresses: Sequence[str]) -> dict[str, socket.AddressFamily]:
-    """The addresses to listen on, each once, and none that another one includes."""
-    hosts: dict[str, socket.AddressFamily] = {}
-    for name in addresses:
-        for host in _LOCALHOST if name == "localhost" else [name]:
-            family = _family(host)
-            hosts[socket.inet_ntop(family, socket.inet_pton(family, host))] = family
-    whole = {hosts[host] for host in _EVERYWHERE if host in hosts}
-    alone = (host for host, family in hosts.items() if family not in whole or host in _EVERYWHERE)
-    return {host: hosts[host] for host in alone}
-
-
-def _family(host: str) -> socket.AddressFamily:
-    for family in (socket.AF_INET, socket.AF_INET6):
-        with suppress(OSError):
-            socket.inet_pton(family, host)
-            return family
-    raise UsageError(f'"{host}" is no IP address', hint="or localhost, for 127.0.0.1 and ::1")
-
-
-def _listen(
-    hosts: Mapping[str, socket.AddressFamily], port: int
-) -> tuple[list[socket.socket], dict[str, str]]:
-    """Listen on one port everywhere; return the sockets, and by host why there is one less."""
-    for left in reversed(range(_TRIES)):
-        sockets, failures = _try_to_listen(hosts, port)
-        # A number that was free at the first address only: ask for another one.
-        if port or not sockets or errno.EADDRINUSE not in failures.values() or not left:
-            break
-        for each in sockets:
-            each.close()
-    return sockets, {host: os.strerror(number).lower() for host, number in failures.items()}
-
-
-def _try_to_listen(
-    hosts: Mapping[str, socket.AddressFamily], port: int
-) -> tuple[list[socket.socket], dict[str, int]]:
-    sockets: list[socket.socket] = []
-    failures: dict[str, int] = {}
-    for host, family in hosts.items():
-        try:
-            created = socket.create_server((host, port), family=family, backlog=128)
-        except OSError as exc:
-            failures[host] = exc.errno or 0
-            continue
-        sockets.append(created)
-        port = port or created.getsockname()[1]
-    return sockets, failures
 
 
 class Forwarder:
@@ -192,8 +54,8 @@ class Forwarder:
     Args:
         ask_url: asks the runtime for a stream URL to these ports. Called in threads.
         timeout_s: limit for connecting to the runtime, and again for its taking the connection.
-        handled: is told the local port of each connection.
-        note: is told in a line what goes wrong with one.
+        handled: called with the local port of each connection.
+        note: called with a line when something goes wrong with one.
     """
 
     def __init__(
@@ -223,7 +85,7 @@ class Forwarder:
                 only what it says to the first question.
         """
         _raise_file_limit()
-        idle: Wire | None = None
+        idle: Connection | None = None
         servers: list[asyncio.Server] = []
         try:
             if self._transport == "spdy":
@@ -279,21 +141,14 @@ class Forwarder:
 
     async def _forward_to(self, port: int, local: _Local) -> str:
         async with self._opening:
-            wire = await self._open([port])
+            connection = await self._open([port])
+        core = SpdyForward(port) if self._transport == "spdy" else WebSocketForward(port)
         try:
-            return await _Passage(wire, self._core(port), local).run(self._timeout_s)
+            return await _Passage(connection, core, local).run(self._timeout_s)
         finally:
-            wire.abort()
+            connection.abort()
 
-    def _core(self, port: int) -> PortForward:
-        """What forwards one connection, whose number is 0."""
-        if self._transport == "websocket":
-            return WebSocketForward([port])
-        core = SpdyForward()
-        core.open(port)
-        return core
-
-    async def _open(self, ports: Sequence[int]) -> Wire:
+    async def _open(self, ports: Sequence[int]) -> Connection:
         is_spdy = self._transport == "spdy"
         opened = await open_transport(
             self._transport,
@@ -302,7 +157,7 @@ class Forwarder:
             timeout_s=self._timeout_s,
             tls=self._tls,
         )
-        return opened.wire
+        return opened.connection
 
     async def _ask(self, ports: Sequence[int]) -> str:
         return await in_thread(lambda: self._ask_url(ports))
@@ -316,33 +171,28 @@ def _raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _watch(wire: Wire) -> NoReturn:
-    """Wait until a connection that carries nothing is lost.
+async def _watch(connection: Connection) -> NoReturn:
+    """Wait until a SPDY connection that carries nothing is lost.
 
     Raises:
         StreamError: it is, or the peer broke the protocol.
     """
-    core = SpdyForward()
-    while not core.is_over:
-        wire.send(core.data_to_send())
+    core = SpdyConnection()
+    while core.error is None:
+        connection.send(core.data_to_send())
         try:
             async with asyncio.timeout(PING_S):
-                pieces = await wire.read()
+                data = await connection.read()
         except TimeoutError:
             core.ping()
             continue
         except StreamError:
-            pieces = []
-        _feed(core, pieces)
+            break
+        if not data:
+            break
+        core.receive_data(data)
+        core.events_received()
     raise core.error or StreamError("the connection to the pod was lost")
-
-
-def _feed(core: PortForward, pieces: Sequence[bytes | memoryview]) -> list[Event]:
-    for piece in pieces:
-        core.receive_data(bytes(piece))
-    if not pieces:
-        core.receive_eof()
-    return core.events_received()
 
 
 class _Local:
@@ -378,8 +228,8 @@ class _Local:
 class _Passage:
     """A local connection and the one to the runtime that it has for itself."""
 
-    def __init__(self, wire: Wire, core: PortForward, local: _Local) -> None:
-        self._wire = wire
+    def __init__(self, connection: Connection, core: PortForward, local: _Local) -> None:
+        self._connection = connection
         self._core = core
         self._local = local
         self._opened = asyncio.Event()
@@ -402,13 +252,17 @@ class _Passage:
             await end_tasks(tasks)
 
     async def _receive(self) -> None:
+        core = self._core
         while not self._closed.done():
-            self._flush()
+            # A peer that takes nothing gets no answers: it may itself wait until it is read from.
+            if not self._connection.is_full:
+                self._flush()
             try:
-                pieces = await self._wire.read()
+                data = await self._connection.read()
             except StreamError:
-                pieces = []
-            for event in _feed(self._core, pieces):
+                data = b""
+            core.receive_data(data) if data else core.receive_eof()
+            for event in core.events_received():
                 await self._handle(event)
 
     async def _handle(self, event: Event) -> None:
@@ -431,16 +285,17 @@ class _Passage:
         await self._opened.wait()
         try:
             while data := await self._local.reader.read(READ_BYTES):
-                self._core.send(0, data)
+                self._core.send(data)
                 self._flush()
-                await self._wire.drain()
+                await self._connection.drain()
+                self._flush()  # what the reading side has held back meanwhile
         except StreamError:
-            return  # the reading side tells of it
+            return  # the reading side reports it
         except OSError:
             self._break_off()
             return
         if self._core.can_end:
-            self._core.end(0)
+            self._core.end()
             self._flush()
 
     def _break_off(self) -> None:
@@ -453,4 +308,4 @@ class _Passage:
             self._closed.set_result(error)
 
     def _flush(self) -> None:
-        self._wire.send(self._core.data_to_send())
+        self._connection.send(self._core.data_to_send())

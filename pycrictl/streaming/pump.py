@@ -20,8 +20,8 @@ from typing import Final, TextIO
 
 from pycrictl.errors import StreamError
 from pycrictl.streaming.loop import end_tasks
+from pycrictl.streaming.patience import ImpatientConnection
 from pycrictl.streaming.terminal import DetachKeys, Terminal
-from pycrictl.streaming.transport import Wire
 from pycrictl.wire.command import (
     Channel,
     ExitReported,
@@ -197,7 +197,7 @@ class Output:
 
 
 def _rest(pieces: list[_Piece], written_bytes: int) -> list[_Piece]:
-    """What is left of pieces after so many bytes."""
+    """Return what is left of pieces after so many bytes."""
     for index, piece in enumerate(pieces):
         if written_bytes < len(piece):
             return [memoryview(piece)[written_bytes:], *pieces[index + 1 :]]
@@ -212,7 +212,7 @@ class Ends:
     Attributes:
         stdin: None if the command gets no standard input.
         terminal: is made raw once the command is there; None without one.
-        note: is told in a line what cannot be done.
+        note: called with a line that says what cannot be done.
     """
 
     stdout: Output
@@ -222,10 +222,12 @@ class Ends:
     note: Callable[[str], None] = lambda text: None
 
 
-async def pump(wire: Wire, core: RemoteCommand, ends: Ends) -> ExitReported | None:
+async def pump(
+    connection: ImpatientConnection, core: RemoteCommand, ends: Ends
+) -> ExitReported | None:
     """Move everything until the command is over; return its outcome, None after the detach keys.
 
-    The wire stays the caller's. A terminal is left raw.
+    The connection stays the caller's. A terminal is left raw.
 
     Raises:
         StreamError: the connection broke, or ended before the outcome was known.
@@ -233,7 +235,7 @@ async def pump(wire: Wire, core: RemoteCommand, ends: Ends) -> ExitReported | No
     """
     _keep_freed_blocks()
     with ExitStack() as stack:
-        return await _Pump(wire, core, ends, stack).run()
+        return await _Pump(connection, core, ends, stack).run()
 
 
 def _keep_freed_blocks() -> None:
@@ -247,8 +249,10 @@ def _keep_freed_blocks() -> None:
 
 
 class _Pump:
-    def __init__(self, wire: Wire, core: RemoteCommand, ends: Ends, stack: ExitStack) -> None:
-        self._wire = wire
+    def __init__(
+        self, connection: ImpatientConnection, core: RemoteCommand, ends: Ends, stack: ExitStack
+    ) -> None:
+        self._connection = connection
         self._core = core
         self._ends = ends
         self._stack = stack
@@ -270,22 +274,22 @@ class _Pump:
         return self._outcome
 
     async def _receive(self) -> None:
-        core, broken = self._core, None
+        core = self._core
         await self._handle_events()  # a WebSocket is ready from the beginning
         while not core.is_over:
-            self._flush()
+            # A peer that takes nothing gets no answers: it may itself wait until it is read from.
+            if not self._connection.is_full:
+                self._flush()
             try:
-                pieces = await self._wire.read()
+                data = await self._connection.read()
             except StreamError as exc:
-                broken, pieces = exc, []
-            for piece in pieces:
-                core.receive_data(piece)
-            if not pieces:
-                core.receive_eof()
+                core.receive_eof(exc)
+            else:
+                core.receive_data(data) if data else core.receive_eof()
             await self._handle_events()
         self._flush()
         if core.error is not None:
-            raise broken or core.error
+            raise core.error
 
     async def _handle_events(self) -> None:
         output: Output | None = None
@@ -350,18 +354,19 @@ class _Pump:
             self._flush()
         else:
             self._ends.note(
-                "the command cannot be told that its input has ended; --transport spdy can do that"
+                "this transport cannot end the input of the command; --transport spdy can"
             )
         return False
 
     async def _drained(self) -> bool:
-        """Send; return False if the connection is broken, of which the reading side tells."""
+        """Send; return False if the connection is broken, which the reading side reports."""
         self._flush()
         try:
-            await self._wire.drain()
+            await self._connection.drain()
         except StreamError:
             return False
+        self._flush()  # what the reading side has held back meanwhile
         return True
 
     def _flush(self) -> None:
-        self._wire.send(self._core.data_to_send())
+        self._connection.send(self._core.data_to_send())

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
-from pycrictl.errors import StreamError, UpgradeRefused
+from pycrictl.errors import UpgradeRefused
 from pycrictl.streaming.loop import in_thread
+from pycrictl.streaming.patience import ImpatientConnection
 from pycrictl.streaming.pump import Ends, pump
 from pycrictl.streaming.target import TlsFiles
-from pycrictl.streaming.transport import Opened, Transport, Wire, open_transport
+from pycrictl.streaming.transport import Opened, Transport, open_transport
 from pycrictl.wire.channels import SPDY_PROTOCOLS, WEBSOCKET_PROTOCOLS, remote_command
-from pycrictl.wire.command import ExitReported, OutcomeUnknown, RemoteCommand, Streams
+from pycrictl.wire.command import ExitReported, Streams
 
 __all__ = ["Choice", "run_command"]
 
@@ -31,14 +31,14 @@ _FORBIDDEN: Final = 403
 
 
 def attempts(choice: Choice, streams: Streams, *, is_attach: bool = False) -> list[Attempt]:
-    """What to try one after the other: a transport, and the protocols to offer on it.
+    """Return what to try one after the other: a transport, and the protocols to offer on it.
 
     Only the newest WebSocket protocol can end a standard input, so with one the others are left
     to those who ask for WebSocket by name.
 
     Before that one, the server takes a standard input that nobody asked for as there, and ended.
-    A command of our own cannot tell this from none. A container may have been kept alive by the
-    input that ends there, so where we only attach, nobody is given those protocols.
+    To a command of our own this is the same as none. A container may have been kept alive by the
+    input that ends there, so where we only attach, those protocols are not offered.
     """
     ends_input = is_attach and not streams.stdin
     if choice == "spdy":
@@ -68,8 +68,8 @@ async def run_command(
         is_attach: the command is there already, and not ours to end.
         timeout_s: limit for connecting. A command may take as long as it wants.
         silence_s: time for the server to open the streams; and how long it may be silent when it
-            has told the ends of both outputs of a command with input, before and after a question
-            whether it is there.
+            has ended both outputs of a command with input, before and after it is asked whether
+            it is there.
 
     Raises:
         OutcomeUnknown: the connection broke or ended without the outcome.
@@ -79,7 +79,7 @@ async def run_command(
     """
     tried = attempts(choice, streams, is_attach=is_attach)
     try:
-        transport, connection = await _open(ask_url, tried, timeout_s, tls)
+        transport, opened = await _open(ask_url, tried, timeout_s, tls)
     except UpgradeRefused as exc:
         if tried[-1] != _NEWEST_WEBSOCKET or exc.status != _FORBIDDEN:
             raise
@@ -89,84 +89,18 @@ async def run_command(
             status=exc.status,
             hint="use --transport spdy",
         ) from exc
-    core: RemoteCommand | None = None
+    connection = opened.connection
     try:
-        core = remote_command(transport, connection.protocol, streams)
+        core = remote_command(transport, opened.protocol, streams)
         note = ends.note if streams.stdin else None
-        wire = _ImpatientWire(connection.wire, core, silence_s=silence_s, note=note)
-        outcome = await pump(wire, core, ends)
-    except BaseException as exc:
-        connection.wire.abort()
-        error = core.error if core is not None else None
-        if isinstance(exc, StreamError) and isinstance(error, OutcomeUnknown) and exc is not error:
-            raise OutcomeUnknown(f"{error.message}: {exc.message}") from exc
-        raise
-    await connection.wire.close()
-    return outcome
-
-
-class _ImpatientWire:
-    """A wire that gives up on a server that is stuck.
-
-    containerd 1.6 sometimes is when a command has ended with input unread: it goes on writing that
-    into a pipe which nobody empties, and never tells the outcome. A command that closes its outputs
-    and works on looks the same, so what decides is whether the server takes anything at all.
-
-    Args:
-        silence_s: how long it may be silent while it is its turn.
-        note: is told once that the outcome stays away; None for a command without input.
-    """
-
-    def __init__(
-        self,
-        wire: Wire,
-        core: RemoteCommand,
-        *,
-        silence_s: float,
-        note: Callable[[str], None] | None,
-    ) -> None:
-        self._wire = wire
-        self._core = core
-        self._silence_s = silence_s
-        self._note = note
-        self._has_input = note is not None
-        self._drained = 0
-        self.send = wire.send
-        self.close = wire.close
-        self.abort = wire.abort
-
-    async def read(self) -> list[bytes | memoryview]:
-        is_asked = False
-        while not self._core.is_ready or (self._has_input and self._core.awaits_outcome_only):
-            drained = self._drained
-            try:
-                async with asyncio.timeout(self._silence_s):
-                    return await self._wire.read()
-            except TimeoutError:
-                pass
-            if not self._core.is_ready:
-                raise StreamError("it does not open the streams")
-            if drained != self._drained:
-                continue
-            if is_asked:
-                raise StreamError("it neither takes input nor answers")
-            is_asked = True
-            self._ask()
-        return await self._wire.read()
-
-    async def drain(self) -> None:
-        await self._wire.drain()
-        self._drained += 1
-
-    def _ask(self) -> None:
-        if self._note is not None:
-            self._note(
-                "the command has closed its outputs, but the runtime sends no exit status;"
-                " Ctrl-C ends the waiting"
-            )
-            self._note = None
-        self._core.ping()
-        self._wire.send(self._core.data_to_send())
+        impatient = ImpatientConnection(connection, core, silence_s=silence_s, note=note)
+        outcome = await pump(impatient, core, ends)
+        core.close()
+        connection.send(core.data_to_send())
+        await connection.close()
+        return outcome
+    finally:
+        connection.abort()
 
 
 async def _open(

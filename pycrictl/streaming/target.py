@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from pycrictl.errors import ConfigError, RemoteProtocolError
+from pycrictl.errors import ConfigError, ConnectError, RemoteProtocolError, StreamError
 
 if TYPE_CHECKING:
     import ssl
@@ -75,7 +75,7 @@ def parse_url(url: str) -> Target:
     """Take a stream URL apart.
 
     Raises:
-        RemoteProtocolError: it is no absolute http, https, ws or wss URL, or it has user
+        RemoteProtocolError: it is not an absolute http, https, ws or wss URL, or it has user
             information, or characters that a URL must not have.
     """
     # urlsplit() leaves control characters out in silence, so this comes first.
@@ -99,7 +99,7 @@ def parse_url(url: str) -> Target:
 
 
 def tls_context(files: TlsFiles | None) -> ssl.SSLContext:
-    """What a client's TLS connection needs; see ``dial`` for what is verified.
+    """Make what a client's TLS connection needs; see ``dial`` for what is verified.
 
     Raises:
         ConfigError: the files cannot be used.
@@ -124,6 +124,18 @@ def tls_context(files: TlsFiles | None) -> ssl.SSLContext:
     except (OSError, ValueError) as exc:
         raise ConfigError(f'cannot use the TLS file "{path}": {reason_of(exc)}') from exc
     return context
+
+
+def cannot_connect(target: Target, exc: Exception, timeout_s: float) -> ConnectError:
+    """Make an error of what kept us from connecting within so many seconds."""
+    is_late = isinstance(exc, TimeoutError)
+    reason = f"no connection within {timeout_s:g} s" if is_late else reason_of(exc)
+    return ConnectError(f'cannot connect to "{target.label}": {reason}')
+
+
+def connection_broke(label: str, exc: OSError) -> StreamError:
+    """Make an error of what ended a connection."""
+    return StreamError(f'the connection to "{label}" broke: {reason_of(exc)}')
 
 
 def reason_of(exc: Exception) -> str:

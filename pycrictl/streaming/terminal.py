@@ -1,4 +1,4 @@
-"""The terminal that a session takes over: raw mode, size, and the keys that leave it."""
+"""The terminal that a session takes over: raw mode, size, and the keys that detach from it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Terminal:
             pass
 
     def size(self) -> tuple[int, int]:
-        """Columns and rows, 0 by 0 where nobody knows."""
+        """Return columns and rows, 0 and 0 if they are not known."""
         try:
             columns, rows = os.get_terminal_size(self._descriptor)
         except OSError:

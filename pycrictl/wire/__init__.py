@@ -1,0 +1,1 @@
+"""Protocols as bytes and as data: no socket, no loop, no clock."""

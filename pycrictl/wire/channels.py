@@ -1,9 +1,7 @@
 """A remote command's streams (exec, attach) on either transport, versions 1 to 5. Pure.
 
-Over SPDY each stream of the command is a stream of the connection, told apart by the header
-``streamtype``. Over WebSocket each is a channel, the first byte of every binary message. Messages
-of ours must not be split into fragments, because the runtimes' server takes the first byte of each
-fragment for a channel.
+Over SPDY each stream of the command is a stream of the connection, known by the header
+``streamtype``. Over WebSocket each is a channel (``wire.websocket``).
 
 The versions differ in few things: from 3 on, SPDY has a stream for the terminal's size; from 4 on,
 the outcome is a Status object (``metav1.Status``) and not a mere text; from 5 on, and never from a
@@ -17,9 +15,15 @@ from typing import Final, Literal
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
 from pycrictl.wire.command import Channel, Ready, RemoteCommand, StreamClosed, Streams
-from pycrictl.wire.spdy.connection import Connection, Side
-from pycrictl.wire.spdy.events import DataReceived, StreamAccepted, StreamEnded, StreamReset
-from pycrictl.wire.spdy.events import Event as SpdyEvent
+from pycrictl.wire.spdy.connection import Event as SpdyEvent
+from pycrictl.wire.spdy.connection import (
+    SpdyConnection,
+    StreamAccepted,
+    StreamEnded,
+    StreamReceived,
+    StreamReset,
+)
+from pycrictl.wire.websocket import Piece, Side, WebSocket
 
 __all__ = ["SPDY_PROTOCOLS", "WEBSOCKET_PROTOCOLS", "remote_command"]
 
@@ -46,45 +50,57 @@ class _WebSocketCommand(RemoteCommand):
     def __init__(self, version: int, streams: Streams) -> None:
         super().__init__(version, streams)
         self.can_end_stdin = version >= 5
-        self._output: list[bytes] = []
+        self._websocket = WebSocket(Side.CLIENT, peer="the runtime")
         self._events.append(Ready())
 
-    def receive_data(self, data: bytes | memoryview) -> None:
+    def receive_data(self, data: bytes) -> None:
         if self.is_over:
             return
+        self._websocket.receive_data(data)
         try:
-            self._receive_message(data)
+            for piece in self._websocket.pieces_received():
+                self._receive_piece(piece)
         except RemoteProtocolError as exc:
             self._fail(exc)
+            return
+        if self._websocket.is_over:
+            self._finish(self._websocket.error)
 
-    def receive_eof(self) -> None:
-        if self.is_over:
-            return
-        try:
-            if self._status or self._version < 4:
-                self._report()  # before version 4, only the end tells that nothing went wrong
-        except RemoteProtocolError as exc:
-            self._fail(exc)
-        else:
-            self._end()
+    def receive_eof(self, error: StreamError | None = None) -> None:
+        if not self.is_over:
+            self._websocket.receive_eof()
+            self._finish(error or self._websocket.error)
 
     def ping(self) -> None:
         pass
 
-    def data_to_send(self) -> list[bytes]:
-        output, self._output = self._output, []
-        return output
+    def close(self) -> None:
+        self._websocket.close()
 
-    def _receive_message(self, message: bytes | memoryview) -> None:
-        if message[:1] == b"\xff" and self._version >= 5:
-            if len(message) != 2 or message[1] >= len(_CHANNELS):
+    def data_to_send(self) -> list[bytes | memoryview]:
+        return self._websocket.data_to_send()
+
+    def _receive_piece(self, piece: Piece) -> None:
+        channel, data, is_last = piece
+        if channel == _CLOSE and self._version >= 5:
+            if len(data) != 1 or not is_last or data[0] >= len(_CHANNELS):
                 raise RemoteProtocolError("the peer closed a channel that does not exist")
-            self._events.append(StreamClosed(_CHANNELS[message[1]]))
+            self._events.append(StreamClosed(_CHANNELS[data[0]]))
         # A message without data, as the first one always is, says nothing.
-        elif len(message) > 1:
-            if message[0] >= len(_CHANNELS):
+        elif data:
+            if channel >= len(_CHANNELS):
                 raise RemoteProtocolError("the peer sent data on a channel that does not exist")
-            self._receive(_CHANNELS[message[0]], memoryview(message)[1:])
+            self._receive(_CHANNELS[channel], data)
+
+    def _finish(self, error: StreamError | None) -> None:
+        try:
+            # Before version 4, only the end shows that nothing went wrong.
+            if self._status or (self._version < 4 and error is None):
+                self._report()
+        except RemoteProtocolError as exc:
+            self._fail(exc)
+        else:
+            self._end(error)
 
     def _takes_stdin(self) -> bool:
         return not self.is_over
@@ -92,13 +108,13 @@ class _WebSocketCommand(RemoteCommand):
     def _send_stdin(self, data: bytes) -> None:
         view = memoryview(data)
         for start in range(0, len(data), MESSAGE_BYTES):
-            self._output.append(b"\x00" + view[start : start + MESSAGE_BYTES])
+            self._websocket.send(Channel.STDIN, view[start : start + MESSAGE_BYTES])
 
     def _end_stdin(self) -> None:
-        self._output.append(bytes((_CLOSE, Channel.STDIN)))
+        self._websocket.send(_CLOSE, bytes((Channel.STDIN,)))
 
     def _send_size(self, text: bytes) -> None:
-        self._output.append(bytes((Channel.RESIZE,)) + text)
+        self._websocket.send(Channel.RESIZE, text)
 
 
 class _SpdyCommand(RemoteCommand):
@@ -106,7 +122,7 @@ class _SpdyCommand(RemoteCommand):
 
     def __init__(self, version: int, streams: Streams) -> None:
         super().__init__(version, streams)
-        self._connection = Connection(Side.CLIENT, max_streams=0)  # the server opens none
+        self._connection = SpdyConnection()
         wanted = {
             Channel.ERROR: True,
             Channel.STDIN: streams.stdin,
@@ -133,10 +149,10 @@ class _SpdyCommand(RemoteCommand):
     def awaits_outcome_only(self) -> bool:
         return self._still_sending == {Channel.ERROR} and not self._is_reported
 
-    def receive_data(self, data: bytes | memoryview) -> None:
+    def receive_data(self, data: bytes) -> None:
         if self.is_over:
             return
-        self._connection.receive_data(bytes(data))
+        self._connection.receive_data(data)
         try:
             for event in self._connection.events_received():
                 self._receive_event(event)
@@ -150,7 +166,7 @@ class _SpdyCommand(RemoteCommand):
             if not self._still_sending:
                 self._end()
 
-    def receive_eof(self) -> None:
+    def receive_eof(self, error: StreamError | None = None) -> None:
         if self.is_over:
             return
         self._connection.receive_eof()
@@ -160,19 +176,21 @@ class _SpdyCommand(RemoteCommand):
         except RemoteProtocolError as exc:
             self._fail(exc)
         else:
-            self._end()
+            self._end(error)
 
     def ping(self) -> None:
         if not self.is_over:
             self._connection.ping()
 
-    def data_to_send(self) -> list[bytes]:
-        data = self._connection.data_to_send()
-        return [data] if data else []
+    def close(self) -> None:
+        pass
+
+    def data_to_send(self) -> list[bytes | memoryview]:
+        return self._connection.data_to_send()
 
     def _receive_event(self, event: SpdyEvent) -> None:
         match event:
-            case DataReceived():
+            case StreamReceived():
                 self._receive(self._channels[event.stream_id], event.data)
             case StreamAccepted():
                 self._not_accepted.discard(event.stream_id)
@@ -182,8 +200,6 @@ class _SpdyCommand(RemoteCommand):
                 self._receive_reset(event)
             case StreamEnded():
                 self._receive_end(self._channels[event.stream_id])
-            case _:
-                pass  # the end of the connection follows a farewell; nothing else concerns us
 
     def _receive_reset(self, event: StreamReset) -> None:
         if event.error is not None:
@@ -228,17 +244,17 @@ class _SpdyCommand(RemoteCommand):
 def remote_command(
     transport: Literal["spdy", "websocket"], protocol: str, streams: Streams
 ) -> RemoteCommand:
-    """Begin a command on a connection whose upgrade has just succeeded.
+    """Begin a command on a connection that has just been upgraded.
 
     Args:
         protocol: what the server chose of SPDY_PROTOCOLS or WEBSOCKET_PROTOCOLS; empty for none.
 
     Raises:
-        LocalProtocolError: no such protocol on that transport, or streams that cannot be together.
+        LocalProtocolError: that transport has no such protocol, or the streams cannot be together.
     """
     version = _VERSIONS.get(protocol, 0)
     if streams.tty and streams.stderr:
-        raise LocalProtocolError("a terminal has no standard error of its own")
+        raise LocalProtocolError("a terminal has no separate standard error")
     if not (streams.stdin or streams.stdout or streams.stderr):
         raise LocalProtocolError("a command without any stream")
     if transport == "spdy" and 1 <= version <= 4:

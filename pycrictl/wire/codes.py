@@ -30,5 +30,5 @@ _NAMES: Final = (
 
 
 def name_of(code: int) -> str:
-    """A code as Go, and so every runtime, writes it; one that nobody knows as its number."""
+    """Return a code as Go, and so every runtime, writes it; one that nobody knows as its number."""
     return _NAMES[code] if 0 <= code < len(_NAMES) else str(code)

@@ -1,13 +1,13 @@
-"""A remote command (exec, attach) without its transport: what it takes and what it tells. Pure.
+"""A remote command (exec, attach) without its transport: what it takes and reports. Pure.
 
-``pycrictl.wire.channels`` has the transports. What a command is fed with and what it wants sent
-are pieces: over SPDY any pieces of the byte stream after the upgrade, over WebSocket whole
-messages.
+``wire.channels`` has the transports. What a command is fed and what it wants sent are pieces of
+the byte stream after the upgrade.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,6 +33,8 @@ __all__ = [
 MAX_STATUS_BYTES: Final = 1 << 20
 """Longest outcome that is accepted. It repeats the command's arguments."""
 
+_NON_ZERO: Final = "NonZeroExitCode"
+_EXIT_CODE: Final = re.compile("-?[0-9]{1,10}")
 _MAX_SIZE: Final = 65535
 _MAX_TRIES: Final = 16
 
@@ -62,7 +64,7 @@ class Ready:
     """All streams are there: standard input and sizes can be sent."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # to make a frozen one takes longer than all else that a frame needs
 class StdoutReceived:
     """The next bytes of the standard output; with a terminal, of both outputs.
 
@@ -72,7 +74,7 @@ class StdoutReceived:
     data: bytes | memoryview
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StderrReceived:
     """The next bytes of the standard error, as for the standard output."""
 
@@ -91,7 +93,7 @@ class ExitReported:
     """The outcome is known. Output may still come after it.
 
     Attributes:
-        exit_code: the command's exit status; None if it did not start, or if that is not told.
+        exit_code: the command's exit status; None if it did not start, or it is not known.
         message: what the runtime says; empty for an exit status of 0.
     """
 
@@ -149,7 +151,7 @@ class RemoteCommand(ABC):
         return False
 
     def send_stdin(self, data: bytes) -> None:
-        """Send standard input. It is thrown away if the peer takes no more.
+        """Send standard input. It is dropped if the peer takes no more.
 
         Raises:
             LocalProtocolError: before Ready, after ``end_stdin``, or without standard input.
@@ -162,7 +164,7 @@ class RemoteCommand(ABC):
         """End the standard input; the command sees its end.
 
         Raises:
-            StreamError: this transport cannot tell it.
+            StreamError: this transport cannot do that.
             LocalProtocolError: before Ready, a second time, or without standard input.
         """
         self._require_stdin()
@@ -192,20 +194,24 @@ class RemoteCommand(ABC):
         return events
 
     @abstractmethod
-    def receive_data(self, data: bytes | memoryview) -> None:
-        """Take in a piece from the peer. It is thrown away if all is over."""
+    def receive_data(self, data: bytes) -> None:
+        """Take in bytes from the peer. They are dropped if all is over."""
 
     @abstractmethod
-    def receive_eof(self) -> None:
-        """Take in that the peer sends no more, in whatever way that came about."""
+    def receive_eof(self, error: StreamError | None = None) -> None:
+        """Take in that the peer sends no more, and the error if the connection broke."""
+
+    @abstractmethod
+    def data_to_send(self) -> list[bytes | memoryview]:
+        """Return what to send since the last call."""
 
     @abstractmethod
     def ping(self) -> None:
         """Ask the peer for a sign of life. Has an effect over SPDY only."""
 
     @abstractmethod
-    def data_to_send(self) -> list[bytes]:
-        """Return the pieces to send since the last call."""
+    def close(self) -> None:
+        """Close the stream. Has an effect over WebSocket only."""
 
     @abstractmethod
     def _takes_stdin(self) -> bool: ...
@@ -234,8 +240,8 @@ class RemoteCommand(ABC):
                 raise RemoteProtocolError("the outcome of the command is too long")
             self._tries_left -= 1
             if self._version >= 4 and self._tries_left >= 0:
-                # A Status object shows by itself where it ends. A server that is stuck may never
-                # end the stream.
+                # The syntax of a Status object shows where it ends. A server that is stuck may
+                # never end the stream.
                 with suppress(RemoteProtocolError):
                     self._report()
         else:
@@ -258,10 +264,17 @@ class RemoteCommand(ABC):
         self.is_over = True
         self.error = error
 
-    def _end(self) -> None:
+    def _end(self, error: StreamError | None = None) -> None:
         self.is_over = True
         if not self._is_reported:
-            self.error = OutcomeUnknown("the runtime sent no exit status")
+            reason = f": {error.message}" if error is not None else ""
+            self.error = OutcomeUnknown(f"the runtime sent no exit status{reason}")
+
+
+def _exit_code(text: str) -> int:
+    if not _EXIT_CODE.fullmatch(text) or not -(2**31) <= int(text) < 2**32:
+        raise RemoteProtocolError("the command's exit status is not a number of 32 bits")
+    return int(text)
 
 
 def parse_status(text: bytes) -> ExitReported:
@@ -276,7 +289,7 @@ def parse_status(text: bytes) -> ExitReported:
         causes = (status.get("details") or {}).get("causes") or []
         # The key of a cause's type is not ``type`` on the wire.
         codes = [cause.get("message") for cause in causes if cause.get("reason") == "ExitCode"]
-        code = int(codes[0]) if codes and status.get("reason") == "NonZeroExitCode" else None
+        code = _exit_code(codes[0]) if codes and status.get("reason") == _NON_ZERO else None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise RemoteProtocolError("the outcome of the command is not a Status object") from None
     if outcome == "Success":

@@ -1,7 +1,7 @@
 """How gRPC uses HTTP/2: messages, metadata, deadlines and statuses as bytes. Pure.
 
-It follows the protocol's own description, "gRPC over HTTP2". Only calls that the proxy answers or
-makes by itself need this; those that pass through keep their bytes.
+It follows the protocol's own description, "gRPC over HTTP2". Our own calls need it, and those that
+the proxy answers; calls that pass through the proxy keep their bytes.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import base64
 import binascii
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple, TypeAlias
 
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.wire import codes
 from pycrictl.wire.hpack import Header
+from pycrictl.wire.http2 import StreamFault
 
 Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 
@@ -23,9 +24,15 @@ PREFIX_BYTES: Final = 5
 
 _TIMEOUT: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNIT_S: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+_CONTENT_TYPE: Final = b"application/grpc"
 _RESERVED: Final = frozenset({"content-type", "te", "user-agent", "connection", "host"})
 _ESCAPED: Final = re.compile(rb"[^ -$&-~]")
 _ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
+# The octets of a header's name and value (RFC 9113, 8.2.1), and what begins a request (8.3.1).
+_NAME_OCTETS: Final = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"
+_VALUE_OCTETS: Final = bytes([9, *range(0x20, 0x7F), *range(0x80, 0x100)])
+_PSEUDO: Final = frozenset({b":method", b":scheme", b":path", b":authority"})
+_NEEDED: Final = frozenset({b":method", b":scheme", b":path"})
 # What the characters of an ASCII value and of a key may be.
 _VALUE: Final = re.compile(r"[ -~]*")
 _KEY: Final = re.compile(r"[0-9a-z_.-]+")
@@ -47,13 +54,54 @@ class Answer(NamedTuple):
     trailing_metadata: Metadata = ()
 
 
+def request_path(headers: Iterable[Header]) -> bytes:
+    """Return the method that a request is for, as its path has it.
+
+    Raises:
+        StreamFault: the headers are malformed (RFC 9113, 8.2 and 8.3), so that another reader may
+            understand another path.
+    """
+    found: dict[bytes, bytes] = {}
+    is_over = False  # what begins a request comes before all else
+    for name, value in headers:
+        if name[:1] == b":":
+            if is_over or name in found or name not in _PSEUDO:
+                raise StreamFault("a request has a header out of place")
+            found[name] = value
+        else:
+            is_over = True
+            if not name or name.translate(None, _NAME_OCTETS) or name == b"connection":
+                raise StreamFault("a request has a header with a wrong name")
+        # gRPC's own libraries may agree to leave out the Base64 of binary values.
+        if value.translate(None, _VALUE_OCTETS) and name[-4:] != b"-bin":
+            raise StreamFault("a request has a header with a wrong value")
+    if not found.keys() >= _NEEDED:
+        raise StreamFault("a request lacks a header")
+    return found[b":path"]
+
+
+def refusal(headers: Collection[Header]) -> Answer | None:
+    """Return the answer to a request that is right as HTTP but not as gRPC, None if it is."""
+    found = dict(headers)
+    if found.get(b":method") != b"POST":
+        return Answer(codes.INTERNAL, "the HTTP method of a call must be POST")
+    kind = found.get(b"content-type", b"")
+    if kind != _CONTENT_TYPE and not kind.startswith((_CONTENT_TYPE + b"+", _CONTENT_TYPE + b";")):
+        return Answer(codes.INTERNAL, "the content type of a call must be application/grpc")
+    try:
+        timeout_s(headers)
+    except RemoteProtocolError as exc:
+        return Answer(codes.INTERNAL, exc.message)
+    return None
+
+
 def prefixed(message: bytes) -> bytes:
-    """One message as it stands in DATA frames, not compressed."""
+    """Return one message as it stands in DATA frames, not compressed."""
     return b"\0%b%b" % (len(message).to_bytes(4, "big"), message)
 
 
 def only_message(body: bytes | bytearray) -> bytes:
-    """The message of a body that has exactly one, not compressed.
+    """Return the message of a body that has exactly one, not compressed.
 
     Raises:
         RemoteProtocolError: it has none, or more than one.
@@ -64,27 +112,28 @@ def only_message(body: bytes | bytearray) -> bytes:
 
 
 def is_compressed(body: bytes | bytearray) -> bool:
-    """Whether the first message is compressed, with what ``grpc-encoding`` names."""
+    """Return whether the first message is compressed, with what ``grpc-encoding`` names."""
     return body[:1] == b"\1"
 
 
 def timeout_s(headers: Iterable[Header]) -> float | None:
-    """The deadline that a call's headers give it, in seconds from their arrival; None without one.
+    """Return a call's deadline by its headers, in seconds from their arrival; None without one.
 
     Raises:
         RemoteProtocolError: it is malformed.
     """
+    found: float | None = None
     for name, value in headers:
         if name == b"grpc-timeout":
             match = _TIMEOUT.fullmatch(value)
             if match is None:
                 raise RemoteProtocolError("grpc-timeout is malformed")
-            return int(match[1]) * _UNIT_S[match[2]]
-    return None
+            found = int(match[1]) * _UNIT_S[match[2]]
+    return found
 
 
 def timeout_header(timeout_s: float) -> Header:
-    """A deadline as a header, rounded up, in the finest unit that has room for it."""
+    """Return a deadline as a header, rounded up, in the finest unit that has room for it."""
     for unit in (b"u", b"m", b"S", b"M"):
         value = math.ceil(max(timeout_s, 0.0) / _UNIT_S[unit])
         if value < 10**8:
@@ -93,7 +142,7 @@ def timeout_header(timeout_s: float) -> Header:
 
 
 def metadata_of(headers: Iterable[Header]) -> Metadata:
-    """The metadata among a call's headers: all but what the transport itself needs.
+    """Return the metadata among a call's headers: all but what the transport itself needs.
 
     Names that begin with ``grpc-`` are the transport's, except binary ones: they carry contexts
     (``grpc-trace-bin``) and details (``grpc-status-details-bin``) from end to end. What does not
@@ -115,7 +164,7 @@ def metadata_of(headers: Iterable[Header]) -> Metadata:
 
 
 def headers_of(metadata: Iterable[tuple[str, str | bytes]]) -> list[Header]:
-    """Metadata as headers. Fields that gRPC does not allow are left out."""
+    """Return metadata as headers. Fields that gRPC does not allow are left out."""
     headers: list[Header] = []
     for name, value in metadata:
         if is_reserved(name) or not _KEY.fullmatch(name):
@@ -129,19 +178,19 @@ def headers_of(metadata: Iterable[tuple[str, str | bytes]]) -> list[Header]:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a header is the transport's own business and no metadata."""
+    """Return whether a header belongs to the transport and is not metadata."""
     if name.startswith("grpc-"):
         return not name.endswith("-bin")
     return name in _RESERVED or name.startswith(":")
 
 
 def response_headers(metadata: Metadata = ()) -> list[Header]:
-    """What an answer begins with."""
-    return [(b":status", b"200"), (b"content-type", b"application/grpc"), *headers_of(metadata)]
+    """Return what an answer begins with."""
+    return [(b":status", b"200"), (b"content-type", _CONTENT_TYPE), *headers_of(metadata)]
 
 
 def status_headers(code: int, message: str = "", metadata: Metadata = ()) -> list[Header]:
-    """What an answer ends with."""
+    """Return what an answer ends with."""
     headers = [(b"grpc-status", b"%d" % code)]
     if message:
         headers.append((b"grpc-message", _percent_encoded(message)))
@@ -149,7 +198,7 @@ def status_headers(code: int, message: str = "", metadata: Metadata = ()) -> lis
 
 
 def status_of(headers: Iterable[Header]) -> int | None:
-    """The status code in an answer's trailers; None if there is none that is a number."""
+    """Return the status code in an answer's trailers; None if there is none that is a number."""
     for name, value in headers:
         if name == b"grpc-status":
             return int(value) if value.isdigit() and len(value) < 10 else None
@@ -157,7 +206,7 @@ def status_of(headers: Iterable[Header]) -> int | None:
 
 
 def message_of(headers: Iterable[Header]) -> str:
-    """The status message in an answer's trailers; octets that are no UTF-8 read as Latin-1."""
+    """Return the status message in an answer's trailers; read as Latin-1 if not UTF-8."""
     for name, value in headers:
         if name == b"grpc-message":
             raw = _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), value)

@@ -1,6 +1,6 @@
 """Header compression for HTTP/2 (RFC 7541). Pure.
 
-A program between two HTTP/2 connections must decode every block that passes, wanted or not, because
+A program between two HTTP/2 connections must decode every block that passes, needed or not, because
 each may change the dynamic table that the next one refers to. It need not compress what it sends:
 ``encode`` touches no dynamic table, so its blocks may be mixed with those of another encoder.
 """
@@ -13,13 +13,22 @@ from functools import cache
 from typing import Final, TypeAlias
 
 from pycrictl.errors import RemoteProtocolError
+from pycrictl.wire import limits
+from pycrictl.wire.http2 import ErrorCode, Http2Error
 
-__all__ = ["DEFAULT_TABLE_BYTES", "Decoder", "Header", "encode"]
+__all__ = [
+    "DEFAULT_TABLE_BYTES",
+    "Decoder",
+    "Header",
+    "ListTooLarge",
+    "encode",
+    "size_of",
+    "table_updates",
+]
 
 Header: TypeAlias = tuple[bytes, bytes]
 
 DEFAULT_TABLE_BYTES: Final = 4096
-MAX_LIST_BYTES: Final = 16 * 1024 * 1024
 _ENTRY_OVERHEAD_BYTES: Final = 32  # section 4.1
 _MAX_INTEGER: Final = 1 << 28
 
@@ -75,54 +84,66 @@ _CODE_BITS: Final = (
 _END_OF_STRING: Final = 256
 
 
+class ListTooLarge(RemoteProtocolError):
+    """The decoded headers exceed the limit. The table is as the writer thinks: go on with it."""
+
+
 class Decoder:
-    """Decodes the header blocks of one direction of one connection, in their order.
+    """A reader of the header blocks of one direction of one connection, in their order.
 
-    Args:
-        max_list_bytes: limit of one decoded block, by the measure of section 4.1.
-
-    ``max_table_bytes`` is the limit of the dynamic table that the reader of the blocks has
-    announced (SETTINGS_HEADER_TABLE_SIZE); the writer says what it uses of it.
+    Attributes:
+        max_table_bytes: the limit of the dynamic table that the reader of the blocks has announced
+            (SETTINGS_HEADER_TABLE_SIZE); the writer says what it uses of it.
     """
 
-    def __init__(self, *, max_list_bytes: int = MAX_LIST_BYTES) -> None:
+    def __init__(self) -> None:
         self.max_table_bytes = DEFAULT_TABLE_BYTES
-        self._max_list_bytes = max_list_bytes
         self._limit_bytes = DEFAULT_TABLE_BYTES
         self._table: deque[Header] = deque()
         self._table_bytes = 0
 
     def decode(self, block: bytes) -> list[Header]:
-        """Decodes a complete block.
+        """Decode a complete block.
 
         Raises:
-            RemoteProtocolError: the block is malformed or too large. The connection cannot go on:
-                the table is not what the writer thinks it is.
+            Http2Error: the block is malformed, or not worth being read to its end. The connection
+                cannot go on: the table is not what the writer thinks it is.
+            ListTooLarge: the headers are larger than ``limits.HEADER_LIST_BYTES``.
         """
         headers: list[Header] = []
-        size_bytes = pos = 0
+        left_bytes = limits.HEADER_LIST_BYTES
+        is_begun = False
+        pos = 0
         end = len(block)
         while pos < end:
             first = block[pos]
             if first & 0x80:
-                index, pos = _integer(block, pos, 0x7F)
+                if first < 0xFF:
+                    index = first & 0x7F
+                    pos += 1
+                else:
+                    index, pos = _integer(block, pos, 0x7F)
                 header = self._at(index)
             elif first & 0x40:
                 header, pos = self._literal(block, pos, 0x3F)
                 self._add(header)
             elif first & 0x20:
                 limit, pos = _integer(block, pos, 0x1F)
-                if headers or limit > self.max_table_bytes:
-                    raise RemoteProtocolError("HPACK: a change of the table size is not allowed")
+                if is_begun or limit > self.max_table_bytes:
+                    raise _malformed("a change of the table size is not allowed")
                 self._limit_bytes = limit
                 self._evict()
                 continue
             else:
                 header, pos = self._literal(block, pos, 0x0F)
-            headers.append(header)
-            size_bytes += len(header[0]) + len(header[1]) + _ENTRY_OVERHEAD_BYTES
-            if size_bytes > self._max_list_bytes:
-                raise RemoteProtocolError("HPACK: the headers are too large")
+            is_begun = True
+            left_bytes -= len(header[0]) + len(header[1]) + _ENTRY_OVERHEAD_BYTES
+            if left_bytes >= 0:
+                headers.append(header)
+            elif left_bytes < -limits.HEADER_LIST_BYTES:
+                raise Http2Error("the headers are far too large", ErrorCode.ENHANCE_YOUR_CALM)
+        if left_bytes < 0:
+            raise ListTooLarge(f"HTTP/2: the headers exceed {limits.HEADER_LIST_BYTES} bytes")
         return headers
 
     def _literal(self, block: bytes, pos: int, mask: int) -> tuple[Header, int]:
@@ -139,7 +160,7 @@ class Decoder:
             return _STATIC[index - 1]
         place = index - len(_STATIC) - 1
         if not 0 <= place < len(self._table):
-            raise RemoteProtocolError("HPACK: an index is out of range")
+            raise _malformed("an index is out of range")
         return self._table[place]
 
     def _add(self, header: Header) -> None:
@@ -154,7 +175,7 @@ class Decoder:
 
 
 def encode(headers: Iterable[Header]) -> bytes:
-    """Encodes a block that refers to the static table only.
+    """Encode a block that refers to the static table only.
 
     All other fields are literals that are never to be indexed: the form in which those that their
     sender marked so must stay (section 7.1.3), and harmless for the others.
@@ -176,8 +197,25 @@ def encode(headers: Iterable[Header]) -> bytes:
     return bytes(block)
 
 
+def table_updates(*sizes: int) -> bytes:
+    """Return the changes of the table's size that a block must begin with (section 4.2)."""
+    block = bytearray()
+    for size in sizes:
+        _put_integer(block, size, 0x1F, 0x20)
+    return bytes(block)
+
+
+def size_of(headers: Iterable[Header]) -> int:
+    """Return how large headers are, in bytes by the measure of section 4.1."""
+    return sum(len(name) + len(value) + _ENTRY_OVERHEAD_BYTES for name, value in headers)
+
+
+def _malformed(problem: str) -> Http2Error:
+    return Http2Error(f"header compression: {problem}", ErrorCode.COMPRESSION_ERROR)
+
+
 def _integer(block: bytes, pos: int, mask: int) -> tuple[int, int]:
-    """Section 5.1: a number whose first bits are those of ``mask`` at ``pos``, and what follows."""
+    """Return the number at ``pos`` (section 5.1), whose first bits ``mask`` gives, and its end."""
     value = block[pos] & mask
     pos += 1
     if value < mask:
@@ -185,13 +223,13 @@ def _integer(block: bytes, pos: int, mask: int) -> tuple[int, int]:
     shift = 0
     while True:
         if pos >= len(block):
-            raise RemoteProtocolError("HPACK: a block ends in the middle of a number")
+            raise _malformed("a block ends in the middle of a number")
         octet = block[pos]
         pos += 1
         value += (octet & 0x7F) << shift
         shift += 7
         if value > _MAX_INTEGER or shift > 35:
-            raise RemoteProtocolError("HPACK: a number is too large")
+            raise _malformed("a number is too large")
         if octet < 0x80:
             return value, pos
 
@@ -209,54 +247,68 @@ def _put_integer(block: bytearray, value: int, mask: int, flags: int) -> None:
 
 
 def _string(block: bytes, pos: int) -> tuple[bytes, int]:
-    """Section 5.2."""
+    """Return a string literal (section 5.2) and its end."""
     if pos >= len(block):
-        raise RemoteProtocolError("HPACK: a block ends where a string must follow")
+        raise _malformed("a block ends where a string must follow")
     is_huffman = block[pos] >= 0x80
     length, pos = _integer(block, pos, 0x7F)
     end = pos + length
     if end > len(block):
-        raise RemoteProtocolError("HPACK: a block ends in the middle of a string")
+        raise _malformed("a block ends in the middle of a string")
     text = block[pos:end]
     return (_huffman_decode(text) if is_huffman else text), end
 
 
+# The decoder of the Huffman code goes from state to state by octets. A state is the beginning of a
+# code that has been read, with a one before it: 1 is none, 0b10 the bit 0.
+_NO_BITS: Final = 1
+_Step: TypeAlias = tuple[bytes, int]
+
+
 @cache
-def _huffman_codes() -> list[tuple[int, dict[int, int]]]:
-    """For each length of a code that exists, ascending: the symbols by their codes."""
-    by_bits: dict[int, dict[int, int]] = {}
+def _huffman_codes() -> dict[int, int]:
+    """Return the symbols by their codes, each with a one before it."""
+    codes: dict[int, int] = {}
     code = last_bits = 0
     for bits, symbol in sorted((bits, symbol) for symbol, bits in enumerate(_CODE_BITS)):
         code <<= bits - last_bits
         last_bits = bits
-        by_bits.setdefault(bits, {})[code] = symbol
+        codes[1 << bits | code] = symbol
         code += 1
-    return list(by_bits.items())
+    return codes
+
+
+# By state and octet: the symbols that the octet completes, and the state after it. A table of all
+# would take longer to make than most programs that want it run, so it has what was asked for.
+_huffman_steps: Final[dict[int, _Step]] = {}
+
+
+def _huffman_step(state: int, octet: int) -> _Step:
+    codes = _huffman_codes()
+    decoded = bytearray()
+    for shift in range(7, -1, -1):
+        state = state << 1 | octet >> shift & 1
+        symbol = codes.get(state)
+        if symbol is not None:
+            if symbol == _END_OF_STRING:
+                raise _malformed("a string has its end in the middle")
+            decoded.append(symbol)
+            state = _NO_BITS
+    return bytes(decoded), state
 
 
 def _huffman_decode(text: bytes) -> bytes:
-    codes = _huffman_codes()
+    steps = _huffman_steps
     decoded = bytearray()
-    rest = rest_bits = 0  # the bits that are read and not decoded yet
+    state = _NO_BITS
     for octet in text:
-        rest = rest << 8 | octet
-        rest_bits += 8
-        found = True
-        while found:
-            found = False
-            for bits, symbols in codes:
-                if bits > rest_bits:
-                    break
-                symbol = symbols.get(rest >> (rest_bits - bits))
-                if symbol is not None:
-                    if symbol == _END_OF_STRING:
-                        raise RemoteProtocolError("HPACK: a string has its end in the middle")
-                    decoded.append(symbol)
-                    rest_bits -= bits
-                    rest &= (1 << rest_bits) - 1
-                    found = True
-                    break
+        key = state << 8 | octet
+        step = steps.get(key)
+        if step is None:
+            step = steps[key] = _huffman_step(state, octet)
+        symbols, state = step
+        decoded += symbols
     # What is left are the first bits of the end of the string: ones, less than an octet.
-    if rest_bits > 7 or rest != (1 << rest_bits) - 1:
-        raise RemoteProtocolError("HPACK: a string is padded wrongly")
+    if state & state + 1 or state > 0xFF:
+        raise _malformed("a string is padded wrongly")
     return bytes(decoded)

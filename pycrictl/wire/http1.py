@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
 
 __all__ = [
-    "DataReceived",
+    "BodyReceived",
     "Event",
     "Headers",
     "ResponseEnded",
@@ -79,7 +79,7 @@ class ResponseReceived(NamedTuple):
     headers: Headers
 
 
-class DataReceived(NamedTuple):
+class BodyReceived(NamedTuple):
     """The next bytes of the body, without its framing."""
 
     data: bytes
@@ -89,7 +89,7 @@ class ResponseEnded(NamedTuple):
     """The body is complete; after a 101, the HTTP part of the connection."""
 
 
-Event = ResponseReceived | DataReceived | ResponseEnded
+Event = ResponseReceived | BodyReceived | ResponseEnded
 
 
 def serialize_request(method: str, target: str, headers: Iterable[tuple[str, str]]) -> bytes:
@@ -170,7 +170,7 @@ class ResponseParser:
             self.is_finished = True
             self.error = exc
         if self._body:
-            self._events.append(DataReceived(bytes(self._body)))
+            self._events.append(BodyReceived(bytes(self._body)))
             self._body.clear()
         if ended:
             self._events.append(ResponseEnded())
@@ -189,7 +189,7 @@ class ResponseParser:
         yield from body
 
     def _choose_body(self, minor_version: int, response: ResponseReceived) -> _Steps:
-        """Tell how the body is framed (RFC 9112, 6.3)."""
+        """Return the steps that read the body as it is framed (RFC 9112, 6.3)."""
         if response.status in (SWITCHING_PROTOCOLS, 204, 304):
             return self._read_bytes(0)
         headers = response.headers

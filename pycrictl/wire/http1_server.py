@@ -6,9 +6,6 @@ differently is refused (RFC 9110, RFC 9112).
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -20,7 +17,6 @@ from pycrictl.wire.http1 import Headers
 __all__ = [
     "MAX_HEAD_BYTES",
     "Request",
-    "accept_key",
     "chunk",
     "parse_request",
     "serialize_response",
@@ -32,8 +28,6 @@ LAST_CHUNK: Final = b"0\r\n\r\n"
 _REQUEST_LINE: Final = re.compile(rb"([-!#$%&'*+.^_`|~0-9A-Za-z]+) ([\x21-\x7e]+) HTTP/1\.([01])")
 _FIELD: Final = re.compile(rb"([-!#$%&'*+.^_`|~0-9A-Za-z]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
 _MAX_FIELDS: Final = 64
-_KEY_BYTES: Final = 16  # RFC 6455, 4.1
-_ACCEPT_GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, 1.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +41,13 @@ class Request:
 
     @property
     def wants_websocket(self) -> bool:
-        """Whether it asks to go on with the WebSocket protocol."""
+        """Return whether it asks to go on with the WebSocket protocol."""
         upgrade, connection = self.headers.tokens("Upgrade"), self.headers.tokens("Connection")
         return "websocket" in upgrade and "upgrade" in connection
 
 
 def parse_request(head: bytes) -> Request:
-    """Reads a request's head, up to and including its empty line.
+    """Read a request's head, up to and including its empty line.
 
     Raises:
         RemoteProtocolError: it is malformed, or announces a body.
@@ -82,24 +76,11 @@ def parse_request(head: bytes) -> Request:
 def serialize_response(
     status: int, reason: str, headers: Iterable[tuple[str, str]], body: bytes = b""
 ) -> bytes:
-    """Writes an answer's head, and a body if there is one."""
+    """Write an answer's head, and a body if there is one."""
     lines = [f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in headers)]
     return "\r\n".join([*lines, "", ""]).encode("ascii") + body
 
 
 def chunk(data: bytes) -> bytes:
-    """One chunk of a body (RFC 9112, 7.1); ``data`` is not empty."""
+    """Return one chunk of a body (RFC 9112, 7.1); ``data`` is not empty."""
     return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-def accept_key(request: Request) -> str | None:
-    """``Sec-WebSocket-Accept`` for an opening handshake (RFC 6455, 4.2.2); None for a bad one."""
-    key = request.headers.get("Sec-WebSocket-Key") or ""
-    try:
-        is_valid = len(base64.b64decode(key, validate=True)) == _KEY_BYTES
-    except (binascii.Error, ValueError):
-        is_valid = False
-    if not is_valid or request.headers.get("Sec-WebSocket-Version") != "13":
-        return None
-    digest = hashlib.sha1(key.encode() + _ACCEPT_GUID, usedforsecurity=False).digest()
-    return base64.b64encode(digest).decode()

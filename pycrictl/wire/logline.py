@@ -26,7 +26,7 @@ from pycrictl.wire.logtime import TIMESTAMP, comparable_time, format_timestamp, 
 __all__ = ["Chunk", "LogDecoder", "LogFormat", "LogStream", "detect_format"]
 
 MAX_LINE_BYTES: Final = 16 << 20
-"""Most of a line that is held, unless told otherwise."""
+"""Most of a line that is held, unless the caller asks for another limit."""
 
 LogStream = Literal["stdout", "stderr"]
 

@@ -1,28 +1,30 @@
-"""Connections to ports of a pod, over SPDY or WebSocket. Pure.
+"""A connection to a port of a pod, over SPDY or WebSocket. Pure.
 
-Over SPDY one connection to the runtime carries any number of forwarded connections. Each is a pair
-of streams with the same ``requestid``: one for an error text, one for the data. Over WebSocket the
-ports are named in the RPC, and there is one forwarded connection for each: channel 2i has its data
-and 2i + 1 its error text, and either begins with the port as 16 bits, little-endian.
+Over SPDY it is a pair of streams with the same ``requestid``: one for an error text, one for the
+data. Over WebSocket the port is named in the RPC: channel 0 has the data and channel 1 the error
+text, and either begins with the port as 16 bits, little-endian. Both can carry several connections
+to ports. Ours carry one (``streaming.portforward`` says why).
 
 Only SPDY can end one direction alone. containerd takes that for the end of the whole, and allows
 the other direction one more second.
-
-A ``PortForward`` is fed with pieces, and wants pieces sent: over SPDY any pieces of the byte stream
-after the upgrade, over WebSocket whole messages.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
-from pycrictl.wire.spdy.connection import Connection, Side
-from pycrictl.wire.spdy.events import DataReceived, StreamAccepted, StreamEnded, StreamReset
-from pycrictl.wire.spdy.events import Event as SpdyEvent
+from pycrictl.wire.spdy.connection import Event as SpdyEvent
+from pycrictl.wire.spdy.connection import (
+    SpdyConnection,
+    StreamAccepted,
+    StreamEnded,
+    StreamReceived,
+    StreamReset,
+)
+from pycrictl.wire.websocket import Piece, Side, WebSocket
 
 __all__ = [
     "SPDY_PROTOCOL",
@@ -47,36 +49,30 @@ MESSAGE_BYTES: Final = 32768
 """Most data in a WebSocket message of ours."""
 
 _MAX_PORT: Final = 65535
-_MAX_CHANNELS: Final = 256
+_LOST: Final = "the connection to the runtime ended"
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardOpened:
-    """Data can be sent. Whether anybody listens in the pod is not known yet."""
-
-    number: int
+    """Data can be sent. Whether anything listens in the pod is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardReceived:
-    """The next bytes from the pod."""
+    """The next bytes from the pod. Whoever keeps a view keeps all of what was fed with it."""
 
-    number: int
-    data: bytes
+    data: bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardEnded:
     """The pod sends no more."""
 
-    number: int
-
 
 @dataclass(frozen=True, slots=True)
 class ForwardClosed:
-    """A forwarded connection is gone. ``error`` says what went wrong, or is empty."""
+    """The connection is gone. ``error`` says what went wrong, or is empty."""
 
-    number: int
     error: str
 
 
@@ -84,24 +80,28 @@ Event = ForwardOpened | ForwardReceived | ForwardEnded | ForwardClosed
 
 
 class PortForward(ABC):
-    """The client's side of forwarded connections, each with a number.
+    """The client's side of a forwarded connection.
 
-    Feed it with ``receive_data`` and ``receive_eof``, then take ``events_received``, and send the
-    pieces of ``data_to_send`` after each call of any method. The two feeding methods never raise
-    for what the peer does: ``error`` says why it is over. Every connection that was opened ends
-    with one ForwardClosed.
+    Feed it with ``receive_data`` and ``receive_eof``, then take ``events_received``, and send
+    ``data_to_send`` after each call of any method. The two feeding methods never raise for what
+    the peer does: the last event is a ForwardClosed.
+
+    Args:
+        port: of the pod.
 
     Attributes:
-        error: RemoteProtocolError if the peer broke the protocol, StreamError if it ended the
-            connection while it still had something to forward, else None.
         is_over: nothing more will come, or be sent.
         can_end: whether ``end`` works.
+
+    Raises:
+        LocalProtocolError: it is not a port.
     """
 
     can_end: bool
 
-    def __init__(self) -> None:
-        self.error: StreamError | None = None
+    def __init__(self, port: int) -> None:
+        if not 0 < port <= _MAX_PORT:
+            raise LocalProtocolError(f"{port} is not a port")
         self.is_over = False
         self._events: list[Event] = []
 
@@ -111,260 +111,190 @@ class PortForward(ABC):
         return events
 
     @abstractmethod
-    def send(self, number: int, data: bytes) -> None:
-        """Send data to the pod. It is thrown away if the connection is gone.
+    def send(self, data: bytes) -> None:
+        """Send data to the pod. It is dropped if the connection is gone.
 
         Raises:
             LocalProtocolError: before ForwardOpened, or after ``end``.
         """
 
     @abstractmethod
-    def end(self, number: int) -> None:
+    def end(self) -> None:
         """Tell the pod that no more data comes. Has no effect if the connection is gone.
 
         Raises:
-            StreamError: this transport cannot tell it.
+            StreamError: this transport cannot do that.
             LocalProtocolError: before ForwardOpened, or a second time.
         """
 
     @abstractmethod
     def receive_data(self, data: bytes) -> None:
-        """Take in a piece from the peer. It is thrown away if all is over."""
+        """Take in bytes from the peer. They are dropped if all is over."""
 
     @abstractmethod
     def receive_eof(self) -> None:
         """Take in that the peer sends no more, in whatever way that came about."""
 
     @abstractmethod
-    def data_to_send(self) -> list[bytes]:
-        """Return the pieces to send since the last call."""
+    def data_to_send(self) -> list[bytes | memoryview]:
+        """Return what to send since the last call."""
+
+    def _close(self, error: str) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self._events.append(ForwardClosed(error))
 
 
-@dataclass(slots=True)
-class _Pair:
-    number: int
-    error_id: int
-    data_id: int
-    not_accepted: set[int]
-    still_sending: set[int]
-    text: bytearray = field(default_factory=bytearray)
-
-    @property
-    def error(self) -> str:
-        return self.text.decode(errors="replace").strip()
+def _text(data: bytes | bytearray) -> str:
+    return data.decode(errors="replace").strip()
 
 
 class SpdyForward(PortForward):
-    """Any number of connections to any ports of one pod."""
+    """A connection over SPDY."""
 
     can_end = True
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._connection = Connection(Side.CLIENT, max_streams=0)
-        self._pairs: dict[int, _Pair] = {}
-        self._pair_of_stream: dict[int, _Pair] = {}
-        self._opened = 0
+    def __init__(self, port: int) -> None:
+        super().__init__(port)
+        self._connection = SpdyConnection()
+        headers = (("port", str(port)), ("requestid", "0"))
+        self._error_id = self._connection.open_stream((("streamtype", "error"), *headers))
+        self._data_id = self._connection.open_stream((("streamtype", "data"), *headers))
+        self._not_accepted = {self._error_id, self._data_id}
+        self._still_sending = {self._error_id, self._data_id}
+        self._error = bytearray()
 
-    def open(self, port: int) -> int:
-        """Open a connection to a port; return its number. Send nothing before ForwardOpened.
+    def send(self, data: bytes) -> None:
+        """See ``PortForward``."""
+        if data and not self.is_over:
+            self._connection.send_data(self._data_id, data)
 
-        Raises:
-            LocalProtocolError: no port, or the peer takes no new connections.
-        """
-        _check_port(port)
-        number = self._opened
-        headers = (("port", str(port)), ("requestid", str(number)))
-        error_id = self._connection.open_stream((("streamtype", "error"), *headers))
-        data_id = self._connection.open_stream((("streamtype", "data"), *headers))
-        pair = _Pair(number, error_id, data_id, {error_id, data_id}, {error_id, data_id})
-        self._opened += 1
-        self._pairs[number] = pair
-        self._pair_of_stream[error_id] = self._pair_of_stream[data_id] = pair
-        return number
-
-    def send(self, number: int, data: bytes) -> None:
-        pair = self._pairs.get(number)
-        if pair is not None and data:
-            self._connection.send_data(pair.data_id, data)
-
-    def end(self, number: int) -> None:
-        pair = self._pairs.get(number)
-        if pair is not None:
-            self._connection.end_stream(pair.data_id)
-
-    def ping(self) -> None:
-        """Send what keeps the peer from taking the connection for idle; no event follows."""
-        self._connection.ping()
+    def end(self) -> None:
+        """See ``PortForward``."""
+        if not self.is_over:
+            self._connection.end_stream(self._data_id)
 
     def receive_data(self, data: bytes) -> None:
+        """See ``PortForward``."""
         self._connection.receive_data(data)
         for event in self._connection.events_received():
-            self._receive_event(event)
+            if not self.is_over:
+                self._receive_event(event)
         if self._connection.error is not None:
-            self._end(self._connection.error)
+            self._close(_text(self._error) or self._connection.error.message)
 
     def receive_eof(self) -> None:
-        self._connection.receive_eof()
-        error = StreamError("the connection to the runtime ended")
-        self._end(error if self._pairs else None)
+        """See ``PortForward``."""
+        self._close(_text(self._error) or _LOST)
 
-    def data_to_send(self) -> list[bytes]:
-        data = self._connection.data_to_send()
-        return [data] if data else []
+    def data_to_send(self) -> list[bytes | memoryview]:
+        """See ``PortForward``."""
+        return self._connection.data_to_send()
 
     def _receive_event(self, event: SpdyEvent) -> None:
-        stream_id = getattr(event, "stream_id", 0)
-        pair = self._pair_of_stream.get(stream_id)
-        if pair is None:
-            return
         match event:
-            case DataReceived():
-                if stream_id == pair.data_id:
-                    self._events.append(ForwardReceived(pair.number, bytes(event.data)))
-                else:
-                    pair.text += event.data[: MAX_ERROR_BYTES - len(pair.text)]
+            case StreamReceived() if event.stream_id == self._data_id:
+                self._events.append(ForwardReceived(event.data))
+            case StreamReceived():
+                self._error += event.data[: MAX_ERROR_BYTES - len(self._error)]
             case StreamAccepted():
-                pair.not_accepted.discard(stream_id)
-                if stream_id == pair.data_id:
-                    self._events.append(ForwardOpened(pair.number))
+                self._not_accepted.discard(event.stream_id)
+                if event.stream_id == self._data_id:
+                    self._events.append(ForwardOpened())
                 # Nothing is ever sent on the other one, and the peer may wait to hear that. It may
                 # have reset it meanwhile: the connection is ahead of its events.
-                elif self._connection.can_send(stream_id):
-                    self._connection.end_stream(stream_id)
+                elif self._connection.can_send(event.stream_id):
+                    self._connection.end_stream(event.stream_id)
             case StreamReset():
-                refused = "the runtime refused to forward the connection"
-                reset = "the runtime reset the connection"
-                is_refused = stream_id in pair.not_accepted
-                self._close(pair, pair.error or (refused if is_refused else reset))
+                is_refused = event.stream_id in self._not_accepted
+                done = "refused to forward" if is_refused else "reset"
+                self._close(_text(self._error) or f"the runtime {done} the connection")
             case StreamEnded():
-                self._receive_end(pair, stream_id)
-            case _:
-                pass
-
-    def _receive_end(self, pair: _Pair, stream_id: int) -> None:
-        pair.still_sending.discard(stream_id)
-        if stream_id == pair.data_id:
-            self._events.append(ForwardEnded(pair.number))
-        # The end of the data comes first, also when there is an error text to follow.
-        if not pair.still_sending:
-            self._close(pair, pair.error)
-
-    def _close(self, pair: _Pair, error: str) -> None:
-        self._events.append(ForwardClosed(pair.number, error))
-        del self._pairs[pair.number]
-        for stream_id in (pair.error_id, pair.data_id):
-            del self._pair_of_stream[stream_id]
-            self._connection.discard_stream(stream_id)
-
-    def _end(self, error: StreamError | None) -> None:
-        if self.is_over:
-            return
-        self.is_over = True
-        self.error = error
-        reason = "" if error is None else error.message
-        for pair in self._pairs.values():
-            self._events.append(ForwardClosed(pair.number, pair.error or reason))
-        self._pairs.clear()
-        self._pair_of_stream.clear()
+                self._still_sending.discard(event.stream_id)
+                if event.stream_id == self._data_id:
+                    self._events.append(ForwardEnded())
+                # The end of the data comes first, also when there is an error text to follow.
+                if not self._still_sending:
+                    self._close(_text(self._error))
 
 
 @dataclass(slots=True)
 class _Channel:
-    index: int
-    port: int
     is_error: bool
-    head: bytes = b""
+    port: bytes = b""
+    text: bytes = b""
 
 
 class WebSocketForward(PortForward):
-    """One connection to each of the ports that were named in the RPC, numbered in their order."""
+    """A connection over WebSocket. The port is the one that was named in the RPC."""
 
     can_end = False
 
-    def __init__(self, ports: Sequence[int]) -> None:
-        super().__init__()
-        if not 0 < 2 * len(ports) <= _MAX_CHANNELS:
-            raise LocalProtocolError("no port to forward, or too many for one WebSocket")
-        for port in ports:
-            _check_port(port)
-        self._channels = [
-            _Channel(index, port, is_error)
-            for index, port in enumerate(ports)
-            for is_error in (False, True)
-        ]
-        self._live = set(range(len(ports)))
-        self._opened: set[int] = set()
-        self._output: list[bytes] = []
+    def __init__(self, port: int) -> None:
+        super().__init__(port)
+        self._port = port.to_bytes(2, "little")
+        self._channels = (_Channel(is_error=False), _Channel(is_error=True))
+        self._is_opened = False
+        self._websocket = WebSocket(Side.CLIENT, peer="the runtime")
 
-    def send(self, number: int, data: bytes) -> None:
-        if number not in self._live:
+    def send(self, data: bytes) -> None:
+        """See ``PortForward``."""
+        if self.is_over:
             return
-        if number not in self._opened:
+        if not self._is_opened:
             raise LocalProtocolError("data sent to a port that is not opened yet")
-        channel = bytes((2 * number,))
+        view = memoryview(data)
         for start in range(0, len(data), MESSAGE_BYTES):
-            self._output.append(channel + data[start : start + MESSAGE_BYTES])
+            self._websocket.send(0, view[start : start + MESSAGE_BYTES])
 
-    def end(self, number: int) -> None:
-        if number in self._live:
+    def end(self) -> None:
+        """See ``PortForward``."""
+        if not self.is_over:
             raise StreamError(
                 "one direction of a forwarded connection cannot be ended over WebSocket",
                 hint="use the transport spdy",
             )
 
     def receive_data(self, data: bytes) -> None:
-        if self.is_over or not data:
-            return
-        if data[0] < len(self._channels):
-            self._receive(self._channels[data[0]], data[1:])
-        else:
-            self._end(RemoteProtocolError("the peer sent data on a channel that does not exist"))
+        """See ``PortForward``."""
+        self._websocket.receive_data(data)
+        try:
+            for piece in self._websocket.pieces_received():
+                if not self.is_over:
+                    self._receive_piece(piece)
+        except RemoteProtocolError as exc:
+            self._close(exc.message)
+        if self._websocket.is_over:
+            self._close("" if self._websocket.error is None else self._websocket.error.message)
 
     def receive_eof(self) -> None:
-        self._end(None)
+        """See ``PortForward``."""
+        self._close("")
 
-    def data_to_send(self) -> list[bytes]:
-        output, self._output = self._output, []
-        return output
+    def data_to_send(self) -> list[bytes | memoryview]:
+        """See ``PortForward``."""
+        return self._websocket.data_to_send()
 
-    def _receive(self, channel: _Channel, data: bytes) -> None:
-        missing = 2 - len(channel.head)
+    def _receive_piece(self, piece: Piece) -> None:
+        if piece.channel >= len(self._channels):
+            raise RemoteProtocolError("the peer sent data on a channel that does not exist")
+        channel, data = self._channels[piece.channel], piece.data
+        missing = len(self._port) - len(channel.port)
         if missing:
-            channel.head += data[:missing]
+            channel.port += data[:missing]
             data = data[missing:]
-            if len(channel.head) == 2:
-                self._check_head(channel)
-        if not data or channel.index not in self._live or self.is_over:
-            return
+            self._check_ports()
         if channel.is_error:
-            text = data[:MAX_ERROR_BYTES].decode(errors="replace").strip()
-            self._live.discard(channel.index)
-            self._events.append(ForwardClosed(channel.index, text))
-        else:
-            self._events.append(ForwardReceived(channel.index, data))
+            channel.text += data[: MAX_ERROR_BYTES - len(channel.text)]
+            if channel.text and piece.is_last:
+                self._close(_text(channel.text))
+        elif data:
+            self._events.append(ForwardReceived(data))
 
-    def _check_head(self, channel: _Channel) -> None:
-        if int.from_bytes(channel.head, "little") != channel.port:
-            self._end(RemoteProtocolError("the peer forwards another port than it was asked for"))
-            return
-        start = 2 * channel.index
-        both = self._channels[start : start + 2]
-        if channel.index in self._live and all(len(one.head) == 2 for one in both):
-            self._opened.add(channel.index)
-            self._events.append(ForwardOpened(channel.index))
-
-    def _end(self, error: StreamError | None) -> None:
-        if self.is_over:
-            return
-        self.is_over = True
-        self.error = error
-        reason = "" if error is None else error.message
-        for number in sorted(self._live):
-            self._events.append(ForwardClosed(number, reason))
-        self._live.clear()
-
-
-def _check_port(port: int) -> None:
-    if not 0 < port <= _MAX_PORT:
-        raise LocalProtocolError(f"{port} is not a port")
+    def _check_ports(self) -> None:
+        ports = [channel.port for channel in self._channels]
+        if any(len(port) == len(self._port) and port != self._port for port in ports):
+            raise RemoteProtocolError("the peer forwards another port than it was asked for")
+        if not self._is_opened and ports == [self._port] * 2:
+            self._is_opened = True
+            self._events.append(ForwardOpened())

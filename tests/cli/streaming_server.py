@@ -12,8 +12,9 @@ from typing import Any
 
 from pycrictl._proto import cri_pb2
 from tests.fakecri import FakeServer
-from tests.streaming.servers import BINARY, accept_upgrade, close_frame, frame, in_thread, read_head
+from tests.streaming.servers import accept_upgrade, in_thread, read_head
 from tests.streaming.spdy_server import UPGRADE, SpdyPeer
+from tests.wire.frames import BINARY, close_frame, frame
 
 
 @dataclass(frozen=True)

@@ -43,15 +43,15 @@ def offer(fake: FakeServer, *containers: cri_pb2.Container) -> None:
         (["/a", "/b"], "neither side is in a container"),
         (["web:/a", "db:/b"], "both sides are in containers"),
         (["web:a", "/b"], 'the path in "web:a" is not absolute'),
-        (["web:/a/../b", "/b"], 'the path in "web:/a/../b" holds ".."'),
+        (["web:/a/../b", "/b"], 'the path in "web:/a/../b" contains ".."'),
         (["", "web:/a"], "a path is empty"),
-        (["/a", ":/b"], '":/b" names no container'),
+        (["/a", ":/b"], '":/b" does not name a container'),
         (["--method", "ssh", "/a", "web:/b"], 'unknown method "ssh"'),
         (["--progress", "loud", "/a", "web:/b"], 'unknown kind of progress "loud"'),
         (["--transport", "quic", "/a", "web:/b"], 'unknown transport "quic"'),
         (["--tls-key", "k", "/a", "web:/b"], "--tls-cert and --tls-key go together"),
-        (["--no-clobber", "web:/a", "-"], "--no-clobber and --in-place are not for an archive"),
-        (["-L", "-", "web:/a"], "--follow-link is not for an archive that is read"),
+        (["--no-clobber", "web:/a", "-"], "--no-clobber and --in-place do not apply to an archive"),
+        (["-L", "-", "web:/a"], "--follow-link does not apply to an archive on standard input"),
         (["--max-size", "5m", "/a", "web:/b"], "invalid value for '--max-size'"),
         (["/a"], "missing argument 'DST'"),
         (["/a", "web:/b", "/c"], "got unexpected extra argument(s) (/c)"),
@@ -116,7 +116,7 @@ def test_when_no_method_serves_each_tells_why(fake: FakeServer, tmp_path: Path) 
     result = run(fake, "web:/a", str(tmp_path))
     assert result.code == 1
     (line,) = result.stderr.splitlines()
-    assert line.startswith("pycrictl: no way to copy leads to this container (rpc: ")
+    assert line.startswith("pycrictl: cannot copy to or from this container (rpc: ")
     assert "; node: " in line
     assert line.endswith("; exec: there is no tar in the container)")
     alone = run(fake, "--method", "exec", "web:/a", str(tmp_path))
@@ -139,7 +139,7 @@ def test_archives_and_terminals(fake: FakeServer) -> None:
     try:
         for words, line in (
             (["web:/a", "-"], "refusing to write an archive to a terminal"),
-            (["-", "web:/a"], "standard input is a terminal, where no archive comes from"),
+            (["-", "web:/a"], "refusing to read an archive from a terminal"),
         ):
             done = subprocess.run(
                 [sys.executable, "-m", "pycrictl", "-r", fake.endpoint, "cp", *words],

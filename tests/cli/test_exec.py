@@ -6,7 +6,8 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from tests.cli.run import Run
+from tests.cli.run import Run, start
+from tests.cli.streaming_server import Played, playing
 from tests.fakecri import FakeServer, Status
 
 
@@ -110,3 +111,25 @@ def test_each_error_names_its_container(
 def test_an_endpoint_that_cannot_be_reached_is_no_error_of_the_command() -> None:
     result = Run("-r", "unix:///nowhere/socket", "exec", "-e", "c", "id")
     assert (result.code, result.stdout) == (1, "")
+
+
+@pytest.mark.parametrize("transport", ["spdy", "websocket"])
+@pytest.mark.parametrize(("status", "code"), [(7, 7), (256, 255), (2**32 - 1, 255), (-1, 255)])
+def test_exit_status_of_the_process(
+    fake: FakeServer, transport: str, status: int, code: int
+) -> None:
+    """A process has eight bits for it; a failure must not look like success for that."""
+    with playing(fake, Played(code=status)):
+        process = start("-r", fake.endpoint, "exec", "-r", transport, "c", "x")
+        assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == code
+
+
+@pytest.mark.parametrize("transport", ["spdy", "websocket"])
+def test_exit_status_beyond_all_numbers_is_one_error(fake: FakeServer, transport: str) -> None:
+    with playing(fake, Played(code=2**32)):
+        process = start("-r", fake.endpoint, "exec", "-r", transport, "c", "x")
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1
+    [line] = stderr.splitlines()
+    assert line == "pycrictl: the command's exit status is not a number of 32 bits"

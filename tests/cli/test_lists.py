@@ -320,7 +320,7 @@ def test_an_answer_with_gaps_is_not_shown(
     shown = run(fake, *words)
     assert (shown.code, shown.stdout) == (1, "")
     (line,) = shown.stderr.splitlines()
-    assert "the runtime answers with" in line or "the runtime gave no " in line
+    assert "the runtime answered with" in line or "the runtime gave no " in line
     assert fake.methods() == [call]
 
 

@@ -246,8 +246,8 @@ def test_a_line_with_another_stream(fake: FakeServer, log: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["-s", "both", "web"], "no output is called"),
-        (["--since", "soon", "web"], "is no time to begin at"),
+        (["-s", "both", "web"], "unknown output"),
+        (["--since", "soon", "web"], "is not a time to begin at"),
         (["--tail", "x", "web"], "is not an integer"),
         ([], "missing argument"),
         ([""], "a container ID is empty"),

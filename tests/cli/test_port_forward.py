@@ -16,7 +16,7 @@ from tests.fakecri import FakeServer, Status
         (["p", "abc"], 'invalid ports "abc"'),
         (["p", "80", "1:2:3"], 'invalid ports "1:2:3"'),
         (["p", "8080:0"], 'invalid ports "8080:0"'),
-        (["--address", "x.test", "p", ":80"], '"x.test" is no IP address'),
+        (["--address", "x.test", "p", ":80"], '"x.test" is not an IP address'),
         (["-r", "quic", "p", "80"], 'unknown transport "quic"'),
     ],
 )

@@ -109,7 +109,8 @@ def test_a_missing_collector_is_a_warning(fake: FakeServer) -> None:
     assert run.code == 0
     assert run.stdout.startswith("Version:  0.1.0\n")
     assert run.stderr == (
-        'pycrictl: warning: the collector at "127.0.0.1:1" does not take traces: UNAVAILABLE\n'
+        'pycrictl: warning: the collector at "127.0.0.1:1" does not take traces:'
+        " connection refused\n"
     )
 
 

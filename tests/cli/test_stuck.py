@@ -42,7 +42,7 @@ def test_copies_that_a_file_system_holds_can_be_ended(fake: FakeServer, tmp_path
         finally:
             interrupted.kill()
             terminated.kill()
-    assert told == "pycrictl: interrupted\nhint: a file system does not answer\n"
+    assert told == "pycrictl: interrupted\nhint: a file system is not responding\n"
     assert nothing == ""
     assert (interrupted.returncode, terminated.returncode) == (130, 143)
     assert list((tmp_path / "root/to").iterdir()) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -84,7 +83,8 @@ class FakeContainerd:
         self.pid = self.pidns = 0
         self.calls: Counter[str] = Counter()
         self.failures: dict[str, tuple[grpc.StatusCode, str]] = {}
-        self.endpoint = f"unix://{folder / 'ctd.sock'}"
+        self.path = str(folder / "ctd.sock")
+        self.endpoint = f"unix://{self.path}"
         self._server = grpc.server(ThreadPoolExecutor(2))
         self._server.add_generic_rpc_handlers((_Router(self), *others))
         self._server.add_insecure_port(self.endpoint)
@@ -95,13 +95,6 @@ class FakeContainerd:
 
     def __exit__(self, *_: object) -> None:
         self._server.stop(None).wait()
-
-    @contextlib.contextmanager
-    def channel(self) -> Iterator[grpc.Channel]:
-        with grpc.insecure_channel(
-            self.endpoint, options=[("grpc.default_authority", "localhost")]
-        ) as channel:
-            yield channel
 
     def put_document(
         self, digest: str, document: object, created_s: float, labels: dict[str, str] | None = None

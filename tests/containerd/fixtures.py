@@ -18,6 +18,5 @@ def fake(tmp_path: Path) -> Iterator[FakeContainerd]:
 
 
 @pytest.fixture
-def client(fake: FakeContainerd) -> Iterator[ContainerdClient]:
-    with fake.channel() as channel:
-        yield ContainerdClient(channel, endpoint=fake.endpoint)
+def client(fake: FakeContainerd) -> ContainerdClient:
+    return ContainerdClient(fake.path)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
 import pytest
 
 from pycrictl.containerd.client import ContainerdClient
-from pycrictl.errors import DeadlineExceeded, Invalid, RuntimeFault, Unavailable, Unimplemented
+from pycrictl.errors import (
+    ConnectError,
+    DeadlineExceeded,
+    Invalid,
+    RuntimeFault,
+    Unavailable,
+    Unimplemented,
+)
 from tests.containerd.fakectd import Blob, FakeContainerd, Ingest, Lease, Snapshot
+from tests.fakecri import serve
 
 A, B, C = ("sha256:" + letter * 64 for letter in "abc")
 
@@ -20,27 +27,22 @@ def test_a_containerd(fake: FakeContainerd, client: ContainerdClient) -> None:
     assert client.server().uuid == "fake"
 
 
-def test_another_runtime(fake: FakeContainerd) -> None:
+def test_another_runtime() -> None:
     """CRI-O knows the CRI's services only."""
-    server = grpc.server(ThreadPoolExecutor(1))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        client = ContainerdClient(channel, endpoint="unix:///run/crio/crio.sock")
+    with serve() as crio:
+        client = ContainerdClient(crio.path)
         with pytest.raises(Unimplemented) as caught:
             client.version()
-    server.stop(None).wait()
     assert caught.value.message == (
-        'the runtime at "unix:///run/crio/crio.sock" is not containerd, and its pulls cannot be '
+        f'the runtime at "{crio.endpoint}" is not containerd, and its pulls cannot be '
         "seen from outside"
     )
 
 
 def test_nobody_listens(tmp_path: Path) -> None:
-    with grpc.insecure_channel(f"unix://{tmp_path}/none.sock") as channel:
-        client = ContainerdClient(channel, endpoint=f"unix://{tmp_path}/none.sock")
-        with pytest.raises(Unavailable, match=r"Version\.Version"):
-            client.version()
+    client = ContainerdClient(f"{tmp_path}/none.sock")
+    with pytest.raises(ConnectError, match=r"Version\.Version: .* went away: no such file"):
+        client.version()
 
 
 def test_content(fake: FakeContainerd, client: ContainerdClient) -> None:

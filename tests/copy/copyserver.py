@@ -11,21 +11,23 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.stream.messages import (
+from pycrictl.copy.stream.connection import (
     CHANNEL_END,
     FROM_CONTAINER,
     OUTCOME,
     PROTOCOL,
     TO_CONTAINER,
-    Messages,
+    CopyConnection,
+    serve_stream,
 )
 from pycrictl.errors import StreamError
-from pycrictl.wire.http1_server import accept_key, parse_request, serialize_response
+from pycrictl.wire.http1_server import parse_request
+from pycrictl.wire.websocket_handshake import accept_key, serialize_acceptance
 from tests.fakecri.server import FakeServer
 
 SUCCESS = b'{"metadata":{},"status":"Success"}'
 
-Script = Callable[[Messages], None]
+Script = Callable[[CopyConnection], None]
 
 
 class CopyServer:
@@ -63,13 +65,13 @@ class CopyServer:
         assert not any(thread.is_alive() for thread in self._threads)
         assert self.errors == []
 
-    def take(self, messages: Messages) -> None:
+    def take(self, connection: CopyConnection) -> None:
         """What an honest server does with what comes."""
-        self.take_all(messages)
-        messages.send(OUTCOME, SUCCESS)
+        self.take_all(connection)
+        connection.send(OUTCOME, SUCCESS)
 
-    def take_all(self, messages: Messages) -> None:
-        while piece := messages.receive():
+    def take_all(self, connection: CopyConnection) -> None:
+        while piece := connection.receive():
             if piece.channel == CHANNEL_END:
                 assert bytes(piece.data) == bytes((TO_CONTAINER,))
                 return
@@ -103,17 +105,11 @@ class CopyServer:
                 sock.sendall(self.answer)
                 sock.recv(1)
                 return
-            fields = [
-                ("Upgrade", "websocket"),
-                ("Connection", "Upgrade"),
-                ("Sec-WebSocket-Accept", str(accept_key(request))),
-                ("Sec-WebSocket-Protocol", PROTOCOL),
-            ]
-            sock.sendall(serialize_response(101, "Switching Protocols", fields))
-            messages = Messages(sock, label="the client", is_server=True, idle_s=60)
+            sock.sendall(serialize_acceptance(str(accept_key(request)), PROTOCOL))
+            connection = serve_stream(sock, label="the client", idle_s=60)
             with suppress(StreamError):
-                self.script(messages)
-            messages.close()
+                self.script(connection)
+            connection.close()
         except OSError:
             pass
         except BaseException as exc:
@@ -141,11 +137,11 @@ def offer(fake: FakeServer, server: CopyServer, archive: bytes = b"", **others: 
 def sending(archive: bytes, outcome: bytes = SUCCESS, *, piece_bytes: int = 1 << 20) -> Script:
     """A script that sends an archive, and an outcome if there is one."""
 
-    def script(messages: Messages) -> None:
+    def script(connection: CopyConnection) -> None:
         for start in range(0, len(archive), piece_bytes):
-            messages.send(FROM_CONTAINER, archive[start : start + piece_bytes])
-        messages.end_channel(FROM_CONTAINER)
+            connection.send(FROM_CONTAINER, archive[start : start + piece_bytes])
+        connection.end_channel(FROM_CONTAINER)
         if outcome:
-            messages.send(OUTCOME, outcome)
+            connection.send(OUTCOME, outcome)
 
     return script

@@ -133,7 +133,7 @@ def test_killed_in_a_merge_that_fails(source: Path, into: Path, how: str) -> Non
             was_killed = killed(source, into, how, fails_at=fails_at, killed_at=killed_at)
             assert len(stages_in(into)) == was_killed
             for stage in stages_in(into):
-                clear(os.open(into, os.O_PATH), os.fsencode(stage.name))
+                clear(str(os.open(into, os.O_PATH)), stage.name)
             seen.append(found(into))
             assert seen[-1] in (OLD, BOTH), (fails_at, killed_at)
             shutil.rmtree(into)

@@ -49,9 +49,9 @@ def test_the_first_that_serves(
         reason = REFUSALS[name].message
         expected += [
             f"= trying the method {name}",
-            f"= the method {name} does not serve: {reason}",
+            f"= the method {name} cannot be used: {reason}",
         ]
-    expected += [f"= trying the method {serves}", f"= the method {serves} serves"]
+    expected += [f"= trying the method {serves}", f"= the method {serves} is used"]
     assert [record.getMessage() for record in caplog.records] == expected
 
 
@@ -69,7 +69,7 @@ def test_none_serves(methods: list[Method]) -> None:
     with pytest.raises(Unimplemented) as info:
         first_to_serve(methods, refuse)
     assert info.value.message == (
-        "no way to copy leads to this container (rpc: the runtime does not offer it;"
+        "cannot copy to or from this container (rpc: the runtime does not offer it;"
         " node: run as root; exec: there is no tar)"
     )
     with pytest.raises(Unimplemented) as info:

@@ -33,7 +33,7 @@ def test_since_keeps_nanoseconds() -> None:
 
 @pytest.mark.parametrize("text", ["soon", "2024-13-01", "10 m", "5x", "", "9" * 40, "9" * 30 + "h"])
 def test_what_is_no_time(text: str) -> None:
-    with pytest.raises(UsageError, match="is no time to begin at"):
+    with pytest.raises(UsageError, match="is not a time to begin at"):
         parse_since(text, now=NOW)
 
 
@@ -48,7 +48,7 @@ def test_all_given() -> None:
 
 
 def test_a_wrong_output() -> None:
-    with pytest.raises(UsageError, match='no output is called "both"'):
+    with pytest.raises(UsageError, match='unknown output "both"'):
         select(stream="both", now=NOW)
 
 

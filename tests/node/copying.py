@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +20,7 @@ from pycrictl._proto import cri_pb2
 from tests.proxy.program import Program as Proxy
 
 from .forked import Ended, Program
-from .images import Image
+from .images import File, Image
 from .kubelet import RUNTIME
 
 if TYPE_CHECKING:
@@ -54,6 +56,10 @@ class Cp:
     def keep(self) -> tuple[str, ...]:
         """The option to keep everything on the way into the container, which rpc has not."""
         return () if self.method == "rpc" else ("-a",)
+
+    def processes(self) -> dict[int, str]:
+        """See ``processes_below``."""
+        return processes_below(self.root)
 
     def words(self, *words: str | Path) -> list[str]:
         """The command line of a copy; ``C`` at the beginning of a word is the container."""
@@ -178,6 +184,35 @@ def containers(start_container: Start) -> Callable[[str], Cp]:
 @pytest.fixture(params=METHODS)
 def cp(request: pytest.FixtureRequest, containers: Callable[[str], Cp]) -> Cp:
     return containers(request.param)
+
+
+def processes_below(root: Path) -> dict[int, str]:
+    """The processes of a container but its first, whose root this is, and their commands."""
+    namespace = (root.parent / "ns/mnt").readlink()
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            if path != root.parent and (path / "ns/mnt").readlink() == namespace:
+                words = (path / "cmdline").read_bytes().split(b"\0")
+                found[int(path.name)] = b" ".join(words).decode(errors="replace").strip()
+    return found
+
+
+def gnu(lab: Lab) -> Image:
+    """Busybox, but with what GNU and Debian have for a copy out of the container."""
+    programs = ("tar", "xargs", "find", "grep", "sleep", "start-stop-daemon")
+    paths = {str(shutil.which(name, path="/usr/bin:/usr/sbin")) for name in programs}
+    listed = subprocess.run(["ldd", *paths], capture_output=True, check=True).stdout.decode()
+
+    def copied(path: str) -> File:
+        size_bytes = Path(path).stat().st_size
+        name = f"bin/{Path(path).name}" if path in paths else path.lstrip("/")
+        return File(name, size_bytes, lambda: Path(path).open("rb"), mode=0o755)
+
+    libraries = set(re.findall(r"(/\S+) \(0x", listed))
+    return lab.layout.image(
+        "gnu:1", [lab.base, lab.layout.layer(map(copied, sorted(paths | libraries)))]
+    )
 
 
 def whole_seconds(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:

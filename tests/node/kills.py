@@ -30,6 +30,7 @@ from pycrictl.proxy import admin
 from tests.proxy.program import Program as Proxy
 from tests.waiting import settled
 
+from .copying import processes_below
 from .forked import Ended, Program
 from .lab import MIB, Lab
 from .soak import descriptors
@@ -331,6 +332,11 @@ class Scene:
             faults.append(f"a slot is taken: {self.copies()}")
         if not settled(lambda: len(self.spools()) <= len(self.copies())):
             faults.append(f"spool files are left: {self.spools()}")
+        # containerd ends the input of a program by a call, which it cannot make when it is killed.
+        has_end = victim in ("client", "proxy")
+        if has_end and not settled(lambda: not processes_below(self.container.root)):
+            programs = processes_below(self.container.root)
+            faults.append(f"programs are left in the container: {programs}")
         if not settled(lambda: not survivors(self.folder.name)):
             faults.append(f"processes are left: {survivors(self.folder.name)}")
         return faults

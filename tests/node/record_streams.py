@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pycrictl.wire.portforward import ForwardClosed, ForwardOpened
+from pycrictl.wire.portforward import ForwardOpened
 
 from .lab import Lab
 from .streams import Trace, open_forward, run_command
@@ -55,18 +55,14 @@ def main(path: Path) -> None:
 
         def forward(name: str, port: int) -> None:
             def run(trace: Trace) -> None:
-                driver, core = open_forward(kubelet, pod, trace)
-                core.open(port)
-                closed = []
+                driver, core = open_forward(kubelet, pod, port, trace)
 
                 def handle(event: object) -> None:
                     if isinstance(event, ForwardOpened):
-                        core.send(event.number, b"hello")
-                        core.end(event.number)
-                    if isinstance(event, ForwardClosed):
-                        closed.append(event)
+                        core.send(b"hello")
+                        core.end()
 
-                driver.run(core, handle, until=lambda: bool(closed))
+                driver.run(core, handle)
 
             keep(name, f"port-forward of one connection that sends hello and ends: {name}", run)
 

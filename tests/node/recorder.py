@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from pycrictl.wire import grpc_http2, hpack, http2
+from pycrictl.wire.http2_reader import FrameReader
 
 _PIECE_BYTES: Final = 65536
 
@@ -47,7 +49,7 @@ class CallReader:
 
     def __init__(self, begun: Callable[[Call], object]) -> None:
         self._begun = begun
-        self._rest = b""
+        self._frames = FrameReader()
         self._has_preface = False
         self._headers = hpack.Decoder()  # containerd announces no larger table
         self._calls: dict[int, Call] = {}
@@ -58,20 +60,21 @@ class CallReader:
         Raises:
             RemoteProtocolError: they are no HTTP/2.
         """
-        buffer, pos = self._rest + data, 0
-        if not self._has_preface and len(buffer) >= len(http2.PREFACE):
-            assert buffer.startswith(http2.PREFACE), "the client does not speak HTTP/2"
-            self._has_preface, pos = True, len(http2.PREFACE)
-        while self._has_preface and (stop := http2.unit_end(buffer, pos)):
-            self._receive_unit(buffer, pos, stop)
-            pos = stop
-        self._rest = buffer[pos:]
+        frames = self._frames
+        frames.feed(data, time.monotonic())
+        if not self._has_preface:
+            self._has_preface = frames.skip(http2.PREFACE)
+        is_behind = self._has_preface
+        while is_behind:
+            buffer = frames.buffer
+            for kind, _, stream_id, pos, stop in frames.units():
+                self._receive_unit(kind, stream_id, buffer, pos, stop)
+            is_behind = frames.is_behind
 
-    def _receive_unit(self, buffer: bytes, pos: int, stop: int) -> None:
-        stream_id = int.from_bytes(buffer[pos + 5 : pos + http2.HEAD_BYTES], "big")
-        if buffer[pos + 3] == http2.DATA:
+    def _receive_unit(self, kind: int, stream_id: int, buffer: bytes, pos: int, stop: int) -> None:
+        if kind == http2.DATA:
             self._calls[stream_id].body += http2.data_of(buffer, pos, stop)
-        elif buffer[pos + 3] == http2.HEADERS:
+        elif kind == http2.HEADERS:
             headers = self._headers.decode(http2.block_of(buffer, pos, stop))
             path = dict(headers)[b":path"].decode()
             call = self._calls[stream_id] = Call(path, grpc_http2.timeout_s(headers))

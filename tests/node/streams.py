@@ -33,7 +33,7 @@ TIMEOUT_S = 20.0
 class Trace:
     """What went over a connection after its upgrade, from the client (c) and the server (s)."""
 
-    pieces: list[tuple[str, bytes]] = field(default_factory=list)
+    pieces: list[tuple[str, bytes | memoryview]] = field(default_factory=list)
 
     def dump(self) -> list[tuple[str, str]]:
         return [(side, base64.b64encode(data).decode()) for side, data in self.pieces]
@@ -67,8 +67,6 @@ class Driver:
         core: RemoteCommand | PortForward,
         handle: Callable[[object], None],
         more: Callable[[], None] = lambda: None,
-        *,
-        until: Callable[[], bool] = lambda: False,
     ) -> None:
         """Give each event to ``handle``; call ``more`` whenever there is nothing to send."""
         output = bytearray()
@@ -82,7 +80,6 @@ class Driver:
                     handle(event)
                 if core.is_over:
                     self._read_rest()
-                if core.is_over or until():
                     break
                 if not output:
                     more()
@@ -190,12 +187,12 @@ def run_command(
 
 
 def open_forward(
-    kubelet: Kubelet, pod: Pod, trace: Trace | None = None
+    kubelet: Kubelet, pod: Pod, port: int, trace: Trace | None = None
 ) -> tuple[Driver, SpdyForward]:
-    """Open a connection that forwards to the ports of a pod."""
+    """Open a connection to a port of a pod."""
     answer = kubelet.call(
         RUNTIME + "PortForward",
         cri_pb2.PortForwardRequest(pod_sandbox_id=pod.id),
         cri_pb2.PortForwardResponse,
     )
-    return Driver(answer.url, [SPDY_PROTOCOL], trace), SpdyForward()
+    return Driver(answer.url, [SPDY_PROTOCOL], trace), SpdyForward(port)

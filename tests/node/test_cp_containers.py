@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 from dataclasses import replace
@@ -19,9 +18,10 @@ from .copying import (
     WAIT_S,
     Cp,
     Start,
+    gnu,
     plain,
 )
-from .images import File, Image, busybox_files
+from .images import File, busybox_files
 from .lab import MIB
 from .test_copy_node import make_tree
 
@@ -29,21 +29,8 @@ if TYPE_CHECKING:
     from .lab import Lab
 
 
-def gnu_tar(lab: Lab) -> Image:
-    """Busybox, but with GNU's tar."""
-    listed = subprocess.run(["ldd", "/usr/bin/tar"], capture_output=True, check=True).stdout
-    paths = [*re.findall(r"(/\S+) \(0x", listed.decode()), "/usr/bin/tar"]
-
-    def copied(path: str) -> File:
-        size_bytes = Path(path).stat().st_size
-        name = "bin/tar" if path == "/usr/bin/tar" else path.lstrip("/")
-        return File(name, size_bytes, lambda: Path(path).open("rb"), mode=0o755)
-
-    return lab.layout.image("gnu:1", [lab.base, lab.layout.layer([*map(copied, paths)])])
-
-
 def test_gnu_tar_keeps_times_exactly(shared_lab: Lab, start_container: Start, folder: Path) -> None:
-    cp = start_container("exec", gnu_tar(shared_lab))
+    cp = start_container("exec", gnu(shared_lab))
     make_tree(folder / "tree")
     cp.ok("-a", folder / "tree", "C:/root")
     expected = listing(folder / "tree", ids=True)
@@ -115,8 +102,8 @@ def test_auto_tells_which_method_it_took(start_container: Start, folder: Path) -
     )
     log = [line.partition(" = ")[2] for line in done.stderr.splitlines() if ".copy: = " in line]
     assert log[0] == "trying the method rpc"
-    assert log[1].startswith("the method rpc does not serve: ")
-    assert log[2:] == ["trying the method node", "the method node serves"]
+    assert log[1].startswith("the method rpc cannot be used: ")
+    assert log[2:] == ["trying the method node", "the method node is used"]
     # What went wrong is no reason to try another way.
     failed = subprocess.run(
         [*command, "auto/main:/nowhere", folder / "g"],
@@ -130,7 +117,6 @@ def test_auto_tells_which_method_it_took(start_container: Start, folder: Path) -
 
 
 def test_tar_that_is_killed(start_container: Start, folder: Path) -> None:
-    # A runtime may leave the tar of an interrupted copy behind, so not where there were others.
     cp = start_container("exec")
     with (folder / "big").open("wb") as file:
         file.truncate(4096 * MIB)
@@ -144,13 +130,7 @@ def test_tar_that_is_killed(start_container: Start, folder: Path) -> None:
 
 def kill_tar(cp: Cp) -> int:
     """Kill the ``tar`` processes in the container; how many there were."""
-    namespace = (cp.root.parent / "ns/pid").readlink()
-    killed = 0
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if (path / "ns/pid").readlink() == namespace and (path / "comm").read_text() == "tar\n":
-                os.kill(int(path.name), signal.SIGKILL)
-                killed += 1
-        except OSError:
-            continue
-    return killed
+    pids = [pid for pid, command in cp.processes().items() if command.startswith("tar ")]
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    return len(pids)

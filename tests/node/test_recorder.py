@@ -8,7 +8,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.methods import method
-from pycrictl.wire import grpc_http2, hpack, http2
+from pycrictl.wire import grpc_http2, hpack, http2, limits
 from tests.fakecri import FakeServer
 
 from .recorder import Call, CallReader, Recorder
@@ -23,7 +23,7 @@ def begin(stream_id: int, path: bytes, *more: hpack.Header) -> bytes:
 def test_calls_are_found_whatever_the_pieces(piece_bytes: int) -> None:
     message = grpc_http2.prefixed(b"first message")
     long = begin(1, b"/a", (b"x-long", b"v" * 20_000), (b"grpc-timeout", b"1500m"))
-    assert len(long) > http2.MAX_FRAME_BYTES  # it has a CONTINUATION
+    assert len(long) > limits.FRAME_BYTES  # it has a CONTINUATION
     sent = b"".join(
         (
             http2.PREFACE,

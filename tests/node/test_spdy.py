@@ -118,31 +118,37 @@ def test_the_terminal_has_the_size(kubelet: Kubelet, container: str) -> None:
     assert outcome.exit == ExitReported(0)
 
 
-def test_many_connections_to_ports(kubelet: Kubelet, pod: Pod) -> None:
-    """A refused one does not disturb the others, which are on the same connection."""
-    driver, core = open_forward(kubelet, pod)
-    received: dict[int, bytes] = {}
-    ended: set[int] = set()
-    closed: dict[int, str] = {}
-    with echo_server() as port, closed_port() as refused_port:
-        good = {core.open(port) for _ in range(20)}
-        bad = core.open(refused_port)
+def forwarded(kubelet: Kubelet, pod: Pod, port: int) -> tuple[bytes, list[object]]:
+    """What a port of a pod answers, and how the connection ends."""
+    driver, core = open_forward(kubelet, pod, port)
+    answer, ends = b"", []
 
-        def handle(event: object) -> None:
-            match event:
-                case ForwardOpened():
-                    core.send(event.number, b"%05d" % event.number)
-                    core.end(event.number)
-                case ForwardReceived():
-                    received[event.number] = received.get(event.number, b"") + event.data
-                case ForwardEnded():
-                    ended.add(event.number)
-                case ForwardClosed():
-                    closed[event.number] = event.error
+    def handle(event: object) -> None:
+        nonlocal answer
+        match event:
+            case ForwardOpened():
+                core.send(b"hello")
+                core.end()
+            case ForwardReceived():
+                answer += event.data
+            case _:
+                ends.append(event)
 
-        driver.run(core, handle, until=lambda: len(closed) == 21)
-    assert core.error is None
-    assert received == {number: b"got %05d" % number for number in good}
-    assert ended == {*good, bad}
-    assert {closed[number] for number in good} == {""}
-    assert "connection refused" in closed[bad]
+    driver.run(core, handle)
+    return answer, ends
+
+
+def test_a_connection_to_a_port(kubelet: Kubelet, pod: Pod) -> None:
+    with echo_server() as port:
+        answer, ends = forwarded(kubelet, pod, port)
+    assert answer == b"got hello"
+    assert ends == [ForwardEnded(), ForwardClosed("")]
+
+
+def test_a_port_where_nobody_listens(kubelet: Kubelet, pod: Pod) -> None:
+    with closed_port() as port:
+        answer, (ended, closed) = forwarded(kubelet, pod, port)
+    assert answer == b""
+    assert ended == ForwardEnded()
+    assert isinstance(closed, ForwardClosed)
+    assert "connection refused" in closed.error

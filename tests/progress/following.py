@@ -11,18 +11,8 @@ from pycrictl.errors import StreamError
 from pycrictl.progress.stream import follow
 from pycrictl.streaming.target import TlsFiles
 from pycrictl.wire.progress import Report, encode_report
-from tests.streaming.servers import (
-    TEXT,
-    Handler,
-    accept_upgrade,
-    close_frame,
-    frame,
-    read_head,
-    run,
-    send,
-    serve,
-    write,
-)
+from tests.streaming.servers import Handler, accept_upgrade, read_head, run, send, serve, write
+from tests.wire.frames import TEXT, close_frame, frame
 
 SECRET = "dont-show-me"
 NDJSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n"

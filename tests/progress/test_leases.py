@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -23,16 +22,14 @@ EXTRACTION = f"extract-1-abcd sha256:{'a' * 64}"
 
 
 @pytest.fixture
-def book(fake: FakeContainerd) -> Iterator[LeaseBook]:
-    with fake.channel() as channel:
-        yield LeaseBook(ContainerdClient(channel, endpoint=fake.endpoint))
+def book(fake: FakeContainerd) -> LeaseBook:
+    return LeaseBook(ContainerdClient(fake.path))
 
 
 def running(
     fake: FakeContainerd, book: LeaseBook, wall_s: float, pulls: tuple[str, ...] = ()
 ) -> list[str]:
-    with fake.channel() as channel:
-        leases = ContainerdClient(channel).leases()
+    leases = ContainerdClient(fake.path).leases()
     book.refresh()
     return [lease.id for lease in book.running(leases, pulls, wall_s)]
 

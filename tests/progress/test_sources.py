@@ -64,10 +64,9 @@ def names(view: View) -> set[str]:
 def watch(
     fake: FakeContainerd, sink: Recorder, settings: PullSettings, *, follow: bool = False
 ) -> WatchOutcome:
-    with fake.channel() as channel:
-        watcher = ContentWatcher(ContainerdClient(channel, endpoint=fake.endpoint))
-        pace = Pace(INTERVAL_S, follow=follow)
-        return watch_content(watcher, settings, ImageTracker(), sink, pace=pace)
+    watcher = ContentWatcher(ContainerdClient(fake.path))
+    pace = Pace(INTERVAL_S, follow=follow)
+    return watch_content(watcher, settings, ImageTracker(), sink, pace=pace)
 
 
 def run_out(made: Made) -> None:

@@ -33,17 +33,15 @@ from tests.progress.following import (
     websocket,
 )
 from tests.streaming.servers import (
-    TEXT,
     Certificates,
     Handler,
     accept_upgrade,
-    close_frame,
-    frame,
     make_certificates,
     read_head,
     run,
     serve,
 )
+from tests.wire.frames import TEXT, close_frame, frame
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,8 @@ from tests.progress.following import (
     watch,
     websocket,
 )
-from tests.streaming.servers import TEXT, accept_upgrade, frame, read_head, run, serve, write
+from tests.streaming.servers import accept_upgrade, read_head, run, serve, write
+from tests.wire.frames import TEXT, frame
 
 MIB = 2**20
 

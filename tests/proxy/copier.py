@@ -17,9 +17,8 @@ from pycrictl._proto import cri_pb2
 from pycrictl.copy.method import Watch
 from pycrictl.copy.rules.outcome import Outcome, decode
 from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.copy.stream.messages import OUTCOME, Messages
+from pycrictl.copy.stream.connection import OUTCOME, CopyConnection, open_stream
 from pycrictl.copy.stream.over_rpc import OverRpc
-from pycrictl.copy.stream.upgrade import open_stream
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.proxy import admin
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
@@ -162,12 +161,12 @@ def refusal(call: Callable[..., object], *arguments: object, **named: object) ->
     return error.code().name, error.details()
 
 
-def stream(url: str) -> Messages:
+def stream(url: str) -> CopyConnection:
     return open_stream(url, timeout_s=5, idle_s=5)
 
 
-def outcome_of(messages: Messages) -> Outcome:
-    while piece := messages.receive():
+def outcome_of(connection: CopyConnection) -> Outcome:
+    while piece := connection.receive():
         if piece.channel == OUTCOME:
             return decode(bytes(piece.data))
     raise AssertionError("no outcome")

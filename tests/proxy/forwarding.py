@@ -16,6 +16,7 @@ import pytest
 
 from pycrictl.proxy.relay.server import Handler, RelayServer
 from pycrictl.wire import http2
+from tests.frames import unit_end
 from tests.proxy.runtime import Proxy, Runtime, channel_to
 
 MIB = 1024 * 1024
@@ -109,7 +110,7 @@ def receive_request(connection: socket.socket) -> tuple[int, bytes]:
         if not data:
             raise ConnectionError
         buffer += data
-        while len(buffer) > pos and (stop := http2.unit_end(buffer, pos)):
+        while len(buffer) > pos and (stop := unit_end(buffer, pos)):
             if buffer[pos + 3] == http2.DATA and buffer[pos + 4] & http2.END_STREAM:
                 stream_id = int.from_bytes(buffer[pos + 5 : pos + 9], "big")
                 return stream_id, http2.data_of(buffer, pos, stop)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from pycrictl.proxy.relay.calls import Answer, CallRecord, CallRequest
-from pycrictl.proxy.relay.connection import Relay, Requested
-from pycrictl.wire import grpc_http2, hpack, http2
+from pycrictl.proxy.relay.budget import Budget
+from pycrictl.proxy.relay.calls import Answer, CallRecord, CallRequest, Requested
+from pycrictl.proxy.relay.connection import Relay
+from pycrictl.wire import grpc_http2, hpack, http2, limits
 
 OWN = "/test.v1.Test/Own"
 OTHER = "/test.v1.Test/Other"
 GOODBYE = http2.goaway(http2.MAX_STREAM_ID, 0)
 PING = http2.frame(http2.PING, 0, 0, b"12345678")
 PONG = http2.frame(http2.PING, http2.ACK, 0, b"12345678")
+# What a client gets of a runtime's empty settings: the limits are announced with them.
+FIRST_SETTINGS = http2.settings(
+    {
+        http2.MAX_CONCURRENT_STREAMS: limits.STREAMS,
+        http2.MAX_HEADER_LIST_SIZE: limits.HEADER_LIST_BYTES,
+    }
+)
 SETTINGS_ACK = http2.frame(http2.SETTINGS, http2.ACK)
 
 
@@ -60,8 +68,11 @@ def reset(stream_id: int, code: int = http2.ErrorCode.NO_ERROR) -> bytes:
 class Sides:
     """A relay between two ends that only keep what they get."""
 
-    def __init__(self, *, is_connected: bool = True) -> None:
-        self.relay = Relay({OWN}, upstream_name="the runtime")
+    def __init__(self, *, is_connected: bool = True, budget: Budget | None = None) -> None:
+        self.woken = 0
+        self.relay = Relay(
+            {OWN}, upstream_name="the runtime", budget=budget, on_output=self._on_output
+        )
         self.now = 0.0
         if is_connected:
             self.relay.upstream_connected(now=0.0)
@@ -69,7 +80,14 @@ class Sides:
                 http2.PREFACE + http2.settings(),
                 b"",
             )
-            assert self.upstream(http2.settings()) == (b"", http2.settings())
+            assert self.upstream(http2.settings()) == (b"", FIRST_SETTINGS)
+
+    def _on_output(self) -> None:
+        self.woken += 1
+
+    def _catch_up(self) -> None:
+        while self.relay.has_more:
+            self.relay.catch_up(now=self.now)
 
     def outputs(self) -> tuple[bytes, bytes]:
         """What goes to the runtime, and to the client."""
@@ -77,10 +95,12 @@ class Sides:
 
     def client(self, data: bytes) -> tuple[bytes, bytes]:
         self.relay.receive_client(data, now=self.now)
+        self._catch_up()
         return self.outputs()
 
     def upstream(self, data: bytes) -> tuple[bytes, bytes]:
         self.relay.receive_upstream(data, now=self.now)
+        self._catch_up()
         return self.outputs()
 
     def lose(self, why: str = "is gone") -> tuple[bytes, bytes]:

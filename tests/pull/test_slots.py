@@ -248,7 +248,7 @@ def test_a_deadline_ends_the_wait(directory: Path) -> None:
         pass
     assert fake.now == pytest.approx(12)
     assert (
-        caught.value.hint == "the limit is 1, and other processes of this node hold as many slots"
+        caught.value.hint == "the limit is 1, and other processes on this node hold as many slots"
     )
     assert is_free(directory)
 
@@ -351,7 +351,7 @@ def test_a_planted_link_is_refused(directory: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(mode=0o700)
     directory.symlink_to(elsewhere)
-    with pytest.raises(PycrictlError, match=r'cannot use the directory ".*slots" for the slots'):
+    with pytest.raises(PycrictlError, match=r'cannot use the directory ".*slots" for pull slots'):
         pull_slot(1, image="a", directory=directory).__enter__()
     assert list(elsewhere.iterdir()) == []
 

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import hashlib
 import ssl
-import struct
 import subprocess
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
@@ -16,10 +15,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from tests.wire.frames import masked
+
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Result = TypeVar("Result")
-
-TEXT, BINARY, CLOSE, PING, PONG = 0x1, 0x2, 0x8, 0x9, 0xA
 
 
 def run(scenario: Coroutine[Any, Any, Result]) -> Result:
@@ -109,29 +108,12 @@ def accept_upgrade(fields: dict[str, str], *more: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def frame(opcode: int, payload: bytes = b"", *, fin: bool = True, length: int = -1) -> bytes:
-    """Return a server's frame; ``length`` may lie about the payload."""
-    length = len(payload) if length < 0 else length
-    first = opcode | (0x80 if fin else 0)
-    if length < 126:
-        return struct.pack("!BB", first, length) + payload
-    if length < 65536:
-        return struct.pack("!BBH", first, 126, length) + payload
-    return struct.pack("!BBQ", first, 127, length) + payload
-
-
-def close_frame(code: int, reason: str = "") -> bytes:
-    """Return a server's close frame."""
-    return frame(CLOSE, struct.pack("!H", code) + reason.encode())
-
-
 async def read_frame(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     """Read a client's short frame; return opcode and payload."""
     first, second = await reader.readexactly(2)
     assert second & 0x80, "a client must mask"
-    mask = await reader.readexactly(4)
-    payload = await reader.readexactly(second & 0x7F)
-    return first & 0xF, bytes(byte ^ mask[index % 4] for index, byte in enumerate(payload))
+    key = await reader.readexactly(4)
+    return first & 0xF, masked(await reader.readexactly(second & 0x7F), key)
 
 
 @dataclass(frozen=True)

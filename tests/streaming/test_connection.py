@@ -12,8 +12,7 @@ from pycrictl.errors import StreamError
 from pycrictl.streaming.connection import BULK_READ_BYTES, HELD_BYTES, READ_BYTES, Connection
 from pycrictl.streaming.dial import dial
 from pycrictl.streaming.target import parse_url
-
-from .servers import Handler, run, serve
+from tests.streaming.servers import Handler, run, serve
 
 MUCH = bytes(range(256)) * (1 << 16)
 
@@ -110,7 +109,7 @@ def test_writing_to_a_closed_connection_is_silent(caplog: pytest.LogCaptureFixtu
             connection = await dial(parse_url(f"http://{address}"), timeout_s=10)
             connection.abort()
             for _ in range(20):
-                connection.send(b"x")
+                connection.send([b"x"])
             with pytest.raises(StreamError, match="broke: connection lost"):
                 await connection.drain()
 
@@ -151,7 +150,7 @@ def test_draining_waits_for_the_peer() -> None:
     async def scenario() -> None:
         async with serve(handler) as address:
             connection = await dial(parse_url(f"http://{address}"), timeout_s=10)
-            connection.send(MUCH)
+            connection.send([MUCH])
             draining = asyncio.create_task(connection.drain())
             await asyncio.sleep(0.05)
             assert not draining.done()
@@ -169,7 +168,7 @@ def test_draining_ends_with_the_connection() -> None:
     async def scenario() -> None:
         async with serve(handler) as address:
             connection = await dial(parse_url(f"http://{address}"), timeout_s=10)
-            connection.send(MUCH)
+            connection.send([MUCH])
             draining = asyncio.create_task(connection.drain())
             await asyncio.sleep(0)
             connection.abort()
@@ -187,7 +186,7 @@ def test_closing_does_not_wait_for_ever() -> None:
     async def scenario() -> float:
         async with serve(handler) as address:
             connection = await dial(parse_url(f"http://{address}"), timeout_s=10)
-            connection.send(MUCH * 2)
+            connection.send([MUCH, MUCH])
             start = asyncio.get_running_loop().time()
             await connection.close()
             return asyncio.get_running_loop().time() - start
@@ -204,10 +203,10 @@ def test_what_was_said_before_a_reset_is_read() -> None:
             connection = await dial(parse_url(url), timeout_s=10)
             peer, _ = server.accept()
             with peer:
-                connection.send(b"unread")
+                connection.send([b"unread"])
                 peer.recv(6, socket.MSG_PEEK | socket.MSG_WAITALL)
                 peer.sendall(b"the outcome")
-            connection.send(b"x")
+            connection.send([b"x"])
             said = [await connection.read()]
             with pytest.raises(StreamError, match="broke"):
                 await connection.read()

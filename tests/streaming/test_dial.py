@@ -337,7 +337,7 @@ def test_no_file_is_read_without_tls() -> None:
 
 def test_closing_does_not_wait_for_a_peer_that_does_not(certificates: Certificates) -> None:
     async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.transport.pause_reading()  # type: ignore[attr-defined]  # it reads as well
         try:
             await asyncio.Event().wait()
         finally:

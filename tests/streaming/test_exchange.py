@@ -25,13 +25,13 @@ Use = Callable[[Exchange, ResponseReceived], Awaitable[object]]
 
 
 @asynccontextmanager
-async def connected(handler: Handler) -> AsyncIterator[Exchange]:
-    """A connection to a server, on which nothing was asked yet."""
+async def connected(handler: Handler, *headers: tuple[str, str]) -> AsyncIterator[Exchange]:
+    """A request that has not been sent to a server yet."""
     async with serve(handler) as address:
         target = parse_url(f"http://{address}/secret")
         connection = await dial(target, timeout_s=10)
         try:
-            yield Exchange(connection, target)
+            yield Exchange(connection, target, "GET", headers)
         finally:
             connection.abort()
 
@@ -47,7 +47,7 @@ def answered(
 
     async def scenario() -> object:
         async with connected(answer) as exchange:
-            response = await exchange.request("GET", [], timeout_s=timeout_s)
+            response = await exchange.request(timeout_s=timeout_s)
             return await use(exchange, response)
 
     return run(scenario())
@@ -62,11 +62,7 @@ async def read_all(exchange: Exchange, response: ResponseReceived) -> bytes:
 
 
 async def refuse(exchange: Exchange, response: ResponseReceived) -> UpgradeRefused:
-    return await exchange.refusal(response)
-
-
-async def leave(exchange: Exchange, response: ResponseReceived) -> bytes:
-    return exchange.leftover
+    return await exchange.refusal()
 
 
 def message_of(*pieces: bytes, stays: bool = False) -> str:
@@ -89,8 +85,8 @@ def test_request_and_response() -> None:
         async with serve(answer) as address:
             target = parse_url(f"http://{address}/exec/token?a=b")
             connection = await dial(target, timeout_s=10)
-            exchange = Exchange(connection, target)
-            response = await exchange.request("POST", [("X-C", "d")], timeout_s=10)
+            exchange = Exchange(connection, target, "POST", [("X-C", "d")])
+            response = await exchange.request(timeout_s=10)
             assert response.status == 200
             assert response.headers.get("x-a") == "b"
             assert await exchange.read() == b"hello"
@@ -122,11 +118,6 @@ def test_bodies(pieces: list[bytes]) -> None:
     assert answered(*pieces, use=read_all, pause_s=0.01) == b"abcdef"
 
 
-def test_leftover() -> None:
-    answer = b"HTTP/1.1 101 Switching Protocols\r\n\r\n\x81\x00"
-    assert answered(answer, use=leave) == b"\x81\x00"
-
-
 def test_reading_may_be_cancelled() -> None:
     is_cancelled = asyncio.Event()
 
@@ -138,7 +129,7 @@ def test_reading_may_be_cancelled() -> None:
 
     async def scenario() -> bytes:
         async with connected(answer) as exchange:
-            response = await exchange.request("GET", [], timeout_s=10)
+            response = await exchange.request(timeout_s=10)
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(exchange.read(), 0.01)
             is_cancelled.set()
@@ -195,8 +186,8 @@ def test_a_request_that_cannot_be_sent() -> None:
         await read_head(reader)
 
     async def scenario() -> None:
-        async with connected(answer) as exchange:
-            await exchange.request("GET", [("A", "\n")], timeout_s=10)
+        async with connected(answer, ("A", "\n")) as exchange:
+            await exchange.request(timeout_s=10)
 
     with pytest.raises(LocalProtocolError):
         run(scenario())

@@ -9,21 +9,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pycrictl.errors import NotFound, PycrictlError, StreamError, UpgradeRefused
-from pycrictl.streaming.portforward import Forwarder, PortPair, listen
+from pycrictl.streaming.local_ports import PortPair, listen
+from pycrictl.streaming.portforward import Forwarder
 from pycrictl.streaming.transport import Transport
 from pycrictl.wire.spdy.frames import Data, Ping, ResetStatus, RstStream, SynReply, SynStream
+from tests.streaming.servers import Handler, accept_upgrade, read_frame, read_head, run, serve
+from tests.wire.frames import BINARY, close_frame, frame
 
-from .servers import (
-    BINARY,
-    Handler,
-    accept_upgrade,
-    close_frame,
-    frame,
-    read_frame,
-    read_head,
-    run,
-    serve,
-)
 from .spdy_server import UPGRADE, SpdyPeer
 
 Talk = Callable[[SpdyPeer], Awaitable[None]]
@@ -353,7 +345,7 @@ def test_a_client_that_does_not_read_concerns_no_other() -> None:
     async def scenario() -> None:
         async with forwarding(spdy(accepting(flood))) as scene:
             slow_reader, slow_writer = await scene.connect()
-            slow_writer.transport.pause_reading()  # type: ignore[attr-defined]
+            slow_writer.transport.pause_reading()  # type: ignore[attr-defined]  # it reads as well
             slow_writer.write(b"much")
             await asyncio.sleep(0.2)
             for _ in range(5):
@@ -361,7 +353,7 @@ def test_a_client_that_does_not_read_concerns_no_other() -> None:
                 writer.write(b"y")
                 assert await asyncio.wait_for(reader.readexactly(5), LIMIT_S) == b"got y"
                 writer.close()
-            slow_writer.transport.resume_reading()  # type: ignore[attr-defined]
+            slow_writer.transport.resume_reading()  # type: ignore[attr-defined]  # it reads as well
             assert len(await slow_reader.readexactly(30_000_000)) == 30_000_000
             slow_writer.close()
 

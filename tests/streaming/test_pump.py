@@ -12,8 +12,7 @@ from typing import TextIO
 import pytest
 
 from pycrictl.streaming.pump import HELD_BYTES, PIECE_BYTES, Input, Output
-
-from .servers import run
+from tests.streaming.servers import run
 
 
 def test_a_file(tmp_path: Path) -> None:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
+import socket
+import tracemalloc
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,12 +18,13 @@ from pycrictl.environ import Environment
 from pycrictl.errors import StreamError, UpgradeRefused
 from pycrictl.streaming.pump import Ends, Input, Output
 from pycrictl.streaming.session import Choice, attempts, run_command
-from pycrictl.wire.command import ExitReported, Streams
-
-from .servers import BINARY, accept_upgrade, close_frame, frame, read_frame, read_head, run, serve
+from pycrictl.wire.command import ExitReported, OutcomeUnknown, Streams
+from tests.streaming.servers import accept_upgrade, read_frame, read_head, run, serve, write
+from tests.wire.frames import BINARY, CLOSE, PING, PONG, TEXT, close_frame, frame
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OUTPUT_ONLY = Streams()
+MIB = 2**20
 
 
 class Scene:
@@ -30,7 +36,8 @@ class Scene:
         self.heads: list[dict[str, str]] = []
         self.notes: list[str] = []
         self.is_noted = asyncio.Event()
-        self.stdout, self.stderr = io.StringIO(), io.StringIO()
+        self.stdout: Any = io.StringIO()
+        self.stderr = io.StringIO()
         self._talk = talk
         self._protocol = protocol
         self._refuses = refuses
@@ -64,9 +71,13 @@ class Scene:
                     Input(io.StringIO(stdin)) if streams.stdin else None,
                     note=self._note,
                 )
-                ask = lambda: f"http://{address}/exec/secret"  # noqa: E731
                 return await run_command(
-                    ask, streams, ends, choice=choice, is_attach=is_attach, timeout_s=30
+                    lambda: f"http://{address}/exec/secret",
+                    streams,
+                    ends,
+                    choice=choice,
+                    is_attach=is_attach,
+                    timeout_s=30,
                 )
 
         return run(scenario())
@@ -135,6 +146,100 @@ def test_the_end_of_the_input(version: int) -> None:
     assert scene.run(Streams(stdin=True), stdin="x") == ExitReported(0)
     assert received == [b"\x00x", b"\xff\x00"][: version - 3]
     assert len(scene.notes) == (version == 4)
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 7, 1 << 20])
+def test_messages_in_any_pieces(piece_bytes: int) -> None:
+    stream = (
+        frame(BINARY, b"\x01a" + b"b" * 200, fin=False)
+        + frame(PING, b"?")
+        + frame(0, b"c")
+        + frame(BINARY, b"\x02err")
+        + frame(BINARY, status(3))
+        + close_frame(1000, "bye")
+    )
+    answers: list[tuple[int, bytes]] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for start in range(0, len(stream), piece_bytes):
+            await write(writer, stream[start : start + piece_bytes])
+            await asyncio.sleep(0)
+        if piece_bytes < 10:  # else the close comes with the ping, and only that is answered
+            answers.append(await read_frame(reader))
+        answers.append(await read_frame(reader))
+        assert await reader.read() == b""
+
+    scene = Scene(talk)
+    outcome = scene.run()
+    assert outcome is not None
+    assert outcome.exit_code == 3
+    assert (scene.stdout.getvalue(), scene.stderr.getvalue()) == ("a" + "b" * 200 + "c", "err")
+    assert answers[-1] == (CLOSE, b"\x03\xe8bye")
+    assert answers[:-1] == [(PONG, b"?")] * (piece_bytes < 10)
+
+
+def test_a_server_that_asks_for_pongs_and_takes_none() -> None:
+    pings = frame(PING, b"x" * 100) * 1000
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        for _ in range(100):
+            await write(writer, pings)
+        writer.write(frame(BINARY, b"\x01a") + frame(BINARY, status(0)) + close_frame(1000))
+        await reader.read()
+
+    scene = Scene(talk)
+    assert scene.run() == ExitReported(0)
+    assert scene.stdout.getvalue() == "a"
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [frame(BINARY, b"\x01", length=64 * MIB + 1), *[b"x" * MIB] * 64],
+        [
+            frame(BINARY, b"\x01" + b"x" * 1000, fin=False),
+            *[frame(0, b"x" * 1000, fin=False)] * 9000,
+        ],
+        [frame(BINARY, fin=False) + frame(0, fin=False) * 9000],
+        [frame(PING, b"x" * 100) * 30_000],
+    ],
+)
+def test_memory_stays_small(pieces: list[bytes]) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for piece in pieces:
+            await write(writer, piece)
+
+    with Path(os.devnull).open("w") as nowhere:
+        scene = Scene(talk)
+        scene.stdout = nowhere
+        tracemalloc.start()
+        try:
+            with pytest.raises(StreamError, match="no exit status"):
+                scene.run()
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    # What the server of the test has in hand counts as well: at most one piece.
+    assert peak < max(map(len, pieces)) + 8 * MIB
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (frame(BINARY, b"\x01a")[:2] + b"\xff", "the runtime dropped the connection"),
+        (b"\x83\x00", "the runtime broke the WebSocket protocol: unknown opcode"),
+        (frame(TEXT, b"\x01a"), "the runtime broke the WebSocket protocol: it sent text"),
+        (close_frame(1011, "\x1b[2J"), "closed the stream with status 1011: '\\x1b[2J'"),
+    ],
+)
+def test_why_there_is_no_outcome(data: bytes, reason: str) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await write(writer, data)
+
+    with pytest.raises(OutcomeUnknown, match="the runtime sent no exit status: ") as caught:
+        Scene(talk).run()
+    assert reason in caught.value.message
 
 
 def test_what_is_tried() -> None:

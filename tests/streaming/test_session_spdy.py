@@ -15,8 +15,8 @@ from pycrictl.streaming.pump import Ends, Input, Output
 from pycrictl.streaming.session import run_command
 from pycrictl.wire.command import ExitReported, OutcomeUnknown, Streams
 from pycrictl.wire.spdy.frames import Data, GoAway, Ping, ResetStatus, RstStream, SynReply
+from tests.streaming.servers import read_head, run, serve
 
-from .servers import read_head, run, serve
 from .spdy_server import SUCCESS, UPGRADE, SpdyPeer, failure
 
 Talk = Callable[[SpdyPeer], Awaitable[None]]

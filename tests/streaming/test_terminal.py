@@ -12,8 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from pycrictl.streaming.terminal import DetachKeys, Terminal
-
-from .servers import run
+from tests.streaming.servers import run
 
 
 @pytest.fixture

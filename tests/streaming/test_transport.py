@@ -1,104 +1,81 @@
-"""Pieces over an upgraded connection."""
+"""Upgraded connections."""
 
 from __future__ import annotations
 
 import asyncio
-import struct
 
-from pycrictl.streaming.transport import open_transport
+import pytest
 
-from .servers import (
-    BINARY,
-    CLOSE,
-    PING,
-    PONG,
-    accept_upgrade,
-    close_frame,
-    frame,
-    read_head,
-    run,
-    serve,
-)
+from pycrictl.errors import RemoteProtocolError, UpgradeRefused
+from pycrictl.streaming.transport import Transport, open_transport
+from tests.streaming.servers import accept_upgrade, read_head, run, serve
 
 PROTOCOL = "v4.channel.k8s.io"
 LONG = bytes(range(256)) * 300
+SPDY = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n{}\r\n"
+CHOICE = {
+    "websocket": f"Sec-WebSocket-Protocol: {PROTOCOL}",
+    "spdy": f"X-Stream-Protocol-Version: {PROTOCOL}",
+}
 
 
-async def read_message(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    """Read a client's frame of any length; return opcode and payload."""
-    first, second = await reader.readexactly(2)
-    assert (first & 0x80, second & 0x80) == (0x80, 0x80)
-    length = second & 0x7F
-    if length > 125:
-        form = "!H" if length == 126 else "!Q"
-        (length,) = struct.unpack(form, await reader.readexactly(struct.calcsize(form)))
-    key = await reader.readexactly(4)
-    payload = await reader.readexactly(length)
-    keys = (key * (length // 4 + 1))[:length]
-    return first & 0xF, bytes(byte ^ mask for byte, mask in zip(payload, keys, strict=True))
+def answer(transport: Transport, fields: dict[str, str], choice: str) -> bytes:
+    if transport == "websocket":
+        return accept_upgrade(fields, choice)
+    return SPDY.format(choice + "\r\n").encode()
 
 
-def test_websocket_messages() -> None:
-    heard: list[tuple[int, bytes]] = []
-    is_over = asyncio.Event()
-
-    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        fields = await read_head(reader)
-        chosen = f"Sec-WebSocket-Protocol: {PROTOCOL}"
-        writer.write(accept_upgrade(fields, chosen) + frame(BINARY, b"early"))
-        heard.extend([await read_message(reader) for _ in range(3)])
-        writer.write(frame(PING, b"?") + frame(BINARY, b"a") + frame(BINARY, LONG))
-        heard.append(await read_message(reader))
-        writer.write(close_frame(1000))
-        heard.append(await read_message(reader))
-        heard.append((0, await reader.read()))
-        is_over.set()
-
-    async def scenario() -> list[bytes | memoryview]:
-        async with serve(handler) as address:
-            opened = await open_transport(
-                "websocket", f"http://{address}/x", [PROTOCOL], timeout_s=10
-            )
-            assert opened.protocol == PROTOCOL
-            opened.wire.send([b"short", LONG, b""])
-            await opened.wire.drain()
-            messages: list[bytes | memoryview] = []
-            while pieces := await opened.wire.read():
-                messages += pieces
-            opened.wire.send([b"after the end"])
-            await opened.wire.close()
-            await is_over.wait()
-            return messages
-
-    assert run(scenario()) == [b"early", b"a", LONG]
-    assert heard[:3] == [(BINARY, b"short"), (BINARY, LONG), (BINARY, b"")]
-    assert heard[3:] == [(PONG, b"?"), (CLOSE, b"\x03\xe8"), (0, b"")]
-
-
-def test_spdy_pieces() -> None:
+@pytest.mark.parametrize("transport", CHOICE)
+def test_bytes_after_the_upgrade(transport: Transport) -> None:
     heard: list[bytes] = []
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_head(reader)
-        head = [
-            "HTTP/1.1 101 Switching Protocols",
-            "Connection: Upgrade",
-            "Upgrade: SPDY/3.1",
-            f"X-Stream-Protocol-Version: {PROTOCOL}",
-        ]
-        writer.write("\r\n".join([*head, "", ""]).encode() + b"early")
+        fields = await read_head(reader)
+        writer.write(answer(transport, fields, CHOICE[transport]) + b"early")
         heard.append(await reader.readexactly(len(LONG) + 1))
         writer.write(LONG)
 
     async def scenario() -> bytes:
         async with serve(handler) as address:
-            opened = await open_transport("spdy", f"http://{address}/x", [PROTOCOL], timeout_s=10)
-            opened.wire.send([LONG, b"."])
-            received = b""
-            while pieces := await opened.wire.read():
-                received += b"".join(pieces)
-            await opened.wire.close()
+            opened = await open_transport(
+                transport, f"http://{address}/x", [PROTOCOL], timeout_s=10
+            )
+            assert opened.protocol == PROTOCOL
+            opened.connection.send([LONG, b"."])
+            received = await opened.connection.read()
+            assert received == b"early"
+            while data := await opened.connection.read():
+                received += data
+            await opened.connection.close()
             return received
 
     assert run(scenario()) == b"early" + LONG
     assert heard == [LONG + b"."]
+
+
+@pytest.mark.parametrize("transport", CHOICE)
+def test_what_was_not_offered(transport: Transport) -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        choice = CHOICE[transport].replace("v4", "v3")
+        writer.write(answer(transport, await read_head(reader), choice))
+
+    async def scenario() -> None:
+        async with serve(handler) as address:
+            await open_transport(transport, f"http://{address}/x", [PROTOCOL], timeout_s=10)
+
+    with pytest.raises(RemoteProtocolError, match="not offered"):
+        run(scenario())
+
+
+@pytest.mark.parametrize("transport", CHOICE)
+def test_a_refusal(transport: Transport) -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_head(reader)
+        writer.write(b"HTTP/1.1 403 Forbidden\r\n\r\nno way")
+
+    async def scenario() -> None:
+        async with serve(handler) as address:
+            await open_transport(transport, f"http://{address}/x", [PROTOCOL], timeout_s=10)
+
+    with pytest.raises(UpgradeRefused, match="answered with status 403: 'no way'"):
+        run(scenario())

@@ -17,6 +17,7 @@ from pycrictl.wire.spdy.frames import (
     SynReply,
     SynStream,
 )
+from tests.wire.frames import BINARY, close_frame, frame, read_frames
 
 SUCCESS = b'{"metadata":{},"status":"Success"}'
 EXIT_7 = json.dumps(
@@ -38,9 +39,27 @@ def websocket(protocol: str = V4, streams: Streams = PIPED) -> RemoteCommand:
     return command
 
 
-def fed(command: RemoteCommand, *messages: bytes) -> list[Event]:
-    for message in messages:
-        command.receive_data(message)
+def heard(command: RemoteCommand, *messages: bytes) -> list[Event]:
+    """What comes of messages of the server over WebSocket."""
+    return fed(command, *(frame(BINARY, message) for message in messages))
+
+
+def said(command: RemoteCommand) -> list[bytes]:
+    """The messages that the command wants sent over WebSocket."""
+    sent = read_frames(command.data_to_send())
+    assert {opcode for opcode, _ in sent} <= {BINARY}
+    return [payload for _, payload in sent]
+
+
+def closed(command: RemoteCommand) -> RemoteCommand:
+    """Have the server close the WebSocket in good order."""
+    command.receive_data(close_frame(1000))
+    return command
+
+
+def fed(command: RemoteCommand, *pieces: bytes) -> list[Event]:
+    for piece in pieces:
+        command.receive_data(piece)
     return command.events_received()
 
 
@@ -52,11 +71,11 @@ class Spdy:
         self._encoder = FrameEncoder()
         self._decoder = FrameDecoder()
         self.ids: dict[str, int] = {}
-        for frame in self.sent():
-            assert isinstance(frame, SynStream)
-            ((name, value),) = frame.headers
+        for opened in self.sent():
+            assert isinstance(opened, SynStream)
+            ((name, value),) = opened.headers
             assert name == "streamtype"
-            self.ids[value] = frame.stream_id
+            self.ids[value] = opened.stream_id
         if ready:
             assert self.feed(*map(SynReply, self.ids.values())) == [Ready()]
 
@@ -78,8 +97,9 @@ class Spdy:
         return frames
 
 
-def violation_of(command: RemoteCommand, *messages: bytes) -> str:
-    fed(command, *messages)
+def violation_of(command: RemoteCommand, *pieces: bytes) -> str:
+    """What is wrong with what the server sends."""
+    fed(command, *pieces)
     assert command.is_over
     assert isinstance(command.error, RemoteProtocolError)
     return command.error.message

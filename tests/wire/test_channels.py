@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +27,7 @@ from pycrictl.wire.command import (
     Streams,
 )
 from pycrictl.wire.spdy.frames import Data, FrameEncoder
+from tests.wire.frames import BINARY, CLOSE, frame, read_frames
 from tests.wire.remote import (
     EXIT_7,
     PIPED,
@@ -34,10 +37,15 @@ from tests.wire.remote import (
     V4,
     V5,
     Spdy,
+    closed,
     fed,
+    heard,
+    said,
     violation_of,
     websocket,
 )
+
+Transport = Literal["spdy", "websocket"]
 
 # Which there are
 
@@ -63,9 +71,9 @@ def test_every_protocol_over_websocket(protocol: str) -> None:
         ("spdy", V4, Streams(stdout=False, stderr=False)),
     ],
 )
-def test_what_there_is_not(transport: str, protocol: str, streams: Streams) -> None:
+def test_what_there_is_not(transport: Transport, protocol: str, streams: Streams) -> None:
     with pytest.raises(LocalProtocolError):
-        remote_command(transport, protocol, streams)  # type: ignore[arg-type]
+        remote_command(transport, protocol, streams)
 
 
 # WebSocket
@@ -73,7 +81,8 @@ def test_what_there_is_not(transport: str, protocol: str, streams: Streams) -> N
 
 def test_websocket_output_and_outcome() -> None:
     command = websocket()
-    events = fed(command, b"\x01", b"\x01out", b"\x02err", b"", b"\x01\x00\xff", b"\x03" + SUCCESS)
+    outputs = (b"\x01", b"\x01out", b"\x02err", b"", b"\x01\x00\xff")
+    events = heard(command, *outputs, b"\x03" + SUCCESS[:9], b"\x03" + SUCCESS[9:])
     assert events == [
         StdoutReceived(b"out"),
         StderrReceived(b"err"),
@@ -81,26 +90,27 @@ def test_websocket_output_and_outcome() -> None:
         ExitReported(0),
     ]
     assert not command.is_over
-    command.receive_eof()
+    closed(command)
     assert command.is_over
     assert command.error is None
-    assert fed(command, b"\x01late") == []
+    assert [opcode for opcode, _ in read_frames(command.data_to_send())] == [CLOSE]
+    assert heard(command, b"\x01late") == []
     command.receive_eof()
     assert command.events_received() == []
 
 
 def test_websocket_exit_status() -> None:
     command = websocket()
-    assert fed(command, b"\x03" + EXIT_7) == [ExitReported(7, "exit code 7")]
+    assert heard(command, b"\x03" + EXIT_7) == [ExitReported(7, "exit code 7")]
     # A second outcome changes nothing.
-    assert fed(command, b"\x03" + SUCCESS) == []
+    assert heard(command, b"\x03" + SUCCESS) == []
 
 
 def test_websocket_input() -> None:
     command = websocket()
     command.send_stdin(b"x" * (MESSAGE_BYTES + 1))
     command.send_stdin(b"")
-    assert command.data_to_send() == [b"\x00" + b"x" * MESSAGE_BYTES, b"\x00x"]
+    assert said(command) == [b"\x00" + b"x" * MESSAGE_BYTES, b"\x00x"]
     assert command.data_to_send() == []
     command.receive_eof()
     command.send_stdin(b"too late")
@@ -114,18 +124,18 @@ def test_websocket_cannot_end_the_input_before_version_5() -> None:
         command.end_stdin()
     assert caught.value.hint == "use the transport spdy"
     command.send_stdin(b"go on")
-    assert command.data_to_send() == [b"\x00go on"]
+    assert said(command) == [b"\x00go on"]
 
 
 def test_websocket_version_5_closes_channels() -> None:
     command = websocket(V5)
     command.end_stdin()
-    assert command.data_to_send() == [b"\xff\x00"]
+    assert said(command) == [b"\xff\x00"]
     with pytest.raises(LocalProtocolError):
         command.end_stdin()
     with pytest.raises(LocalProtocolError):
         command.send_stdin(b"x")
-    events = fed(command, b"\xff\x01", b"\x03" + SUCCESS, b"\x02late", b"\xff\x02")
+    events = heard(command, b"\xff\x01", b"\x03" + SUCCESS, b"\x02late", b"\xff\x02")
     assert events == [
         StreamClosed(Channel.STDOUT),
         ExitReported(0),
@@ -139,7 +149,7 @@ def test_websocket_resize() -> None:
     command.resize(width=80, height=24)
     for width, height in ((0, 24), (80, 0), (-1, 24), (65536, 24), (80, 65536)):
         command.resize(width=width, height=height)
-    assert command.data_to_send() == [b'\x04{"Width":80,"Height":24}\n']
+    assert said(command) == [b'\x04{"Width":80,"Height":24}\n']
     command.receive_eof()
     command.resize(width=80, height=24)
     assert command.data_to_send() == []
@@ -152,8 +162,8 @@ def test_no_size_without_a_terminal(command: RemoteCommand) -> None:
 
 
 @pytest.mark.parametrize("transport", ["websocket", "spdy"])
-def test_no_input_that_was_not_asked_for(transport: str) -> None:
-    command = remote_command(transport, V4, Streams())  # type: ignore[arg-type]
+def test_no_input_that_was_not_asked_for(transport: Transport) -> None:
+    command = remote_command(transport, V4, Streams())
     for call in (command.end_stdin, lambda: command.send_stdin(b"x")):
         with pytest.raises(LocalProtocolError):
             call()
@@ -162,21 +172,50 @@ def test_no_input_that_was_not_asked_for(transport: str) -> None:
 @pytest.mark.parametrize("protocol", ["", V1])
 def test_version_1_has_texts(protocol: str) -> None:
     command = websocket(protocol)
-    assert fed(command, b"\x03no ", b"\x03luck\xff") == []
-    command.receive_eof()
-    assert command.events_received() == [ExitReported(None, "no luck�")]
-    command = websocket(protocol)
-    command.receive_eof()
+    assert heard(command, b"\x03no ", b"\x03luck\xff") == []
+    assert closed(command).events_received() == [ExitReported(None, "no luck�")]
+    command = closed(websocket(protocol))
     assert command.events_received() == [ExitReported(0)]
     assert command.error is None
 
 
 @pytest.mark.parametrize("protocol", [V4, V5])
 def test_websocket_ends_without_an_outcome(protocol: str) -> None:
-    command = websocket(protocol)
-    command.receive_eof()
+    command = closed(websocket(protocol))
     assert isinstance(command.error, OutcomeUnknown)
     assert command.error.message == "the runtime sent no exit status"
+    assert command.error.hint is not None
+
+
+@pytest.mark.parametrize("protocol", [V1, V4, V5])
+def test_websocket_breaks_off_without_an_outcome(protocol: str) -> None:
+    """The reason is the connection's if that broke, and the WebSocket's if not."""
+    dropped, reset, garbled = (websocket(protocol) for _ in range(3))
+    dropped.receive_eof()
+    reset.receive_eof(StreamError("reset by peer"))
+    garbled.receive_data(b"\xff\xff")
+    for command, reason in (
+        (dropped, "the runtime dropped the connection without closing the stream"),
+        (reset, "reset by peer"),
+        (garbled, "the runtime broke the WebSocket protocol: a reserved bit is set"),
+    ):
+        assert command.is_over
+        assert isinstance(command.error, OutcomeUnknown)
+        assert command.error.message == f"the runtime sent no exit status: {reason}"
+
+
+def test_websocket_breaks_off_after_the_outcome() -> None:
+    command = websocket()
+    assert heard(command, b"\x03" + SUCCESS) == [ExitReported(0)]
+    command.receive_eof()
+    assert command.error is None
+
+
+def test_websocket_is_closed_by_us() -> None:
+    command = websocket()
+    command.close()
+    command.send_stdin(b"late")
+    assert read_frames(command.data_to_send()) == [(CLOSE, b"\x03\xe8")]
 
 
 @pytest.mark.parametrize(
@@ -191,14 +230,14 @@ def test_websocket_ends_without_an_outcome(protocol: str) -> None:
 )
 def test_websocket_violations(message: bytes, reason: str) -> None:
     command = websocket()
-    assert violation_of(command, message) == reason
-    assert fed(command, b"\x01x") == []
+    assert violation_of(command, frame(BINARY, message)) == reason
+    assert heard(command, b"\x01x") == []
 
 
 @pytest.mark.parametrize("status", [b"x", EXIT_7[:-1], EXIT_7 + b"x", b"{}"])
 def test_an_outcome_that_is_none(status: bytes) -> None:
     commands = [websocket(), Spdy().command]
-    assert fed(commands[0], b"\x03" + status) == []
+    assert heard(commands[0], b"\x03" + status) == []
     assert fed(commands[1], FrameEncoder().encode(Data(1, status))) == []
     for command in commands:
         command.receive_eof()
@@ -209,22 +248,22 @@ def test_an_outcome_that_is_none(status: bytes) -> None:
 
 def test_an_outcome_in_very_many_pieces() -> None:
     command = websocket()
-    assert fed(command, *(b"\x03" + bytes((byte,)) for byte in EXIT_7)) == []
+    assert heard(command, *(b"\x03" + bytes((byte,)) for byte in EXIT_7)) == []
     command.receive_eof()
     assert command.events_received() == [ExitReported(7, "exit code 7")]
 
 
 def test_output_that_was_not_asked_for() -> None:
     only_stderr = Streams(stdout=False)
-    assert fed(websocket(streams=only_stderr), b"\x01", b"\x02x") == [StderrReceived(b"x")]
-    assert "stdout" in violation_of(websocket(streams=only_stderr), b"\x01x")
-    assert "stderr" in violation_of(websocket(streams=TERMINAL), b"\x02x")
+    assert heard(websocket(streams=only_stderr), b"\x01", b"\x02x") == [StderrReceived(b"x")]
+    assert "stdout" in violation_of(websocket(streams=only_stderr), frame(BINARY, b"\x01x"))
+    assert "stderr" in violation_of(websocket(streams=TERMINAL), frame(BINARY, b"\x02x"))
 
 
 @pytest.mark.parametrize("message", [b"\xff", b"\xff\x05", b"\xff\x00\x01"])
 def test_channels_that_cannot_be_closed(message: bytes) -> None:
     reason = "the peer closed a channel that does not exist"
-    assert violation_of(websocket(V5), message) == reason
+    assert violation_of(websocket(V5), frame(BINARY, message)) == reason
 
 
 # Any bytes
@@ -236,7 +275,7 @@ def test_channels_that_cannot_be_closed(message: bytes) -> None:
 )
 def test_no_message_makes_it_raise(protocol: str, messages: list[bytes]) -> None:
     command = remote_command("websocket", protocol, PIPED)
-    events = fed(command, *messages)
+    events = heard(command, *messages)
     command.receive_eof()
     events += command.events_received()
     assert command.is_over

@@ -265,7 +265,7 @@ def test_recorded_by_containerd(
 ) -> None:
     """What its server said makes these events, and what we send is what it took then."""
     command = remote_command("spdy", V4, streams)
-    ours = command.data_to_send()
+    ours = b"".join(command.data_to_send())
     events: list[Event] = []
     for side, data in RECORDED[exchange]:
         if side == "s":
@@ -278,7 +278,7 @@ def test_recorded_by_containerd(
     stderr = b"".join(event.data for event in events if isinstance(event, StderrReceived))
     (outcome,) = (event for event in events if isinstance(event, ExitReported))
     assert (stdout, stderr, outcome.exit_code) == expected
-    assert ours[0] == RECORDED[exchange][0][1]
+    assert ours == RECORDED[exchange][0][1]
     if exchange == "missing-command":
         assert "executable file not found" in outcome.message
 

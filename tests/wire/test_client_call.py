@@ -8,6 +8,7 @@ from pycrictl.errors import RemoteProtocolError
 from pycrictl.wire import client_call, codes, grpc_http2, hpack, http2
 from pycrictl.wire.client_call import ClientCall
 from pycrictl.wire.grpc_http2 import Answer
+from tests.frames import unit_end
 
 PATH = "/test.v1.Test/Any"
 ACK = http2.frame(http2.SETTINGS, http2.ACK)
@@ -17,7 +18,7 @@ def begun(message: bytes = b"abc") -> ClientCall:
     """A call that has said all it can, to a server that has begun to speak."""
     call = ClientCall(PATH, message)
     call.data_to_send()
-    call.receive_data(http2.settings())
+    call.receive_data(http2.settings(), 0.0)
     assert call.data_to_send() == ACK
     return call
 
@@ -42,7 +43,7 @@ def test_request() -> None:
     assert sent.startswith(http2.PREFACE)
     units = []
     pos = len(http2.PREFACE)
-    while stop := http2.unit_end(sent, pos):
+    while stop := unit_end(sent, pos):
         units.append((sent[pos + 3], sent[pos:stop]))
         pos = stop
     assert pos == len(sent)
@@ -79,7 +80,7 @@ def test_answer() -> None:
     )
     for octet in answer:
         assert call.answer is None
-        call.receive_data(bytes([octet]))
+        call.receive_data(bytes([octet]), 0.0)
     assert call.answer == Answer(
         response=b"defg",
         initial_metadata=(("first-bin", b"\xff"),),
@@ -93,10 +94,10 @@ def test_error(has_headers: bool) -> None:
     call = begun()
     details = (b"grpc-status-details-bin", b"AAE")
     if has_headers:
-        call.receive_data(headers() + trailers(4242, "no\n", details))
+        call.receive_data(headers() + trailers(4242, "no\n", details), 0.0)
     else:
         block = [*grpc_http2.response_headers(), *grpc_http2.status_headers(4242, "no\n"), details]
-        call.receive_data(http2.header_frames(1, hpack.encode(block), end_stream=True))
+        call.receive_data(http2.header_frames(1, hpack.encode(block), end_stream=True), 0.0)
     assert call.answer == Answer(
         4242, "no\n", trailing_metadata=(("grpc-status-details-bin", b"\0\1"),)
     )
@@ -122,7 +123,7 @@ def test_error(has_headers: bool) -> None:
 )
 def test_ends_without_a_proper_answer(frames: bytes, code: int) -> None:
     call = begun()
-    call.receive_data(frames)
+    call.receive_data(frames, 0.0)
     assert call.answer is not None
     assert call.answer.code == code
     assert call.answer.message
@@ -131,7 +132,7 @@ def test_ends_without_a_proper_answer(frames: bytes, code: int) -> None:
 
 def test_goodbye_that_spares_the_call() -> None:
     call = begun()
-    call.receive_data(http2.goaway(1, 0) + headers() + data(b"\0\0\0\0\0") + trailers(0))
+    call.receive_data(http2.goaway(1, 0) + headers() + data(b"\0\0\0\0\0") + trailers(0), 0.0)
     assert call.answer == Answer(response=b"")
 
 
@@ -141,11 +142,11 @@ def test_large_request_waits_for_the_windows() -> None:
     sent = data_in(call.data_to_send(), after=len(http2.PREFACE))
     assert sent == body[:65535]
     # More for the connection only, then for the call by a larger initial window.
-    call.receive_data(http2.settings() + http2.window_update(0, 100_000))
+    call.receive_data(http2.settings() + http2.window_update(0, 100_000), 0.0)
     assert data_in(call.data_to_send()) == b""
-    call.receive_data(http2.settings({http2.INITIAL_WINDOW_SIZE: 65545}))
+    call.receive_data(http2.settings({http2.INITIAL_WINDOW_SIZE: 65545}), 0.0)
     assert data_in(call.data_to_send()) == body[65535:65545]
-    call.receive_data(http2.window_update(1, 100_000))
+    call.receive_data(http2.window_update(1, 100_000), 0.0)
     rest = call.data_to_send()
     assert data_in(rest) == body[65545:]
     assert rest[-9 - (len(body) - 65545) % 16384 :][4] & http2.END_STREAM
@@ -153,7 +154,7 @@ def test_large_request_waits_for_the_windows() -> None:
 
 def data_in(frames: bytes, *, after: int = 0) -> bytes:
     content, pos = b"", after
-    while stop := http2.unit_end(frames, pos):
+    while stop := unit_end(frames, pos):
         if frames[pos + 3] == http2.DATA:
             content += http2.data_of(frames, pos, stop)
         pos = stop
@@ -172,14 +173,14 @@ def test_cancelling() -> None:
 def test_server_that_does_not_begin_with_settings(garbage: bytes) -> None:
     call = ClientCall(PATH, b"")
     with pytest.raises(RemoteProtocolError):
-        call.receive_data(garbage)
+        call.receive_data(garbage, 0.0)
     assert not call.is_ready
 
 
 def test_header_block_that_does_not_decode() -> None:
     call = begun()
     with pytest.raises(RemoteProtocolError):
-        call.receive_data(http2.header_frames(1, b"\xfe", end_stream=True))
+        call.receive_data(http2.header_frames(1, b"\xfe", end_stream=True), 0.0)
 
 
 def test_user_agent() -> None:
@@ -190,7 +191,7 @@ def test_user_agent() -> None:
 def streaming() -> ClientCall:
     call = ClientCall(PATH, b"", is_stream=True)
     call.data_to_send()
-    call.receive_data(http2.settings() + headers())
+    call.receive_data(http2.settings() + headers(), 0.0)
     call.data_to_send()
     return call
 
@@ -200,16 +201,16 @@ def test_stream() -> None:
     messages = [b"", b"a", b"bc" * 10_000]
     body = b"".join(map(grpc_http2.prefixed, messages))
     for at in range(0, len(body), 7000):
-        call.receive_data(data(body[at : at + 7000]))
+        call.receive_data(data(body[at : at + 7000]), 0.0)
     assert list(call.messages) == messages
     assert call.answer is None
-    call.receive_data(trailers(0, "", (b"last", b"2")))
+    call.receive_data(trailers(0, "", (b"last", b"2")), 0.0)
     assert call.answer == Answer(trailing_metadata=(("last", "2"),))
 
 
 def test_stream_that_breaks_off() -> None:
     call = streaming()
-    call.receive_data(data(b"\0\0\0\0\1a\0\0\0\0\2b") + trailers(0))
+    call.receive_data(data(b"\0\0\0\0\1a\0\0\0\0\2b") + trailers(0), 0.0)
     assert list(call.messages) == [b"a"]
     assert call.answer is not None
     assert call.answer.code == codes.INTERNAL
@@ -217,7 +218,7 @@ def test_stream_that_breaks_off() -> None:
 
 def test_stream_with_a_compressed_message() -> None:
     call = streaming()
-    call.receive_data(data(grpc_http2.prefixed(b"a") + b"\1\0\0\0\1b"))
+    call.receive_data(data(grpc_http2.prefixed(b"a") + b"\1\0\0\0\1b"), 0.0)
     assert list(call.messages) == [b"a"]
     assert call.answer == Answer(codes.INTERNAL, "the answer is compressed")
 
@@ -226,15 +227,14 @@ def test_stream_with_a_compressed_message() -> None:
 def test_message_beyond_the_limit(is_stream: bool) -> None:
     call = ClientCall(PATH, b"", is_stream=is_stream, limit_bytes=3)
     call.data_to_send()
-    call.receive_data(http2.settings() + headers())
+    call.receive_data(http2.settings() + headers(), 0.0)
     call.data_to_send()
     if is_stream:
-        call.receive_data(data(grpc_http2.prefixed(b"abc")))
+        call.receive_data(data(grpc_http2.prefixed(b"abc")), 0.0)
         assert list(call.messages) == [b"abc"]
-    call.receive_data(data(b"\0\0\0\0\4"))
-    assert call.answer == Answer(
-        codes.RESOURCE_EXHAUSTED, "Received message larger than max (4 vs. 3)"
-    )
+    call.receive_data(data(b"\0\0\0\0\4"), 0.0)
+    assert call.answer == Answer(codes.RESOURCE_EXHAUSTED, "a message of 4 bytes")
+    assert call.oversize_bytes == 4
     assert call.data_to_send() == http2.rst_stream(1, http2.ErrorCode.CANCEL)
 
 
@@ -242,11 +242,11 @@ def test_windows_are_filled_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_call, "_REFILL_BYTES", 20_000)
     call = streaming()
     piece = data(grpc_http2.prefixed(bytes(9_995)))
-    call.receive_data(piece * 2)
+    call.receive_data(piece * 2, 0.0)
     assert call.data_to_send() == b""
-    call.receive_data(piece)
+    call.receive_data(piece, 0.0)
     assert call.data_to_send() == http2.window_update(0, 30_000) + http2.window_update(1, 30_000)
-    call.receive_data(piece)
+    call.receive_data(piece, 0.0)
     assert call.data_to_send() == b""
     assert len(call.messages) == 4
 
@@ -255,7 +255,7 @@ def test_windows_are_filled_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_web_server(end: bool) -> None:
     call = begun()
     block = hpack.encode([(b":status", b"404"), (b"content-type", b"text/html")])
-    call.receive_data(http2.header_frames(1, block, end_stream=end))
+    call.receive_data(http2.header_frames(1, block, end_stream=end), 0.0)
     assert call.http_status == "404"
     assert call.answer is not None
     assert call.answer.code == codes.UNKNOWN
@@ -264,4 +264,4 @@ def test_web_server(end: bool) -> None:
 def test_frame_that_is_larger_than_allowed() -> None:
     call = begun()
     with pytest.raises(RemoteProtocolError, match="larger than allowed"):
-        call.receive_data(b"\0\x40\1\0\0\0\0\0\1")
+        call.receive_data(b"\0\x40\1\0\0\0\0\0\1", 0.0)

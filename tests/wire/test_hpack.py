@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.errors import RemoteProtocolError
-from pycrictl.wire.hpack import Decoder, encode
+from pycrictl.wire import limits
+from pycrictl.wire.hpack import Decoder, ListTooLarge, encode
+from pycrictl.wire.http2 import ErrorCode, Http2Error
 
 DATES = [b"Mon, 21 Oct 2013 20:13:21 GMT", b"Mon, 21 Oct 2013 20:13:22 GMT"]
 COOKIE = b"foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1"
@@ -110,16 +112,32 @@ def test_entry_larger_than_the_table_empties_it() -> None:
     ],
 )
 def test_malformed_blocks(block: bytes, problem: str) -> None:
-    with pytest.raises(RemoteProtocolError, match=problem):
+    with pytest.raises(Http2Error, match=problem) as caught:
         Decoder().decode(block)
+    assert caught.value.code is ErrorCode.COMPRESSION_ERROR
 
 
-def test_size_of_a_block_is_limited() -> None:
+def test_size_of_a_block_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few bytes may stand for many: each refers to the same large entry."""
-    decoder = Decoder(max_list_bytes=10_000)
+    monkeypatch.setattr(limits, "HEADER_LIST_BYTES", 9000)
+    decoder = Decoder()
     decoder.decode(b"\x40\x01a\x7f\xa1\x1e" + bytes(4000))
-    with pytest.raises(RemoteProtocolError, match="too large"):
-        decoder.decode(b"\xbe" * 3)
+    assert len(decoder.decode(b"\xbe" * 2)) == 2
+    with pytest.raises(ListTooLarge, match="exceed 9000 bytes"):
+        decoder.decode(b"\xbe" * 3 + b"\x40\x01b\x01c")
+    # What it put into the table is there, and the next block can be read.
+    assert decoder.decode(b"\xbe") == [(b"b", b"c")]
+
+
+def test_block_that_is_far_too_large_is_not_read_to_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "HEADER_LIST_BYTES", 9000)
+    decoder = Decoder()
+    decoder.decode(b"\x40\x01a\x7f\xa1\x1e" + bytes(4000))
+    with pytest.raises(Http2Error, match="far too large") as caught:
+        decoder.decode(b"\xbe" * 5 + b"\xff" * 50)  # what follows is malformed, but nobody looks
+    assert caught.value.code is ErrorCode.ENHANCE_YOUR_CALM
 
 
 HEADERS = st.lists(st.tuples(st.binary(max_size=40), st.binary(max_size=300)), max_size=8)

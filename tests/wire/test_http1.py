@@ -12,7 +12,7 @@ from pycrictl.wire.http1 import (
     MAX_HEAD_BYTES,
     MAX_INTERIM_RESPONSES,
     MAX_LINE_BYTES,
-    DataReceived,
+    BodyReceived,
     Event,
     Headers,
     ResponseEnded,
@@ -36,7 +36,7 @@ def receive(*pieces: bytes, eof: bool = False) -> ResponseParser:
 
 
 def body_of(events: list[Event]) -> bytes:
-    return b"".join(event.data for event in events if isinstance(event, DataReceived))
+    return b"".join(event.data for event in events if isinstance(event, BodyReceived))
 
 
 def head_of(parser: ResponseParser) -> ResponseReceived:
@@ -184,7 +184,7 @@ def test_interim_responses_are_left_out(status: int) -> None:
     interim = b"HTTP/1.1 %d Wait\r\nX-Interim: 1\r\n\r\n" % status
     parser = receive(interim * MAX_INTERIM_RESPONSES + LENGTH_5 + b"abcde")
     events = parser.events_received()
-    assert [type(event) for event in events] == [ResponseReceived, DataReceived, ResponseEnded]
+    assert [type(event) for event in events] == [ResponseReceived, BodyReceived, ResponseEnded]
     assert isinstance(events[0], ResponseReceived)
     assert events[0].headers.get("X-Interim") is None
 
@@ -258,7 +258,7 @@ def test_there_is_no_leftover_before_the_end() -> None:
 def test_content_length() -> None:
     parser = receive(LENGTH_5 + b"ab", b"cde", eof=True)
     events = parser.events_received()
-    assert events[1:] == [DataReceived(b"ab"), DataReceived(b"cde"), ResponseEnded()]
+    assert events[1:] == [BodyReceived(b"ab"), BodyReceived(b"cde"), ResponseEnded()]
     assert parser.leftover == b""
 
 
@@ -314,7 +314,7 @@ def test_chunks() -> None:
 
 def test_chunks_of_one_read_are_one_event() -> None:
     parser = receive(CHUNKED + b"1\r\na\r\n" * 1000)
-    assert parser.events_received()[1:] == [DataReceived(b"a" * 1000)]
+    assert parser.events_received()[1:] == [BodyReceived(b"a" * 1000)]
 
 
 def test_trailers_are_left_out() -> None:

@@ -5,18 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.errors import RemoteProtocolError
-from pycrictl.wire.http1 import DataReceived, ResponseParser, ResponseReceived
+from pycrictl.wire.http1 import BodyReceived, ResponseParser, ResponseReceived
 from pycrictl.wire.http1_server import (
     LAST_CHUNK,
-    accept_key,
     chunk,
     parse_request,
     serialize_response,
 )
-
-# The example of RFC 6455, 1.3.
-KEY = "dGhlIHNhbXBsZSBub25jZQ=="
-ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
 
 
 def head(*fields: str, line: str = "GET /x HTTP/1.1") -> bytes:
@@ -28,33 +23,6 @@ def test_a_request() -> None:
     assert (request.method, request.target, request.minor_version) == ("GET", "/x", 1)
     assert request.headers.get("x-thing") == "two words"
     assert not request.wants_websocket
-
-
-def test_a_websocket_handshake() -> None:
-    request = parse_request(
-        head(
-            "Connection: keep-alive, Upgrade",
-            "Upgrade: WebSocket",
-            "Sec-WebSocket-Version: 13",
-            f"Sec-WebSocket-Key: {KEY}",
-        )
-    )
-    assert request.wants_websocket
-    assert accept_key(request) == ACCEPT
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        (),
-        (f"Sec-WebSocket-Key: {KEY}",),
-        (f"Sec-WebSocket-Key: {KEY}", "Sec-WebSocket-Version: 8"),
-        ("Sec-WebSocket-Key: c2hvcnQ=", "Sec-WebSocket-Version: 13"),
-        ("Sec-WebSocket-Key: ????", "Sec-WebSocket-Version: 13"),
-    ],
-)
-def test_bad_handshakes(fields: tuple[str, ...]) -> None:
-    assert accept_key(parse_request(head(*fields))) is None
 
 
 @pytest.mark.parametrize(
@@ -103,5 +71,5 @@ def test_our_own_parser_reads_an_answer(parts: list[bytes]) -> None:
     assert parser.is_finished
     assert parser.error is None
     assert isinstance(events[0], ResponseReceived)
-    body = b"".join(event.data for event in events if isinstance(event, DataReceived))
+    body = b"".join(event.data for event in events if isinstance(event, BodyReceived))
     assert body == b"".join(parts)

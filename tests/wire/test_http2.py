@@ -6,6 +6,7 @@ import pytest
 
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.wire import http2
+from pycrictl.wire.http2 import ErrorCode, Http2Error, StreamFault
 
 
 def test_frame() -> None:
@@ -41,43 +42,7 @@ def test_header_block_is_cut_into_frames(size: int, sizes: list[int]) -> None:
     flags[0] |= http2.END_STREAM
     flags[-1] |= http2.END_HEADERS
     assert heads == list(zip(sizes, kinds, flags, strict=True))
-    assert http2.unit_end(frames, 0) == len(frames)
     assert http2.block_of(frames, 0, len(frames)) == block
-
-
-def test_unit_is_not_there_before_its_last_byte() -> None:
-    unit = http2.header_frames(1, bytes(20_000), end_stream=False)
-    buffer = b"before" + unit + b"after"
-    for end in (6, 14, 15, 6 + 16384, 6 + 16393, 6 + 16402, 6 + len(unit) - 1):
-        assert http2.unit_end(buffer[:end], 6) == 0
-    assert http2.unit_end(buffer, 6) == 6 + len(unit)
-
-
-def test_other_frames_are_units_of_one() -> None:
-    frames = http2.frame(http2.DATA, 0, 1, b"abc") + http2.frame(http2.CONTINUATION, 0, 1)
-    assert http2.unit_end(frames, 0) == 12
-    assert http2.unit_end(frames, 12) == 21
-    assert http2.unit_end(frames, 21) == 0
-
-
-@pytest.mark.parametrize(
-    "next_frame",
-    [
-        http2.frame(http2.DATA, 0, 1),
-        http2.frame(http2.CONTINUATION, http2.END_HEADERS, 3),
-        http2.frame(http2.HEADERS, http2.END_HEADERS, 1),
-    ],
-)
-def test_header_block_must_not_be_interrupted(next_frame: bytes) -> None:
-    with pytest.raises(RemoteProtocolError, match="interrupted"):
-        http2.unit_end(http2.frame(http2.HEADERS, 0, 1) + next_frame, 0)
-
-
-def test_header_block_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http2, "MAX_BLOCK_BYTES", 100)
-    endless = http2.frame(http2.HEADERS, 0, 1) + http2.frame(http2.CONTINUATION, 0, 1) * 20
-    with pytest.raises(RemoteProtocolError, match="too large"):
-        http2.unit_end(endless, 0)
 
 
 def test_padding_and_priority_are_no_content() -> None:
@@ -110,28 +75,33 @@ def test_frames_without_room_for_their_content(flags: int, payload: bytes) -> No
 def test_numbers_in_frames() -> None:
     frame = http2.frame(http2.WINDOW_UPDATE, 0, 1, b"\x80\0\1\0")
     assert http2.number_of(frame, 0, len(frame)) == 256
-    with pytest.raises(RemoteProtocolError):
-        http2.number_of(frame, 0, len(frame) - 1)
     frame = http2.settings({1: 0, 4: 2**31 - 1})
     assert list(http2.settings_of(frame, 0, len(frame))) == [(1, 0), (4, 2**31 - 1)]
-    with pytest.raises(RemoteProtocolError):
-        list(http2.settings_of(frame, 0, len(frame) - 1))
 
 
 @pytest.mark.parametrize(
-    ("head", "is_right"),
+    ("name", "value", "code"),
     [
-        (http2.settings(), True),
-        (http2.settings({4: 1}), True),
-        (http2.frame(http2.SETTINGS, http2.ACK), False),
-        (http2.frame(http2.SETTINGS, 0, 1), False),
-        (http2.frame(http2.PING, 0, 0, bytes(8)), False),
-        (b"HTTP/1.1 200 OK", False),
+        (http2.ENABLE_PUSH, 2, ErrorCode.PROTOCOL_ERROR),
+        (http2.INITIAL_WINDOW_SIZE, 2**31, ErrorCode.FLOW_CONTROL_ERROR),
+        (http2.MAX_FRAME_SIZE, 16383, ErrorCode.PROTOCOL_ERROR),
+        (http2.MAX_FRAME_SIZE, 2**24, ErrorCode.PROTOCOL_ERROR),
     ],
 )
-def test_server_preface(head: bytes, is_right: bool) -> None:
-    if is_right:
-        http2.check_server_preface(head)
-        return
-    with pytest.raises(RemoteProtocolError):
-        http2.check_server_preface(head)
+def test_settings_out_of_their_range(name: int, value: int, code: ErrorCode) -> None:
+    frame = http2.settings({name: value})
+    with pytest.raises(Http2Error) as caught:
+        list(http2.settings_of(frame, 0, len(frame)))
+    assert caught.value.code is code
+
+
+def test_windows() -> None:
+    assert http2.widened(5, 3) == 8
+    assert http2.widened(-5, http2.MAX_WINDOW_BYTES) == http2.MAX_WINDOW_BYTES - 5
+    for window_bytes, increment, code in (
+        (5, 0, ErrorCode.PROTOCOL_ERROR),
+        (1, http2.MAX_WINDOW_BYTES, ErrorCode.FLOW_CONTROL_ERROR),
+    ):
+        with pytest.raises(StreamFault) as caught:
+            http2.widened(window_bytes, increment)
+        assert caught.value.code is code

@@ -1,7 +1,8 @@
 """The receiving end of a copy: entries come one by one, and appear at the destination at once.
 
-Whatever brings the entries (an archive, a walk over another tree), they pass through here: judged,
-made in a stage, and moved into place when everything is there and the caller has verified it.
+Wherever the entries come from (an archive, a walk over another tree), they pass through here: they
+are judged, made in a stage, and moved into place when all of them are there and the caller has
+verified them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Arrival:
         single: the copy is one file or directory, under the name of the source; else an archive
             whose contents go into the destination.
         name: what the source must be called; None accepts any name.
-        on_skip: told what is left out.
+        on_skip: called with what is left out.
 
     Attributes:
         summary: what has been done so far.
@@ -80,8 +81,8 @@ class Arrival:
         """Take an entry.
 
         Returns:
-            For a file, a writable descriptor for its content, until ``end``. None: whatever content
-            there is goes nowhere.
+            For a file, a writable descriptor for its content, valid until ``end``. None: the
+            content is dropped.
 
         Raises:
             EntryRefused: a rule is broken.
@@ -121,14 +122,14 @@ class Arrival:
         return fd
 
     def end(self) -> None:
-        """The content of the entry is complete."""
+        """Finish the entry, whose content is complete."""
         item, fd, self._item, self._fd = self._item, self._fd, None, -1
         if item is None:
             return
         try:
             owner = self._host_owner(item.owner)
             if os.fstat(fd).st_size != item.size_bytes:
-                raise CopyError(f"{self._shown(item.path)} was not written whole")
+                raise CopyError(f"{self._shown(item.path)} was not written completely")
             if self._lone is not None:
                 self._lone.finish(item, owner)
             else:
@@ -140,7 +141,7 @@ class Arrival:
                 os.close(fd)
 
     def skip(self, skipped: Skipped) -> None:
-        """Count something that is left out, and tell of it."""
+        """Count and report something that is left out."""
         self.summary.skipped += 1
         self._last_skipped = skipped
         self._on_skip(skipped)
@@ -180,7 +181,7 @@ class Arrival:
             self._entered = None
 
     def failure(self, exc: OSError, path: Path | None = None) -> CopyError:
-        """What went wrong here, as an error that names the place."""
+        """Return what went wrong here, as an error that names the place."""
         if path is None:
             path = () if self._item is None else self._item.path
         top = self._destination.text.path
@@ -260,12 +261,12 @@ class Arrival:
             self._finish_merged(stage, [*reversed(merge.merged), ()])
 
     def _left_behind(self, stage: Stage) -> CopyError:
-        """Keep what a merge has replaced that could not be taken back; what to tell of it."""
+        """Keep what an unfinished merge has replaced; return the error that says so."""
         self._stage = None
         shown = quote(os.fsdecode(stage.leave()))
         return CopyError(
-            "the copy has failed halfway, and what it changed could not be taken back",
-            hint=f"{shown} keeps what was replaced until the copy can be finished",
+            "the copy failed halfway, and its changes could not be undone",
+            hint=f"what was replaced is in {shown} until the copy can be finished",
         )
 
     def _finish_merged(self, stage: Stage, paths: list[Path]) -> None:
@@ -291,9 +292,9 @@ class Arrival:
 
 
 def nothing_copied(skipped: Skipped | None) -> CopyError:
-    """Nothing came of what was to be copied: it is ``skipped``, or was not in the archive."""
+    """Return the error for a copy of nothing: the source was ``skipped``, or never came."""
     if skipped is None:
-        return CopyError("there is nothing in the archive")
+        return CopyError("the archive is empty")
     hint = "-L copies what a link points to" if skipped.rule == "outward-link" else None
     shown = quote(os.fsdecode(skipped.path))
     return CopyError(f"{shown} was not copied: {skipped.reason}", hint=hint)

@@ -1,14 +1,14 @@
-"""What is in an archive that only passes through."""
+"""Counts of what is in an archive that only passes through."""
 
 from __future__ import annotations
 
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.wire.tar.header import Entry, Kind
+from pycrictl.wire.tar.header import Entry, EntryType
 from pycrictl.wire.tar.reader import DataReceived, EntryStarted, TarReader
 
 
 class Census:
-    """Counts the entries of an archive, and finds out whether it is one.
+    """Counts the entries of an archive, and checks that it is one.
 
     Attributes:
         summary: what there is so far, devices and pipes left out.
@@ -24,24 +24,24 @@ class Census:
         """Take in the next bytes.
 
         Raises:
-            StreamError: this is no acceptable archive.
+            StreamError: this is not an acceptable archive.
         """
         self._reader.receive_data(data)
         self._deal()
 
     def count(self, entry: Entry) -> None:
-        """Take in an entry as such, from whoever writes the archive."""
+        """Take in an entry itself, while an archive is being written."""
         kind = entry.kind
-        if kind is Kind.DIRECTORY:
+        if kind is EntryType.DIRECTORY:
             self.summary.directories += 1
-        elif kind is Kind.SYMLINK:
+        elif kind is EntryType.SYMLINK:
             self.summary.links += 1
-        elif kind in (Kind.FILE, Kind.HARDLINK):
+        elif kind in (EntryType.FILE, EntryType.HARDLINK):
             self.summary.files += 1
             self.summary.size_bytes += entry.size_bytes
 
     def finish(self) -> None:
-        """The archive has ended.
+        """Take in the end of the archive.
 
         Raises:
             StreamError: it is not complete.

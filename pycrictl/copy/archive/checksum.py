@@ -1,7 +1,7 @@
 """The checksum of a copy stream, CRC-32 (IEEE 802.3).
 
 With isal, which not all machines have, it takes a tenth of the time. It finds damage, not malice:
-anybody can make bytes of a given checksum.
+anyone can make bytes with a given checksum.
 """
 
 from __future__ import annotations

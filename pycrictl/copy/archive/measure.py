@@ -1,4 +1,4 @@
-"""What an archive will be, found out before it is made."""
+"""The size and checksum of an archive, before it is made."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class Measured(NamedTuple):
 
 
 def measure(source: Source, *, on_skip: OnSkip, check: Callable[[int, Summary], None]) -> Measured:
-    """Go through what ``pack`` would yield.
+    """Measure what ``pack`` would yield.
 
     Args:
         source: what would be packed; closed by the caller.
-        on_skip: told what is left out.
-        check: told the size of the archive and what is in it as both grow; raises if it is too
-            much.
+        on_skip: called with what is left out.
+        check: called with the size of the archive and what is in it, as both grow; raises an error
+            if it is too much.
 
     Raises:
-        CopyError: something cannot be read, or a file became shorter meanwhile.
+        CopyError: something cannot be read, or a file became shorter in the meantime.
     """
     census = Census()
     size_bytes = 0

@@ -18,10 +18,10 @@ _BUFFER_BYTES: Final = 16 * CHUNK_BYTES
 _ZEROS: Final = memoryview(bytes(_BUFFER_BYTES))
 
 _MIN_PART_BYTES: Final = 256 * 1024
-"""Less content than that is not worth the trouble of leaving it in its file."""
+"""Less content than this is not worth leaving in its file."""
 
 _MAX_PART_BYTES: Final = 32 * 1024 * 1024
-"""Some milliseconds' work for whoever reads it."""
+"""As much as takes some milliseconds to read."""
 
 OnEntry = Callable[[Entry], None]
 
@@ -46,22 +46,20 @@ def pack(
     on_skip: OnSkip,
     on_entry: OnEntry | None = None,
     on_bytes: OnBytes | None = None,
-    busybox: bool = False,
 ) -> Generator[memoryview, None, None]:
     """Yield a tree as an archive, in large pieces, each valid until the next is asked for.
 
     Args:
         source: what to pack; closed by the caller.
-        on_skip: told what is left out.
-        on_entry: told of each entry, before any of its content is read.
-        on_bytes: told how much content has been packed.
-        busybox: write long names in the way that BusyBox understands.
+        on_skip: called with what is left out.
+        on_entry: called with each entry, before any of its content is read.
+        on_bytes: called with how much more content has been packed.
 
     Raises:
-        CopyError: something cannot be read, or a file became shorter meanwhile.
+        CopyError: something cannot be read, or a file became shorter in the meantime.
     """
     packer = _Packer(on_bytes or _ignore)
-    with closing(_pack(packer, source, on_skip, on_entry, busybox=busybox)) as pieces:
+    with closing(_pack(packer, source, on_skip, on_entry)) as pieces:
         for piece in pieces:
             assert isinstance(piece, memoryview)
             yield piece
@@ -72,11 +70,11 @@ def pack_unread(
 ) -> Generator[memoryview | FilePart, None, None]:
     """Yield the same bytes as ``pack``, but leave most content of large files in them."""
     packer = _Packer(_ignore, leaves_parts=True)
-    return _pack(packer, source, on_skip, on_entry, busybox=False)
+    return _pack(packer, source, on_skip, on_entry)
 
 
 def _pack(
-    packer: _Packer, source: Source, on_skip: OnSkip, on_entry: OnEntry | None, *, busybox: bool
+    packer: _Packer, source: Source, on_skip: OnSkip, on_entry: OnEntry | None
 ) -> Generator[memoryview | FilePart, None, None]:
     shown = source.text.path
     try:
@@ -84,7 +82,7 @@ def _pack(
             shown = entry.name
             if on_entry is not None:
                 on_entry(entry)
-            yield from packer.text(encode_entry(entry, busybox=busybox))
+            yield from packer.text(encode_entry(entry))
             if fd >= 0:
                 yield from packer.content(fd, entry.size_bytes, shown)
                 yield from packer.text(padding_after(entry.size_bytes))
@@ -143,11 +141,11 @@ class _Packer:
             raise shrunk(shown)
 
     def rest(self) -> memoryview:
-        """What is in the buffer, which begins anew."""
+        """Return what is in the buffer, and empty it."""
         full = self._view[: self._used]
         self._used = 0
         return full
 
 
 def _ignore(_: int) -> None:
-    """Nobody wants to know."""
+    """Do nothing: no count is wanted."""

@@ -1,6 +1,6 @@
 """An archive on its way through this program: judged entry by entry, and written anew.
 
-Nobody else's archive is handed on as it is: two programs may read the same bytes differently, and
+No archive from outside is passed on as it is: two programs may read the same bytes differently, and
 what has been checked must be what is unpacked.
 """
 
@@ -17,21 +17,21 @@ from pycrictl.copy.rules.policy import Item, Judge, Make, Path, Rules, Skipped, 
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.content import OnBytes
 from pycrictl.copy.tree.walk import OnSkip
-from pycrictl.wire.tar.header import NS_PER_S, Entry, Kind
+from pycrictl.wire.tar.header import NS_PER_S, Entry, EntryType
 from pycrictl.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, TarReader
 from pycrictl.wire.tar.writer import encode_entry, padding_after
 
 _KINDS: Final = {
-    Make.FILE: Kind.FILE,
-    Make.DIRECTORY: Kind.DIRECTORY,
-    Make.SYMLINK: Kind.SYMLINK,
-    Make.HARDLINK: Kind.HARDLINK,
+    Make.FILE: EntryType.FILE,
+    Make.DIRECTORY: EntryType.DIRECTORY,
+    Make.SYMLINK: EntryType.SYMLINK,
+    Make.HARDLINK: EntryType.HARDLINK,
 }
 
 
 @dataclass(slots=True)
 class _Content:
-    """What is in a file, and how many names of it take their places."""
+    """The content of a file, and how many of its names are copied."""
 
     size_bytes: int
     names: int = 0
@@ -42,8 +42,8 @@ class Repacker:
 
     Args:
         rules: what the user allows; what is not kept is not in the new archive.
-        on_skip: told what is left out.
-        on_bytes: told how much content passes, before it does.
+        on_skip: called with what is left out.
+        on_bytes: called with how much more content is about to pass.
         single: the archive holds one file or directory, else any number of them.
         name: what that must be called; None accepts any name.
         prefix: what all names are put below, in the new archive.
@@ -51,7 +51,7 @@ class Repacker:
         is_for_unpacking: directories are open while they are filled, come again at the end with
             the mode and time that they shall keep, and long names are written as BusyBox
             understands them.
-        keeps_links: keep links that lead out, as they are.
+        keeps_links: keep links that point outside, as they are.
 
     Attributes:
         summary: what has passed.
@@ -92,14 +92,14 @@ class Repacker:
         """Take in the next bytes; yield those of the new archive, to be used at once.
 
         Raises:
-            StreamError: this is no acceptable archive.
+            StreamError: this is not an acceptable archive.
             EntryRefused: an entry breaks a rule.
         """
         self._reader.receive_data(data)
         return self._deal()
 
     def finish(self) -> Iterator[bytes | memoryview]:
-        """The archive has ended: yield the rest of the new one, without its end mark.
+        """Take in the end of the archive; yield the rest of the new one, without its end mark.
 
         Raises:
             StreamError: it is not complete.
@@ -117,7 +117,7 @@ class Repacker:
             yield self._encoded(entry)
 
     def keep(self, path: Path) -> None:
-        """Something that has passed does not take the place of what is there."""
+        """Count something that has passed but leaves what is there as it is."""
         self.summary.kept += 1
         content = self._contents.get(path)
         if content is None:
@@ -128,9 +128,9 @@ class Repacker:
         if not content.names:
             self.summary.size_bytes -= content.size_bytes
 
-    def extra(self, name: Path, kind: Kind) -> bytes:
-        """An entry without content that was not in the archive."""
-        mode = 0o700 if kind is Kind.DIRECTORY else 0o600
+    def extra(self, name: Path, kind: EntryType) -> bytes:
+        """Return an entry without content that was not in the archive."""
+        mode = 0o700 if kind is EntryType.DIRECTORY else 0o600
         return self._encoded(Entry(b"/".join(name), kind, mode=mode, mtime_ns=self._now_ns))
 
     def _deal(self) -> Iterator[bytes | memoryview]:
@@ -149,7 +149,7 @@ class Repacker:
             raise self._reader.error
 
     def _judged(self, entry: Entry) -> Entry | None:
-        """The entry as it goes on; None if it is left out."""
+        """Return the entry as it goes on; None if it is left out."""
         verdict = self._judge.judge(entry)
         if isinstance(verdict, Skipped):
             if not (self._keeps_links and verdict.rule == "outward-link"):

@@ -1,8 +1,8 @@
 """A file without a name that holds an archive for a while.
 
 Size and checksum of an archive are announced before its first byte is sent, so it has to wait
-somewhere: on a disk, as it may be larger than the memory. Without a name nothing of it remains,
-whatever ends this program.
+somewhere: on a disk, as it may be larger than the memory. Since it has no name, nothing of it
+remains however this program ends.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class NoSpace(CopyError):
-    """There is no room for the archive."""
+    """There is no space for the archive."""
 
 
 class Spool:
     """Takes an archive, and keeps it until it is closed.
 
-    What the system keeps back for root is not used up: other programs of the node need a disk that
-    is not full.
+    What the system reserves for root is not used: other programs of the node need a disk that is
+    not full.
 
     Args:
         folder: where the file is.
-        expected_bytes: how much room it needs at least.
+        expected_bytes: how much space it needs at least.
 
     Attributes:
         fd: the file, readable.
         size_bytes: how much it holds.
 
     Raises:
-        NoSpace: there is no room.
+        NoSpace: there is no space.
         CopyError: no file can be made there.
     """
 
@@ -75,10 +75,10 @@ class Spool:
         return self._checksum.value
 
     def write(self, data: bytes | memoryview) -> None:
-        """Take the next bytes.
+        """Take in the next bytes.
 
         Raises:
-            NoSpace: there is no room for them.
+            NoSpace: there is no space for them.
             CopyError: they cannot be written.
         """
         view = memoryview(data)
@@ -94,7 +94,7 @@ class Spool:
         self.size_bytes += len(view)
 
     def finish(self) -> None:
-        """Nothing more will be written."""
+        """Finish writing."""
         self._writer.finish()
 
     def pieces(self, buffer: memoryview) -> Iterator[memoryview]:
@@ -105,7 +105,7 @@ class Spool:
             position += count
 
     def close(self) -> None:
-        """Let go of the file, and with it of its room."""
+        """Close the file, which frees its space."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

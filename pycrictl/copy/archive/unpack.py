@@ -30,8 +30,8 @@ class Unpacker:
     Args:
         destination: where it goes; closed by the caller.
         rules: what the user allows.
-        on_skip: told what is left out.
-        on_bytes: told how much content has been written.
+        on_skip: called with what is left out.
+        on_bytes: called with how much more content has been written.
         single: the archive holds one file or directory; else any number of them.
         name: what it must be called; None accepts any name.
     """
@@ -62,7 +62,7 @@ class Unpacker:
         """Unpack the next bytes.
 
         Raises:
-            StreamError: this is no acceptable archive.
+            StreamError: this is not an acceptable archive.
             EntryRefused: an entry breaks a rule.
             CopyError: the destination cannot take it.
         """
@@ -71,7 +71,7 @@ class Unpacker:
         self._deal()
 
     def finish(self, *, size_bytes: int | None = None) -> Summary:
-        """The archive has ended: verify it, and put what came into its place.
+        """Verify the archive, which has ended, and put what came into its place.
 
         Args:
             size_bytes: how long the archive was announced to be.
@@ -82,7 +82,7 @@ class Unpacker:
         """
         if size_bytes is not None and size_bytes != self.size_bytes:
             raise CopyError(
-                f"{self.size_bytes} bytes arrived, and {size_bytes} were announced",
+                f"{self.size_bytes} bytes arrived, but {size_bytes} were announced",
                 hint="nothing was changed; try again",
             )
         self._reader.receive_eof()
@@ -128,4 +128,4 @@ class Unpacker:
 
 
 def _ignore(_: int) -> None:
-    """Nobody wants to know."""
+    """Do nothing: no count is wanted."""

@@ -1,0 +1,1 @@
+"""Copying through programs in the container."""

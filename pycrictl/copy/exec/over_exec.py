@@ -1,4 +1,4 @@
-"""Copying through ``tar`` in the container, for runtimes and nodes that leave no better way.
+"""Copying through ``tar`` in the container, where no better method can be used.
 
 What comes out is as hostile as any archive. What goes in is unpacked in a stage beside its place
 and moved there by other programs of the container; see ``remote_stage``.
@@ -9,19 +9,21 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from typing import Final
 
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.archive.repack import Repacker
 from pycrictl.copy.archive.unpack import Unpacker
-from pycrictl.copy.exec.remote import Ended, Remote, in_large_pieces
+from pycrictl.copy.exec.remote import Remote
 from pycrictl.copy.exec.remote_stage import RemoteStage
+from pycrictl.copy.exec.remote_tar import watched
+from pycrictl.copy.exec.running import Ended, in_large_pieces
 from pycrictl.copy.method import Watch
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import PathText, SourceKind, take_apart
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.total import tell_total
+from pycrictl.copy.total import report_total
 from pycrictl.copy.tree.content import CHUNK_BYTES, OnBytes
 from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
 from pycrictl.copy.tree.rootfs import raise_descriptor_limit
@@ -51,9 +53,10 @@ class OverExec:
     def copy_from(
         self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
+        """Copy out of the container."""
         raise_descriptor_limit()
-        source = _Packing(self._remote, path, follow=follow, on_skip=watch.on_skip)
         with (
+            _packing(self._remote, path, follow=follow, on_skip=watch.on_skip) as source,
             open_destination(LocalRoot(), local) as destination,
             Unpacker(
                 destination,
@@ -63,11 +66,9 @@ class OverExec:
                 name=source.top,
             ) as unpacker,
         ):
-            if source.is_renamed:
-                pieces = source.repacked(rules=Rules(archive=True), on_bytes=_ignore)
-            else:
-                pieces = source.pieces()
-            with closing(pieces):
+            with closing(
+                source.repacked(on_bytes=_ignore) if source.is_renamed else source.pieces()
+            ) as pieces:
                 for piece in pieces:
                     unpacker.receive_data(piece)
             return unpacker.finish()
@@ -75,11 +76,12 @@ class OverExec:
     def copy_to(
         self, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
+        """Copy into the container."""
         raise_descriptor_limit()
         _tar_version(self._remote)
         with ExitStack() as stack:
             source = stack.enter_context(open_source(LocalRoot(), local, follow=follow))
-            tell_total(source, watch)
+            report_total(source, watch)
             stage = RemoteStage(self._remote, path, rules, source.kind, source.top)
             if stage.keeps:
                 return Summary(kept=1)
@@ -92,16 +94,33 @@ class OverExec:
     def pack_from(
         self, path: bytes, watch: Watch, *, follow: bool = False
     ) -> Generator[memoryview, None, None]:
-        source = _Packing(self._remote, path, follow=follow, on_skip=watch.on_skip)
-        with closing(source.repacked(rules=Rules(archive=True), on_bytes=watch.on_bytes)) as pieces:
+        """Yield what is at ``path`` as an archive."""
+        with (
+            _packing(self._remote, path, follow=follow, on_skip=watch.on_skip) as source,
+            closing(source.repacked(on_bytes=watch.on_bytes)) as pieces,
+        ):
             for piece in pieces:
                 yield memoryview(piece)
 
     def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
+        """Unpack an archive into a directory of the container."""
         _tar_version(self._remote)
         stage = RemoteStage(self._remote, path, rules, SourceKind.ARCHIVE, b".")
         repacker = stage.repacker(on_skip=watch.on_skip, on_bytes=watch.on_bytes)
         return stage.fill(repacker, _read(stream))
+
+
+@contextmanager
+def _packing(remote: Remote, path: bytes, *, follow: bool, on_skip: OnSkip) -> Iterator[_Packing]:
+    """Give a ``tar`` in the container that ends with the block.
+
+    Raises:
+        Unimplemented: there is no ``tar``.
+        PycrictlError: the runtime cannot run it.
+    """
+    is_gnu = _GNU in _tar_version(remote)
+    with watched(remote) as mark:
+        yield _Packing(remote, path, mark, is_gnu=is_gnu, follow=follow, on_skip=on_skip)
 
 
 class _Packing:
@@ -110,17 +129,23 @@ class _Packing:
     Attributes:
         top: what the file or directory is to be called in the archive.
         is_renamed: ``tar`` calls it ``.`` instead.
-
-    Raises:
-        Unimplemented: there is no ``tar``.
-        PycrictlError: the runtime cannot run it.
     """
 
-    def __init__(self, remote: Remote, path: bytes, *, follow: bool, on_skip: OnSkip) -> None:
+    def __init__(
+        self,
+        remote: Remote,
+        path: bytes,
+        mark: str,
+        *,
+        is_gnu: bool,
+        follow: bool,
+        on_skip: OnSkip,
+    ) -> None:
         self._remote = remote
         self._path = path
+        self._mark = mark
+        self._is_gnu = is_gnu
         self._on_skip = on_skip
-        self._is_gnu = _GNU in _tar_version(remote)
         text = take_apart(path)
         remote.refuse_kernel_file_system(text.path)
         self.top = b"." if text.wants_contents else text.name
@@ -137,26 +162,24 @@ class _Packing:
         if is_entered:
             if text.path == b"/":
                 words += ("--exclude=./proc", "--exclude=./sys")
-            words += ("-C", os.fsdecode(text.path), ".")
+            words += ("-C", os.fsdecode(text.path) + self._mark, ".")
         else:
             if follow:
                 words.append("-h")  # the source is a file: there are no other links
             parent = text.path.rpartition(b"/")[0] or b"/"
-            words += ("-C", os.fsdecode(parent), "--", os.fsdecode(b"./" + text.name))
+            words += ("-C", os.fsdecode(parent) + self._mark, "--", os.fsdecode(b"./" + text.name))
         return words
 
     def pieces(self) -> Generator[bytes, None, None]:
-        """Yield what ``tar`` writes; a failure of ``tar`` comes after that."""
-        with self._remote.stream(*self._command, stdin=False) as session:
-            yield from in_large_pieces(session.pieces())
-            self._check(session.ended())
+        """Yield what ``tar`` writes, and raise its failure after that."""
+        with self._remote.stream(*self._command, stdin=False) as tar:
+            yield from in_large_pieces(tar.pieces())
+            self._check(tar.ended())
 
-    def repacked(
-        self, *, rules: Rules, on_bytes: OnBytes
-    ) -> Generator[bytes | memoryview, None, None]:
+    def repacked(self, *, on_bytes: OnBytes) -> Generator[bytes | memoryview, None, None]:
         """Yield a clean archive of what ``tar`` writes."""
         repacker = Repacker(
-            rules,
+            Rules(archive=True),
             on_skip=self._on_skip,
             on_bytes=on_bytes,
             name=b"." if self.is_renamed else self.top,
@@ -172,26 +195,25 @@ class _Packing:
     def _check(self, ended: Ended) -> None:
         """Require that ``tar`` has packed everything, as far as there was anything to pack."""
         complaints = [line for line in ended.stderr.splitlines() if line.strip()]
-        told = [match for line in complaints if (match := _COMPLAINT.fullmatch(line.strip()))]
-        # GNU tar's status for files that were changed or removed meanwhile, and for no other.
-        is_live = self._is_gnu and ended.status == 1 and 0 < len(told) == len(complaints)
-        is_live = is_live and all(match["reason"] in (_CHANGED, _VANISHED) for match in told)
+        known = [match for line in complaints if (match := _COMPLAINT.fullmatch(line.strip()))]
+        # GNU tar's status for files that were changed or removed in the meantime, and for no other.
+        is_live = self._is_gnu and ended.status == 1 and 0 < len(known) == len(complaints)
+        is_live = is_live and all(match["reason"] in (_CHANGED, _VANISHED) for match in known)
         if ended.status and not is_live:
             raise ended.failure("copy", self._path)
-        for match in told:
+        for match in known:
             if match["reason"] != _CHANGED:  # the other methods do not notice that either
                 reason = match["reason"].decode(errors="replace")
                 self._on_skip(Skipped(match["name"], "tar", f"tar says {quote(reason)}"))
 
 
 def _tar_version(remote: Remote) -> bytes:
-    """What the container's ``tar`` says of itself.
+    """Return what the container's ``tar`` says about itself.
 
     Raises:
         Unimplemented: there is none.
     """
-    ended = remote.run("tar", "--version")
-    return ended.stdout
+    return remote.run("tar", "--version").stdout
 
 
 def _read(stream: int) -> Iterator[memoryview]:
@@ -201,4 +223,4 @@ def _read(stream: int) -> Iterator[memoryview]:
 
 
 def _ignore(_: int) -> None:
-    """It is counted where it is written."""
+    """Do nothing: it is counted where it is written."""

@@ -5,33 +5,26 @@ Commands are lists of words, and none of them is a shell. What the programs writ
 
 from __future__ import annotations
 
-import asyncio  # noqa: TID253 (this module is loaded when a copy goes this way)
-import errno
-import json
 import os
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.tree.content import CHUNK_BYTES
-from pycrictl.copy.tree.resolve import KERNEL_FILE_SYSTEMS
-from pycrictl.copy.tree.rootfs import to_error
-from pycrictl.copy.tree.survivor import Survivor
-from pycrictl.cri import sessions
-from pycrictl.errors import (
-    CopyError,
-    FailedPrecondition,
-    NotFound,
-    RuntimeFault,
-    StreamError,
-    Unimplemented,
+from pycrictl.copy.exec.running import (
+    MAX_STDERR_BYTES,
+    MISSING_STATUS,
+    Ended,
+    ProgramMissing,
+    Running,
+    is_missing,
 )
-from pycrictl.streaming.loop import end_tasks
-from pycrictl.streaming.pump import Ends, Input, Output
+from pycrictl.copy.rules.spec import Existing
+from pycrictl.copy.tree.resolve import KERNEL_FILE_SYSTEMS
+from pycrictl.cri import sessions
+from pycrictl.errors import CopyError, FailedPrecondition, NotFound, RuntimeFault
+from pycrictl.streaming.pump import Ends
 from pycrictl.streaming.session import Choice, run_command
 from pycrictl.units import quote
 from pycrictl.wire.command import ExitReported, Streams
@@ -41,77 +34,22 @@ if TYPE_CHECKING:
     from pycrictl.streaming.target import TlsFiles
 
 SHORT_S: Final = 60
-"""How long a program may take that only looks, or makes one thing."""
+"""How long a program may take that only looks, or does one thing."""
 
 LONG_S: Final = 3600
-"""How long a program may take that moves or removes many."""
+"""How long a program may take that removes many."""
 
-MAX_STDERR_BYTES: Final = 64 * 1024
+_FIND_KIND: Final = (
+    *(b"-prune", b"-print0"),
+    *(b"!", b"-type", b"f", b"!", b"-type", b"l", b"-print0"),
+    *(b"!", b"-type", b"d", b"-print0"),
+)
+"""For ``find``, to print a path as often as ``_KINDS`` says."""
 
-_MAX_STDOUT_BYTES: Final = 1024 * 1024
-"""How much is kept of what a program says that is being fed."""
+_KINDS: Final = (Existing.NOTHING, Existing.FILE, Existing.DIRECTORY, Existing.SPECIAL)
 
-_ERRNOS: Final = {
-    os.strerror(number).lower(): number
-    for number in (
-        *(errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EBUSY),
-        *(errno.ENOENT, errno.ENOTDIR),
-    )
-}
-_ERRNOS["resource busy"] = errno.EBUSY  # as musl says it
-
-STALL_S: Final = 3.0
-"""How long a session may stand still before it is asked why."""
-
-_QUEUE_PIECES: Final = 4
-_END_S: Final = 5.0
-_MISSING: Final = ("executable file not found", "no such file or directory")
-_MISSING_STATUS: Final = (126, 127)
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a program in a container ended.
-
-    Attributes:
-        status: its exit status.
-        stdout: what it wrote, up to a limit; empty where that went elsewhere.
-        stderr: the beginning of its complaints.
-    """
-
-    status: int
-    stdout: bytes
-    stderr: bytes
-
-    @property
-    def reason(self) -> str:
-        """What it complained about first, or its exit status."""
-        lines = self.stderr.decode(errors="replace").splitlines()
-        return next(filter(None, map(str.strip, lines)), f"it ended with status {self.status}")
-
-    def failure(self, action: str, path: bytes) -> CopyError:
-        """An error that quotes it: ``cannot <action> "<path>": <reason>``."""
-        reason = self.reason.rpartition(": ")[2]
-        number = _ERRNOS.get(reason.lower())
-        if number is not None:
-            return to_error(OSError(number, reason), action, path)
-        said = quote(self.reason, limit=200)
-        return CopyError(f"cannot {action} {quote(os.fsdecode(path))}: {said}")
-
-
-class ProgramMissing(Unimplemented):
-    """A program is not in the container."""
-
-    reference = "program-missing"
-
-    def __init__(self, program: str) -> None:
-        super().__init__(
-            f"there is no {program} in the container",
-            code="Unimplemented",
-            hint="--method node needs no program in the container",
-        )
+_MAX_WORDS_BYTES: Final = 16 * 1024
+"""No more than ``xargs`` of BusyBox puts into one command."""
 
 
 class Remote:
@@ -135,12 +73,12 @@ class Remote:
         self._container_id = container_id
         self._choice: Choice = choice
         self._tls = tls
+        self._mounts: frozenset[bytes] | None = None
 
-    def survivor(self, stage: str) -> Survivor:
-        """What removes a stage in the container when this program is killed."""
-        tls = [] if self._tls is None else [json.dumps(self._tls._asdict())]
-        arguments = [self._client.path, self._container_id, stage, self._choice, *tls]
-        return Survivor("remote-stage", arguments)
+    @property
+    def address(self) -> tuple[str, str]:
+        """The runtime's socket and the container's full ID."""
+        return self._client.path, self._container_id
 
     def run(self, *command: str, limit_s: int = SHORT_S) -> Ended:
         """Run a program to its end.
@@ -152,42 +90,43 @@ class Remote:
         _check_words(command)
         return self._run_now(command, limit_s)
 
-    def look(self, *command: str) -> Ended:
-        """Run a program that only looks; its words may be names that are not UTF-8.
+    def run_bytes(self, *command: bytes) -> Ended:
+        """Run a program whose words may be any bytes, up to 16 KiB in all.
 
-        They go through ``xargs`` then, and what is cut off on the way must do no harm.
+        What is not UTF-8 goes through ``xargs``, which runs the program too if the connection
+        breaks in the middle of its words: such a command must do no harm.
 
         Raises:
-            CopyError: the container has no ``xargs``, but needs one.
+            CopyError: the container has no ``xargs``, but needs it.
             PycrictlError: as ``run``.
         """
-        if is_utf8(*command):
-            return self.run(*command)
-        words = b"".join(os.fsencode(word) + b"\0" for word in command[1:])
+        words = [*map(os.fsdecode, command)]
+        if is_utf8(*words):
+            return self.run(*words)
         try:
-            with self.stream("xargs", "-0", command[0], stdin=True) as session:
-                session.send(words)
-                return session.ended()
+            with self.stream("xargs", "-0", words[0], stdin=True) as program:
+                program.send(b"".join(word + b"\0" for word in command[1:]))
+                return program.ended()
         except ProgramMissing:
-            _check_words(command)
+            _check_words(words)
             raise
 
     def _run_now(self, command: Sequence[str], limit_s: int) -> Ended:
         try:
             answer = sessions.exec_sync(self._client, self._container_id, command, limit_s=limit_s)
         except RuntimeFault as exc:
-            if not isinstance(exc, NotFound) and _is_missing(exc.details):
+            if not isinstance(exc, NotFound) and is_missing(exc.details):
                 raise ProgramMissing(command[0]) from exc
             raise
-        if answer.exit_code in _MISSING_STATUS and not answer.stdout:
+        if answer.exit_code in MISSING_STATUS and not answer.stdout:
             raise ProgramMissing(command[0])
         return Ended(answer.exit_code, answer.stdout, answer.stderr[:MAX_STDERR_BYTES])
 
     def check_running(self) -> None:
-        """Check that the container still runs: nobody ends the streams of one that was killed.
+        """Check that the container is still running: the streams of a killed one do not end.
 
         Raises:
-            FailedPrecondition: it does not.
+            FailedPrecondition: it is not.
         """
         request = cri_pb2.ContainerStatusRequest(container_id=self._container_id)
         state = self._client.call("ContainerStatus", request).status.state
@@ -196,8 +135,52 @@ class Remote:
                 f"container {quote(self._container_id)} has stopped", code="FailedPrecondition"
             )
 
+    def test(self, test: str, path: bytes) -> bool:
+        """Return whether a test of the program ``test`` is true of a path."""
+        return self.run_bytes(b"test", test.encode(), path).status == 0
+
+    def existing(self, path: bytes, *, follow: bool) -> Existing:
+        """Look what is at a path.
+
+        Args:
+            path: absolute.
+            follow: a link to a directory counts as the directory, and one to a device as that.
+        """
+        if not follow and self.test("-L", path):
+            return Existing.FILE
+        if self.test("-d", path):
+            return Existing.DIRECTORY
+        if self.test("-f", path):
+            return Existing.FILE
+        if self.test("-e", path):
+            return Existing.SPECIAL
+        return Existing.FILE if follow and self.test("-L", path) else Existing.NOTHING
+
+    def all_existing(self, paths: Iterable[bytes]) -> dict[bytes, Existing]:
+        """Look what is at many paths; no link is followed in their last component.
+
+        Raises:
+            CopyError: that cannot be seen.
+        """
+        found: dict[bytes, Existing] = {}
+        for batch in batches((path,) for path in paths):
+            ended = self.run_bytes(b"find", b"/", *batch, *_FIND_KIND)
+            count = Counter(ended.stdout.split(b"\0"))
+            if count[b"/"] != _KINDS.index(Existing.DIRECTORY):
+                raise ended.failure("look at", batch[0])
+            found.update((path, _KINDS[min(count[path], len(_KINDS) - 1)]) for path in batch)
+        return found
+
+    def mounts(self) -> frozenset[bytes]:
+        """Return where something is mounted in the container, as far as that can be seen."""
+        if self._mounts is None:
+            text = self.run("cat", "/proc/self/mountinfo").stdout
+            rows = [line.split(b" ") for line in text.splitlines()]
+            self._mounts = frozenset(_unescaped(row[4]) for row in rows if len(row) > 4)
+        return self._mounts
+
     def refuse_kernel_file_system(self, path: bytes) -> None:
-        """Refuse what is no storage but an interface of the kernel, if the container tells it.
+        """Refuse what is not storage but an interface of the kernel, if that can be seen.
 
         Raises:
             CopyError: it is.
@@ -205,13 +188,13 @@ class Remote:
         try:
             ended = self.run("stat", "-f", "-c", "%t", "--", os.fsdecode(path))
             name = KERNEL_FILE_SYSTEMS.get(int(ended.stdout, 16))
-        except (ProgramMissing, ValueError):  # it does not tell
+        except (ProgramMissing, ValueError):  # it cannot be seen
             return
         if name is not None:
             raise CopyError(f"{quote(os.fsdecode(path))} is on {name}, which is never copied")
 
-    def stream(self, *command: str, stdin: bool) -> Session:
-        """Start a program whose output is wanted as it comes, or that is fed with input."""
+    def stream(self, *command: str, stdin: bool) -> Running:
+        """Start a program whose output is wanted as it comes, or that is given input."""
         _check_words(command)
         streams = Streams(stdin=stdin)
         ask_url = partial(
@@ -228,205 +211,28 @@ class Remote:
                 tls=self._tls,
             )
 
-        session = Session(command[0], begin, stdin=stdin)
-        session.on_stall = lambda _: self.check_running()
-        return session
+        program = Running(command[0], begin, stdin=stdin)
+        program.on_stall = lambda _: self.check_running()
+        return program
 
 
-class Session:
-    """A program in a container that runs. Leaving the ``with`` statement hangs up.
-
-    The connection has a thread of its own, so that the caller stays free to be interrupted.
-
-    Attributes:
-        on_stall: called again and again while nothing moves, with the seconds since something did;
-            what it raises is raised where the caller waits.
-    """
-
-    def __init__(
-        self,
-        program: str,
-        begin: Callable[[Ends], Coroutine[Any, Any, ExitReported | None]],
-        *,
-        stdin: bool,
-    ) -> None:
-        self.on_stall: Callable[[float], None] = _be_patient
-        self._program = program
-        self._stdout = bytearray()
-        self._stderr = bytearray()
-        self._unsendable = ""
-        self._input: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE_PIECES)
-        self._output: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE_PIECES)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        ends = Ends(
-            stdout=_Taker(self._keep_output if stdin else self._output.put),
-            stderr=_Taker(self._keep),
-            stdin=_Feeder(self._input) if stdin else None,
-            note=self._refuse,
-        )
-        self._task = self._on_loop(self._start(begin, ends))
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(TimeoutError):  # a connection that hangs is left to the end of the program
-            asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(_END_S)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_END_S)
-        if not self._thread.is_alive():
-            self._loop.close()
-        if self._task.done() and not self._task.cancelled():
-            self._task.exception()  # asyncio complains of one that nobody has looked at
-
-    def pieces(self) -> Iterator[bytes]:
-        """Yield the program's output until it ends; then ask ``ended``."""
-        while True:
-            piece = self._on_loop(self._until_over(self._output.get))
-            if piece is None:
-                break
-            yield piece
-        while not self._output.empty():
-            yield self._output.get_nowait()
-
-    def send(self, data: bytes) -> bool:
-        """Send input; return False if the program has ended, and more input would be lost."""
-        return bool(self._on_loop(self._until_over(partial(self._put, data))))
-
-    def ended(self) -> Ended:
-        """Wait for the end of the program; of its input too.
-
-        Raises:
-            ProgramMissing: it is not there.
-            StreamError: the connection broke before the end was known.
-            PycrictlError: the program could not be started.
-        """
-        self.send(b"")
-        outcome = self._on_loop(self._wait())
-        if self._unsendable:
-            raise StreamError(
-                "this transport cannot tell the program that its input has ended",
-                hint="--transport spdy can",
-            )
-        if outcome is None:
-            raise StreamError("the connection ended before the outcome was known")
-        if outcome.exit_code is None:
-            if _is_missing(outcome.message):
-                raise ProgramMissing(self._program)
-            raise CopyError(f"cannot run {self._program} in the container: {outcome.message}")
-        if outcome.exit_code in _MISSING_STATUS and not self._stderr:
-            raise ProgramMissing(self._program)
-        return Ended(outcome.exit_code, bytes(self._stdout), bytes(self._stderr))
-
-    @property
-    def so_far(self) -> Ended:
-        """What it complained about, without its end."""
-        return Ended(-1, b"", bytes(self._stderr))
-
-    def _on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        stalled_s = 0.0
-        while True:
-            try:
-                return future.result(STALL_S)
-            except TimeoutError:
-                if future.done():
-                    raise
-            stalled_s += STALL_S
-            self.on_stall(stalled_s)
-
-    async def _start(
-        self, begin: Callable[[Ends], Coroutine[Any, Any, ExitReported | None]], ends: Ends
-    ) -> asyncio.Task[ExitReported | None]:
-        return asyncio.create_task(begin(ends))
-
-    async def _until_over(self, act: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
-        """Do something unless the session ends before; None if it has."""
-        acting = asyncio.create_task(act())
-        await asyncio.wait({acting, self._task}, return_when=asyncio.FIRST_COMPLETED)
-        if acting.done():
-            return acting.result()
-        acting.cancel()
-        return None
-
-    async def _wait(self) -> ExitReported | None:
-        await asyncio.wait({self._task})
-        try:
-            return self._task.result()
-        except asyncio.CancelledError:
-            return None
-
-    def _refuse(self, text: str) -> None:
-        self._unsendable = text
-        self._task.cancel()
-
-    async def _put(self, data: bytes) -> bool:
-        await self._input.put(data)
-        return not self._task.done()
-
-    async def _keep(self, data: bytes) -> None:
-        self._stderr += data[: MAX_STDERR_BYTES - len(self._stderr)]
-
-    async def _keep_output(self, data: bytes) -> None:
-        self._stdout += data[: _MAX_STDOUT_BYTES - len(self._stdout)]
-
-
-class _Taker(Output):
-    """An output that hands on what comes."""
-
-    def __init__(self, take: Callable[[bytes], Coroutine[Any, Any, None]]) -> None:
-        self._take = take
-
-    async def write(self, *pieces: bytes | memoryview) -> None:
-        await self._take(b"".join(pieces))
-
-
-class _Feeder(Input):
-    """An input that comes from a queue; an empty piece is its end."""
-
-    def __init__(self, queue: asyncio.Queue[bytes]) -> None:
-        self._queue = queue
-
-    async def read(self) -> bytes:
-        return await self._queue.get()
-
-
-def _be_patient(_: float) -> None:
-    """Who waits for output does so for as long as it takes."""
-
-
-async def _cancel_all() -> None:
-    """End all tasks but this one, so that nothing is left that could complain later."""
-    await end_tasks(task for task in asyncio.all_tasks() if task is not asyncio.current_task())
-    await asyncio.get_running_loop().shutdown_default_executor()
-
-
-def in_large_pieces(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """The same bytes in pieces of ``CHUNK_BYTES``, in which holes of files can be seen."""
-    held: list[bytes] = []
-    free_bytes = CHUNK_BYTES
-    for piece in pieces:
-        view = memoryview(piece)
-        while len(view) >= free_bytes:
-            held.append(bytes(view[:free_bytes]))
-            view = view[free_bytes:]
-            yield b"".join(held)
-            held.clear()
-            free_bytes = CHUNK_BYTES
-        held.append(bytes(view))
-        free_bytes -= len(view)
-    if rest := b"".join(held):
-        yield rest
-
-
-def _is_missing(details: str) -> bool:
-    return any(words in details for words in _MISSING)
+def batches(groups: Iterable[tuple[bytes, ...]]) -> Iterator[list[bytes]]:
+    """Yield words in portions that one command can hold; those of a group stay together."""
+    words: list[bytes] = []
+    size_bytes = 0
+    for group in groups:
+        group_bytes = sum(len(word) + 1 for word in group)
+        if words and size_bytes + group_bytes > _MAX_WORDS_BYTES:
+            yield words
+            words, size_bytes = [], 0
+        words += group
+        size_bytes += group_bytes
+    if words:
+        yield words
 
 
 def is_utf8(*words: str) -> bool:
-    """Whether the CRI can carry them all: its texts are UTF-8."""
+    """Return whether the CRI can carry them all: its texts are UTF-8."""
     return all(word.isascii() or word == word.encode(errors="replace").decode() for word in words)
 
 
@@ -435,6 +241,11 @@ def _check_words(command: Sequence[str]) -> None:
     for word in command:
         if not is_utf8(word):
             raise CopyError(
-                f"{quote(word)} is not UTF-8, and cannot be named to a program in the container",
+                f"{quote(word)} is not UTF-8 and cannot be passed to a program in the container",
                 hint="--method node can copy it",
             )
+
+
+def _unescaped(field: bytes) -> bytes:
+    """Read a path of mountinfo, where blanks and the like are octal (proc(5))."""
+    return field.decode("unicode_escape").encode("latin-1") if b"\\" in field else field

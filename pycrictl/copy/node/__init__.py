@@ -1,0 +1,1 @@
+"""Copying on the node itself, through the root of the container's first process."""

@@ -15,13 +15,14 @@ from pycrictl.copy.tree.rootfs import to_error
 from pycrictl.copy.tree.walk import OnSkip, walk
 
 _TARGET_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
-"""What only the side that is written to can have answered."""
+"""Errors that only the side that is written to can have."""
 
 
 class TreeCopy:
     """A copy that is put together by ``run`` and becomes visible by ``commit``.
 
-    Use it as a context manager: what is not committed leaves no trace. Arguments as ``Arrival``.
+    Use it as a context manager: what is not committed leaves no trace. The arguments are those of
+    ``Arrival``.
     """
 
     def __init__(self, destination: Destination, rules: Rules, *, on_skip: OnSkip) -> None:
@@ -34,11 +35,11 @@ class TreeCopy:
         self._arrival.close()
 
     def run(self, source: Source, *, on_bytes: OnBytes) -> None:
-        """Copy everything, beside the destination.
+        """Copy everything to a place beside the destination.
 
         Raises:
             EntryRefused: something in the tree breaks a rule.
-            CopyError: it cannot be read, or not be written.
+            CopyError: it cannot be read or written.
         """
         shown = source.text.path
         arrival = self._arrival
@@ -56,5 +57,5 @@ class TreeCopy:
             raise to_error(exc, "copy", shown) from exc
 
     def commit(self) -> Summary:
-        """Put it into its place; see ``Arrival.commit``."""
+        """Put it into place; see ``Arrival.commit``."""
         return self._arrival.commit()

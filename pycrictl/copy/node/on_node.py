@@ -1,8 +1,8 @@
 """Copying on the node itself, through the root directory of the container's first process.
 
 Nothing runs in the container, so it needs neither a shell nor ``tar``. What the container sees is
-what is copied: its volumes are there too. It must be a container of this machine that shares the
-kernel: the file systems of a virtual machine are not to be seen from here.
+what is copied, its volumes included. It must be a container of this machine that shares the kernel:
+the file systems of a virtual machine cannot be seen from here.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from pycrictl.copy.archive.unpack import Unpacker
 from pycrictl.copy.method import Watch
 from pycrictl.copy.node.local import TreeCopy
 from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.rules.spec import not_running
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.total import tell_total
+from pycrictl.copy.total import report_total
 from pycrictl.copy.tree.content import CHUNK_BYTES
 from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess, Locate
 from pycrictl.copy.tree.places import LocalRoot, Root, Source, open_destination, open_source
 from pycrictl.copy.tree.rootfs import raise_descriptor_limit
-from pycrictl.errors import CopyError, FailedPrecondition, Unimplemented
+from pycrictl.errors import CopyError, Unimplemented
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -46,16 +47,16 @@ _OWN_KERNEL: Final = ("kata", "runsc", "gvisor", "firecracker", "hyperv", "wasm"
 
 
 class Runtime(Protocol):
-    """Whoever makes calls to the runtime; a ``CriClient`` is one."""
+    """What makes calls to the runtime, such as a ``CriClient``."""
 
     def call(self, name: str, request: Message) -> Any:
-        """The answer to a unary call."""
+        """Return the answer to a unary call."""
 
 
 class OnNode:
     """The method ``node``; see ``Method`` for its functions.
 
-    They raise ``FailedPrecondition`` where the container does not run, or stopped meanwhile, and
+    They raise ``FailedPrecondition`` if the container is not running, or stops in the meantime, and
     ``CopyError`` as ``Arrival`` and ``walk`` do.
 
     Args:
@@ -70,18 +71,21 @@ class OnNode:
     def copy_from(
         self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
+        """Copy out of the container."""
         with self._root() as root, _source(root, path, follow, watch) as source:
             return _copy(source, LocalRoot(), local, rules, watch, root)
 
     def copy_to(
         self, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
+        """Copy into the container."""
         with self._root() as root, _source(LocalRoot(), local, follow, watch) as source:
             return _copy(source, root, path, rules, watch, root)
 
     def pack_from(
         self, path: bytes, watch: Watch, *, follow: bool = False
     ) -> Generator[memoryview, None, None]:
+        """Yield what is at ``path`` as an archive."""
         with (
             self._root() as root,
             _source(root, path, follow, watch) as source,
@@ -91,6 +95,7 @@ class OnNode:
             root.check_running()
 
     def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
+        """Unpack an archive into a directory of the container."""
         with ExitStack() as stack:
             root = stack.enter_context(self._root())
             destination = stack.enter_context(open_destination(root, path))
@@ -117,14 +122,14 @@ class OnNode:
             root = ContainerRoot(self._locate)
         except PermissionError as exc:
             raise CopyError(
-                "the file systems of containers are closed to this user", hint="run as root"
+                "this user cannot access the file systems of containers", hint="run as root"
             ) from exc
         with root:
             yield root
 
 
 def for_client(client: CriClient, container_id: str) -> OnNode:
-    """The method for a container of a runtime, which need not be this node's: copying checks that.
+    """Return the method for a container; whether the runtime is this node's is checked by copying.
 
     Args:
         client: of the runtime service.
@@ -146,25 +151,21 @@ def locate(runtime: Runtime, container_id: str) -> FirstProcess:
         container_id: the full ID.
 
     Raises:
-        FailedPrecondition: the container does not run.
-        Unimplemented: it has a kernel of its own, or the runtime does not tell.
+        FailedPrecondition: the container is not running.
+        Unimplemented: it has a kernel of its own, or the runtime does not report the process.
     """
     request = cri_pb2.ContainerStatusRequest(container_id=container_id, verbose=True)
     answer = runtime.call("ContainerStatus", request)
     status = answer.status
     if status.state != cri_pb2.CONTAINER_RUNNING:
-        raise FailedPrecondition(
-            f"container {quote(container_id)} is not running",
-            code="FailedPrecondition",
-            hint="only running containers can be copied from or to",
-        )
+        raise not_running(container_id)
     info = _info(answer.info)
     check_kernel(_handler(runtime, info), container_id)
     pid = info.get("pid")
     # 0 stands for none, and 1 is the node's own.
     if not isinstance(pid, int) or pid <= 1:
         raise Unimplemented(
-            f"the runtime does not tell the process of container {quote(container_id)}",
+            f"the runtime does not report the process of container {quote(container_id)}",
             code="Unimplemented",
         )
     uid, gid = _user(info)
@@ -172,18 +173,18 @@ def locate(runtime: Runtime, container_id: str) -> FirstProcess:
 
 
 def check_node(socket_path: str) -> None:
-    """Require that this program may look into containers, and counts processes as the runtime does.
+    """Require that this program is root and in the PID namespace of the runtime.
 
     Args:
         socket_path: where the runtime listens.
 
     Raises:
-        Unimplemented: it is not root; or the runtime is in another pid namespace, as where this
+        Unimplemented: it is not root; or the runtime is in another PID namespace, as where this
             program is in a container that the runtime's socket is mounted in.
     """
     if os.geteuid() != 0:
         raise Unimplemented(
-            "the file systems of containers are closed to this user",
+            "this user cannot access the file systems of containers",
             code="Unimplemented",
             hint="run as root",
         )
@@ -198,7 +199,7 @@ def check_node(socket_path: str) -> None:
             is_same = False
     if not is_same:
         raise Unimplemented(
-            "the runtime counts processes otherwise than this program",
+            "the runtime is in another PID namespace",
             code="Unimplemented",
             hint="run on the node itself, not in a container",
         )
@@ -227,7 +228,7 @@ def check_kernel(handler: str, container_id: str) -> None:
 def _source(root: Root, path: bytes, follow: bool, watch: Watch) -> Iterator[Source]:
     raise_descriptor_limit()
     with open_source(root, path, follow=follow) as source:
-        tell_total(source, watch)
+        report_total(source, watch)
         yield source
 
 
@@ -252,7 +253,7 @@ def _copy(
 
 
 def _info(verbose: Mapping[str, str]) -> dict[str, Any]:
-    """The runtime's own words about a container, as far as they are JSON."""
+    """Return what a runtime adds about a container, if it is JSON."""
     try:
         info = json.loads(verbose["info"])
     except (KeyError, ValueError, RecursionError):
@@ -261,7 +262,7 @@ def _info(verbose: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _handler(runtime: Runtime, info: dict[str, Any]) -> str:
-    """What runs the container: containerd's own word, else the handler of its pod."""
+    """Return what runs the container: containerd's own name for it, else the handler of its pod."""
     runtime_type = info.get("runtimeType")
     if isinstance(runtime_type, str):
         return runtime_type
@@ -272,7 +273,7 @@ def _handler(runtime: Runtime, info: dict[str, Any]) -> str:
 
 
 def _user(info: dict[str, Any]) -> tuple[int, int]:
-    """The numbers of the user that the container was started as; root if it is not told."""
+    """Return the user and group that the container was started as; root if they are not known."""
     found: Any = info
     for key in ("runtimeSpec", "process", "user"):
         found = found.get(key) if isinstance(found, dict) else None

@@ -1,7 +1,7 @@
 """The outcome of a copy as it goes over the wire: a ``metav1.Status`` object. Pure.
 
-What was left out is told as causes of the details, and what was copied under a key of our own,
-``copied``. Readers that know neither lose nothing that they need.
+What was left out is listed as causes of the details, and what was copied under a key of our own,
+``copied``. Readers that know neither miss nothing that they need.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_BYTES: Final = 64 * 1024
 """The longest outcome that is accepted."""
 
 MAX_SKIPPED: Final = 100
-"""The most entries that are told by name of those that were left out."""
+"""The most entries left out that are listed by name."""
 
 _MAX_TEXT: Final = 500
 _NUMBERS: Final = tuple(field.name for field in fields(Summary))
@@ -32,8 +32,8 @@ class Outcome(NamedTuple):
 
     Attributes:
         failure: why it did not happen; empty if it did.
-        copied: what was done; None if the server does not tell.
-        skipped: what was left out, as far as it is told.
+        copied: what was done; None if the server does not say.
+        skipped: what was left out, as far as it is listed.
     """
 
     failure: str = ""
@@ -75,7 +75,7 @@ def decode(text: bytes) -> Outcome:
     """Read an outcome.
 
     Raises:
-        RemoteProtocolError: it is no Status object.
+        RemoteProtocolError: it is not a Status object.
     """
     try:
         status = json.loads(text)

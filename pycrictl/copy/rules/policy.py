@@ -1,8 +1,8 @@
 """Which entries of an archive or a tree may be made, and as what. Pure.
 
-Nothing from outside is trusted: names are taken apart into components here, once, and nobody uses
-the raw name afterwards. An entry that only a broken or hostile writer makes is refused, and with it
-the whole copy; one that honest trees hold but that is not copied (a device, a link that leads out
+Nothing from outside is trusted: names are taken apart into components here, once, and the raw name
+is not used afterwards. An entry that only a broken or hostile writer makes is refused, and with it
+the whole copy. One that honest trees have but that is not copied (a device, a link that points out
 of the tree) is skipped, and the copy goes on.
 """
 
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from pycrictl.errors import EntryRefused
 from pycrictl.units import quote
-from pycrictl.wire.tar.header import Entry, Kind
+from pycrictl.wire.tar.header import Entry, EntryType
 
 MAX_PATH_BYTES: Final = 4095
 MAX_NAME_BYTES: Final = 255
@@ -24,7 +24,7 @@ MAX_ID: Final = 2**32 - 2
 """The highest number of a user or group: the one above it means "no change" to Linux."""
 
 MAX_TIME_NS: Final = 2**40 * 10**9
-"""Times before 1970 and beyond the year 36,800 are not kept: file systems disagree on them."""
+"""Times before 1970 and after the year 36,800 are not kept: file systems disagree on them."""
 
 PERMISSIONS: Final = 0o777
 ALL_MODE_BITS: Final = 0o7777
@@ -72,7 +72,7 @@ class Item(NamedTuple):
         mode: as it is to be set.
         mtime_ns: None: the time of the copy.
         owner: user and group number as the source knows them; None: the destination's own.
-        target: where a symbolic link leads, as text that nobody follows.
+        target: of a symbolic link, as text that is never followed.
         original: of a hard link: the file, made before, that it is another name of.
     """
 
@@ -152,18 +152,22 @@ class Judge:
         return path[1:]
 
     def _verdict(self, entry: Entry, path: Path) -> Item | Skipped:
-        if entry.kind is not Kind.DIRECTORY and not path and (not self._single or self.top == b"."):
+        if (
+            entry.kind is not EntryType.DIRECTORY
+            and not path
+            and (not self._single or self.top == b".")
+        ):
             raise _refusal(entry.name, "top", f"it makes the top a {entry.kind.value}")
-        if entry.kind in (Kind.CHARACTER, Kind.BLOCK, Kind.FIFO):
+        if entry.kind in (EntryType.CHARACTER, EntryType.BLOCK, EntryType.FIFO):
             return Skipped(entry.name, "special", f"it is a {entry.kind.value}")
         mode, mtime_ns, owner = self._metadata(entry)
-        if entry.kind is Kind.DIRECTORY:
+        if entry.kind is EntryType.DIRECTORY:
             return Item(path, Make.DIRECTORY, 0, mode, mtime_ns, owner)
-        if entry.kind is Kind.FILE:
+        if entry.kind is EntryType.FILE:
             self._count(entry)
             return Item(path, Make.FILE, entry.size_bytes, mode, mtime_ns, owner)
         item = Item(path, Make.SYMLINK, 0, mode, mtime_ns, owner)
-        if entry.kind is Kind.SYMLINK:
+        if entry.kind is EntryType.SYMLINK:
             return self._symlink(item, entry.name, entry.link)
         return self._hardlink(item, entry)
 
@@ -188,9 +192,11 @@ class Judge:
 
     def _symlink(self, item: Item, name: bytes, target: bytes) -> Item | Skipped:
         if not target or b"\0" in target or len(target) > MAX_PATH_BYTES:
-            raise _refusal(name, "link-target", "it is a link to an impossible name")
+            raise _refusal(name, "link-target", "it is a link with an impossible target")
         if not stays_inside(target, depth=max(len(item.path) - 1, 0)):
-            return Skipped(name, "outward-link", f"it leads out, to {quote(os.fsdecode(target))}")
+            return Skipped(
+                name, "outward-link", f"it points outside, to {quote(os.fsdecode(target))}"
+            )
         return item._replace(target=target)
 
     def _hardlink(self, item: Item, entry: Entry) -> Item | Skipped:
@@ -205,7 +211,7 @@ class Judge:
             reason = f"it is a hard link to {shown}, which was skipped"
             return Skipped(entry.name, "hard-link-to-skipped", reason)
         if made is not Make.FILE:
-            reason = f"it is a hard link to {shown}, which is no file of this copy"
+            reason = f"it is a hard link to {shown}, which is not a file of this copy"
             raise _refusal(entry.name, "hard-link", reason)
         return item._replace(make=Make.HARDLINK, original=original)
 
@@ -213,7 +219,9 @@ class Judge:
         for length in range(len(path) - 1, -1, -1):
             parent = b"/".join(path[:length])
             if self._made.get(parent, Make.DIRECTORY) is not Make.DIRECTORY:
-                raise _refusal(name, "not-a-directory", "it is below something else")
+                raise _refusal(
+                    name, "not-a-directory", "it is below something that is not a directory"
+                )
             if parent in self._made:
                 break
             self._made[parent] = Make.DIRECTORY
@@ -227,7 +235,7 @@ class Judge:
             before = self._made[key]
             if make is not Make.DIRECTORY or before is not make:
                 rule = "duplicate" if before is make else "type-change"
-                raise _refusal(name, rule, "the same name was there before")
+                raise _refusal(name, rule, "the same name came before")
             return
         self._made[key] = make
 
@@ -243,14 +251,14 @@ def take_apart(name: bytes, *, what: bytes) -> Path:
     if name.startswith(b"/"):
         raise _refusal(what, "absolute", "its name is absolute")
     if b"\0" in name:
-        raise _refusal(what, "nul", "its name holds a NUL")
+        raise _refusal(what, "nul", "its name contains a NUL")
     if len(name) > MAX_PATH_BYTES:
         raise _refusal(what, "too-long", "its name is too long")
     parts = name.split(b"/")
     if b"" in parts or b"." in parts:
         parts = [part for part in parts if part not in (b"", b".")]
     if b".." in parts:
-        raise _refusal(what, "dot-dot", 'its name holds ".."')
+        raise _refusal(what, "dot-dot", 'its name contains ".."')
     if len(parts) > MAX_DEPTH:
         raise _refusal(what, "too-deep", "it is too deep")
     if max(map(len, parts), default=0) > MAX_NAME_BYTES:
@@ -265,8 +273,8 @@ def stays_inside(target: bytes, *, depth: int) -> bool:
         target: the link's text.
         depth: how many directories below the top the link is.
 
-    ``..`` counts only in front: behind a name, which may itself be a link, nobody knows where it
-    leads.
+    ``..`` counts only at the beginning: after a name, which may itself be a link, it is not known
+    where it goes.
     """
     if target.startswith(b"/"):
         return False

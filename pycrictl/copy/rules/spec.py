@@ -30,7 +30,7 @@ import os
 from enum import Enum
 from typing import Final, NamedTuple
 
-from pycrictl.errors import CopyError, UsageError
+from pycrictl.errors import CopyError, FailedPrecondition, UsageError
 from pycrictl.units import quote
 
 STREAM: Final = "-"
@@ -53,6 +53,7 @@ class LocalPath(NamedTuple):
 
     @property
     def is_stream(self) -> bool:
+        """Whether it is one of the standard streams."""
         return self.path == STREAM.encode()
 
 
@@ -71,7 +72,7 @@ class CopyFrom(NamedTuple):
 
 
 def parse(source: str, destination: str) -> CopyTo | CopyFrom:
-    """Tell what the two arguments name.
+    """Work out what the two arguments name.
 
     Raises:
         UsageError: not exactly one of them is in a container, or a path is not usable.
@@ -90,7 +91,7 @@ def parse(source: str, destination: str) -> CopyTo | CopyFrom:
 
 
 def parse_side(text: str) -> ContainerPath | LocalPath:
-    """Tell what one argument names."""
+    """Work out what one argument names."""
     reference, colon, path = text.partition(":")
     if not colon or text.startswith(("/", ".")):
         if not text:
@@ -98,7 +99,7 @@ def parse_side(text: str) -> ContainerPath | LocalPath:
         return LocalPath(os.fsencode(text))
     pod, _, container = reference.rpartition("/")
     if not container or (not pod and "/" in reference):
-        raise UsageError(f"{quote(text)} names no container", hint=_WRITE_LOCAL_HINT)
+        raise UsageError(f"{quote(text)} does not name a container", hint=_WRITE_LOCAL_HINT)
     raw = os.fsencode(path)
     check_container_path(raw, shown=text)
     return ContainerPath(pod, container, raw)
@@ -108,7 +109,7 @@ def check_container_path(path: bytes, *, shown: str = "") -> None:
     """Require an absolute path without ``..`` and NUL, as both sides of the protocol do.
 
     Raises:
-        UsageError: the path is anything else.
+        UsageError: it is anything else.
     """
     named = quote(shown or os.fsdecode(path))
     if not path.startswith(b"/"):
@@ -117,9 +118,9 @@ def check_container_path(path: bytes, *, shown: str = "") -> None:
             hint=f"paths in containers begin with a slash; {_WRITE_LOCAL_HINT}",
         )
     if b".." in path.split(b"/"):
-        raise UsageError(f'the path in {named} holds ".."')
+        raise UsageError(f'the path in {named} contains ".."')
     if b"\0" in path:
-        raise UsageError(f"the path in {named} holds a NUL")
+        raise UsageError(f"the path in {named} contains a NUL")
 
 
 class SourceKind(Enum):
@@ -267,9 +268,21 @@ def _special(shown: str) -> CopyError:
 
 
 def reaches_into(mounted: bytes) -> CopyError:
-    """Something would go to another file system inside the destination: no rename leads there."""
+    """Return the error for a copy into another file system below the destination.
+
+    Nothing can be renamed from the stage to there.
+    """
     shown = quote(os.fsdecode(mounted))
     return CopyError(
         f"another file system is mounted at {shown}, which the copy reaches into",
         hint=f"copy what belongs there to {shown} separately",
+    )
+
+
+def not_running(container: str) -> FailedPrecondition:
+    """Return the error for a container, by its name or ID, that cannot be copied from or to."""
+    return FailedPrecondition(
+        f"container {quote(container)} is not running",
+        code="FailedPrecondition",
+        hint="only running containers can be copied from or to",
     )

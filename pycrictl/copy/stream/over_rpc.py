@@ -1,11 +1,10 @@
 """Copying by the runtime's own calls, ``CopyToContainer`` and ``CopyFromContainer`` (KEP-4582).
 
-The call tells size and checksum of the archive and gives a URL; the archive goes through that.
-Whoever receives it shows nothing of it before it has arrived whole.
+A call carries the size and checksum of the archive, and the answer has a URL; the archive goes
+through that. Whoever receives it shows nothing of it before it has arrived whole.
 
-The calls carry a container, a path and nothing else. Whatever else decides how things are made in
-the container (``-a``, ``--no-clobber``, ``--in-place``), or which of its links are followed
-(``-L``), cannot be asked for in this way.
+The calls name a container and a path, and nothing else. They cannot ask for other ways to make
+files in the container (``-a``, ``--no-clobber``, ``--in-place``), or to follow its links (``-L``).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from pycrictl.units import quote
 
 if TYPE_CHECKING:
     from pycrictl.copy.rules.outcome import Outcome
-    from pycrictl.copy.stream.messages import Messages
+    from pycrictl.copy.stream.connection import CopyConnection
     from pycrictl.copy.stream.transfer import Verdict
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.streaming.target import TlsFiles
@@ -47,7 +46,7 @@ OUTCOME_S: Final = 300.0
 _RECEIVING: Final = (
     "pycrictl.copy.archive.unpack",
     "pycrictl.copy.stream.transfer",
-    "pycrictl.copy.stream.upgrade",
+    "pycrictl.copy.stream.connection",
 )
 
 
@@ -60,8 +59,8 @@ class OverRpc:
         tls: for URLs of https and wss.
         idle_s: how long the server may be silent in the middle of a stream.
         outcome_s: how long it may be silent at the end.
-        has_others: if the server has no such calls, another way will be tried; so that is found out
-            before anything is read.
+        has_others: another method will be tried if the server does not have these calls, so find
+            that out before anything is read.
     """
 
     name = "rpc"
@@ -86,6 +85,7 @@ class OverRpc:
     def copy_from(
         self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
+        """See ``Method``."""
         raise_descriptor_limit()
         text = take_apart(path)
         name = b"." if text.wants_contents else text.name
@@ -101,20 +101,21 @@ class OverRpc:
                 watch.on_total(answer.size)
             with (
                 Unpacker(destination, rules, on_skip=watch.on_skip, name=name) as unpacker,
-                self._opened(answer.url) as messages,
+                self._opened(answer.url) as connection,
             ):
                 for piece in receive(
-                    messages, verdict, size_bytes=answer.size, crc32=answer.checksum
+                    connection, verdict, size_bytes=answer.size, crc32=answer.checksum
                 ):
                     unpacker.receive_data(piece)
                     watch.on_bytes(len(piece))
                 summary = unpacker.finish()
-        summary.skipped += _tell(verdict, watch.on_skip)
+        summary.skipped += _report_skipped(verdict, watch.on_skip)
         return summary
 
     def copy_to(
         self, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
+        """See ``Method``."""
         from pycrictl.copy.archive.measure import measure
         from pycrictl.copy.archive.pack import pack
         from pycrictl.copy.stream.transfer import send
@@ -131,11 +132,11 @@ class OverRpc:
             if watch.on_total is not None:
                 watch.on_total(measured.size_bytes)
             with (
-                self._opened(url) as messages,
+                self._opened(url) as connection,
                 closing(pack(source, on_skip=_ignore)) as pieces,
             ):
                 found = send(
-                    messages,
+                    connection,
                     pieces,
                     measured.size_bytes,
                     outcome_s=self._outcome_s,
@@ -146,26 +147,30 @@ class OverRpc:
     def pack_from(
         self, path: bytes, watch: Watch, *, follow: bool = False
     ) -> Generator[memoryview, None, None]:
+        """See ``Method``."""
         from pycrictl.copy.archive.census import Census
         from pycrictl.copy.stream.transfer import Verdict, receive
 
         answer = self._ask_from(path, follow=follow)
         verdict, census = Verdict(), Census()
-        with self._opened(answer.url) as messages:
-            for piece in receive(messages, verdict, size_bytes=answer.size, crc32=answer.checksum):
+        with self._opened(answer.url) as connection:
+            for piece in receive(
+                connection, verdict, size_bytes=answer.size, crc32=answer.checksum
+            ):
                 # As with the other methods it is content that counts, and how much of it there is
-                # in all, nobody has told.
+                # in all is not known.
                 known_bytes = census.content_bytes
                 census.receive_data(piece)
                 watch.on_bytes(census.content_bytes - known_bytes)
                 yield piece
             census.finish()
-        _tell(verdict, watch.on_skip)
+        _report_skipped(verdict, watch.on_skip)
 
     def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
+        """See ``Method``."""
         from pycrictl.copy.archive.census import Census
         from pycrictl.copy.archive.spool import Spool
-        from pycrictl.copy.stream.messages import PIECE_BYTES
+        from pycrictl.copy.stream.connection import PIECE_BYTES
         from pycrictl.copy.stream.transfer import send
 
         self._require_plain(rules)
@@ -181,9 +186,9 @@ class OverRpc:
             census.finish()
             spool.finish()
             url = self._ask_to(_as_archive(path), spool.size_bytes, spool.crc32)
-            with self._opened(url) as messages:
+            with self._opened(url) as connection:
                 found = send(
-                    messages,
+                    connection,
                     spool.pieces(buffer),
                     spool.size_bytes,
                     outcome_s=self._outcome_s,
@@ -193,7 +198,7 @@ class OverRpc:
 
     def _ask_from(self, path: bytes, *, follow: bool) -> cri_pb2.CopyFromContainerResponse:
         if follow:
-            raise _unable("CopyFromContainer cannot be told to follow links (-L)")
+            raise _unable("CopyFromContainer cannot follow links (-L)")
         request = cri_pb2.CopyFromContainerRequest(
             container_id=self._container_id, path=_text(path)
         )
@@ -224,33 +229,33 @@ class OverRpc:
     def _require_plain(rules: Rules) -> None:
         asked = (
             (rules.archive, "keep modes, times and owners (-a)"),
-            (rules.no_clobber, "leave alone what is there (--no-clobber)"),
+            (rules.no_clobber, "leave existing files alone (--no-clobber)"),
             (rules.in_place, "write in place (--in-place)"),
         )
         for is_asked, what in asked:
             if is_asked:
-                raise _unable(f"CopyToContainer cannot be told to {what}")
+                raise _unable(f"CopyToContainer cannot {what}")
 
     @contextmanager
-    def _opened(self, url: str) -> Iterator[Messages]:
-        from pycrictl.copy.stream.upgrade import open_stream
+    def _opened(self, url: str) -> Iterator[CopyConnection]:
+        from pycrictl.copy.stream.connection import open_stream
 
-        messages = open_stream(
+        connection = open_stream(
             url, timeout_s=max(self._client.timeout_s, 1.0), idle_s=self._idle_s, tls=self._tls
         )
         try:
-            yield messages
+            yield connection
         except BaseException:
-            messages.abort()
+            connection.abort()
             raise
-        messages.close()
+        connection.close()
 
 
 @contextmanager
 def _loading(*modules: str) -> Iterator[None]:
     """Load modules in a thread meanwhile.
 
-    One may still be loading in the end; who imports it waits for that.
+    One may still be loading in the end; importing it waits for that.
     """
     is_over = threading.Event()
 
@@ -279,13 +284,13 @@ def _text(path: bytes) -> str:
 
 
 def _not_as_archive(path: bytes) -> bytes:
-    """``DIR/.`` asks the server to unpack an archive there; to us it is the same as ``DIR/``."""
+    """Return ``DIR/`` for ``DIR/.``, which would ask the server to unpack an archive there."""
     text = take_apart(path)
     return text.path.rstrip(b"/") + b"/" if path.rstrip(b"/").endswith(b"/.") else path
 
 
 def _as_archive(path: bytes) -> bytes:
-    """The directory that an archive is to be unpacked in, however much it holds."""
+    """Return a path that asks the server to unpack an archive there, however much it holds."""
     return path if path.endswith((b"/.", b"/./")) else path.rstrip(b"/") + b"/."
 
 
@@ -296,7 +301,7 @@ def _check_size(found: Summary, rules: Rules) -> None:
 
 
 def _summary(found: Outcome, sent: Summary, on_skip: OnSkip) -> Summary:
-    """What the server has done, or what it was sent if it does not tell."""
+    """Return what the server reports to have done, or what it was sent if it does not say."""
     for skipped in found.skipped:
         on_skip(skipped)
     if found.copied is not None:
@@ -305,8 +310,8 @@ def _summary(found: Outcome, sent: Summary, on_skip: OnSkip) -> Summary:
     return sent
 
 
-def _tell(verdict: Verdict, on_skip: OnSkip) -> int:
-    """Tell what a server left out; return how much that is."""
+def _report_skipped(verdict: Verdict, on_skip: OnSkip) -> int:
+    """Report what a server left out; return how much that is."""
     skipped = verdict.outcome.skipped if verdict.outcome is not None else ()
     for entry in skipped:
         on_skip(entry)
@@ -320,4 +325,4 @@ def _unable(message: str) -> Unimplemented:
 
 
 def _ignore(_: Skipped) -> None:
-    """It was told when the archive was measured."""
+    """Do nothing: it was reported when the archive was measured."""

@@ -10,15 +10,15 @@ from typing import Final
 from pycrictl.copy.archive.checksum import Checksum
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.outcome import Outcome
-from pycrictl.copy.stream.messages import (
+from pycrictl.copy.stream.connection import (
     CHANNEL_END,
     FROM_CONTAINER,
     OUTCOME,
     TO_CONTAINER,
-    Messages,
-    Piece,
+    CopyConnection,
 )
 from pycrictl.errors import CopyError, RemoteProtocolError, StreamError
+from pycrictl.wire.websocket import Piece
 
 log = logging.getLogger("pycrictl.copy")
 
@@ -45,7 +45,7 @@ class Verdict:
         """Take in what came on any channel but that of content; None is the end of the stream.
 
         Raises:
-            RemoteProtocolError: it is no outcome, or comes on a channel that does not exist.
+            RemoteProtocolError: it is not an outcome, or comes on a channel that does not exist.
             StreamError: the stream ended without one.
         """
         if piece is None:
@@ -58,7 +58,7 @@ class Verdict:
                 raise RemoteProtocolError("the outcome of the copy is too long")
             self._tries_left -= 1
             if self._tries_left >= 0:
-                # It shows by itself where it ends.
+                # Its own syntax shows where it ends.
                 with suppress(RemoteProtocolError):
                     self.outcome = outcome.decode(bytes(self._text))
         elif piece.channel != CHANNEL_END:
@@ -66,7 +66,7 @@ class Verdict:
 
 
 def receive(
-    messages: Messages, verdict: Verdict, *, size_bytes: int, crc32: int
+    connection: CopyConnection, verdict: Verdict, *, size_bytes: int, crc32: int
 ) -> Iterator[memoryview]:
     """Yield the pieces of an archive, exactly what was announced, until its success.
 
@@ -84,7 +84,7 @@ def receive(
     left = size_bytes
     checksum = Checksum()
     while verdict.outcome is None:
-        piece = messages.receive()
+        piece = connection.receive()
         if piece is None or piece.channel != FROM_CONTAINER:
             verdict.receive(piece)
             continue
@@ -103,7 +103,7 @@ def receive(
 
 
 def send(
-    messages: Messages,
+    connection: CopyConnection,
     pieces: Iterable[memoryview],
     size_bytes: int,
     *,
@@ -116,7 +116,7 @@ def send(
         pieces: of the archive.
         size_bytes: its size, as announced.
         outcome_s: how long the server may be silent at the end.
-        on_bytes: told of each piece.
+        on_bytes: called with the size of each piece.
 
     Raises:
         CopyError: the server reports a failure, or the archive has another size by now.
@@ -128,24 +128,24 @@ def send(
 
     def after(count: int) -> None:
         on_bytes(count)
-        if (early := messages.receive_waiting()) or messages.is_over:
-            verdict.receive(early)
+        if connection.can_receive():
+            verdict.receive(connection.receive())
         if verdict.outcome is not None:
             check(verdict.outcome)
             raise RemoteProtocolError("the server reports success before it has everything")
 
     try:
-        send_content(messages, TO_CONTAINER, pieces, size_bytes, after=after)
+        send_content(connection, TO_CONTAINER, pieces, size_bytes, after=after)
     except StreamError as exc:
-        _last_word(messages, verdict, exc)
-    messages.set_idle(outcome_s)
+        _last_word(connection, verdict, exc)
+    connection.set_idle(outcome_s)
     try:
-        found = _await(messages, verdict)
+        found = _await(connection, verdict)
     except Exception:
         raise
     except BaseException:
         # Interrupted, but the server has everything, and may be putting it into its place.
-        found = _await_in_haste(messages, verdict)
+        found = _await_in_haste(connection, verdict)
         if found.failure:
             raise
     check(found)
@@ -153,7 +153,7 @@ def send(
 
 
 def send_content(
-    messages: Messages,
+    connection: CopyConnection,
     channel: int,
     pieces: Iterable[memoryview],
     size_bytes: int,
@@ -166,7 +166,7 @@ def send_content(
         channel: where it belongs.
         pieces: of the archive.
         size_bytes: its size, as announced.
-        after: told the size of each piece that was sent.
+        after: called with the size of each piece that was sent.
 
     Raises:
         CopyError: the archive has another size by now; its channel is still open.
@@ -177,15 +177,15 @@ def send_content(
         left -= len(piece)
         if left < 0:
             break
-        messages.send(channel, piece)
+        connection.send(channel, piece)
         after(len(piece))
     if left:
         raise CopyError("the source changed while it was copied", hint=TRY_AGAIN)
-    messages.end_channel(channel)
+    connection.end_channel(channel)
 
 
 def wrong_checksum() -> CopyError:
-    """What arrived is not what was announced, at either end."""
+    """Return the error for content that is not what was announced, at either end."""
     return CopyError(
         "what arrived has another checksum than announced",
         hint="it changed while it was copied, or was damaged on its way; try again",
@@ -198,30 +198,30 @@ def check(found: Outcome) -> None:
         raise CopyError(found.failure)
 
 
-def _await(messages: Messages, verdict: Verdict) -> Outcome:
+def _await(connection: CopyConnection, verdict: Verdict) -> Outcome:
     while verdict.outcome is None:
-        verdict.receive(messages.receive())
+        verdict.receive(connection.receive())
     return verdict.outcome
 
 
-def _await_in_haste(messages: Messages, verdict: Verdict) -> Outcome:
+def _await_in_haste(connection: CopyConnection, verdict: Verdict) -> Outcome:
     """Wait a moment longer; if that is not enough, warn that nobody knows."""
     try:
-        messages.set_idle(_HASTE_S)
-        return _await(messages, verdict)
+        connection.set_idle(_HASTE_S)
+        return _await(connection, verdict)
     except BaseException as exc:
-        log.warning("the server has not told whether the copy was made; it may still be")
+        log.warning("the server did not report whether the copy was made; it may still be")
         if not isinstance(exc, Exception):
             raise
         return Outcome(failure="unknown")
 
 
-def _last_word(messages: Messages, verdict: Verdict, broken: StreamError) -> None:
-    """A server that hangs up may have said why; otherwise raise what happened."""
+def _last_word(connection: CopyConnection, verdict: Verdict, broken: StreamError) -> None:
+    """Raise what a server that hung up gave as the reason, or else what happened."""
     with suppress(StreamError):
-        messages.set_idle(_LAST_WORD_S)
+        connection.set_idle(_LAST_WORD_S)
         while verdict.outcome is None and not isinstance(broken, RemoteProtocolError):
-            verdict.receive(messages.receive())
+            verdict.receive(connection.receive())
     if verdict.outcome is not None:
         check(verdict.outcome)
     raise broken

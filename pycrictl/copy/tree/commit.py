@@ -3,8 +3,8 @@
 What is not there yet is moved with one rename. Where directories meet, their contents are merged:
 first everything is compared and nothing changed, then each new name is moved and each file that is
 replaced gets a second name in the stage, so that every step can be taken back as long as the stage
-exists. What still is in the merged directory is what is still to be done: whoever finds it there
-can carry on, also where some steps have been taken back.
+exists. What is still in the merged directory is what remains to be done: any program that finds it
+can carry on, even after some steps have been undone.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _ALONE: Final = "copied alone, with --in-place, a file is written into it"
 
 
 def existing_kind(status: os.stat_result | None) -> Existing:
-    """How the rules of the destination call what is there.
+    """Return the kind of what is there, for the rules of the destination.
 
-    Devices, pipes and sockets are special wherever they are: others would miss them, the node's
+    Devices, pipes and sockets are special wherever they are, since others need them: the node's
     ``/dev/null`` for one.
     """
     if status is None:
@@ -56,7 +56,7 @@ class Merge:
         kept_links: how many of them the copy had as symbolic links.
         kept_bytes: content of the copy that is left out with them.
         merged: directories that were there already.
-        is_halfway: it failed, and so did taking it back: what is in the stage is still needed.
+        is_halfway: it failed and could not be undone: what is in the stage is still needed.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ def move_new(staged: Directory, name: bytes, target: Directory, new_name: bytes)
     """Move something to a name that nothing has.
 
     Raises:
-        OSError: EEXIST: by now something has it.
+        OSError: EEXIST: something has it after all.
     """
     try:
         staged.move(name, target, new_name, flags=RENAME_NOREPLACE)

@@ -1,6 +1,6 @@
 """The content of files: from one to another, from a stream, and holes.
 
-The kernel copies by itself, and within one file system may let two files share what they hold.
+The kernel does the copying, and within one file system may let two files share their content.
 Holes of the source stay holes; in a stream, which has none, long runs of zeros become holes again.
 """
 
@@ -17,24 +17,24 @@ from pycrictl.errors import CopyError
 from pycrictl.units import quote
 
 DEFAULT_FOLDER: Final = "/var/tmp"
-"""Where content waits that has no place yet: on a disk, as /tmp often is not."""
+"""Where content without a place waits: on a disk, which /tmp often is not."""
 
 CHUNK_BYTES: Final = 128 * 1024
-"""What passes through this program at once: it fits into the nearest cache of a processor, where
-more takes twice the time."""
+"""What passes through this program at once: it fits into the nearest cache of a processor; more
+takes twice the time."""
 
 STEP_BYTES: Final = 8 * 1024 * 1024
-"""Of a file that is copied to another, progress is told this often."""
+"""How often progress is reported while a file is copied to another."""
 
 HOLE_BYTES: Final = 64 * 1024
 """The shortest run of zeros that becomes a hole."""
 
 SMALL_BYTES: Final = 32 * 1024
-"""What is copied through this program's memory, with no thought of holes."""
+"""What is copied through this program's memory, whatever holes it has."""
 
 _WRITE_BYTES: Final = 256 * 1024
 """What is written at once: of more, the kernel would keep each part in one large piece of memory,
-which it often has to find first."""
+which it often has to make room for first."""
 
 _KEEP_SIZE: Final = 0x01  # FALLOC_FL_KEEP_SIZE of <linux/falloc.h>
 _MAX_SEGMENTS: Final = 10_000
@@ -44,7 +44,7 @@ _UNSUPPORTED: Final = frozenset(
 )
 
 OnBytes = Callable[[int], None]
-"""Told how many more bytes have been dealt with."""
+"""Called with how many more bytes have been dealt with."""
 
 
 def segments(fd: int, size_bytes: int) -> list[tuple[int, int]]:
@@ -81,9 +81,9 @@ def copy_content(
     Args:
         source: readable.
         target: writable, empty.
-        size_bytes: how long the source is; what is appended to it meanwhile is left out.
+        size_bytes: how long the source is; what is appended to it in the meantime is left out.
         shown: the source, for messages.
-        on_bytes: told about holes too.
+        on_bytes: counts holes too.
 
     Raises:
         CopyError: the source became shorter.
@@ -94,7 +94,7 @@ def copy_content(
         return
     os.ftruncate(target, size_bytes)
     ways = list(_WAYS)
-    told = 0
+    reported = 0
     for start, end in segments(source, size_bytes):
         if end - start >= _WRITE_BYTES:
             _reserve(target, start, end - start)
@@ -110,16 +110,16 @@ def copy_content(
             if not done:
                 raise shrunk(shown)
             position += done
-            on_bytes(position - told)
-            told = position
-    on_bytes(size_bytes - told)
+            on_bytes(position - reported)
+            reported = position
+    on_bytes(size_bytes - reported)
     # A file may be cut where its holes were, and no copying notices.
     if os.fstat(source).st_size < size_bytes:
         raise shrunk(shown)
 
 
 def _copy_small(source: int, target: int, size_bytes: int, *, shown: bytes) -> None:
-    """Copy a file that is hardly more than the calls it takes."""
+    """Copy a file that is so small that the calls are most of the work."""
     position = 0
     while position < size_bytes:
         data = os.pread(source, size_bytes - position, position)
@@ -148,8 +148,8 @@ def _by_buffer(source: int, target: int, position: int, count: int) -> int:
 
 
 _WAYS: Final = (_by_range, _by_pages, _by_buffer)
-"""The kernel copies within one file system, and passes its pages on from one to another, which
-takes two thirds of the time of a buffer. File systems that can do neither are read and written."""
+"""The kernel copies within one file system, or passes its pages on from one to another, which takes
+two thirds of the time of a buffer. File systems that can do neither are read and written."""
 
 
 def write_all(target: int, data: bytes | memoryview, position: int) -> None:
@@ -162,10 +162,10 @@ def write_all(target: int, data: bytes | memoryview, position: int) -> None:
 
 
 def _reserve(target: int, position: int, count: int) -> bool:
-    """Ask for blocks that will be written; whether they could be had.
+    """Ask for blocks that will be written; return whether there are enough.
 
-    Those that are there already cost less than those that each part asks for: a large file takes
-    three quarters of the time. If they cannot be had, the writing shows why.
+    A large file takes three quarters of the time when its blocks are allocated at once. If there
+    are not enough, writing shows why.
     """
     return not libc.fallocate(target, _KEEP_SIZE, c_long(position), c_long(count))
 
@@ -213,6 +213,6 @@ class SparseWriter:
 
 
 def shrunk(shown: bytes | None = None) -> CopyError:
-    """The source changed in a way that leaves no content to copy."""
+    """Return the error for a source that lost content while it was copied."""
     what = "a file" if shown is None else quote(os.fsdecode(shown))
     return CopyError(f"{what} became shorter while it was copied")

@@ -1,11 +1,11 @@
 """The root directory of a running container, and the proof that it is that container's.
 
-A runtime tells the number of a container's first process. Numbers are used again, so that process
+A runtime reports the number of a container's first process. Numbers are used again, so that process
 is held by a descriptor, its root directory is opened through it, and the runtime is asked once
 more: if it still names the same process, started at the same time, and the process is still
 running, then the number has meant this process all along.
 
-Nothing of the container is executed and none of its libraries are loaded: it is looked at from
+Nothing from the container is executed and none of its libraries are loaded: it is looked at from
 outside.
 """
 
@@ -36,7 +36,7 @@ class FirstProcess(NamedTuple):
         container_id: the full ID.
         pid: its number on the node.
         started_at_ns: when the container was started.
-        uid: the user it was started as, as the container counts; gid likewise.
+        uid: the user it was started as, in the numbers of the container; gid likewise.
     """
 
     container_id: str
@@ -47,7 +47,7 @@ class FirstProcess(NamedTuple):
 
 
 Locate = Callable[[], FirstProcess]
-"""Asks the runtime for a container's first process, every time it is called."""
+"""Asks the runtime for a container's first process whenever it is called."""
 
 
 class ContainerRoot:
@@ -63,8 +63,8 @@ class ContainerRoot:
         """Open the root of the container that ``locate`` asks the runtime for, twice.
 
         Raises:
-            FailedPrecondition: it does not run, or not any more.
-            CopyError: what the runtime names is not a container, or is seen as the node itself.
+            FailedPrecondition: it is not running, or has stopped.
+            CopyError: what the runtime names is not a container, or looks like the node itself.
             PermissionError: root is needed.
         """
         process = locate()
@@ -107,9 +107,9 @@ class ContainerRoot:
             raise self._is_the_node()
 
     def _check_cgroup(self, theirs: str, ours: str) -> None:
-        """A process in the cgroup of another container is not what the runtime means.
+        """Refuse a process that is in the cgroup of another container.
 
-        Not every cgroup has a container's ID in its name, so one without any proves nothing; nor
+        Not every cgroup has a container's ID in its name, so one without any proves nothing. Nor
         does one that this program is in too, as where the whole node is a container.
         """
         found = {*_CONTAINER_ID.findall(theirs)} - {*_CONTAINER_ID.findall(ours)}
@@ -117,22 +117,22 @@ class ContainerRoot:
             raise _stopped(self.process)
 
     def find(self, path: bytes, *, follow: bool) -> int:
-        """An O_PATH descriptor of what a process of the container sees at ``path``."""
+        """Return an O_PATH descriptor of what a process of the container sees at ``path``."""
         return resolve(self.fd, path, follow=follow)
 
     @property
     def default_owner(self) -> tuple[int, int]:
-        """Whose the files are that are copied into it: its user, as it counts."""
+        """The owner of files copied into it: its user, in its own numbers."""
         return self.process.uid, self.process.gid
 
     def is_running(self) -> bool:
-        """Whether the container's first process still runs."""
+        """Return whether the container's first process is still running."""
         poll = select.poll()
         poll.register(self._pidfd, select.POLLIN)
         return not poll.poll(0)
 
     def check_running(self) -> None:
-        """Require that the container has not stopped: what was copied into it may be lost.
+        """Require that the container has not stopped; otherwise what was copied to it may be lost.
 
         Raises:
             FailedPrecondition: it has.
@@ -141,7 +141,7 @@ class ContainerRoot:
             raise _stopped(self.process)
 
     def close(self) -> None:
-        """Let go of the container: an open root keeps its mounts busy."""
+        """Let go of the container, as an open root keeps its mounts busy."""
         while self._fds:
             os.close(self._fds.pop())
 
@@ -172,5 +172,5 @@ def _stopped(process: FirstProcess) -> FailedPrecondition:
     return FailedPrecondition(
         f"container {quote(process.container_id)} has stopped",
         code="FailedPrecondition",
-        hint="a stopped container has no file system that could be copied from or to",
+        hint="only running containers can be copied from or to",
     )

@@ -1,8 +1,8 @@
-"""Writing into a file that cannot be replaced: in the end it has its old content, or the new.
+"""Writing into a file that cannot be replaced: it ends up with its old content or the new.
 
-Room for the new content is asked for before anything is written, and the old content waits in a
-file without a name until it is not needed any more. Whoever reads meanwhile may see parts of both;
-and if this program is killed, that is what remains.
+Space for the new content is asked for before anything is written, and the old content is kept in a
+file without a name until it is no longer needed. Readers may see parts of both in the meantime, and
+if this program is killed, that is what remains.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def overwrite(source: int, target: int, *, shown: bytes) -> None:
         shown: the target, for messages.
 
     Raises:
-        OSError: it cannot be written; it has its old content, as also after Ctrl-C.
-        CopyError: there is no room for its old content meanwhile.
+        OSError: it cannot be written; it has its old content, as after Ctrl-C.
+        CopyError: there is no space to keep its old content.
     """
     kept = _set_aside(target)
     try:
@@ -59,7 +59,7 @@ def overwrite(source: int, target: int, *, shown: bytes) -> None:
 
 
 def _set_aside(target: int) -> int:
-    """A file without a name that holds the content of another."""
+    """Copy the content of a file to one without a name; return that."""
     folder = DEFAULT_FOLDER.encode()
     try:
         kept = os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
@@ -81,7 +81,7 @@ def _put_back(kept: int, target: int, shown: bytes) -> None:
 
 
 def _reserve(source: int, target: int) -> None:
-    """Ask for the blocks that the content will need, as far as the file system lets one ask."""
+    """Ask for the blocks that the content will need, if the file system supports that."""
     for start, end in segments(source, os.fstat(source).st_size):
         if (error := _allocate(target, _KEEP_SIZE, start, end)) is not None:
             if error.errno in _UNSUPPORTED:
@@ -90,14 +90,14 @@ def _reserve(source: int, target: int) -> None:
 
 
 def _give_back(source: int, target: int) -> None:
-    """Let go of blocks behind the end of a file that were asked for."""
+    """Give back the blocks behind the end of a file that were asked for."""
     start, end = (os.fstat(fd).st_size for fd in (target, source))
     if start < end:
         _allocate(target, _PUNCH_HOLE | _KEEP_SIZE, start, end)
 
 
 def _allocate(target: int, mode: int, start: int, end: int) -> OSError | None:
-    """fallocate(2); what went wrong."""
+    """Call fallocate(2); return what went wrong."""
     while libc.fallocate(target, mode, c_long(start), c_long(end - start)):
         if (error := last_error()).errno != errno.EINTR:
             return error
@@ -105,7 +105,7 @@ def _allocate(target: int, mode: int, start: int, end: int) -> OSError | None:
 
 
 def _write(source: int, target: int, *, shown: bytes, on_piece: Callable[[], None]) -> None:
-    """Make one file like another. No block is given back before everything is written."""
+    """Write the content of one file to another; free blocks only once everything is written."""
     size_bytes = os.fstat(source).st_size
     parts = segments(source, size_bytes)
     for start, end in parts:
@@ -121,7 +121,7 @@ def _write(source: int, target: int, *, shown: bytes, on_piece: Callable[[], Non
 
 
 def _gaps(parts: list[tuple[int, int]], size_bytes: int) -> Iterator[tuple[int, int]]:
-    """What lies between the parts of a file, up to its size."""
+    """Yield what lies between the parts of a file, up to its size."""
     position = 0
     for start, end in [*parts, (size_bytes, size_bytes)]:
         if position < min(start, size_bytes):
@@ -138,4 +138,4 @@ def _clear(target: int, start: int, end: int, on_piece: Callable[[], None]) -> N
 
 
 def _go_on() -> None:
-    """Nothing is to be let through."""
+    """Do nothing: nothing is to be let through."""

@@ -2,9 +2,9 @@
 
 Each stage has a process of its own that waits for the end of this program and then removes it; a
 merge that had begun is finished first, so that nothing half done is left. If that process is killed
-too, as with a whole cgroup, the stage stays until the next copy into the same directory does what
-is left to do: the owner of the stage held a lock, which the kernel has released. A merge that
-cannot be finished stays as it is: what it has replaced is in its stage.
+too, as with a whole cgroup, the stage stays until the next copy to the same directory does what is
+left to do: the owner of the stage held a lock, which the kernel has released. A merge that cannot
+be finished stays as it is: what it has replaced is in its stage.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pycrictl.errors import CopyError
 
 PREFIX: Final = ".pycrictl-"
 STAGE_NAME: Final = re.compile(rb"\.pycrictl-[0-9a-f]{16}")
-"""What stages are called, and nothing else should be."""
+"""The names of stages, which nothing else should have."""
 
 TOP: Final = b"top"
 """In a stage, what is copied."""
@@ -36,10 +36,10 @@ COMMIT: Final = b"commit"
 """What ``TOP`` is called while it is merged with the directory that the stage is in."""
 
 COMMIT_NEW: Final = b"commit-new"
-"""The same if what is there already stays as it is."""
+"""Its name if what is there already stays as it is."""
 
 OWNER: Final = b"owner"
-"""The file in a stage that its owner has locked. It holds the stage's name."""
+"""The file in a stage that its owner has locked. It contains the stage's name."""
 
 _LOCK_LIMIT_S: Final = 60.0
 _LOCK_PAUSE_S: Final = 0.05
@@ -49,11 +49,11 @@ _MAX_SWEPT: Final = 10_000
 
 
 def random_name() -> bytes:
-    """A name for a stage."""
+    """Return a name for a stage."""
     return f"{PREFIX}{os.urandom(8).hex()}".encode()
 
 
-class Janitor:
+class Janitor(Survivor):
     """Removes something when this program is killed.
 
     It is a process that knows no path, only the open directory that the thing is in. It is started
@@ -65,23 +65,21 @@ class Janitor:
     """
 
     def __init__(self, place: Directory, name: bytes) -> None:
-        self._survivor = Survivor("stage", [str(place.fd), os.fsdecode(name)], fds=[place.fd])
-
-    def dismiss(self) -> None:
-        """There is nothing left to remove."""
-        self._survivor.dismiss()
-
-    def release(self) -> None:
-        """This program has not removed it: let the other one do so at once."""
-        self._survivor.release()
+        super().__init__(__name__, [str(place.fd), os.fsdecode(name)], fds=[place.fd])
 
 
-def clear(fd: int, name: bytes) -> None:
-    """Remove a stage, or a file, from the directory ``fd``; a merge that has begun is finished."""
-    with Directory(fd, b"") as place, suppress(OSError, CopyError):
-        locked = _wait_for_lock(place, name)
+def clear(fd: str, name: str) -> None:
+    """Remove a stage or a file from an open directory; finish a merge that has begun.
+
+    Args:
+        fd: the number of the directory's descriptor, which is closed.
+        name: of the stage or file.
+    """
+    stage = os.fsencode(name)
+    with Directory(int(fd), b"") as place, suppress(OSError, CopyError):
+        locked = _wait_for_lock(place, stage)
         try:
-            _settle(place, name)
+            _settle(place, stage)
         finally:
             if locked >= 0:
                 os.close(locked)
@@ -91,10 +89,10 @@ def _wait_for_lock(place: Directory, name: bytes) -> int:
     """Keep others from settling a stage at the same time.
 
     Returns:
-        A descriptor that holds its lock; -1 if it has none, or the file system knows no locks.
+        A descriptor that holds its lock; -1 if it has none, or the file system has no locks.
 
     Raises:
-        BlockingIOError: somebody else deals with it.
+        BlockingIOError: another program is dealing with it.
     """
     try:
         with place.enter(name) as stage:
@@ -145,7 +143,7 @@ def claim(stage: Directory, name: bytes) -> int:
 
 
 def lock(fd: int) -> bool:
-    """Lock a file against ``sweep``; False if it is locked, or the file system knows no locks."""
+    """Lock a file against ``sweep``; return False if it is locked or cannot be."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -154,13 +152,13 @@ def lock(fd: int) -> bool:
 
 
 def remove_stage(place: Directory, name: bytes) -> None:
-    """Remove a stage, its lock last: if this is interrupted, the rest can still be recognised.
+    """Remove a stage, its lock last, so that what is left of it can be recognized.
 
     There must be nothing in it that a merge needs.
     """
     with suppress(FileNotFoundError, NotADirectoryError), place.enter(name) as stage:
         for marker in (COMMIT, COMMIT_NEW):
-            with suppress(OSError):  # nobody shall finish what is being removed
+            with suppress(OSError):  # what is being removed must not be finished
                 stage.move(marker, stage, TOP)
         for inner in [os.fsencode(entry.name) for entry in stage.scan()]:
             if inner != OWNER:
@@ -172,8 +170,8 @@ def sweep(place: Directory) -> None:
     """Remove the stages in a directory whose owners have died; finish the merges among them.
 
     A stage belongs to this user, is closed to all others, and has a file in it with its own name
-    that nobody holds locked. A file that was about to be moved into place needs no more than the
-    lock: whoever could give another file such a name could as well remove it.
+    that is not locked. A file that was about to be moved into place needs no more than the lock:
+    those who could give another file such a name could remove it as well.
     """
     with suppress(OSError, CopyError):
         names = [os.fsencode(entry.name) for entry in islice(place.scan(), _MAX_SWEPT)]
@@ -202,7 +200,7 @@ def _sweep(place: Directory, name: bytes) -> None:
 
 
 def _lock_named(folder: Directory, name: bytes) -> int:
-    """A descriptor that holds the lock of a regular file; -1 if somebody else holds it."""
+    """Lock a regular file; return a descriptor that holds the lock, or -1 if it is locked."""
     fd = _open_regular(folder, name)
     if fd < 0 or lock(fd):
         return fd
@@ -211,7 +209,7 @@ def _lock_named(folder: Directory, name: bytes) -> int:
 
 
 def _open_regular(folder: Directory, name: bytes) -> int:
-    """A descriptor of a regular file, for reading and writing; -1 if it is anything else."""
+    """Open a regular file for reading and writing; return -1 if it is anything else."""
     pinned = folder.pin(name)
     try:
         if not stat.S_ISREG(os.fstat(pinned).st_mode):

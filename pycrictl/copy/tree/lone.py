@@ -1,6 +1,6 @@
 """A single file on its way to its place.
 
-Until it is complete it has no name, so that nothing remains of it if this program is killed.
+It has no name until it is complete, so that nothing of it remains if this program is killed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pycrictl.units import quote
 # File systems without unnamed files answer one of these.
 _NO_UNNAMED: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL})
 
-_WRITE_INTO: Final = "--in-place writes into it, which others may see half done"
+_WRITE_INTO: Final = "--in-place writes into it, which others may see half written"
 
 
 class LoneFile:
@@ -105,7 +105,7 @@ class LoneFile:
         self._temporary = None
 
     def close(self) -> None:
-        """Let go of it. If it was not committed, nothing of it remains."""
+        """Let go of it; if it was not committed, nothing of it remains."""
         with undisturbed():
             is_removed = self._remove_temporary()
             for fd in (self._fd, self._mounted):
@@ -119,7 +119,7 @@ class LoneFile:
                 janitor.release()
 
     def _remove_temporary(self) -> bool:
-        """Remove the file if it still has a name of its own; whether it has none now."""
+        """Remove the temporary name of the file, if it has one; return whether it has none now."""
         temporary, self._temporary = self._temporary, None
         if temporary is None:
             return True
@@ -132,7 +132,7 @@ class LoneFile:
         return True
 
     def _open_mounted(self, *, in_place: bool) -> int:
-        """The file that is there, open for reading and writing, if it is mounted there; else -1."""
+        """Open the file that is there for reading and writing if it is mounted, else return -1."""
         if not in_place:
             self._directory.refuse_mounted(self._name, hint=_WRITE_INTO)
             return -1

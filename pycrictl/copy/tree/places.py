@@ -24,7 +24,7 @@ class IdMap(NamedTuple):
         return cls(tuple((int(row[0]), int(row[1]), int(row[2])) for row in rows if len(row) == 3))
 
     def to_host(self, inside: int) -> int:
-        """The number on the node of one inside.
+        """Return the number on the node for one inside.
 
         Raises:
             CopyError: the namespace has no such number.
@@ -35,7 +35,7 @@ class IdMap(NamedTuple):
         raise CopyError(f"the container has no user or group {inside}")
 
     def to_container(self, outside: int) -> int | None:
-        """The number inside of one on the node; None: the container does not know it."""
+        """Return the number inside for one on the node; None if the container does not have it."""
         for first_inside, first_outside, count in self.ranges:
             if first_outside <= outside < first_outside + count:
                 return first_inside + outside - first_outside
@@ -50,18 +50,21 @@ class Root(Protocol):
 
     @property
     def uids(self) -> IdMap:
-        """The user numbers that count there."""
+        """The user numbers that are valid there."""
 
     @property
     def gids(self) -> IdMap:
-        """The group numbers that count there."""
+        """The group numbers that are valid there."""
 
     @property
     def default_owner(self) -> tuple[int, int] | None:
         """User and group of what is made there, in its own numbers; None: this program's."""
 
     def find(self, path: bytes, *, follow: bool) -> int:
-        """An O_PATH descriptor of what is at ``path``; ``follow`` is about its last component."""
+        """Return an O_PATH descriptor of what is at ``path``.
+
+        ``follow`` is about its last component.
+        """
 
 
 class LocalRoot:
@@ -72,6 +75,7 @@ class LocalRoot:
     default_owner = None
 
     def find(self, path: bytes, *, follow: bool) -> int:
+        """Return an O_PATH descriptor of what is at ``path``."""
         return os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
 
 
@@ -96,6 +100,7 @@ class Source(NamedTuple):
         return b"." if self.text.wants_contents else self.text.name
 
     def close(self) -> None:
+        """Let go of it."""
         os.close(self.fd)
 
     def __enter__(self) -> Source:
@@ -111,8 +116,8 @@ def open_source(root: Root, path: bytes, *, follow: bool = False) -> Source:
     Args:
         root: where it is.
         path: as typed.
-        follow: copy what a link points to. Without it, a link is copied as such unless a slash
-            follows its name.
+        follow: copy what a link points to. Without it, a link is copied as a link unless a
+            slash follows its name.
 
     Raises:
         CopyError: there is nothing, or nothing that can be copied.
@@ -153,6 +158,7 @@ class Destination(NamedTuple):
     directory: Directory
 
     def close(self) -> None:
+        """Let go of it."""
         self.directory.close()
 
     def __enter__(self) -> Destination:
@@ -166,7 +172,7 @@ def open_destination(root: Root, path: bytes) -> Destination:
     """Find where a copy goes.
 
     Raises:
-        CopyError: its parent does not exist, or is nothing that can be written to.
+        CopyError: its parent does not exist, or cannot be written to.
     """
     text = take_apart(path)
     if (directory := _directory(root, text.path, shown=path)) is not None:
@@ -188,10 +194,10 @@ def open_destination(root: Root, path: bytes) -> Destination:
 
 
 def _leads_to_file(root: Root, path: bytes, status: os.stat_result) -> bool:
-    """Whether a file may take the place of what is there, which is no directory.
+    """Return whether a file may take the place of what is there, which is not a directory.
 
-    Not that of a link to a device or pipe either, nor of one to what whoever looks has open, as
-    ``/dev/stdout`` is.
+    A link to a device or pipe must stay as well, and one to what a process has open, such as
+    ``/dev/stdout``.
     """
     if stat.S_ISLNK(status.st_mode):
         if _link_text(root, path).startswith(b"/proc/self/fd/"):
@@ -199,7 +205,7 @@ def _leads_to_file(root: Root, path: bytes, status: os.stat_result) -> bool:
         try:
             fd = root.find(path, follow=True)
         except OSError:
-            return True  # it leads nowhere
+            return True  # it is dangling
         status = os.fstat(fd)
         os.close(fd)
     return stat.S_ISREG(status.st_mode)
@@ -219,7 +225,7 @@ def _link_text(root: Root, path: bytes) -> bytes:
 
 
 def _directory(root: Root, path: bytes, *, shown: bytes) -> Directory | None:
-    """The directory at ``path``, or None if there is no such directory."""
+    """Return the directory at ``path``, or None if there is no such directory."""
     try:
         fd = root.find(path, follow=True)
         if not stat.S_ISDIR(os.fstat(fd).st_mode):

@@ -1,6 +1,6 @@
 """Finding things inside a root, as the kernel sees them.
 
-``openat2`` (Linux 5.6) resolves a whole path inside a root in one step that nobody can come
+``openat2`` (Linux 5.6) resolves a whole path inside a root in one step that nothing can come
 between. Where it is missing or forbidden, the path is walked one component at a time, each held
 open, none of them a link.
 """
@@ -64,7 +64,7 @@ KERNEL_FILE_SYSTEMS: Final = {
 
 
 class KernelFileSystem(CopyError):
-    """Something is on a file system that is no storage but an interface of the kernel."""
+    """Something is on a file system that is not storage but an interface of the kernel."""
 
     def __init__(self, shown: bytes, name: str) -> None:
         self.reason = f"it is on {name}"
@@ -88,7 +88,7 @@ class _StatFs(ctypes.Structure):
 
 
 class _StatX(ctypes.Structure):
-    # Only the attributes are read, and which of them the kernel tells; struct statx of statx(2).
+    # Only the attributes are read, and which of them the kernel supports; struct statx of statx(2).
     _fields_ = (
         ("before", ctypes.c_char * 8),
         ("attributes", ctypes.c_uint64),
@@ -102,7 +102,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def file_system_type(fd: int) -> int:
-    """The magic number of the file system that ``fd`` is on; ``fd`` may be O_PATH."""
+    """Return the magic number of the file system that ``fd`` is on; ``fd`` may be O_PATH."""
     result = _StatFs()
     if libc.fstatfs(fd, ctypes.byref(result)):
         raise last_error()
@@ -110,7 +110,7 @@ def file_system_type(fd: int) -> int:
 
 
 def mount_number(fd: int) -> int:
-    """Which mount ``fd`` is on; two may show the same file system."""
+    """Return which mount ``fd`` is on; two may show the same file system."""
     info = os.open(b"../fdinfo/%d" % fd, os.O_RDONLY | os.O_CLOEXEC, dir_fd=own_descriptors())
     try:
         for line in os.read(info, 4096).splitlines():
@@ -122,17 +122,17 @@ def mount_number(fd: int) -> int:
 
 
 def is_mount_point(directory_fd: int, name: bytes) -> bool:
-    """Whether something is mounted at ``name`` in a directory.
+    """Return whether something is mounted at ``name`` in a directory.
 
-    To rename something over it, or to remove it, is refused only to those who share the mount
-    namespace: done by others, it takes the mount away from the container without a word.
+    The kernel refuses to rename over it, or to remove it, only in the same mount namespace: from
+    outside, that silently takes the mount away from the container.
     """
     found = _StatX()
     try:
-        is_told = not libc.statx(directory_fd, name, _NOT_FOLLOWED, 0, ctypes.byref(found))
+        is_known = not libc.statx(directory_fd, name, _NOT_FOLLOWED, 0, ctypes.byref(found))
     except AttributeError:  # a C library that does not know it
-        is_told = False
-    if is_told and found.attributes_mask & _ATTR_MOUNT_ROOT:  # Linux 5.8
+        is_known = False
+    if is_known and found.attributes_mask & _ATTR_MOUNT_ROOT:  # Linux 5.8
         return bool(found.attributes & _ATTR_MOUNT_ROOT)
     pinned = os.open(name, _CLOEXEC_PATH | os.O_NOFOLLOW, dir_fd=directory_fd)
     try:
@@ -142,7 +142,7 @@ def is_mount_point(directory_fd: int, name: bytes) -> bool:
 
 
 def refuse_kernel_file_system(fd: int, shown: bytes) -> None:
-    """Refuse what is no storage but an interface of the kernel.
+    """Refuse what is not storage but an interface of the kernel.
 
     Raises:
         KernelFileSystem: ``fd`` is on such a file system.
@@ -154,8 +154,8 @@ def refuse_kernel_file_system(fd: int, shown: bytes) -> None:
 def resolve(root_fd: int, path: bytes, *, follow: bool = True) -> int:
     """Find ``path`` inside a root, as a process sees it whose root directory that is.
 
-    Links are followed, absolute ones from the root, and ``..`` never leads above it. The links of
-    procfs that are none, such as those to open files, are refused.
+    Links are followed, absolute ones from the root, and ``..`` never leads above it. The magic
+    links of procfs, such as those to open files, are refused.
 
     Args:
         root_fd: the root, open.
@@ -172,7 +172,7 @@ def resolve(root_fd: int, path: bytes, *, follow: bool = True) -> int:
 
 @cache
 def kernel_resolves() -> bool:
-    """Whether openat2 can be used. Old kernels lack it, and old seccomp profiles forbid it."""
+    """Return whether openat2 can be used: old kernels lack it, old seccomp profiles forbid it."""
     try:
         os.close(_openat2(_AT_FDCWD, b"/", _CLOEXEC_PATH, 0))
     except OSError:
@@ -181,13 +181,13 @@ def kernel_resolves() -> bool:
 
 
 def resolve_by_kernel(root_fd: int, path: bytes, *, follow: bool) -> int:
-    """``resolve`` with one system call."""
+    """Do what ``resolve`` does, with one system call."""
     flags = _CLOEXEC_PATH | (0 if follow else os.O_NOFOLLOW)
     return _openat2(root_fd, path, flags, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
 
 
 def resolve_by_steps(root_fd: int, path: bytes, *, follow: bool) -> int:
-    """``resolve`` one component at a time, each without following a link."""
+    """Do what ``resolve`` does one component at a time, each without following a link."""
     stack = [os.open(b".", _CLOEXEC_PATH | os.O_DIRECTORY, dir_fd=root_fd)]
     todo = deque(path.split(b"/"))
     # "name/" and "name/." follow name as a directory.
@@ -230,7 +230,7 @@ def resolve_by_steps(root_fd: int, path: bytes, *, follow: bool) -> int:
 
 
 def own_descriptors() -> int:
-    """``/proc/self/fd``, open: by it an O_PATH descriptor can be opened in earnest."""
+    """Return ``/proc/self/fd``, open, through which an O_PATH descriptor can be opened fully."""
     return _own_descriptors(os.getpid())
 
 
@@ -265,6 +265,6 @@ def _openat2(dir_fd: int, path: bytes, flags: int, rules: int) -> int:
 
 
 def last_error(path: bytes | None = None) -> OSError:
-    """The error of the last call of ``libc``."""
+    """Return the error of the last call of ``libc``."""
     number = ctypes.get_errno()
     return OSError(number, os.strerror(number), path)

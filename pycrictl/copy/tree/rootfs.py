@@ -2,8 +2,8 @@
 
 A path is resolved once, inside a root, by the kernel (``openat2``, Linux 5.6) or, where that is
 missing or forbidden, one component at a time. What comes out is a directory that is held open; from
-there on everything is done to single names in an open directory, and no link is ever followed. So
-it does not matter who renames what in the meantime: there is no time between a check and a use.
+there on everything is done to single names in an open directory, and no link is ever followed. It
+does not matter what is renamed in the meantime: there is no time between a check and a use.
 
 Regular files are the only ones that are opened for their content, and only after their type is
 known: opening a named pipe blocks, and opening a device may do anything. Nothing is written to or
@@ -35,7 +35,7 @@ from pycrictl.errors import CopyError
 from pycrictl.units import quote
 
 _MAX_REMOVED_DEPTH: Final = 600
-"""More than is ever made here; somebody else may have nested more into it meanwhile."""
+"""More than is ever made here; others may have nested more into it in the meantime."""
 
 _DESCRIPTORS: Final = 4096
 
@@ -48,16 +48,16 @@ RENAME_EXCHANGE: Final = 2
 _AT_EMPTY_PATH: Final = 0x1000
 
 _HINTS: Final = {
-    errno.EROFS: "copy to a volume that is mounted there for writing",
-    errno.EBUSY: "a single file that is mounted there can only be written with --in-place",
+    errno.EROFS: "copy to a writable volume",
+    errno.EBUSY: "a single mounted file can only be written with --in-place",
     errno.EACCES: "run as root",
     errno.EPERM: "run as root",
-    errno.EOVERFLOW: "the file system there does not know this program's user",
+    errno.EOVERFLOW: "the file system does not have this program's user",
 }
 
 
 def to_error(exc: OSError, action: str, shown: bytes) -> CopyError:
-    """What the system refused, as one line: ``cannot <action> "<shown>": <reason>``."""
+    """Return what the system refused, as one line: ``cannot <action> "<shown>": <reason>``."""
     reason = os.strerror(exc.errno) if exc.errno else str(exc)
     hint = _HINTS.get(exc.errno or 0)
     return CopyError(
@@ -136,6 +136,7 @@ class Directory:
             raise
 
     def close(self) -> None:
+        """Let go of it."""
         os.close(self.fd)
 
     def __enter__(self) -> Directory:
@@ -145,34 +146,34 @@ class Directory:
         self.close()
 
     def shown_path(self, name: bytes) -> bytes:
-        """The path of ``name`` in this directory, for messages only."""
+        """Return the path of ``name`` in this directory, for messages only."""
         return self.shown.rstrip(b"/") + b"/" + name if self.shown else name
 
     # Looking
 
     def lstat(self, name: bytes) -> os.stat_result | None:
-        """What is called ``name`` here, or None."""
+        """Return the status of what is called ``name`` here, or None."""
         try:
             return os.stat(_single(name), dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def enter(self, name: bytes) -> Directory:
-        """The directory ``name``; anything else, a link too, is ENOTDIR."""
+        """Return the directory ``name``; anything else, a link too, is ENOTDIR."""
         flags = _CLOEXEC_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
         fd = os.open(_single(name), flags, dir_fd=self.fd)
         return Directory(fd, self.shown_path(name), known_device=self.device)
 
     def again(self) -> Directory:
-        """This directory with a descriptor of its own."""
+        """Return this directory with a descriptor of its own."""
         return Directory(os.dup(self.fd), self.shown, known_device=self.device)
 
     def readable(self) -> int:
-        """A descriptor of this directory that can do more than pin it. The caller closes it."""
+        """Return a descriptor of this directory that can be read; the caller closes it."""
         return os.open(b".", _DIRECTORY, dir_fd=self.fd)
 
     def scan(self) -> Generator[os.DirEntry[str], None, None]:
-        """What is here. The names are ``str``; ``os.fsencode`` gives back their bytes."""
+        """Yield what is here. The names are ``str``; ``os.fsencode`` gives back their bytes."""
         fd = self.readable()
         try:
             with os.scandir(fd) as entries:
@@ -184,11 +185,11 @@ class Directory:
                 os.close(fd)
 
     def pin(self, name: bytes) -> int:
-        """An O_PATH descriptor of whatever is called ``name``."""
+        """Return an O_PATH descriptor of whatever is called ``name``."""
         return os.open(_single(name), _CLOEXEC_PATH | os.O_NOFOLLOW, dir_fd=self.fd)
 
     def is_mount_point(self, name: bytes) -> bool:
-        """Whether something is mounted at ``name``; see the function of that name."""
+        """Return whether something is mounted at ``name``; see the function of that name."""
         try:
             return is_mount_point(self.fd, _single(name))
         except FileNotFoundError:  # it is gone by now
@@ -205,6 +206,7 @@ class Directory:
             raise CopyError(f"{shown} is mounted there and cannot be replaced", hint=hint)
 
     def read_link(self, name: bytes) -> bytes:
+        """Return the target of a symbolic link."""
         return os.readlink(_single(name), dir_fd=self.fd)
 
     # Making
@@ -235,10 +237,11 @@ class Directory:
         )
 
     def symlink(self, target: bytes, name: bytes) -> None:
+        """Make a symbolic link."""
         os.symlink(target, _single(name), dir_fd=self.fd)
 
     def link(self, source: Directory, source_name: bytes, name: bytes) -> None:
-        """Give a file another name; a link that stands there instead is not followed."""
+        """Give a file another name; if it is a link, the link gets the name."""
         os.link(
             _single(source_name),
             _single(name),
@@ -266,6 +269,7 @@ class Directory:
             raise last_error()
 
     def unlink(self, name: bytes) -> None:
+        """Remove a file or a link."""
         os.unlink(_single(name), dir_fd=self.fd)
 
     def remove(self, name: bytes, *, depth: int = 0) -> None:
@@ -278,7 +282,7 @@ class Directory:
         except IsADirectoryError:
             pass
         with self.enter(name) as inner:
-            if inner.device != self.device:  # nobody's to empty but of who mounted it
+            if inner.device != self.device:  # only those who mounted it may empty it
                 raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), name)
             # In portions: there may be millions, and each level may hold one descriptor only.
             while names := [os.fsencode(entry.name) for entry in islice(inner.scan(), 1000)]:
@@ -288,7 +292,7 @@ class Directory:
 
 
 def descend(top: Directory, path: Sequence[bytes]) -> Directory:
-    """The directory at ``path`` below ``top``, none of it through a link. The caller closes it."""
+    """Return the directory at ``path`` below ``top``, not through links; the caller closes it."""
     directory = top.again()
     for name in path:
         with directory:
@@ -297,7 +301,7 @@ def descend(top: Directory, path: Sequence[bytes]) -> Directory:
 
 
 def _single(name: bytes) -> bytes:
-    # A belt: every name has been taken apart before it comes here.
+    # To be safe: every name has been taken apart before it comes here.
     if b"/" in name or name in (b"", b".", b".."):
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name)
     return name

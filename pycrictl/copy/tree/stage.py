@@ -1,8 +1,8 @@
-"""A place beside the destination where a copy is put together before anybody can see it.
+"""A place beside the destination where a copy is put together before it can be seen.
 
 It is a directory of a random name that only this program may enter, in the directory that the copy
 goes into: on the same file system, so that a rename is all that is left to do. A process of its own
-waits for the end of this one and removes the stage if nobody else has (see ``janitor``).
+waits for the end of this one and removes the stage if that is still to be done (see ``janitor``).
 
 If the stage is in a container, a process there may look into it and change it, if it is privileged
 enough. It gains nothing: no link is followed, owners and modes are set on descriptors of what was
@@ -24,11 +24,11 @@ from pycrictl.copy.tree.rootfs import Directory, descend, set_link_time, set_own
 from pycrictl.errors import CopyError
 
 IMPLIED_MODE: Final = 0o755
-"""Of a directory that an archive has not, but needs for what is in it."""
+"""Of a directory that is missing in an archive, but needed for what is in it."""
 
 Owner = tuple[int, int]
 HostOwner = Callable[[Owner | None], Owner | None]
-"""From the owner an item has to the user and group on this machine; None: leave it."""
+"""From the owner of an item to a user and group of this machine; None: leave it."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Stage:
 
     Args:
         place: the directory that the copy goes into; not closed here.
-        host_owner: whose things are to be, on this machine.
+        host_owner: gives the owner of things on this machine.
 
     Attributes:
         directory: the stage itself.
@@ -127,7 +127,7 @@ class Stage:
         self._remove()
 
     def leave(self) -> bytes:
-        """Let go of the stage, in which is what a merge has replaced that is not finished.
+        """Let go of the stage of a merge that is not finished: what was replaced is in it.
 
         Returns:
             Its path, for messages.
@@ -156,7 +156,7 @@ class Stage:
             self._janitor.release()
 
     def item_at(self, path: Path) -> Item | None:
-        """The item that a directory of the stage was made from; None if it was only needed."""
+        """Return the item that a directory was made from; None if it was only needed."""
         made = self._directories.get((TOP, *path))
         return None if made is None or made.is_implied else made.item
 
@@ -165,7 +165,7 @@ class Stage:
         return self._enter(tuple(folders)), name
 
     def _enter(self, path: Path) -> Directory:
-        """The directory ``path`` of the stage, made if need be."""
+        """Return the directory ``path`` of the stage, which is made if it is missing."""
         common = 0
         for (name, _), wanted in zip(self._chain, path, strict=False):
             if name != wanted:
@@ -185,7 +185,7 @@ class Stage:
                 status = os.fstat(directory.fd)
                 if (status.st_dev, status.st_ino) != (known.device, known.inode):
                     directory.close()
-                    raise CopyError("somebody changed the copy while it was being made")
+                    raise CopyError("something changed the copy while it was being made")
             self._chain.append((path[depth], directory))
         return self._chain[-1][1] if self._chain else self.directory
 
@@ -203,7 +203,7 @@ class Stage:
         pinned = parent.pin(name)
         try:
             if not stat.S_ISLNK(os.fstat(pinned).st_mode):
-                raise CopyError("somebody changed the copy while it was being made")
+                raise CopyError("something changed the copy while it was being made")
             if owner is not None:
                 set_owner(pinned, *owner)
             if item.mtime_ns is not None:
@@ -222,7 +222,7 @@ class Stage:
 
 
 def finish(fd: int, item: Item, owner: Owner | None, *, extra_mode: int = 0) -> None:
-    """Set owner, mode and times of what is open, in this order: a new owner clears set-id bits."""
+    """Set owner, mode and times of an open file, in this order: a new owner clears set-id bits."""
     if owner is not None:
         os.fchown(fd, *owner)
     os.fchmod(fd, item.mode | extra_mode)

@@ -1,7 +1,7 @@
 """A process that outlives this program to clear up what it could not.
 
-It does nothing, and imports nothing, until it knows that this program has ended: a pipe tells it,
-which the kernel closes for whoever dies.
+It does nothing, and imports nothing, until a pipe shows that this program has ended: the kernel
+closes it when a process dies.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, Literal
+from importlib import import_module
+from typing import Final
 
 from pycrictl.signals import ENDING
 
-Kind = Literal["stage", "remote-stage"]
-
 FROZEN_ENTRY: Final = "--survivor"
-"""How a frozen program, which is no interpreter, is told to be this process; see ``__main__``."""
+"""The option that makes a frozen program, which is not an interpreter, this process."""
 
 _PROGRAM: Final = """\
 import os, sys
@@ -34,12 +33,12 @@ class Survivor:
     """Clears something up when this program is killed.
 
     Args:
-        kind: what is to be cleared; see ``act``.
-        arguments: which one.
-        fds: descriptors that it keeps under their numbers.
+        module: the dotted name of a module, whose ``clear`` does it.
+        arguments: what ``clear`` is called with.
+        fds: descriptors that the process keeps under their numbers.
     """
 
-    def __init__(self, kind: Kind, arguments: Sequence[str], *, fds: Sequence[int] = ()) -> None:
+    def __init__(self, module: str, arguments: Sequence[str], *, fds: Sequence[int] = ()) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         # Blocked signals stay blocked in a new program: those that end this one, when they are
         # sent to every process of a service, must not end the survivor before.
@@ -47,7 +46,7 @@ class Survivor:
         try:
             with suppress(OSError):  # it is only a precaution
                 self._process = subprocess.Popen(
-                    [*_interpreter(), kind, *arguments],
+                    [*_interpreter(), module, *arguments],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
@@ -59,17 +58,17 @@ class Survivor:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def dismiss(self) -> None:
-        """There is nothing left to clear up."""
+        """End the process: there is nothing left to clear up."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._close()
 
     def release(self) -> None:
-        """This program could not clear up: let the survivor try, whatever becomes of this one."""
+        """Let the process clear up now, because this program could not."""
         if self._process is not None:
             self._close()
-            self._process.returncode = 0  # nobody waits for it, and Popen need not complain
+            self._process.returncode = 0  # nothing waits for it, and Popen need not complain
 
     def _close(self) -> None:
         if self._process is not None and self._process.stdin is not None:
@@ -79,7 +78,7 @@ class Survivor:
 def _interpreter() -> list[str]:
     if getattr(sys, "frozen", False):
         return [sys.executable, FROZEN_ENTRY]
-    package = os.path.abspath(__file__)  # noqa: PTH100 (in an archive of modules it is no file)
+    package = os.path.abspath(__file__)  # noqa: PTH100 (in an archive of modules it is not a file)
     for _ in __name__.split("."):
         package = os.path.dirname(package)  # noqa: PTH120
     # Relative ones would mean something else there.
@@ -93,14 +92,6 @@ def wait_and_act(arguments: Sequence[str]) -> None:
         act(*arguments)
 
 
-def act(kind: str, *arguments: str) -> None:
-    """Clear up: a ``stage`` in an open directory, or a ``remote-stage`` in a container."""
-    if kind == "stage":
-        from pycrictl.copy.tree.janitor import clear
-
-        fd, name = arguments
-        clear(int(fd), os.fsencode(name))
-    else:
-        from pycrictl.copy.exec.remote_stage import clear as clear_remote
-
-        clear_remote(*arguments)
+def act(module: str, *arguments: str) -> None:
+    """Clear up as the module knows how to."""
+    import_module(module).clear(*arguments)

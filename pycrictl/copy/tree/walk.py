@@ -1,7 +1,7 @@
-"""Going through a tree that somebody else may be changing at the same time.
+"""Walking a tree that others may be changing at the same time.
 
 Every directory is opened by its name in the directory above, which is still open; no link is
-followed, and nothing but regular files is opened for its content. What vanishes in between was not
+followed, and only regular files are opened for their content. What vanishes in between was not
 there.
 """
 
@@ -20,7 +20,7 @@ from pycrictl.copy.tree.resolve import KernelFileSystem
 from pycrictl.copy.tree.rootfs import Directory, reopen_regular
 from pycrictl.errors import CopyError
 from pycrictl.units import quote
-from pycrictl.wire.tar.header import Entry, Kind
+from pycrictl.wire.tar.header import Entry, EntryType
 
 OnSkip = Callable[[Skipped], None]
 
@@ -29,10 +29,10 @@ _MAX_OPEN_SCANS: Final = 32
 level."""
 
 _NOBODY: Final = 65534
-"""What Linux shows where a number has no counterpart."""
+"""The user that Linux shows where a number has no counterpart."""
 
 _CHANGED: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL})
-"""What is answered about a name that was something else a moment ago."""
+"""Errors about a name that was something else a moment ago."""
 
 _SPECIAL: Final = {
     stat.S_IFIFO: "a named pipe",
@@ -65,7 +65,7 @@ def walk(source: Source, *, on_skip: OnSkip) -> Generator[Found, None, None]:
 
     Args:
         source: a directory, a file or a link.
-        on_skip: told what is left out: devices, pipes, sockets, file systems of the kernel.
+        on_skip: called with what is left out: devices, pipes, sockets, file systems of the kernel.
 
     Raises:
         CopyError: the tree is too deep, or the top cannot be copied.
@@ -86,15 +86,15 @@ class _Walk:
         shown = source.text.path
         if stat.S_ISLNK(status.st_mode):
             link = os.readlink(b"", dir_fd=source.fd)
-            yield Found(self._entry(source.top, Kind.SYMLINK, status, link=link), -1)
+            yield Found(self._entry(source.top, EntryType.SYMLINK, status, link=link), -1)
         elif stat.S_ISREG(status.st_mode):
             fd, status = reopen_regular(source.fd, device=None, shown=shown)
             try:
-                yield Found(self._entry(source.top, Kind.FILE, status), fd)
+                yield Found(self._entry(source.top, EntryType.FILE, status), fd)
             finally:
                 os.close(fd)
         else:
-            yield Found(self._entry(source.top, Kind.DIRECTORY, status), -1)
+            yield Found(self._entry(source.top, EntryType.DIRECTORY, status), -1)
             yield from self._below(Directory(os.dup(source.fd), shown), source.top)
 
     def _below(self, top: Directory, path: bytes) -> Generator[Found, None, None]:
@@ -145,14 +145,14 @@ class _Walk:
             raise CopyError(f"{quote(os.fsdecode(path))} is more than {MAX_DEPTH} directories deep")
         if len(levels) > _MAX_OPEN_SCANS:
             levels[-1] = _Level(directory, _listed(list(names)), path)
-        return Found(self._entry(path, Kind.DIRECTORY, os.fstat(directory.fd)), -1)
+        return Found(self._entry(path, EntryType.DIRECTORY, os.fstat(directory.fd)), -1)
 
     def _link(self, directory: Directory, name: bytes, path: bytes) -> Found | None:
         status = directory.lstat(name)
         if status is None or not stat.S_ISLNK(status.st_mode):
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
         link = directory.read_link(name)
-        return Found(self._entry(path, Kind.SYMLINK, status, link=link), -1)
+        return Found(self._entry(path, EntryType.SYMLINK, status, link=link), -1)
 
     def _file(self, directory: Directory, name: bytes, path: bytes) -> Found | None:
         pinned = directory.pin(name)
@@ -164,21 +164,21 @@ class _Walk:
                 return None
             key = (status.st_dev, status.st_ino)
             if status.st_nlink > 1 and (first := self._linked.setdefault(key, path)) != path:
-                return Found(self._entry(path, Kind.HARDLINK, status, link=first), -1)
+                return Found(self._entry(path, EntryType.HARDLINK, status, link=first), -1)
             fd, status = reopen_regular(pinned, device=directory.device, shown=path)
-            return Found(self._entry(path, Kind.FILE, status), fd)
+            return Found(self._entry(path, EntryType.FILE, status), fd)
         finally:
             os.close(pinned)
 
     def _entry(
-        self, name: bytes, kind: Kind, status: os.stat_result, *, link: bytes = b""
+        self, name: bytes, kind: EntryType, status: os.stat_result, *, link: bytes = b""
     ) -> Entry:
         uid = self._root.uids.to_container(status.st_uid)
         gid = self._root.gids.to_container(status.st_gid)
         return Entry(
             name,
             kind,
-            status.st_size if kind is Kind.FILE else 0,
+            status.st_size if kind is EntryType.FILE else 0,
             stat.S_IMODE(status.st_mode),
             status.st_mtime_ns,
             _NOBODY if uid is None else uid,

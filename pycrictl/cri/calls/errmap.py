@@ -2,82 +2,63 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl import errors
+from pycrictl.cri.calls.methods import FUNDAMENTAL
 from pycrictl.cri.calls.redact import redact_text
 from pycrictl.errors import ConnectError, PycrictlError, RuntimeFault
 from pycrictl.units import escape, format_bytes, format_duration, quote
-from pycrictl.wire import codes
+from pycrictl.wire import codes, limits
 
 if TYPE_CHECKING:
-    import grpc
+    from pycrictl.cri.calls.obstacle import Obstacle
 
 DETAILS_LIMIT_CHARS: Final = 2000
 
 
 class Status(NamedTuple):
-    """How a call failed.
+    """How a call ended.
 
     Attributes:
-        code: of gRPC.
+        code: the gRPC status code.
         details: the words that came with it.
-        http_status: what came in its place, from a server that has no gRPC.
+        obstacle: why there is no status from the server, where it was not reached or is not one.
+        oversize_bytes: the size of a message of the answer that is beyond the limit, else 0.
     """
 
     code: int
     details: str = ""
-    http_status: str = ""
+    obstacle: Obstacle | None = None
+    oversize_bytes: int = 0
 
 
-class Kind(NamedTuple):
-    """What a status becomes: its class, and its phrase in a message."""
+class Meaning(NamedTuple):
+    """What a status code becomes: its class, and its phrase in a message."""
 
     error: type[RuntimeFault]
     phrase: str
 
 
-KINDS: Final = {
-    codes.OK: Kind(RuntimeFault, ""),
-    codes.CANCELLED: Kind(errors.Cancelled, "cancelled"),
-    codes.UNKNOWN: Kind(RuntimeFault, ""),
-    codes.INVALID_ARGUMENT: Kind(errors.Invalid, "invalid argument"),
-    codes.DEADLINE_EXCEEDED: Kind(errors.DeadlineExceeded, "the runtime ran out of time"),
-    codes.NOT_FOUND: Kind(errors.NotFound, "not found"),
-    codes.ALREADY_EXISTS: Kind(errors.AlreadyExists, "already exists"),
-    codes.PERMISSION_DENIED: Kind(errors.Denied, "permission denied"),
-    codes.RESOURCE_EXHAUSTED: Kind(errors.Exhausted, "a limit is reached"),
-    codes.FAILED_PRECONDITION: Kind(errors.FailedPrecondition, "not possible in its state"),
-    codes.ABORTED: Kind(RuntimeFault, "aborted"),
-    codes.OUT_OF_RANGE: Kind(errors.Invalid, "out of range"),
-    codes.UNIMPLEMENTED: Kind(errors.Unimplemented, "not implemented"),
-    codes.INTERNAL: Kind(RuntimeFault, "internal error"),
-    codes.UNAVAILABLE: Kind(errors.Unavailable, "unavailable"),
-    codes.DATA_LOSS: Kind(RuntimeFault, "data loss"),
-    codes.UNAUTHENTICATED: Kind(errors.Denied, "not authenticated"),
+MEANINGS: Final = {
+    codes.OK: Meaning(RuntimeFault, ""),
+    codes.CANCELLED: Meaning(errors.Cancelled, "cancelled"),
+    codes.UNKNOWN: Meaning(RuntimeFault, ""),
+    codes.INVALID_ARGUMENT: Meaning(errors.Invalid, "invalid argument"),
+    codes.DEADLINE_EXCEEDED: Meaning(errors.DeadlineExceeded, "the runtime ran out of time"),
+    codes.NOT_FOUND: Meaning(errors.NotFound, "not found"),
+    codes.ALREADY_EXISTS: Meaning(errors.AlreadyExists, "already exists"),
+    codes.PERMISSION_DENIED: Meaning(errors.Denied, "permission denied"),
+    codes.RESOURCE_EXHAUSTED: Meaning(errors.Exhausted, "a limit is reached"),
+    codes.FAILED_PRECONDITION: Meaning(errors.FailedPrecondition, "not possible in its state"),
+    codes.ABORTED: Meaning(RuntimeFault, "aborted"),
+    codes.OUT_OF_RANGE: Meaning(errors.Invalid, "out of range"),
+    codes.UNIMPLEMENTED: Meaning(errors.Unimplemented, "not implemented"),
+    codes.INTERNAL: Meaning(RuntimeFault, "internal error"),
+    codes.UNAVAILABLE: Meaning(errors.Unavailable, "unavailable"),
+    codes.DATA_LOSS: Meaning(RuntimeFault, "data loss"),
+    codes.UNAUTHENTICATED: Meaning(errors.Denied, "not authenticated"),
 }
-
-# What gRPC says of a call that this program itself has cancelled.
-_OWN_CANCELLATIONS: Final = ("Locally cancelled by application!", "Channel closed!")
-
-# gRPC's own words around the reason of a failed connection.
-_CONNECT_PREFIX: Final = (
-    r"failed to connect to all addresses; last error: (?:[A-Z_]+: )?(?:unix:\S+: )?"
-)
-_TOO_LARGE: Final = r"Received message larger than max \((\d+) vs\. (\d+)\)"
-_HTTP_STATUS: Final = re.compile(r"Received http2 :?(?:header with )?status: (\d+)")
-_UNKNOWN_SERVICE: Final = r"unknown service (\S+)"
-
-
-def status_of(exc: grpc.RpcError) -> Status:
-    """What grpc raised, which is a call as well unless it is made by hand."""
-    if not hasattr(exc, "code") or not hasattr(exc, "details"):
-        return Status(codes.UNKNOWN)
-    code: Any = exc.code()
-    details = exc.details() or ""
-    match = _HTTP_STATUS.match(details)
-    return Status(code.value[0] if code else codes.UNKNOWN, details, match[1] if match else "")
 
 
 def to_error(
@@ -90,7 +71,7 @@ def to_error(
     timeout_flag: str = "--timeout",
     runtime: str = "",
 ) -> PycrictlError:
-    """The exception for a failed call, with a message of one line.
+    """Return the exception for a failed call, with a message of one line.
 
     Args:
         status: how it failed.
@@ -101,60 +82,66 @@ def to_error(
         timeout_flag: the flag that sets it.
         runtime: the runtime's name and version, where known.
     """
-    code, details, http_status = status
-    code = code if code in KINDS else codes.UNKNOWN
-    kind = KINDS[code]
-    text = "" if details in _OWN_CANCELLATIONS else one_line(details)
+    if status.obstacle is not None:
+        return connect_error(status.obstacle, endpoint, what=what)
+    code = status.code if status.code in MEANINGS else codes.UNKNOWN
+    meaning = MEANINGS[code]
+    text = one_line(status.details)
     who = runtime or f"the runtime at {quote(endpoint)}"
-    if http_status:
-        return ConnectError(
-            f"{quote(endpoint)} is no gRPC server: it answers with the HTTP status {http_status}",
-            hint="name the socket of a container runtime with -r/--runtime-endpoint",
-        )
     hint = None
-    if code == codes.UNIMPLEMENTED:
-        message, hint = _not_implemented(what, method, who, endpoint, text)
+    if code == codes.UNIMPLEMENTED and method in FUNDAMENTAL:
+        message = f"{what}: the server at {quote(endpoint)} does not serve the CRI (runtime.v1)"
+        hint = "is it the right socket, and is the CRI enabled in the runtime's configuration?"
+    elif code == codes.UNIMPLEMENTED:
+        prefix = "" if what == method else f"{what}: "
+        message = f"{prefix}{who} does not implement {method or f'it: {text}'}"
     elif code == codes.DEADLINE_EXCEEDED and timeout_s is not None:
         message = f"{what}: no answer within {format_duration(timeout_s)}"
         hint = f"the runtime may be busy: allow it more time with {timeout_flag}"
     elif code == codes.UNAVAILABLE:
         message = f"{what}: {who} is unavailable: {text or 'no reason given'}"
         hint = "it may be restarting: try again, and check its service"
-    elif match := re.search(_TOO_LARGE, details):
-        size, limit = format_bytes(int(match[1])), format_bytes(int(match[2]))
+    elif status.oversize_bytes:
+        size, limit = format_bytes(status.oversize_bytes), format_bytes(limits.MESSAGE_BYTES)
         message = f"{what}: the answer has {size}, more than the limit of {limit}"
         hint = "ask for less, with filters or by ID"
     else:
-        message = _joined(what, kind, text)
-    return kind.error(message, code=codes.name_of(code), details=details, hint=hint)
+        message = _joined(what, meaning, text)
+    return meaning.error(message, code=codes.name_of(code), details=status.details, hint=hint)
+
+
+def connect_error(obstacle: Obstacle, endpoint: str, *, what: str = "") -> ConnectError:
+    """Return the exception for a server that cannot be reached.
+
+    Args:
+        obstacle: what is in the way.
+        endpoint: of the server.
+        what: what was being done by a client that had reached the server before.
+    """
+    if what and obstacle.may_pass:
+        message = f"{what}: the runtime at {quote(endpoint)} went away: {obstacle.reason}"
+    else:
+        message = f"{unreachable(endpoint)}{obstacle.reason}"
+    return ConnectError(message, hint=obstacle.hint)
+
+
+def unreachable(endpoint: str) -> str:
+    """Return how the message of every failed connection begins."""
+    return f"cannot reach the runtime at {quote(endpoint)}: "
 
 
 def one_line(details: str) -> str:
-    """A server's text as one line: printable, without credentials of URLs, and not endless."""
-    text = escape(redact_text(" ".join(re.sub(_CONNECT_PREFIX, "", details).split())))
+    """Return a server's text as one printable line, without credentials in URLs, cut to length."""
+    text = escape(redact_text(" ".join(details.split())))
     if len(text) > DETAILS_LIMIT_CHARS:
         text = text[:DETAILS_LIMIT_CHARS] + "…"
     return text.rstrip(".")
 
 
-def _joined(what: str, kind: Kind, text: str) -> str:
+def _joined(what: str, meaning: Meaning, text: str) -> str:
     if not text:
-        return f"{what}: {kind.phrase or 'the runtime gave no reason'}"
+        return f"{what}: {meaning.phrase or 'the runtime gave no reason'}"
     # Runtimes often say it themselves: `image "x": not found`.
-    if not kind.phrase or kind.phrase in text.lower():
+    if not meaning.phrase or meaning.phrase in text.lower():
         return f"{what}: {text}"
-    return f"{what}: {kind.phrase}: {text}"
-
-
-def _not_implemented(
-    what: str, method: str, who: str, endpoint: str, text: str
-) -> tuple[str, str | None]:
-    if match := re.search(_UNKNOWN_SERVICE, text):
-        return (
-            f"{what}: the server at {quote(endpoint)} has no {match[1]}",
-            "is it the right socket, and is the CRI enabled in the runtime's configuration?",
-        )
-    prefix = "" if what == method else f"{what}: "
-    if not method:
-        return f"{prefix}{who} does not implement it: {text}", None
-    return f"{prefix}{who} does not implement {method}", None
+    return f"{what}: {meaning.phrase}: {text}"

@@ -1,17 +1,25 @@
 """Every call of ``runtime.v1`` by its name, and how long each may take.
 
-The table is read from the generated descriptor, so that nothing stands here twice.
+They are read from the generated descriptor.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycrictl._proto import cri_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
+
+
+FUNDAMENTAL: Final = frozenset(
+    "Version Status ListPodSandbox PodSandboxStatus RunPodSandbox StopPodSandbox RemovePodSandbox"
+    " ListContainers ContainerStatus CreateContainer StartContainer StopContainer RemoveContainer"
+    " Exec ExecSync Attach PortForward ListImages ImageStatus PullImage RemoveImage".split()
+)
+"""Calls without which a server does not serve the CRI at all; others come with newer versions."""
 
 
 class Method(NamedTuple):
@@ -35,7 +43,7 @@ class Method(NamedTuple):
 
 @cache
 def method(name: str) -> Method:
-    """The call of that name.
+    """Return the call of that name.
 
     Raises:
         KeyError: the API has no such call, which is a bug of the caller.
@@ -54,21 +62,20 @@ def method(name: str) -> Method:
     raise KeyError(name)
 
 
-def method_names() -> tuple[str, ...]:
-    """The names of all calls, of the runtime service first."""
-    services = cri_pb2.DESCRIPTOR.services_by_name.values()
-    return tuple(found.name for service in services for found in service.methods)
+def lasts(name: str) -> bool:
+    """Return whether a call goes on for as long as what it asks for."""
+    return name in ("PullImage", "GetContainerEvents")
 
 
 def deadline_s(name: str, request: Any, timeout_s: float) -> float | None:
-    """How long a call may take when the global timeout is ``timeout_s``; None is without limit.
+    """Return how long a call may take with a global timeout of ``timeout_s``; None for no limit.
 
     A call that waits on the node's behalf gets the time that its request names on top. A pull and
     the stream of events have no limit.
     """
+    if lasts(name):
+        return None
     match name:
-        case "PullImage" | "GetContainerEvents":
-            return None
         case "RunPodSandbox":
             return 2 * timeout_s
         case "StopContainer":

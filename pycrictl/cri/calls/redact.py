@@ -1,4 +1,4 @@
-"""What must not be seen, taken out of messages and texts before they are logged or shown."""
+"""Secrets, taken out of messages and texts before they are logged or shown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SECRET_PARAMETER: Final = (
 
 
 def redacted(message: M) -> M:
-    """A copy of ``message`` without secrets.
+    """Return a copy of ``message`` without secrets.
 
     Masked are: fields marked ``debug_redact`` in the API (credentials of registries), all bytes
     (values of environment variables, output of commands), the ``info`` of verbose answers (which
@@ -43,7 +43,7 @@ def redacted(message: M) -> M:
 
 
 def describe(message: Message) -> str:
-    """``message`` as one line for the log, without secrets, in protobuf's text form."""
+    """Return ``message`` as one line for the log, without secrets, in protobuf's text form."""
     text = text_format.MessageToString(redacted(message), as_one_line=True)
     text = escape(redact_text(text))
     if len(text) > LOG_LIMIT_CHARS:
@@ -52,13 +52,13 @@ def describe(message: Message) -> str:
 
 
 def redact_text(text: str) -> str:
-    """``text`` without the credentials of URLs in it: user info and signed parameters."""
+    """Return ``text`` without the credentials in its URLs: user info and signed parameters."""
     text = re.sub(_USERINFO, rf"\1{MASK}@", text)
     return re.sub(_SECRET_PARAMETER, rf"\1{MASK}", text)
 
 
 def quote_reference(reference: str) -> str:
-    """An image reference to be named in a message; one that is a URL may hold a password."""
+    """Return an image reference in quotes, for a message; a URL may hold a password."""
     return quote(redact_text(reference))
 
 

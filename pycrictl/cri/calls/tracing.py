@@ -7,17 +7,21 @@ gets the trace's context with the call (W3C ``traceparent``) and may add spans o
 from __future__ import annotations
 
 import secrets
+import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-import grpc
-
 from pycrictl._proto import otlp_pb2
+from pycrictl.cri.calls.errmap import one_line
+from pycrictl.cri.calls.obstacle import Obstacle
+from pycrictl.cri.calls.transport import Connection
 from pycrictl.errors import StreamError
+from pycrictl.wire import codes
 
 SERVICE_NAME: Final = "pycrictl"
 EXPORT_TIMEOUT_S: Final = 2.0
@@ -76,7 +80,7 @@ class Tracer:
                 warn(exc.message)
 
     def begin(self, name: str) -> Span:
-        """Begins a span; the first one is the root, all others are its children."""
+        """Begin a span; the first one is the root, all others are its children."""
         parent_id = self._root.span_id if self._root is not None else b""
         span = Span(name, secrets.token_bytes(8), parent_id, self._now_ns())
         self._root = self._root or span
@@ -84,36 +88,36 @@ class Tracer:
         return span
 
     def end(self, span: Span, error: str = "") -> None:
-        """Ends a span; ``error`` says why it failed."""
+        """End a span; ``error`` says why it failed."""
         span.end_ns = span.end_ns or self._now_ns()
         span.error = error
 
     def context(self, span: Span) -> tuple[str, str]:
-        """The metadata that hands the trace on with a call."""
+        """Return the metadata that hands the trace on with a call."""
         return "traceparent", f"00-{self._trace_id.hex()}-{span.span_id.hex()}-01"
 
     def export(self) -> None:
-        """Sends what has ended.
+        """Send what has ended.
 
         Raises:
             StreamError: the collector does not take it.
         """
-        request = self._request()
-        with grpc.insecure_channel(
-            self._endpoint, options=[("grpc.enable_http_proxy", 0)]
-        ) as channel:
-            export = channel.unary_unary(
-                _EXPORT,
-                request_serializer=otlp_pb2.ExportTraceServiceRequest.SerializeToString,
-                response_deserializer=otlp_pb2.ExportTraceServiceResponse.FromString,
+        connection = Connection(
+            self._connect, _EXPORT, self._request().SerializeToString(), timeout_s=EXPORT_TIMEOUT_S
+        )
+        deque(connection.messages(), maxlen=0)
+        if connection.status is not None and connection.status.code != codes.OK:
+            raise StreamError(
+                f'the collector at "{self._endpoint}" does not take traces:'
+                f" {one_line(connection.status.details)}"
             )
-            try:
-                export(request, timeout=EXPORT_TIMEOUT_S)
-            except grpc.RpcError as exc:
-                code = exc.code().name if isinstance(exc, grpc.Call) else "no status"
-                raise StreamError(
-                    f'the collector at "{self._endpoint}" does not take traces: {code}'
-                ) from None
+
+    def _connect(self, timeout_s: float) -> socket.socket | Obstacle:
+        host, _, port = self._endpoint.rpartition(":")
+        try:
+            return socket.create_connection((host.strip("[]"), port), timeout_s)
+        except OSError as exc:
+            return Obstacle((exc.strerror or str(exc)).lower(), "")
 
     def _request(self) -> otlp_pb2.ExportTraceServiceRequest:
         request = otlp_pb2.ExportTraceServiceRequest()
@@ -128,7 +132,7 @@ class Tracer:
 
     def _message(self, span: Span) -> otlp_pb2.Span:
         kinds = otlp_pb2.Span.SpanKind
-        codes = otlp_pb2.Status.StatusCode
+        outcomes = otlp_pb2.Status.StatusCode
         return otlp_pb2.Span(
             trace_id=self._trace_id,
             span_id=span.span_id,
@@ -139,7 +143,7 @@ class Tracer:
             end_time_unix_nano=span.end_ns or self._now_ns(),
             status=otlp_pb2.Status(
                 message=span.error,
-                code=codes.STATUS_CODE_ERROR if span.error else codes.STATUS_CODE_UNSET,
+                code=outcomes.STATUS_CODE_ERROR if span.error else outcomes.STATUS_CODE_UNSET,
             ),
         )
 
@@ -148,7 +152,7 @@ class Tracer:
 
 
 def is_sampled(rate_per_million: int) -> bool:
-    """Whether this run is traced: always below 0, never at 0, else by chance."""
+    """Return whether this run is traced: always below 0, never at 0, else by chance."""
     if rate_per_million < 0:
         return True
     return secrets.randbelow(MILLION) < rate_per_million

@@ -1,4 +1,4 @@
-"""What answers must hold: a runtime that leaves it out has told nothing, and nothing is shown."""
+"""What answers must hold; one without it is an error and is not shown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pycrictl.errors import RemoteProtocolError
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-# As crictl has it, so that an answer which is shown is also one that crictl would show.
+# The same as crictl's, so that both show the same answers.
 _REQUIRED: Final = {
     cri_pb2.VersionResponse: ("version", "runtime_name", "runtime_version", "runtime_api_version"),
     cri_pb2.PodSandboxStatus: (
@@ -26,7 +26,7 @@ _CONDITIONS: Final = 2
 
 
 def check(message: Message, what: str) -> None:
-    """Refuses a ``VersionResponse``, a status of a pod or container, or an ``Image`` with gaps.
+    """Refuse a ``VersionResponse``, a status of a pod or container, or an ``Image`` with gaps.
 
     Args:
         message: what the runtime answered.
@@ -37,16 +37,16 @@ def check(message: Message, what: str) -> None:
     """
     missing = [path for path in _REQUIRED[type(message)] if not attrgetter(path)(message)]
     if missing:
-        raise RemoteProtocolError(f"{what}: the runtime answers without {', '.join(missing)}")
+        raise RemoteProtocolError(f"{what}: the runtime answered without {', '.join(missing)}")
 
 
 def check_conditions(status: cri_pb2.RuntimeStatus, what: str) -> None:
-    """Refuses a runtime's status with fewer conditions than the API wants.
+    """Refuse a runtime's status with fewer conditions than the API wants.
 
     Raises:
         RemoteProtocolError: there are fewer than two.
     """
     if len(status.conditions) < _CONDITIONS:
         raise RemoteProtocolError(
-            f"{what}: the runtime answers with fewer than {_CONDITIONS} conditions"
+            f"{what}: the runtime answered with fewer than {_CONDITIONS} conditions"
         )

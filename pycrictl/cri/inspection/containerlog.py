@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
 
 ASK_AGAIN_S: Final = 1.0
-"""How old an answer about a container that runs may be."""
+"""How old an answer about a running container may be."""
 
 PATIENCE_S: Final = 10.0
 """How long the runtime may be away while a log is followed; containers outlive its restart."""
@@ -47,7 +47,7 @@ class ContainerLog:
 
 
 def resolve(client: CriClient, text: str) -> str:
-    """The ID of the container that ``text`` names: an ID, its beginning, or (POD/)NAME.
+    """Return the ID of the container that ``text`` names: an ID, its beginning, or (POD/)NAME.
 
     POD is anything that ``lookup.find_pod`` finds, so there may be a namespace before it. A text
     that names no listed container, and no listed pod, is returned as it is: the runtime may know
@@ -77,7 +77,7 @@ def resolve(client: CriClient, text: str) -> str:
 
 
 def container_log(client: CriClient, container_id: str, *, previous: bool = False) -> ContainerLog:
-    """Asks where the log of a container, or of the attempt before it, is (``ContainerStatus``).
+    """Ask where the log of a container or of the attempt before it is (``ContainerStatus``).
 
     Raises:
         PycrictlError: there is no such container, it has no log or no earlier attempt.
@@ -86,20 +86,20 @@ def container_log(client: CriClient, container_id: str, *, previous: bool = Fals
     name = quote(status.metadata.name or container_id)
     if not status.log_path:
         raise PycrictlError(
-            f"the container {name} has no log",
+            f"container {name} has no log",
             hint="it was created without a log path, or its pod without a log directory",
         )
     if not previous:
         is_alive = status.state == cri_pb2.CONTAINER_RUNNING
         return ContainerLog(container_id, status.log_path, is_alive)
     if not status.metadata.attempt:
-        raise PycrictlError(f"there is no attempt before this one of the container {name}")
+        raise PycrictlError(f"container {name} has no earlier attempt")
     path = previous_path(status.log_path, status.metadata.attempt)
     return ContainerLog(container_id, path, is_alive=False)
 
 
 def previous_path(path: str, attempt: int) -> str:
-    """Where the log of the attempt before ``attempt`` is, by the place of this one's.
+    """Return where the log of the attempt before ``attempt`` is, by the place of this one's.
 
     Kubelet numbers the logs of a container by its attempts, in one folder.
     """
@@ -108,7 +108,7 @@ def previous_path(path: str, attempt: int) -> str:
 
 
 def reopen_log(client: CriClient, container_id: str) -> None:
-    """Has the runtime open the log file anew, as after a rotation (``ReopenContainerLog``).
+    """Make the runtime reopen the log file, as after a rotation (``ReopenContainerLog``).
 
     Raises:
         PycrictlError: the runtime refuses.
@@ -121,7 +121,7 @@ def reopen_log(client: CriClient, container_id: str) -> None:
 
 
 class Life:
-    """Tells whether a container may still write; asks the runtime now and then.
+    """Whether a container may still write; the runtime is asked now and then.
 
     Args:
         client: a client of the runtime service.
@@ -139,7 +139,7 @@ class Life:
         self._asked = self._answered = clock()
 
     def lasts(self) -> bool:
-        """Whether the container runs; one that is gone does not.
+        """Return whether the container runs; one that is gone does not.
 
         Raises:
             PycrictlError: the runtime gave no answer for ten seconds, or refused to.

@@ -10,7 +10,7 @@ from pycrictl.units import quote
 
 
 def remove_logs(log_path: str) -> tuple[str, ...]:
-    """Deletes a container's log file and its rotated ones (``LOG_PATH.*``).
+    """Delete a container's log file and its rotated ones (``LOG_PATH.*``).
 
     The path comes from the runtime. Only files and symbolic links in one existing directory are
     deleted, never what a link points to; a path that is relative, holds ``..`` or whose directory
@@ -23,7 +23,7 @@ def remove_logs(log_path: str) -> tuple[str, ...]:
     if not log_path:
         return ()
     if not path.is_absolute() or ".." in path.parts or not path.name or "\0" in log_path:
-        return (f"the log path {quote(log_path, 4096)} is not one to delete; left alone",)
+        return (f"the log path {quote(log_path, 4096)} is not safe to delete; left alone",)
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What containers and pods use, also where some of them cannot be measured.
+"""What containers and pods use, even where some of them cannot be measured.
 
 Runtimes refuse the whole list when one element fails; containerd does so for a pod that has no
 cgroup parent. Then the elements are asked for one by one.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.batch import call_each
+from pycrictl.cri.calls.many import call_each
 from pycrictl.cri.lists import fetch
 from pycrictl.cri.lists.lookup import SHOWN_ID_CHARS
 from pycrictl.errors import (
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ABOUT_ALL: Final = (Unimplemented, DeadlineExceeded, Unavailable, Cancelled, Denied)
-"""Failures that would only be met again by asking for less."""
+"""Failures that asking for less would only meet again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Sample(Generic[T]):
 def sample_containers(
     client: CriClient, condition: cri_pb2.ContainerStatsFilter
 ) -> Sample[cri_pb2.ContainerStats]:
-    """Measures the containers that meet a condition.
+    """Measure the containers that meet a condition.
 
     Raises:
         PycrictlError: none could be measured.
@@ -83,7 +83,7 @@ def sample_containers(
 def sample_pods(
     client: CriClient, condition: cri_pb2.PodSandboxStatsFilter
 ) -> Sample[cri_pb2.PodSandboxStats]:
-    """Measures the pods that meet a condition.
+    """Measure the pods that meet a condition.
 
     Raises:
         PycrictlError: none could be measured.
@@ -122,7 +122,7 @@ def _sample(
         stats = []
         for answer in call_each(client, name, one_by_one()):
             if isinstance(answer, NotFound):
-                continue  # it went away, or does not run
+                continue  # it is gone, or not running
             if isinstance(answer, PycrictlError):
                 failures.append(answer)
             else:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.batch import call_each
+from pycrictl.cri.calls.many import call_each
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.inspection import answers
 from pycrictl.cri.lists import lookup
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def checked(targets: Iterable[str], kind: str) -> list[str]:
-    """The targets, if none is empty, as an unset variable of a script makes them.
+    """Return the targets after checking that none is empty, as from a script's unset variable.
 
     Raises:
         UsageError: one is empty.
@@ -36,13 +36,13 @@ def checked(targets: Iterable[str], kind: str) -> list[str]:
 def container_statuses(
     client: CriClient, ids: Iterable[str], *, verbose: bool, is_listed: bool = False
 ) -> Iterator[cri_pb2.ContainerStatusResponse]:
-    """The runtime's answer about each container, in order.
+    """Yield the runtime's answer about each container, in order.
 
     Args:
         client: a client of the runtime service.
         ids: IDs, or what the runtime takes for them.
         verbose: whether to ask for the ``info`` map as well.
-        is_listed: whether the runtime itself listed the IDs: one that is gone since is left out.
+        is_listed: whether the runtime itself listed the IDs; one that is gone since is left out.
 
     Raises:
         PycrictlError: the first that failed, or that lacks what it must hold.
@@ -60,7 +60,7 @@ def container_statuses(
 def pod_statuses(
     client: CriClient, ids: Iterable[str], *, verbose: bool, is_listed: bool = False
 ) -> Iterator[cri_pb2.PodSandboxStatusResponse]:
-    """The runtime's answer about each pod sandbox; as ``container_statuses``."""
+    """Yield the runtime's answer about each pod sandbox; as ``container_statuses``."""
     requests = [
         (
             f"pod {quote(pod_id)}",
@@ -74,10 +74,10 @@ def pod_statuses(
 def image_statuses(
     client: CriClient, references: Iterable[str], *, verbose: bool, is_listed: bool = False
 ) -> Iterator[cri_pb2.ImageStatusResponse]:
-    """The runtime's answer about each image; as ``container_statuses``.
+    """Yield the runtime's answer about each image; as ``container_statuses``.
 
     Raises:
-        NotFound: there is no such image: the runtime then answers with an empty message.
+        NotFound: there is no such image, for which the runtime's answer is empty.
     """
     requests = [
         (
@@ -90,7 +90,7 @@ def image_statuses(
 
 
 def pod_addresses(client: CriClient, pods: Iterable[cri_pb2.PodSandbox]) -> dict[str, str]:
-    """The IP addresses of pods by their IDs, as far as they have any, separated by commas.
+    """Return the IP addresses of pods by their IDs, as far as they have any, separated by commas.
 
     Raises:
         PycrictlError: a status cannot be had.
@@ -142,4 +142,4 @@ def _statuses(
 def _empty(what: str, field: str) -> PycrictlError:
     if field == "image":
         return NotFound(f"no {what}")
-    return RemoteProtocolError(f"{what}: the runtime answers without a status")
+    return RemoteProtocolError(f"{what}: the runtime answered without a status")

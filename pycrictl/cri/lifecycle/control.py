@@ -1,7 +1,7 @@
 """Starting, stopping, updating and checkpointing: one target after the other, as given.
 
-The functions that take several targets are generators: each yields a target when the runtime has
-answered for it, so that the caller can tell at once, and ends at the first failure.
+The functions that take several targets are generators: each yields a target once the runtime has
+answered for it, so that the caller can report it at once, and ends at the first failure.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Resources:
         return self == Resources()
 
     def message(self) -> cri_pb2.LinuxContainerResources:
-        """The same for a request; a limit of 0 is one that the API does not carry."""
+        """Return the limits for a request; the API cannot carry one of 0."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return cri_pb2.LinuxContainerResources(**given)
 
 
 def check_ids(ids: Sequence[str], kind: str) -> tuple[str, ...]:
-    """The IDs without repetitions.
+    """Return the IDs without repetitions, after checking them.
 
     Raises:
         UsageError: none is given, or one is empty, as an unset variable of a script makes it.
@@ -68,14 +68,14 @@ def check_ids(ids: Sequence[str], kind: str) -> tuple[str, ...]:
 
 
 def running_containers(client: CriClient) -> tuple[str, ...]:
-    """The IDs of the containers that run."""
+    """Return the IDs of the running containers."""
     state = cri_pb2.ContainerStateValue(state=cri_pb2.CONTAINER_RUNNING)
     found = fetch.containers(client, cri_pb2.ContainerFilter(state=state))
     return tuple(container.id for container in found)
 
 
 def start_containers(client: CriClient, ids: Sequence[str]) -> Iterator[str]:
-    """Starts created containers (CRI ``StartContainer``)."""
+    """Start created containers (CRI ``StartContainer``)."""
 
     def start(container_id: str) -> None:
         request = cri_pb2.StartContainerRequest(container_id=container_id)
@@ -87,7 +87,7 @@ def start_containers(client: CriClient, ids: Sequence[str]) -> Iterator[str]:
 
 
 def stop_containers(client: CriClient, ids: Sequence[str], *, grace_s: int) -> Iterator[str]:
-    """Stops containers (CRI ``StopContainer``); those that do not run are left as they are.
+    """Stop containers (CRI ``StopContainer``); the runtime leaves stopped ones as they are.
 
     Args:
         grace_s: time between the stop signal and SIGKILL; 0 kills at once.
@@ -96,18 +96,18 @@ def stop_containers(client: CriClient, ids: Sequence[str], *, grace_s: int) -> I
 
 
 def stop_container(client: CriClient, container_id: str, *, grace_s: int) -> None:
-    """Stops one container."""
+    """Stop one container."""
     request = cri_pb2.StopContainerRequest(container_id=container_id, timeout=grace_s)
     lookup.call(client, "StopContainer", request, what=f"stopping container {quote(container_id)}")
 
 
 def stop_pods(client: CriClient, ids: Sequence[str]) -> Iterator[str]:
-    """Stops pod sandboxes with all their containers (CRI ``StopPodSandbox``)."""
+    """Stop pod sandboxes with all their containers (CRI ``StopPodSandbox``)."""
     return _each(ids, lambda pod_sandbox_id: stop_pod(client, pod_sandbox_id))
 
 
 def stop_pod(client: CriClient, pod_sandbox_id: str) -> None:
-    """Stops one pod sandbox."""
+    """Stop one pod sandbox."""
     request = cri_pb2.StopPodSandboxRequest(pod_sandbox_id=pod_sandbox_id)
     lookup.call(
         client, "StopPodSandbox", request, what=f"stopping pod sandbox {quote(pod_sandbox_id)}"
@@ -115,7 +115,7 @@ def stop_pod(client: CriClient, pod_sandbox_id: str) -> None:
 
 
 def update_containers(client: CriClient, ids: Sequence[str], resources: Resources) -> Iterator[str]:
-    """Changes the limits of containers (CRI ``UpdateContainerResources``)."""
+    """Change the limits of containers (CRI ``UpdateContainerResources``)."""
     linux = resources.message()
 
     def update(container_id: str) -> None:
@@ -127,7 +127,7 @@ def update_containers(client: CriClient, ids: Sequence[str], resources: Resource
 
 
 def checkpoint_containers(client: CriClient, ids: Sequence[str], *, path: str) -> Iterator[str]:
-    """Writes checkpoints of containers (CRI ``CheckpointContainer``).
+    """Write checkpoints of containers (CRI ``CheckpointContainer``).
 
     Args:
         path: of the archive, on the runtime's host; the same for all.
@@ -145,7 +145,7 @@ def checkpoint_containers(client: CriClient, ids: Sequence[str], *, path: str) -
 
 
 def update_runtime_config(client: CriClient, *, pod_cidr: str) -> None:
-    """Tells the runtime the node's range of pod addresses (CRI ``UpdateRuntimeConfig``)."""
+    """Tell the runtime the node's range of pod addresses (CRI ``UpdateRuntimeConfig``)."""
     request = cri_pb2.UpdateRuntimeConfigRequest()
     request.runtime_config.network_config.pod_cidr = pod_cidr
     client.call("UpdateRuntimeConfig", request, what="updating the runtime's configuration")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.many import each
 from pycrictl.cri.calls.redact import quote_reference
-from pycrictl.cri.lifecycle.removal import in_parallel
 from pycrictl.cri.lists import fetch
 from pycrictl.cri.lists.lookup import IMAGES_HINT
 from pycrictl.errors import NotFound, PycrictlError, RemoteProtocolError, RuntimeFault
@@ -41,8 +41,8 @@ class FoundImage:
 
     Attributes:
         target: the name or ID as given.
-        image: as the runtime tells it; None if there was an error.
-        error: why it cannot be removed; None when nothing speaks against it.
+        image: as the runtime describes it; None if there was an error.
+        error: why it cannot be removed, else None.
     """
 
     target: str
@@ -60,8 +60,8 @@ class FoundImage:
 
 
 def find_images(client: CriClient, targets: Sequence[str]) -> list[FoundImage]:
-    """Looks up what is to be removed; two names of one image are one removal."""
-    found = list(in_parallel(lambda target: _find(client, target), targets))
+    """Look up what is to be removed; two names of one image are one removal."""
+    found = list(each(client, _find, targets))
     seen: set[str] = set()
     distinct = []
     for entry in found:
@@ -73,8 +73,8 @@ def find_images(client: CriClient, targets: Sequence[str]) -> list[FoundImage]:
 
 
 def remove_images(client: CriClient, found: Iterable[FoundImage]) -> Iterator[ImageRemoval]:
-    """Removes images with all their tags, all at once; yields in the order given."""
-    return in_parallel(lambda entry: _remove(client, entry), found)
+    """Remove images with all their tags, all at once; yield outcomes in the order given."""
+    return each(client, _remove, found)
 
 
 def _find(client: CriClient, target: str) -> FoundImage:
@@ -86,7 +86,7 @@ def _find(client: CriClient, target: str) -> FoundImage:
         )
         if not answer.HasField("image"):
             raise NotFound(f"no such image {quote_reference(target)}", hint=IMAGES_HINT)
-        if not answer.image.id:  # by which two names of one image are told
+        if not answer.image.id:  # which shows that two names are of one image
             raise RemoteProtocolError(f"the runtime gave no ID of image {quote_reference(target)}")
     except PycrictlError as error:
         return FoundImage(target, error=error)
@@ -108,10 +108,10 @@ def _remove(client: CriClient, found: FoundImage) -> ImageRemoval:
 def unused_images(
     runtime: CriClient, images: CriClient, present: Sequence[cri_pb2.Image]
 ) -> tuple[str, ...]:
-    """The IDs of the images that nothing needs.
+    """Return the IDs of the unused images.
 
-    Kept are pinned images, those of any container, and the one that pod sandboxes are made of, as
-    far as the runtime tells it.
+    Kept are pinned images, those of any container, and the one of pod sandboxes, as far as the
+    runtime reports it.
 
     Args:
         runtime: a client of the runtime service.
@@ -119,7 +119,7 @@ def unused_images(
         present: all images of the node.
 
     Raises:
-        PycrictlError: it cannot be told which images are in use; none must be removed then.
+        PycrictlError: the images in use cannot be found out; none must be removed then.
     """
     candidates = [image for image in present if not image.pinned]
     if not candidates:
@@ -130,12 +130,12 @@ def unused_images(
         used |= names
         if not any(_is_used(image, names) for image in present):
             unresolved.update(dict.fromkeys(names))
-    used.update(in_parallel(lambda name: _image_id(images, name), unresolved))
+    used.update(each(images, _image_id, unresolved))
     return tuple(image.id for image in candidates if not _is_used(image, used))
 
 
 def _names_in_use(client: CriClient) -> Iterator[set[str]]:
-    """For each user of an image all that the runtime calls the image."""
+    """Yield, for each user of an image, all names that the runtime has for the image."""
     for container in fetch.containers(client):
         yield {container.image.image, container.image_ref, container.image_id} - {""}
     if sandbox_image := _sandbox_image(client):
@@ -148,7 +148,7 @@ def _is_used(image: cri_pb2.Image, used: set[str]) -> bool:
 
 
 def _image_id(client: CriClient, name: str) -> str:
-    """The ID of an image that goes by another name in the list; empty if it is gone."""
+    """Return the ID of an image that goes by another name in the list; empty if it is gone."""
     request = cri_pb2.ImageStatusRequest()
     request.image.image = name
     what = f"finding the image {quote_reference(name)}, which is in use"
@@ -157,7 +157,7 @@ def _image_id(client: CriClient, name: str) -> str:
 
 
 def _sandbox_image(client: CriClient) -> str:
-    """The image of the sandboxes' own containers, which containerd names in its configuration."""
+    """Return the image of pod sandboxes, which containerd has in its configuration; else ""."""
     try:
         answer = client.call("Status", cri_pb2.StatusRequest(verbose=True))
         config = json.loads(answer.info.get("config", "null"))

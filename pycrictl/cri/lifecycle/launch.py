@@ -1,4 +1,4 @@
-"""Making pods and containers from their configurations."""
+"""Creating pods and containers from their configurations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
 
 Pull = Callable[[cri_pb2.PullImageRequest], object]
-"""Pulls one image, or raises; where and how it is shown is the caller's affair."""
+"""Pulls one image, or raises; how it is shown is up to the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def run_pod(
     handler: str = "",
     timeout_flag: str = "--timeout",
 ) -> str:
-    """Makes and starts a pod sandbox (CRI ``RunPodSandbox``); returns its ID.
+    """Create and start a pod sandbox (CRI ``RunPodSandbox``); return its ID.
 
     Args:
         handler: the runtime handler, empty for the default one.
@@ -59,7 +59,7 @@ def run_pod(
 
 
 def create_container(client: CriClient, pod_sandbox_id: str, launch: Launch) -> str:
-    """Pulls the container's images if wanted and creates it (CRI ``CreateContainer``)."""
+    """Pull the container's images if wanted, and create it (CRI ``CreateContainer``)."""
     if launch.pull is not None:
         for pull_request in pull_requests(launch):
             launch.pull(pull_request)
@@ -72,7 +72,7 @@ def create_container(client: CriClient, pod_sandbox_id: str, launch: Launch) -> 
 
 
 def run_container(client: CriClient, launch: Launch, *, handler: str = "") -> str:
-    """Runs a pod sandbox, creates the container in it and starts it; returns the container's ID.
+    """Run a pod sandbox, create the container in it and start it; return the container's ID.
 
     If a later step fails or is interrupted, the sandbox is stopped and removed again, with what is
     in it; the error's hint says so.
@@ -91,7 +91,7 @@ def run_container(client: CriClient, launch: Launch, *, handler: str = "") -> st
 
 
 def pull_requests(launch: Launch) -> Iterator[cri_pb2.PullImageRequest]:
-    """The pulls of a container: of its image and of the images among its mounts."""
+    """Yield the pulls of a container: of its image and of the images among its mounts."""
     mounts = launch.container.mounts
     images = [launch.container.image, *(mount.image for mount in mounts if mount.image.image)]
     for image in images:

@@ -1,16 +1,17 @@
-"""Removing containers, pods and images: all targets at once, and one failure stops no other.
+"""Removing containers and pods: all targets at once, and one failure stops no other.
 
 Each function yields one ``Removal`` a target in the order given, as soon as it is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.many import each
 from pycrictl.cri.inspection.logfiles import remove_logs
 from pycrictl.cri.lifecycle.control import stop_container, stop_pod
 from pycrictl.cri.lists import fetch, lookup
@@ -20,12 +21,6 @@ from pycrictl.units import quote
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
 
-T = TypeVar("T")
-R = TypeVar("R")
-
-AT_ONCE: Final = 8
-"""Calls in flight; runtimes do much of a removal under one lock anyway."""
-
 
 @dataclass(frozen=True, slots=True)
 class Removal:
@@ -33,7 +28,7 @@ class Removal:
 
     Attributes:
         target: the ID as given.
-        is_stopped: whether it ran and was stopped for the removal.
+        is_stopped: whether it was running and was stopped for the removal.
         error: why it was not removed; None when it was.
         warnings: lines for the user about what went wrong beside it.
     """
@@ -45,51 +40,34 @@ class Removal:
 
 
 def all_containers(client: CriClient) -> tuple[str, ...]:
-    """The IDs of all containers, whatever their state."""
+    """Return the IDs of all containers, whatever their state."""
     return tuple(container.id for container in fetch.containers(client))
 
 
 def all_pods(client: CriClient) -> tuple[str, ...]:
-    """The IDs of all pod sandboxes, whatever their state."""
+    """Return the IDs of all pod sandboxes, whatever their state."""
     return tuple(pod.id for pod in fetch.pods(client))
 
 
 def remove_containers(
     client: CriClient, ids: Sequence[str], *, force: bool, keep_logs: bool
 ) -> Iterator[Removal]:
-    """Removes containers and the log files of theirs that are on this host.
+    """Remove containers, and those of their log files that are on this host.
 
     Args:
-        force: kill those that run; without it they are left alone, with an error.
+        force: kill running ones; without it they are left alone, with an error.
         keep_logs: leave the log files.
     """
-    return in_parallel(
-        lambda container_id: _remove_container(
-            client, container_id, force=force, keep_logs=keep_logs
-        ),
-        ids,
-    )
+    return each(client, partial(_remove_container, force=force, keep_logs=keep_logs), ids)
 
 
 def remove_pods(client: CriClient, ids: Sequence[str], *, force: bool) -> Iterator[Removal]:
-    """Removes pod sandboxes; the runtime removes their containers with them.
+    """Remove pod sandboxes; the runtime removes their containers with them.
 
     Args:
         force: stop those that are ready; without it they are left alone, with an error.
     """
-    return in_parallel(lambda pod_id: _remove_pod(client, pod_id, force=force), ids)
-
-
-def in_parallel(act: Callable[[T], R], targets: Iterable[T]) -> Iterator[R]:
-    """Yields ``act`` of each target, in order; at most AT_ONCE run at the same time.
-
-    Leaving early, as Ctrl-C does, starts no further one. Those that run end with their client.
-    """
-    pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="removal")
-    try:
-        yield from pool.map(act, targets)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+    return each(client, partial(_remove_pod, force=force), ids)
 
 
 def _remove_container(
@@ -141,17 +119,17 @@ def _remove_pod(client: CriClient, pod_sandbox_id: str, *, force: bool) -> Remov
 
 
 def remove_pod(client: CriClient, pod_sandbox_id: str) -> None:
-    """Removes one stopped pod sandbox (CRI ``RemovePodSandbox``)."""
+    """Remove one stopped pod sandbox (CRI ``RemovePodSandbox``)."""
     request = cri_pb2.RemovePodSandboxRequest(pod_sandbox_id=pod_sandbox_id)
     lookup.call(
         client, "RemovePodSandbox", request, what=f"removing pod sandbox {quote(pod_sandbox_id)}"
     )
 
 
-def _check_status(told_id: str, named: str) -> None:
-    # Not all that is wanted of a status that is shown: what is broken can still be removed. But in
-    # an empty one the state is no answer: its zero means that a pod runs.
-    if not told_id:
+def _check_status(status_id: str, named: str) -> None:
+    # Less than is wanted of a status that is shown: what is broken can still be removed. But an
+    # empty status says nothing about the state: its zero means a running pod.
+    if not status_id:
         raise RemoteProtocolError(f"the runtime gave no status of {named}")
 
 

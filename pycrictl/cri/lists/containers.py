@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.batch import call_each
+from pycrictl.cri.calls.many import call_each
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists import fetch
 from pycrictl.cri.lists.lookup import NAMESPACE_LABEL
@@ -27,7 +27,7 @@ STATES: Final = {
 }
 
 NO_NAMESPACE: Final = "unknown"
-"""What tables show, and patterns match, where a container has no label of a namespace."""
+"""What tables show, and patterns match, for a container without a label of its namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ContainerQuery:
 
     Attributes:
         condition: what the runtime filters by.
-        image: reference of the image that they were made of.
+        image: reference of the image that they were created from.
         name: pattern that names contain.
         namespace: pattern that the label of the namespace contains.
         count: how many of the newest; None for all.
@@ -62,10 +62,10 @@ def container_query(
     pod: str = "",
     state: str = "",
 ) -> ContainerQuery:
-    """The query of the options of ``ps`` and ``inspect``; an empty text is no condition.
+    """Return the query for the options of ``ps`` and ``inspect``; an empty text is no condition.
 
-    Without a state those that run are meant, unless ``all_states`` or some of the newest are asked
-    for.
+    Without a state running containers are meant, unless ``all_states`` or some of the newest are
+    asked for.
 
     Raises:
         UsageError: an unknown state or an invalid regular expression.
@@ -88,7 +88,7 @@ def container_query(
 def list_containers(
     client: CriClient, images: CriClient, query: ContainerQuery
 ) -> list[cri_pb2.Container]:
-    """The containers of a query, the newest first.
+    """Return the containers of a query, the newest first.
 
     Args:
         client: a client of the runtime service.
@@ -115,12 +115,12 @@ def select_containers(
     *,
     images: Collection[str] | None = None,
 ) -> list[cri_pb2.Container]:
-    """Those of ``containers`` that meet what the runtime does not filter by, the newest first.
+    """Select by what the runtime does not filter by; return the newest first.
 
     Args:
         containers: what the runtime listed.
-        query: its patterns and its count are looked at.
-        images: the references of which one must be the container's; None for any.
+        query: its patterns and its count are used.
+        images: references to images, one of which must be the container's; None for any.
     """
     found = [
         container
@@ -133,17 +133,17 @@ def select_containers(
 
 
 def first_tags(images: CriClient, containers: Iterable[cri_pb2.Container]) -> dict[str, str]:
-    """The first tag of each image by the reference that containers have of it, if it has one."""
+    """Return the first tag of each image that has one, by the containers' reference to it."""
     references = dict.fromkeys(container.image.image for container in containers)
     found = find_images(images, references)
     return {reference: image.repo_tags[0] for reference, image in found if image.repo_tags}
 
 
 def find_images(client: CriClient, references: Iterable[str]) -> list[tuple[str, cri_pb2.Image]]:
-    """The images of those references that the runtime has, each asked for once.
+    """Return those of the references that the runtime has, with their images.
 
     Raises:
-        PycrictlError: the runtime cannot tell.
+        PycrictlError: the runtime does not answer.
     """
     asked = [reference for reference in references if reference]
     requests = (

@@ -1,7 +1,7 @@
 """Whole lists from a runtime, in parts where it offers them so.
 
-A runtime that streams its lists is asked for a stream: no answer then meets the limit on the size
-of a message. Any other answers ``Unimplemented`` at once and is asked for one message.
+A runtime that streams its lists is asked for a stream, so that no answer exceeds the limit on the
+size of a message. Any other answers ``Unimplemented`` at once and is asked for one message.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ _POD_METRICS: Final = _List(
 def containers(
     client: CriClient, condition: cri_pb2.ContainerFilter | None = None
 ) -> list[cri_pb2.Container]:
-    """The containers that meet a condition, in the runtime's order."""
+    """Return the containers that meet a condition, in the runtime's order."""
     return _fetch(client, _CONTAINERS, filter=condition or cri_pb2.ContainerFilter())
 
 
 def pods(
     client: CriClient, condition: cri_pb2.PodSandboxFilter | None = None
 ) -> list[cri_pb2.PodSandbox]:
-    """The pod sandboxes that meet a condition, in the runtime's order."""
+    """Return the pod sandboxes that meet a condition, in the runtime's order."""
     return _fetch(client, _PODS, filter=condition or cri_pb2.PodSandboxFilter())
 
 
 def images(client: CriClient, name: str = "") -> list[cri_pb2.Image]:
-    """The images in the runtime's order; some runtimes ignore ``name``."""
+    """Return the images in the runtime's order; some runtimes ignore ``name``."""
     condition = cri_pb2.ImageFilter(image=cri_pb2.ImageSpec(image=name))
     return _fetch(client, _IMAGES, filter=condition)
 
@@ -62,19 +62,19 @@ def images(client: CriClient, name: str = "") -> list[cri_pb2.Image]:
 def container_stats(
     client: CriClient, condition: cri_pb2.ContainerStatsFilter
 ) -> list[cri_pb2.ContainerStats]:
-    """What the containers that meet a condition use, in the runtime's order."""
+    """Return what the containers that meet a condition use, in the runtime's order."""
     return _fetch(client, _CONTAINER_STATS, filter=condition)
 
 
 def pod_stats(
     client: CriClient, condition: cri_pb2.PodSandboxStatsFilter
 ) -> list[cri_pb2.PodSandboxStats]:
-    """What the pods that meet a condition use, in the runtime's order."""
+    """Return what the pods that meet a condition use, in the runtime's order."""
     return _fetch(client, _POD_STATS, filter=condition)
 
 
 def pod_metrics(client: CriClient) -> list[cri_pb2.PodSandboxMetrics]:
-    """All metrics of all pods, in the runtime's order."""
+    """Return all metrics of all pods, in the runtime's order."""
     return _fetch(client, _POD_METRICS)
 
 

@@ -27,7 +27,7 @@ UNNAMED: Final = "<none>"
 
 DIGEST_PREFIX: Final = "sha256:"
 MIN_ID_CHARS: Final = 4
-"""Fewer characters of an ID are taken for a name only."""
+"""Fewer characters are taken for a name, never for the beginning of an ID."""
 
 FILTERS: Final = ("dangling", "reference", "before", "since")
 
@@ -50,7 +50,7 @@ class ImageFilter:
 
 
 def parse_filters(items: Iterable[str]) -> tuple[ImageFilter, ...]:
-    """Reads ``name=value`` items.
+    """Read ``name=value`` items.
 
     Raises:
         UsageError: an unknown name, a missing ``=`` or an invalid regular expression.
@@ -72,7 +72,7 @@ def _parse_filter(item: str) -> ImageFilter:
 def list_images(
     client: CriClient, name: str = "", filters: Iterable[ImageFilter] = ()
 ) -> list[cri_pb2.Image]:
-    """The images of the node in the order of tables.
+    """Return the images of the node in the order of tables.
 
     Args:
         client: a client of the image service.
@@ -84,10 +84,10 @@ def list_images(
 
 
 def sort_images(images: Iterable[cri_pb2.Image]) -> list[cri_pb2.Image]:
-    """``images`` by the first name that tables show of them.
+    """Sort images by the first name that tables show of them.
 
-    An image that has neither tag nor digest stands behind the last one with a smaller ID, where a
-    reader of crictl's lists expects it.
+    An image that has neither tag nor digest comes after the last one with a smaller ID, as in
+    crictl's lists.
     """
     by_id = sorted(images, key=lambda image: image.id)
     named = sorted((image for image in by_id if _has_name(image)), key=_first_name)
@@ -101,7 +101,7 @@ def sort_images(images: Iterable[cri_pb2.Image]) -> list[cri_pb2.Image]:
 
 
 def select_by_name(images: Sequence[cri_pb2.Image], name: str) -> list[cri_pb2.Image]:
-    """The images that ``name`` selects.
+    """Return the images that ``name`` selects.
 
     A name is a repository, whole or its last components, with or without a tag or digest, or the
     beginning of an ID. ``busybox`` selects ``docker.io/library/busybox:1`` as well.
@@ -112,7 +112,7 @@ def select_by_name(images: Sequence[cri_pb2.Image], name: str) -> list[cri_pb2.I
 def apply_filters(
     images: Sequence[cri_pb2.Image], filters: Iterable[ImageFilter]
 ) -> list[cri_pb2.Image]:
-    """What remains of the sorted ``images`` after one filter upon the other."""
+    """Return what remains of the sorted ``images`` after all filters, applied in turn."""
     remaining = list(images)
     for condition in filters:
         remaining = _apply(remaining, condition)
@@ -126,7 +126,7 @@ def _apply(images: list[cri_pb2.Image], condition: ImageFilter) -> list[cri_pb2.
         return [image for image in images if value == ("false" if image.repo_tags else "true")]
     if pattern is not None:
         return [image for image in images if any(map(pattern.matches, _repositories(image)))]
-    # The CRI does not tell when an image was made or pulled: the order is that of the list.
+    # The CRI does not say when an image was made or pulled: the order is that of the list.
     position = next((i for i, image in enumerate(images) if _is_identified(image, value)), None)
     if position is None:
         return images
@@ -147,7 +147,7 @@ def _is_named(image: cri_pb2.Image, name: str) -> bool:
 
 
 def _is_identified(image: cri_pb2.Image, text: str) -> bool:
-    """Whether ``text`` is a tag, the beginning of a digest with its repository, or of an ID."""
+    """Return whether ``text`` is a tag, or begins a digest with its repository or an ID."""
     if "@" in text:
         return any(digest.startswith(text) for digest in image.repo_digests)
     return text in image.repo_tags or _has_id(image, text)
@@ -160,7 +160,7 @@ def _has_id(image: cri_pb2.Image, text: str) -> bool:
 
 
 def _repositories(image: cri_pb2.Image) -> list[str]:
-    """Repositories of the image's tags, and that of its first digest, by which crictl searches."""
+    """Return the repositories that crictl searches: of the tags, and of the first digest."""
     repositories = [_digest_repository(image)]
     return repositories + [text.rpartition(":")[0] for text in image.repo_tags]
 

@@ -2,7 +2,7 @@
 
 The CRI finds a container by the beginning of its ID on some runtimes and never by its name. These
 functions ask for the lists once and decide here, so that the answer is the same on every runtime.
-Where crictl takes IDs only, names are not taken either: ``call`` says what a name stands for.
+Where crictl takes only IDs, so does this; the error then says what a name stands for (``call``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LISTED_MATCHES: Final = 10
 
 POD_LABEL: Final = "io.kubernetes.pod.name"
 NAMESPACE_LABEL: Final = "io.kubernetes.pod.namespace"
-"""Labels by which the kubelet tells a container's pod."""
+"""Labels in which the kubelet keeps a container's pod."""
 
 CONTAINERS_HINT: Final = "'pycrictl ps -a' lists the containers of the node"
 PODS_HINT: Final = "'pycrictl pods' lists the pods of the node"
@@ -37,7 +37,7 @@ _ID_START: Final = re.compile(r"[0-9a-f]{1,64}")
 
 
 def find_pod(client: CriClient, text: str) -> cri_pb2.PodSandbox:
-    """The pod sandbox that ``text`` names by ID, unique beginning of one, or (NAMESPACE/)NAME.
+    """Return the pod sandbox that ``text`` names: an ID, the beginning of one, (NAMESPACE/)NAME.
 
     Of several sandboxes of one pod (same UID; earlier attempts stay listed) the newest is meant.
 
@@ -64,7 +64,7 @@ def find_pod(client: CriClient, text: str) -> cri_pb2.PodSandbox:
 def find_container(
     client: CriClient, text: str, *, pod_sandbox_id: str = ""
 ) -> cri_pb2.Container | None:
-    """The container that ``text`` names by ID, unique beginning of one, or name.
+    """Return the container that ``text`` names: an ID, the beginning of one, or a name.
 
     None if there is no such container.
 
@@ -87,10 +87,10 @@ def find_container(
 
 
 def call(client: CriClient, name: str, request: Message, *, what: str) -> Any:
-    """Makes a call about one container or pod sandbox, which the CRI knows by its ID only.
+    """Make a call about one container or pod sandbox, which the CRI knows by its ID only.
 
     Raises:
-        PycrictlError: it failed. Where there is no such ID, the hint tells what the word means.
+        PycrictlError: it failed. Where there is no such ID, the hint says what the word names.
     """
     try:
         return client.call(name, request, what=what)
@@ -100,7 +100,7 @@ def call(client: CriClient, name: str, request: Message, *, what: str) -> Any:
 
 
 def hint(client: CriClient, request: Any) -> str | None:
-    """What to tell where a request's ID names nothing. Never raises.
+    """Return a hint for a request whose ID names nothing. It never raises.
 
     It may be a name, or an ID of the other kind. The runtime is asked for one list at most.
     """
@@ -144,7 +144,7 @@ def _meaning(client: CriClient, text: str, *, is_pod: bool) -> str | None:
 
 
 def _pods_named(pods: Iterable[cri_pb2.PodSandbox], text: str) -> list[cri_pb2.PodSandbox]:
-    """Those of a NAME or NAMESPACE/NAME."""
+    """Return those of a NAME or NAMESPACE/NAME."""
     namespace, _, name = text.rpartition("/")
     return [
         pod
@@ -156,7 +156,7 @@ def _pods_named(pods: Iterable[cri_pb2.PodSandbox], text: str) -> list[cri_pb2.P
 def _containers_named(
     containers: Iterable[cri_pb2.Container], text: str
 ) -> list[cri_pb2.Container]:
-    """Those of a NAME, POD/NAME or NAMESPACE/POD/NAME, as far as labels tell the pod."""
+    """Return those of a NAME, POD/NAME or NAMESPACE/POD/NAME, as far as labels name the pod."""
     owner, _, name = text.rpartition("/")
     namespace, _, pod = owner.rpartition("/")
     return [
@@ -169,7 +169,7 @@ def _containers_named(
 
 
 def _newest_pods(pods: Iterable[cri_pb2.PodSandbox]) -> list[cri_pb2.PodSandbox]:
-    """The newest sandbox of each pod."""
+    """Return the newest sandbox of each pod."""
     newest: dict[str, cri_pb2.PodSandbox] = {}
     for pod in sorted(pods, key=lambda pod: pod.created_at):
         newest[pod.metadata.uid or pod.id] = pod
@@ -177,7 +177,7 @@ def _newest_pods(pods: Iterable[cri_pb2.PodSandbox]) -> list[cri_pb2.PodSandbox]
 
 
 def _newest_containers(containers: Iterable[cri_pb2.Container]) -> list[cri_pb2.Container]:
-    """The newest attempt of each container of each pod."""
+    """Return the newest attempt of each container of each pod."""
     newest: dict[tuple[str, str], cri_pb2.Container] = {}
     for container in sorted(containers, key=lambda container: container.created_at):
         newest[container.pod_sandbox_id, container.metadata.name] = container

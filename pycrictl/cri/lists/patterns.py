@@ -15,14 +15,14 @@ from pycrictl.errors import UsageError
 from pycrictl.units import quote
 
 LIMIT_S: Final = 2.0
-"""The longest that a pattern may look at one name."""
+"""The longest time that a pattern may take for one name."""
 
 
 class Pattern:
-    """A pattern to search names with; as in crictl's syntax classes such as ``\\d`` are ASCII.
+    r"""A pattern to search names with, in Python's dialect.
 
-    The dialect is Python's. What it reads otherwise than crictl's, such as ``[[:alpha:]]``, is
-    refused.
+    As for crictl, classes such as ``\d`` are ASCII. What the dialects read differently, such as
+    ``[[:alpha:]]``, is refused.
 
     Args:
         text: as typed.
@@ -47,10 +47,10 @@ class Pattern:
         raise UsageError(f"{quote(text)} for {option} is not a valid regular expression: {reason}")
 
     def matches(self, name: str) -> bool:
-        """Whether the pattern is found anywhere in a name.
+        """Return whether the pattern is found anywhere in a name.
 
         Raises:
-            UsageError: that takes too long: the pattern tries far too many ways to match.
+            UsageError: that takes too long, since the pattern has far too many ways to match.
         """
         try:
             with _limited():
@@ -72,7 +72,7 @@ def _expire(signum: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def _limited() -> Iterator[None]:
-    """Ends what runs in it after ``LIMIT_S``; in the main thread, which alone gets signals."""
+    """Interrupt the block after ``LIMIT_S``; only in the main thread, which gets the signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -44,7 +44,7 @@ def pod_query(
     namespace: str = "",
     state: str = "",
 ) -> PodQuery:
-    """The query of the options of ``pods`` and ``inspectp``; an empty text is no condition.
+    """Return the query for the options of ``pods`` and ``inspectp``; an empty text is no condition.
 
     Raises:
         UsageError: an unknown state or an invalid regular expression.
@@ -62,12 +62,12 @@ def pod_query(
 
 
 def list_pods(client: CriClient, query: PodQuery) -> list[cri_pb2.PodSandbox]:
-    """The pods of a query, the newest first."""
+    """Return the pods of a query, the newest first."""
     return select_pods(fetch.pods(client, query.condition), query)
 
 
 def select_pods(pods: Iterable[cri_pb2.PodSandbox], query: PodQuery) -> list[cri_pb2.PodSandbox]:
-    """Those of ``pods`` that meet what the runtime does not filter by, the newest first."""
+    """Select by what the runtime does not filter by; return the newest first."""
     found = [
         pod
         for pod in pods

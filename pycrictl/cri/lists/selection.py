@@ -11,7 +11,7 @@ from pycrictl.units import quote
 if TYPE_CHECKING:
 
     class Created(Protocol):
-        """What has a time of its creation, in nanoseconds since 1970."""
+        """Has a time of creation, in nanoseconds since 1970."""
 
         created_at: int
 
@@ -21,7 +21,7 @@ S = TypeVar("S")
 
 
 def parse_state(text: str, states: Mapping[str, S]) -> S | None:
-    """The state of that name, in any case; None where no state is named.
+    """Return the state of that name, upper or lower case; None for an empty text.
 
     Raises:
         UsageError: there is no such state.
@@ -35,12 +35,12 @@ def parse_state(text: str, states: Mapping[str, S]) -> S | None:
 
 
 def newest_count(*, latest: bool, last: int) -> int | None:
-    """How many of the newest are wanted; None for all. ``last`` counts where both are given."""
+    """Return how many of the newest are wanted, None for all; ``last`` beats ``latest``."""
     if last > 0:
         return last
     return 1 if latest else None
 
 
 def newest_first(found: Iterable[C], count: int | None = None) -> list[C]:
-    """The ``count`` newest; those of one moment stay in their order."""
+    """Return the ``count`` newest; those of one moment stay in their order."""
     return sorted(found, key=lambda each: each.created_at, reverse=True)[:count]

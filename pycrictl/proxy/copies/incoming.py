@@ -11,7 +11,7 @@ from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import Existing
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.stream.messages import CHANNEL_END, OUTCOME, TO_CONTAINER, Messages
+from pycrictl.copy.stream.connection import CHANNEL_END, OUTCOME, TO_CONTAINER, CopyConnection
 from pycrictl.copy.stream.transfer import wrong_checksum
 from pycrictl.copy.tree.identity import ContainerRoot, Locate
 from pycrictl.copy.tree.places import open_destination
@@ -20,7 +20,7 @@ from pycrictl.proxy.copies.outgoing import Skips
 
 
 def take_in(
-    messages: Messages,
+    connection: CopyConnection,
     locate: Locate,
     path: bytes,
     *,
@@ -38,18 +38,18 @@ def take_in(
     On any error nothing was changed, and the reason was sent to the client if it still listens.
     """
     try:
-        summary, skipped = _unpack(messages, locate, path, size_bytes, checksum, check_wanted)
+        summary, skipped = _unpack(connection, locate, path, size_bytes, checksum, check_wanted)
     except Exception as exc:
         on_done()
-        messages.send(OUTCOME, outcome.encode_failure(to_error(exc)))
+        connection.send(OUTCOME, outcome.encode_failure(to_error(exc)))
         raise
     on_done()
-    messages.send(OUTCOME, outcome.encode_success(summary, skipped))
+    connection.send(OUTCOME, outcome.encode_success(summary, skipped))
     return summary
 
 
 def _unpack(
-    messages: Messages,
+    connection: CopyConnection,
     locate: Locate,
     path: bytes,
     size_bytes: int,
@@ -65,7 +65,7 @@ def _unpack(
             on_skip=skips.add,
             single=not (is_directory or destination.text.wants_contents),
         ) as unpacker:
-            arrived = _receive(messages, unpacker, size_bytes, check_wanted)
+            arrived = _receive(connection, unpacker, size_bytes, check_wanted)
             if unpacker.size_bytes == size_bytes and arrived != checksum:
                 raise wrong_checksum()
             check_wanted()
@@ -76,11 +76,14 @@ def _unpack(
 
 
 def _receive(
-    messages: Messages, unpacker: Unpacker, size_bytes: int, check_wanted: Callable[[], None]
+    connection: CopyConnection,
+    unpacker: Unpacker,
+    size_bytes: int,
+    check_wanted: Callable[[], None],
 ) -> int:
     """Unpack what comes; return its checksum."""
     checksum = Checksum()
-    while (piece := messages.receive()) is not None:
+    while (piece := connection.receive()) is not None:
         check_wanted()
         if piece.channel == TO_CONTAINER:
             if unpacker.size_bytes + len(piece.data) > size_bytes:

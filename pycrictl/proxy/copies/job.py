@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.stream.messages import Messages
+from pycrictl.copy.stream.connection import CopyConnection, serve_stream
 from pycrictl.copy.tree.identity import Locate
 from pycrictl.errors import Cancelled, PycrictlError
 from pycrictl.proxy.copies import incoming, outgoing
@@ -76,7 +76,7 @@ class CopyJob:
         self.began_at = self._loop.time()
         self._state = "measuring" if direction == "from" else "waiting"
         self._content: Content | None = None
-        self._messages: Messages | None = None
+        self._connection: CopyConnection | None = None
         self._unwanted = threading.Event()
         self._expiry: asyncio.TimerHandle | None = None
         self._is_ended = False
@@ -115,15 +115,14 @@ class CopyJob:
     async def serve(self, sock: socket.socket) -> None:
         """Make the copy, over a connection whose handshake is over."""
         self._state = "copying"
-        messages = self._messages = Messages(
+        connection = self._connection = serve_stream(
             sock,
             label="the client",
-            is_server=True,
             idle_s=IDLE_S,
             deadline=time.monotonic() + time_limit_s(self._size_bytes),
         )
         try:
-            summary = await self._run(lambda: self._transfer(messages))
+            summary = await self._run(lambda: self._transfer(connection))
         except asyncio.CancelledError:
             self.end("stopped")
             raise
@@ -140,8 +139,8 @@ class CopyJob:
         self._unwanted.set()
         if self._expiry is not None:
             self._expiry.cancel()
-        if self._messages is not None:
-            self._messages.interrupt()
+        if self._connection is not None:
+            self._connection.interrupt()
         self._log.info(
             "copy",
             direction=self._direction,
@@ -171,17 +170,17 @@ class CopyJob:
             "bytes": self._size_bytes,
         }
 
-    def _transfer(self, messages: Messages) -> Summary:
+    def _transfer(self, connection: CopyConnection) -> Summary:
         try:
             if self._content is not None:
                 return outgoing.deliver(
-                    messages,
+                    connection,
                     self._content,
                     check_wanted=self._check_wanted,
                     on_done=self._release_soon,
                 )
             return incoming.take_in(
-                messages,
+                connection,
                 self._locate,
                 self._path,
                 size_bytes=self._size_bytes,
@@ -190,7 +189,7 @@ class CopyJob:
                 on_done=self._release_soon,
             )
         finally:
-            messages.close()
+            connection.close()
 
     def _release_soon(self) -> None:
         """Free the slot before the client learns that the copy is over: it may ask for another."""

@@ -22,7 +22,7 @@ from pycrictl.copy.archive.spool import Spool
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.stream.messages import FROM_CONTAINER, OUTCOME, PIECE_BYTES, Messages
+from pycrictl.copy.stream.connection import FROM_CONTAINER, OUTCOME, PIECE_BYTES, CopyConnection
 from pycrictl.copy.stream.transfer import send_content
 from pycrictl.copy.tree.identity import ContainerRoot, Locate
 from pycrictl.copy.tree.places import Source, open_source
@@ -118,7 +118,7 @@ def collect(
 
 
 def deliver(
-    messages: Messages,
+    connection: CopyConnection,
     content: Content,
     *,
     check_wanted: Callable[[], None],
@@ -127,7 +127,7 @@ def deliver(
     """Send what was taken from the container, then the outcome.
 
     Args:
-        messages: to the client.
+        connection: to the client.
         content: what to send.
         check_wanted: raises if it is to stop.
         on_done: called when the content is not needed any more, before the client has the outcome.
@@ -139,7 +139,7 @@ def deliver(
     try:
         with closing(content.pieces()) as pieces:
             send_content(
-                messages,
+                connection,
                 FROM_CONTAINER,
                 pieces,
                 content.size_bytes,
@@ -147,10 +147,10 @@ def deliver(
             )
     except CopyError as exc:
         on_done()
-        messages.send(OUTCOME, outcome.encode_failure(exc))
+        connection.send(OUTCOME, outcome.encode_failure(exc))
         raise
     on_done()
-    messages.send(OUTCOME, outcome.encode_success(content.summary, content.skipped))
+    connection.send(OUTCOME, outcome.encode_success(content.summary, content.skipped))
     return content.summary
 
 

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from pycrictl.wire.grpc_http2 import Answer, Metadata
 
-__all__ = ["Answer", "CallRecord", "CallRequest", "Metadata", "Peer"]
+__all__ = [
+    "Abandoned",
+    "Answer",
+    "CallRecord",
+    "CallRequest",
+    "Event",
+    "Metadata",
+    "Peer",
+    "Requested",
+    "RuntimeBroke",
+]
 
 
 class Peer(NamedTuple):
@@ -48,3 +58,29 @@ class CallRecord:
     duration_s: float
     request_bytes: int
     response_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """An own call has all of its request; an answer is due."""
+
+    stream_id: int
+    request: CallRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """An own call is over before its answer, which would be ignored."""
+
+    stream_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeBroke:
+    """The runtime broke the protocol or a limit; its connection must be closed for that."""
+
+    problem: str
+
+
+Event: TypeAlias = Requested | Abandoned | RuntimeBroke | CallRecord
+"""What happens on a client's connection."""

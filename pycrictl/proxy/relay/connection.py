@@ -7,10 +7,9 @@ other. The exceptions are few:
 - Request headers are decoded, because the path says whose call it is, and encoded again, because
   the runtime must not miss what an own call's headers changed in the compression table. The
   authority, which is the proxy's, becomes the one that runtimes expect on a unix socket.
-- An *own* call never reaches the runtime: its frames end here, and ``answer`` makes others. The
-  client's connection window is one for both kinds of calls and only partly known to the runtime:
-  what own answers took of it is withheld from its next update (``_debt_bytes``), and data of the
-  runtime that would not fit waits (``is_held``).
+- An *own* call never reaches the runtime: its frames end here, and ``answer`` makes others
+  (``own_calls``). Data of the runtime that would not fit in the client's window beside them waits
+  (``is_held``).
 - A PING is answered by the proxy, whichever end it comes from. A client sends pings because of what
   it gets, own answers included, and a runtime that has not sent those takes it for abuse (gRPC's
   "too_many_pings"). So a client's keepalive proves the proxy alive and not the runtime. A runtime
@@ -18,49 +17,41 @@ other. The exceptions are few:
   deadlines.
 - Without a runtime, its calls are answered UNAVAILABLE, and a GOAWAY asks the client to come back
   with a new connection. A connection that had state at the runtime cannot be joined to another.
+- What either end announces in SETTINGS is held to what the relay puts up with (``terms``).
 - A GOAWAY of the runtime says which of its calls it still takes. What goes to the client covers the
   own calls under way as well, and then holds for both kinds: later calls, which the client repeats
   on its next connection, are not carried out here.
 
+Frames that pass are the runtime's to judge. What is decoded here must be right, and an own call is
+held to all that a runtime holds it to; a fault in a call resets it, any other ends the connection
+that it came by.
+
 Feed it with ``receive_client``, ``receive_upstream``, ``lose_upstream`` and ``answer``; then take
 what there is from ``client_data``, ``upstream_data`` and ``events``. A ``RemoteProtocolError`` from
 ``receive_client`` means that the client's connection must be closed after ``client_data`` is sent.
+While ``has_more`` is true, call ``catch_up`` when others have had their turn.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Callable, Container
 from enum import Enum, auto
-from typing import Final, TypeAlias
+from typing import Final
 
-from pycrictl.errors import RemoteProtocolError
-from pycrictl.proxy.relay.calls import Answer, CallRecord, CallRequest
-from pycrictl.proxy.relay.http2_streams import OwnStream, Stream
-from pycrictl.wire import codes, grpc_http2, hpack, http2
+from pycrictl.proxy.relay import terms
+from pycrictl.proxy.relay.budget import Budget
+from pycrictl.proxy.relay.calls import Answer, Event, RuntimeBroke
+from pycrictl.proxy.relay.http2_streams import OwnStream, Stream, Streams
+from pycrictl.proxy.relay.own_calls import OwnCalls
+from pycrictl.wire import codes, grpc_http2, hpack, http2, limits
 from pycrictl.wire.hpack import Header
+from pycrictl.wire.http2 import ErrorCode, Http2Error, StreamFault
+from pycrictl.wire.http2_reader import FrameReader, Unit
 
 _AUTHORITY: Final = (b":authority", b"localhost")
+_OF_CALLS: Final = frozenset({http2.DATA, http2.RST_STREAM, http2.WINDOW_UPDATE})
 _MAX_EARLY_PONGS: Final = 100  # for a runtime that pings before the client speaks
-
-
-@dataclass(frozen=True, slots=True)
-class Requested:
-    """An own call has all of its request; ``answer`` is due."""
-
-    stream_id: int
-    request: CallRequest
-
-
-@dataclass(frozen=True, slots=True)
-class Abandoned:
-    """The client gave up an own call and would ignore an answer."""
-
-    stream_id: int
-
-
-Event: TypeAlias = Requested | Abandoned | CallRecord
+_MAX_EARLY_FRAMES: Final = 100  # for a client, before the runtime speaks
 
 
 class _Link(Enum):
@@ -75,10 +66,18 @@ class Relay:
     Args:
         own_paths: the methods that are answered here. A call of one has one message each way.
         upstream_name: the runtime, as the messages of its failures name it.
+        budget: what own calls hold, of all connections together.
+        on_output: called when there is something to take although nothing was fed: another
+            connection has made this one give up a call.
     """
 
     def __init__(
-        self, own_paths: Container[str] = (), *, upstream_name: str = "the runtime"
+        self,
+        own_paths: Container[str] = (),
+        *,
+        upstream_name: str = "the runtime",
+        budget: Budget | None = None,
+        on_output: Callable[[], object] = lambda: None,
     ) -> None:
         self.is_held = False
         self.is_going_away = False
@@ -86,26 +85,30 @@ class Relay:
         self._upstream_name = upstream_name
         self._link = _Link.CONNECTING
         self._down_reason = ""
-        self._streams: dict[int, Stream] = {}
-        self._last_stream_id = 0
+        self._last_stream_id = 0  # of those that somebody carries out
+        self._last_used_id = 0
         self._last_welcome_id = http2.MAX_STREAM_ID  # as the last GOAWAY to the client says
         self._requests = hpack.Decoder()
+        self._table_bytes = hpack.DEFAULT_TABLE_BYTES  # as the runtime has it for our requests
+        self._table_updates = b""  # what the next one must begin with
         self._responses = hpack.Decoder()
-        self._client_rest = b""
-        self._upstream_rest = b""
+        self._from_client = FrameReader("client", limits.CLIENT_TURN)
+        self._from_upstream = FrameReader()
+        self._resets = limits.Allowance(limits.RESETS, limits.RESETS_PER_S)
         self._to_client: list[bytes] = []
         self._to_upstream: list[bytes] = []
-        self._events: list[Event] = []
+        self._streams = Streams(self._to_client)
+        self._own = OwnCalls(
+            self._streams,
+            self._to_client,
+            idle=self._from_client.idle,
+            budget=budget or Budget(),
+            on_output=on_output,
+        )
         self._has_preface = False
         self._has_first_frame = False  # of the client
         self._early_pongs: list[bytes] = []  # go to the runtime after it
         self._has_settings = False  # sent to the client
-        # The client's SETTINGS that it has no acknowledgement of: the window that each gives an
-        # answer. Before that it holds answers to the old one.
-        self._unacknowledged: deque[int] = deque()
-        self._window_bytes = http2.DEFAULT_WINDOW_BYTES  # of the client's connection
-        self._debt_bytes = 0
-        self._stream_window_bytes = http2.DEFAULT_WINDOW_BYTES
 
     # Output
 
@@ -120,8 +123,13 @@ class Relay:
 
     def events(self) -> list[Event]:
         """Take what has happened since the last time."""
-        events, self._events = self._events, []
+        events, self._streams.events = self._streams.events, []
         return events
+
+    @property
+    def is_connecting(self) -> bool:
+        """Whether it is not known yet if there is a runtime. What the client sends is kept."""
+        return self._link is _Link.CONNECTING
 
     @property
     def is_ready(self) -> bool:
@@ -134,14 +142,25 @@ class Relay:
         return self._link is _Link.DOWN
 
     @property
+    def is_client_behind(self) -> bool:
+        """Whether there is more of what the client sent to be handled, or to be answered."""
+        is_silent = not self._has_settings and len(self._to_client) > _MAX_EARLY_FRAMES
+        return self._from_client.is_behind or is_silent
+
+    @property
+    def is_upstream_behind(self) -> bool:
+        """Whether there is more of what the runtime sent to be handled."""
+        return self._from_upstream.is_behind
+
+    @property
     def is_idle(self) -> bool:
         """Whether no call is under way, to its last frame."""
-        return not self._streams
+        return not self._streams.by_id
 
     @property
     def open_paths(self) -> list[str]:
         """The methods of the calls that are under way."""
-        return [stream.path for stream in self._streams.values() if not stream.is_over]
+        return self._streams.open_paths
 
     # Input
 
@@ -157,7 +176,7 @@ class Relay:
             RemoteProtocolError: they are not HTTP/2.
         """
         if self._link is _Link.CONNECTING:
-            self._client_rest += data
+            self._from_client.feed(data, now)
             return
         self._scan_client(data, now)
         if self.is_held:
@@ -168,8 +187,23 @@ class Relay:
         """Take bytes from the runtime. If they are not HTTP/2, it counts as gone (``is_down``)."""
         try:
             self._scan_upstream(data, now)
-        except RemoteProtocolError:
-            self.lose_upstream("does not speak gRPC", now=now)
+        except Http2Error as exc:
+            self._streams.events.append(RuntimeBroke(exc.message))
+            is_flood = exc.code is ErrorCode.ENHANCE_YOUR_CALM
+            why = "sends too much at once" if is_flood else "does not speak gRPC"
+            self.lose_upstream(why, now=now)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether ``catch_up`` has something to do."""
+        return self._from_client.is_behind or self._from_upstream.is_behind
+
+    def catch_up(self, *, now: float) -> None:
+        """Handle more of what came; raises as ``receive_client``."""
+        if self._from_upstream.is_behind:
+            self.receive_upstream(b"", now=now)
+        if self._from_client.is_behind:
+            self.receive_client(b"", now=now)
 
     def lose_upstream(self, why: str, *, now: float) -> None:
         """End all calls of a runtime that cannot be reached or is gone, as UNAVAILABLE.
@@ -180,24 +214,21 @@ class Relay:
         """
         if self._link is _Link.DOWN:
             return
+        while self._from_upstream.is_behind:
+            self.receive_upstream(b"", now=now)
+        if self.is_down:
+            return
         must_go = self._has_settings
         self._link = _Link.DOWN
         self._down_reason = f"pycrictl proxy: {self._upstream_name} {why}"
-        self._upstream_rest = b""
+        self._from_upstream = FrameReader()
         self._to_upstream.clear()
         self.is_held = False
-        if not self._has_settings:
-            self._to_client.insert(0, http2.settings())
-            self._has_settings = True
-        while self._unacknowledged:
-            self._to_client.append(http2.frame(http2.SETTINGS, http2.ACK))
-            self._acknowledged()
-        self._flush_all()
-        for stream_id, stream in list(self._streams.items()):
-            if isinstance(stream, OwnStream):
-                continue
+        self._speak_first()
+        self._own.lose_runtime()
+        for stream_id, stream in self._streams.others():
             if stream.is_over:
-                self._forget(stream_id)
+                self._streams.forget(stream_id)
             else:
                 self._refuse(stream_id, stream, now)
                 must_go = True
@@ -205,10 +236,16 @@ class Relay:
             self.go_away()
         self._scan_client(b"", now)
 
+    def _speak_first(self) -> None:
+        """Begin to speak to the client in place of the runtime."""
+        if not self._has_settings:
+            self._has_settings = True
+            self._to_client.insert(0, terms.FIRST)
+
     def lose_client(self, *, now: float) -> None:
         """End all calls of a client that is gone."""
-        for stream_id, stream in list(self._streams.items()):
-            self._abandon(stream_id, stream, now)
+        for stream_id, stream in list(self._streams.by_id.items()):
+            self._streams.abandon(stream_id, stream, now)
 
     def go_away(self) -> None:
         """Ask the client to open a new connection for its next calls. Those under way go on."""
@@ -218,289 +255,223 @@ class Relay:
 
     def answer(self, stream_id: int, answer: Answer, *, now: float) -> None:
         """Answer an own call. Nothing happens if the client has given it up."""
-        stream = self._streams.get(stream_id)
-        if not isinstance(stream, OwnStream) or stream.is_over:
-            return
-        head = stream.begin(answer)
-        if head is not None:
-            frames = http2.header_frames(stream_id, hpack.encode(head), end_stream=False)
-            self._to_client.append(frames)
-        self._record(stream, answer.code, now)
-        self._flush(stream_id, stream)
+        self._own.answer(stream_id, answer, now)
 
     # From the client
 
     def _scan_client(self, data: bytes, now: float) -> None:
-        buffer = self._client_rest + data if self._client_rest else data
-        run = pos = 0  # buffer[run:pos] goes on as it is
+        frames = self._from_client
+        frames.feed(data, now)
         try:
             if not self._has_preface:
-                if not buffer.startswith(http2.PREFACE):
-                    if not http2.PREFACE.startswith(buffer):
-                        raise RemoteProtocolError("HTTP/2: the client's preface is wrong")
-                    self._client_rest = buffer
+                if not frames.skip(http2.PREFACE):
                     return
                 self._has_preface = True
-                pos = len(http2.PREFACE)
-            while stop := http2.unit_end(buffer, pos):
-                replacement = self._client_frame(buffer, pos, stop, now)
+                self._to_upstream.append(http2.PREFACE)
+            buffer = frames.buffer
+            run = end = frames.pos  # buffer[run:end] goes on as it is
+            for unit in frames.units():
+                _, _, stream_id, pos, stop = unit
+                try:
+                    replacement = self._client_frame(unit, buffer, now)
+                except StreamFault as exc:
+                    replacement = self._client_fault(stream_id, exc, now)
+                end = stop
                 if replacement is not None:
                     self._to_upstream.append(buffer[run:pos])
                     self._to_upstream.append(replacement)
                     run = stop
-                pos = stop
                 if not self._has_first_frame:
                     # Nothing may stand before it but the preface (RFC 9113, 3.4).
                     self._has_first_frame = True
-                    self._to_upstream += [buffer[run:pos], *self._early_pongs]
+                    self._to_upstream += [buffer[run:end], *self._early_pongs]
                     self._early_pongs.clear()
-                    run = pos
-        except RemoteProtocolError:
+                    run = end
+        except Http2Error as exc:
             last = min(self._last_stream_id, self._last_welcome_id)
-            self._to_client.append(http2.goaway(last, http2.ErrorCode.PROTOCOL_ERROR))
+            self._to_client.append(http2.goaway(last, exc.code))
+            self._speak_first()
             raise
-        self._to_upstream.append(buffer[run:pos])
-        self._client_rest = buffer[pos:]
+        self._to_upstream.append(buffer[run:end])
         if self._link is _Link.DOWN:
             self._to_upstream.clear()
 
-    def _client_frame(self, buffer: bytes, pos: int, stop: int, now: float) -> bytes | None:
+    def _client_frame(self, unit: Unit, buffer: bytes, now: float) -> bytes | None:
         """Return what goes to the runtime in place of the frame; None for the frame itself."""
-        kind = buffer[pos + 3]
-        stream_id = int.from_bytes(buffer[pos + 5 : pos + 9], "big") & http2.MAX_STREAM_ID
+        kind, flags, stream_id, pos, stop = unit
         if kind == http2.HEADERS:
-            return self._request_headers(stream_id, buffer, pos, stop, now)
+            return self._request_headers(unit, buffer, now)
         if kind == http2.PING:
             self._to_client.append(http2.pong_of(buffer, pos, stop))
             return b""
-        if stream_id == 0:
-            return self._client_connection_frame(kind, buffer, pos, stop)
-        if kind in (http2.PUSH_PROMISE, http2.CONTINUATION):
-            raise RemoteProtocolError("HTTP/2: the client sent a frame out of place")
-        stream = self._streams.get(stream_id)
-        if stream is None or isinstance(stream, OwnStream):
-            self._own_frame(kind, stream_id, stream, buffer, pos, stop, now)
-            return b""
-        if kind == http2.DATA:
-            stream.request_bytes += stop - pos - http2.HEAD_BYTES
-            if buffer[pos + 4] & http2.END_STREAM:
-                self._client_finished(stream_id, stream)
-        elif kind == http2.RST_STREAM:
-            self._abandon(stream_id, stream, now)
-        return None
-
-    def _client_connection_frame(
-        self, kind: int, buffer: bytes, pos: int, stop: int
-    ) -> bytes | None:
-        is_ack = bool(buffer[pos + 4] & http2.ACK)
-        if kind == http2.WINDOW_UPDATE:
-            return self._client_window_update(http2.number_of(buffer, pos, stop))
-        if kind == http2.SETTINGS and not is_ack:
-            window_bytes = (
-                self._unacknowledged[-1] if self._unacknowledged else self._stream_window_bytes
-            )
-            for name, value in http2.settings_of(buffer, pos, stop):
-                if name == http2.HEADER_TABLE_SIZE:
-                    _raise_limit(self._responses, value)
-                elif name == http2.INITIAL_WINDOW_SIZE:
-                    window_bytes = value
-            self._unacknowledged.append(window_bytes)
-            if self._link is _Link.DOWN:
-                self._to_client.append(http2.frame(http2.SETTINGS, http2.ACK))
-                self._acknowledged()
-        return None
-
-    def _acknowledged(self) -> None:
-        """Apply the client's oldest SETTINGS to own answers, as they are acknowledged now."""
-        window_bytes = self._unacknowledged.popleft()
-        difference = window_bytes - self._stream_window_bytes
-        self._stream_window_bytes = window_bytes
-        for _, stream in self._own_streams():
-            stream.window_bytes += difference
-
-    def _client_window_update(self, increment: int) -> bytes | None:
-        self._window_bytes += increment
-        self._flush_all()
-        if not self._debt_bytes:
-            return None
-        withheld = min(self._debt_bytes, increment)
-        self._debt_bytes -= withheld
-        return http2.window_update(0, increment - withheld) if increment > withheld else b""
-
-    def _request_headers(
-        self, stream_id: int, buffer: bytes, pos: int, stop: int, now: float
-    ) -> bytes:
-        headers = self._requests.decode(http2.block_of(buffer, pos, stop))
-        is_end = bool(buffer[pos + 4] & http2.END_STREAM)
-        stream = self._streams.get(stream_id)
+        if not stream_id:
+            return self._client_connection_frame(unit, buffer)
+        if kind == http2.PUSH_PROMISE:
+            raise Http2Error("the client sent a frame out of place")
+        stream = self._streams.by_id.get(stream_id)
         if stream is None:
-            if stream_id <= self._last_stream_id or stream_id > self._last_welcome_id:
-                return b""  # trailers of a call that is over, or a call that came too late
-            stream = self._open(stream_id, headers, now)
-            if stream.is_over:
-                return b""
-        if is_end:
-            self._client_finished(stream_id, stream)
-        if isinstance(stream, OwnStream):
-            if is_end:
-                self._requested(stream_id, stream, now)
+            self._late_frame(unit)
             return b""
+        is_own = isinstance(stream, OwnStream)
+        if kind == http2.RST_STREAM:
+            self._count_reset(now)
+            self._streams.abandon(stream_id, stream, now)
+        elif isinstance(stream, OwnStream):
+            self._own.take(unit, stream, buffer, now)
+        elif kind == http2.DATA:
+            stream.request_bytes += stop - pos - http2.HEAD_BYTES
+            self._from_upstream.idle.earned += limits.IDLE_FRAMES_PER_FRAME
+            if flags & http2.END_STREAM:
+                self._streams.client_finished(stream_id, stream)
+        return b"" if is_own else None
+
+    def _late_frame(self, unit: Unit) -> None:
+        """Take a frame of a call that is over: the client gets its window back."""
+        kind, _, stream_id, pos, stop = unit
+        if stream_id > self._last_used_id and kind in _OF_CALLS:
+            raise Http2Error("a frame belongs to a call that has not begun")
+        if kind == http2.DATA and stop - pos > http2.HEAD_BYTES:
+            self._to_client.append(http2.window_update(0, stop - pos - http2.HEAD_BYTES))
+
+    def _client_connection_frame(self, unit: Unit, buffer: bytes) -> bytes | None:
+        kind, flags, _, pos, stop = unit
+        if kind == http2.WINDOW_UPDATE:
+            increment = http2.number_of(buffer, pos, stop)
+            known = self._own.widen_connection(increment)
+            if known == increment:
+                return None
+            return http2.window_update(0, known) if known else b""
+        if kind != http2.SETTINGS or flags & http2.ACK:
+            return None
+        settings = list(http2.settings_of(buffer, pos, stop))
+        for name, value in settings:
+            if name == http2.HEADER_TABLE_SIZE:
+                _raise_limit(self._responses, value)
+        self._own.announced(settings)
+        self._from_upstream.idle.earned += 1  # the acknowledgement
+        if self._link is _Link.DOWN:
+            self._own.lose_runtime()
+        return terms.of_client(settings)
+
+    def _client_fault(self, stream_id: int, fault: StreamFault, now: float) -> bytes:
+        """Reset a call for what the client did; return what goes to the runtime."""
+        if not stream_id:
+            raise fault  # the whole connection's
+        if fault.code is not ErrorCode.REFUSED_STREAM:
+            self._count_reset(now)
+        self._to_client.append(http2.rst_stream(stream_id, fault.code))
+        stream = self._streams.by_id.get(stream_id)
+        if stream is None:
+            return b""
+        self._streams.abandon(stream_id, stream, now)
+        if isinstance(stream, OwnStream):
+            return b""
+        return http2.rst_stream(stream_id, ErrorCode.CANCEL)
+
+    def _count_reset(self, now: float) -> None:
+        """Beginning and giving up a call costs its sender next to nothing (CVE-2023-44487)."""
+        if not self._resets.take(now):
+            raise Http2Error("too many calls are reset", ErrorCode.ENHANCE_YOUR_CALM)
+
+    def _request_headers(self, unit: Unit, buffer: bytes, now: float) -> bytes:
+        _, flags, stream_id, pos, stop = unit
+        is_end = bool(flags & http2.END_STREAM)
+        is_new = stream_id > self._last_used_id
+        if is_new:
+            if not stream_id % 2:
+                raise Http2Error("a call has the number of a server's stream")
+            self._last_used_id = stream_id
+        try:
+            headers = self._requests.decode(http2.block_of(buffer, pos, stop))
+        except hpack.ListTooLarge as exc:
+            raise StreamFault("the headers are too large", ErrorCode.ENHANCE_YOUR_CALM) from exc
+        stream = self._streams.by_id.get(stream_id)
+        if is_new:
+            stream = self._begin(stream_id, headers, is_end, now)
+            if stream is None:
+                return b""
+        elif stream is None:
+            if not is_end or any(name[:1] == b":" for name, _ in headers):
+                raise Http2Error("the number of a call is not higher than the last one")
+            return b""  # trailers of a call that is over
+        elif isinstance(stream, OwnStream):
+            raise Http2Error("a request of one message has trailers")
+        if is_end:
+            self._streams.client_finished(stream_id, stream)
+        self._from_upstream.idle.earned += limits.IDLE_FRAMES_PER_FRAME
         block = hpack.encode(
             _AUTHORITY if name == b":authority" else (name, value) for name, value in headers
         )
+        block, self._table_updates = self._table_updates + block, b""
         return http2.header_frames(stream_id, block, end_stream=is_end)
 
-    def _open(self, stream_id: int, headers: list[Header], now: float) -> Stream:
-        path = next((value for name, value in headers if name == b":path"), None)
-        if path is None or not stream_id % 2:
-            raise RemoteProtocolError("HTTP/2: a request is malformed")
+    def _begin(
+        self, stream_id: int, headers: list[Header], is_end: bool, now: float
+    ) -> Stream | None:
+        """Return a new call if it is for the runtime."""
+        if stream_id > self._last_welcome_id:
+            return None  # it came too late
+        path = grpc_http2.request_path(headers).decode("latin-1")
+        if len(self._streams.by_id) >= limits.STREAMS:
+            raise StreamFault("too many calls at once", ErrorCode.REFUSED_STREAM)
         self._last_stream_id = stream_id
-        text = path.decode("latin-1")
-        if text in self._own_paths:
-            window_bytes = self._stream_window_bytes
-            own = OwnStream(text, now, headers=headers, window_bytes=window_bytes)
-            self._streams[stream_id] = own
-            return own
-        stream = self._streams[stream_id] = Stream(text, now)
+        if path in self._own_paths:
+            self._own.begin(stream_id, path, headers, is_end=is_end, now=now)
+            return None
+        stream = self._streams.by_id[stream_id] = Stream(path, now)
         if self._link is _Link.DOWN:
             self._refuse(stream_id, stream, now)
             self.go_away()
+            return None
         return stream
-
-    # Own calls
-
-    def _own_frame(
-        self,
-        kind: int,
-        stream_id: int,
-        stream: OwnStream | None,
-        buffer: bytes,
-        pos: int,
-        stop: int,
-        now: float,
-    ) -> None:
-        """Take a frame of an own call, or of one that is over."""
-        if kind == http2.DATA:
-            length = stop - pos - http2.HEAD_BYTES
-            is_end = bool(buffer[pos + 4] & http2.END_STREAM)
-            if length:
-                self._to_client.append(http2.window_update(0, length))
-                if stream is not None and not is_end:
-                    self._to_client.append(http2.window_update(stream_id, length))
-            if stream is None or stream.is_over:
-                return
-            stream.request_bytes += length
-            refusal = stream.receive(http2.data_of(buffer, pos, stop))
-            if refusal is not None:
-                self.answer(stream_id, refusal, now=now)
-            elif is_end:
-                stream.is_client_done = True
-                self._requested(stream_id, stream, now)
-        elif stream is None:
-            return
-        elif kind == http2.RST_STREAM:
-            self._abandon(stream_id, stream, now)
-        elif kind == http2.WINDOW_UPDATE:
-            stream.window_bytes += http2.number_of(buffer, pos, stop)
-            if stream.pending:
-                self._flush(stream_id, stream)
-
-    def _requested(self, stream_id: int, stream: OwnStream, now: float) -> None:
-        request = stream.request()
-        if isinstance(request, CallRequest):
-            self._events.append(Requested(stream_id, request))
-        else:
-            self.answer(stream_id, request, now=now)
-
-    def _flush(self, stream_id: int, stream: OwnStream) -> None:
-        """Send what the windows allow of an own answer, and its end after it."""
-        while stream.pending:
-            chunk = stream.next_chunk(self._window_bytes)
-            if not chunk:
-                return
-            self._to_client.append(http2.frame(http2.DATA, 0, stream_id, chunk))
-            self._window_bytes -= len(chunk)
-            if self._link is not _Link.DOWN:
-                self._debt_bytes += len(chunk)
-        self._finish(stream_id, stream, stream.trailers)
-
-    def _flush_all(self) -> None:
-        for stream_id, stream in self._own_streams():
-            if stream.pending:
-                self._flush(stream_id, stream)
-
-    def _own_streams(self) -> list[tuple[int, OwnStream]]:
-        return [(id_, own) for id_, own in self._streams.items() if isinstance(own, OwnStream)]
 
     # From the runtime
 
     def _scan_upstream(self, data: bytes, now: float) -> None:
-        buffer = self._upstream_rest + data if self._upstream_rest else data
-        run = pos = 0
-        if not self._has_settings:
-            pos = run = self._first_settings(buffer, now)
-            if not pos:
-                self._upstream_rest = buffer
-                return
+        frames = self._from_upstream
+        frames.feed(data, now)
+        buffer = frames.buffer
+        run = end = frames.pos
         try:
-            while stop := http2.unit_end(buffer, pos):
-                if buffer[pos + 3] == http2.DATA:
+            for unit in frames.units():
+                kind, _, _, pos, stop = unit
+                if kind == http2.DATA:
                     length = stop - pos - http2.HEAD_BYTES
-                    if length > self._window_bytes:
+                    if length > self._own.window_bytes:
                         self.is_held = True
                         break
-                    self._window_bytes -= length
-                replacement = self._upstream_frame(buffer, pos, stop, now)
+                    self._own.window_bytes -= length
+                else:  # what it makes us say comes after what was there before
+                    self._to_client.append(buffer[run:pos])
+                    run = pos
+                replacement = self._upstream_frame(unit, buffer, now)
+                end = stop
                 if replacement is not None:
                     self._to_client.append(buffer[run:pos])
                     self._to_client.append(replacement)
                     run = stop
-                pos = stop
         finally:
-            self._to_client.append(buffer[run:pos])
-        self._upstream_rest = buffer[pos:]
-        self._flush_all()  # an acknowledgement may have made windows larger
+            self._to_client.append(buffer[run:end])
+        self._own.flush()  # an acknowledgement may have made windows larger
 
-    def _first_settings(self, buffer: bytes, now: float) -> int:
-        """Put the runtime's first frame before all else; return its end, 0 without it."""
-        if len(buffer) >= http2.HEAD_BYTES:
-            http2.check_server_preface(buffer)
-        stop = http2.unit_end(buffer, 0)
-        if stop:
-            self._upstream_frame(buffer, 0, stop, now)
-            self._to_client.insert(0, buffer[:stop])
-            self._has_settings = True
-        return stop
-
-    def _upstream_frame(self, buffer: bytes, pos: int, stop: int, now: float) -> bytes | None:
+    def _upstream_frame(self, unit: Unit, buffer: bytes, now: float) -> bytes | None:
         """Return what goes to the client in place of the frame; None for the frame itself."""
-        kind = buffer[pos + 3]
-        stream_id = int.from_bytes(buffer[pos + 5 : pos + 9], "big") & http2.MAX_STREAM_ID
-        stream = self._streams.get(stream_id)
-        is_end = bool(buffer[pos + 4] & http2.END_STREAM)
+        kind, flags, stream_id, pos, stop = unit
+        stream = self._streams.by_id.get(stream_id)
         if kind == http2.DATA:
+            self._from_client.idle.earned += limits.IDLE_FRAMES_PER_FRAME
             if stream is not None:
                 stream.response_bytes += stop - pos - http2.HEAD_BYTES
-                if is_end:
-                    self._server_finished(stream_id, stream, None, now)
-        elif kind in (http2.HEADERS, http2.PUSH_PROMISE):
-            headers = self._responses.decode(http2.block_of(buffer, pos, stop))
-            if kind == http2.HEADERS and stream is not None:
-                stream.has_response_headers = True
-                if is_end:
-                    self._server_finished(stream_id, stream, grpc_http2.status_of(headers), now)
+                if flags & http2.END_STREAM:
+                    self._streams.server_finished(stream_id, stream, None, now)
+        elif kind == http2.HEADERS or kind == http2.PUSH_PROMISE:
+            return self._response_headers(unit, stream, buffer, now)
         elif kind == http2.RST_STREAM:
             if stream is not None:
-                self._record(stream, None, now)
-                self._forget(stream_id)
+                self._streams.record(stream, None, now)
+                self._streams.forget(stream_id)
         elif kind == http2.SETTINGS:
-            if buffer[pos + 4] & http2.ACK:
-                if self._unacknowledged:
-                    self._acknowledged()
-            else:
-                for name, value in http2.settings_of(buffer, pos, stop):
-                    if name == http2.HEADER_TABLE_SIZE:
-                        _raise_limit(self._requests, value)
+            return self._upstream_settings(flags, buffer, pos, stop)
         elif kind == http2.PING:
             self._answer_runtime(http2.pong_of(buffer, pos, stop))
             return b""
@@ -508,79 +479,73 @@ class Relay:
             return self._upstream_goes_away(buffer, pos, stop, now)
         return None
 
+    def _response_headers(
+        self, unit: Unit, stream: Stream | None, buffer: bytes, now: float
+    ) -> bytes | None:
+        kind, flags, stream_id, pos, stop = unit
+        self._from_client.idle.earned += limits.IDLE_FRAMES_PER_FRAME
+        is_end = bool(flags & http2.END_STREAM)
+        try:
+            headers = self._responses.decode(http2.block_of(buffer, pos, stop))
+        except hpack.ListTooLarge as exc:
+            if not is_end:
+                raise Http2Error("the headers of an answer are too large") from exc
+            if stream is not None and not stream.is_over:
+                why = f"pycrictl proxy: the status from {self._upstream_name} is too large"
+                self._streams.refuse(stream_id, stream, codes.RESOURCE_EXHAUSTED, why, now)
+            return b""
+        self._streams.table_updates = b""
+        if kind == http2.HEADERS and stream is not None:
+            stream.has_response_headers = True
+            if is_end:
+                self._streams.server_finished(stream_id, stream, grpc_http2.status_of(headers), now)
+        return None
+
+    def _upstream_settings(self, flags: int, buffer: bytes, pos: int, stop: int) -> bytes | None:
+        if flags & http2.ACK:
+            self._own.acknowledged()
+            return None
+        settings = list(http2.settings_of(buffer, pos, stop))
+        self._from_client.idle.earned += 1  # the acknowledgement
+        for name, value in settings:
+            if name == http2.HEADER_TABLE_SIZE:
+                _raise_limit(self._requests, value)
+                if value < self._table_bytes:  # none is used, so it need not be made smaller again
+                    self._table_bytes, self._table_updates = 0, hpack.table_updates(0)
+        if self._has_settings:
+            return terms.of_runtime(settings, is_first=False)
+        # They come before all else that the client gets.
+        self._has_settings = True
+        self._to_client.insert(0, terms.of_runtime(settings, is_first=True) or b"")
+        return b""
+
     def _answer_runtime(self, pong: bytes) -> None:
         if self._has_first_frame or not pong:
             self._to_upstream.append(pong)
             return
         if len(self._early_pongs) == _MAX_EARLY_PONGS:
-            raise RemoteProtocolError("HTTP/2: the runtime keeps sending pings")
+            raise Http2Error("the runtime keeps sending pings", ErrorCode.ENHANCE_YOUR_CALM)
         self._early_pongs.append(pong)
 
     def _upstream_goes_away(self, buffer: bytes, pos: int, stop: int, now: float) -> bytes:
         """Let own calls go on when the runtime takes no more calls."""
         self.is_going_away = True
         last = http2.number_of(buffer, pos, stop)
-        newest_own = max((stream_id for stream_id, _ in self._own_streams()), default=0)
+        newest_own = max((stream_id for stream_id, _ in self._streams.own()), default=0)
         self._last_welcome_id = min(max(last, newest_own), self._last_welcome_id)
-        for stream_id, stream in list(self._streams.items()):
-            if not isinstance(stream, OwnStream) and stream_id > last:
-                self._record(stream, None, now)
+        for stream_id, stream in self._streams.others():
+            if stream_id > last:
+                self._streams.record(stream, None, now)
                 if stream_id <= self._last_welcome_id:
-                    refusal = http2.rst_stream(stream_id, http2.ErrorCode.REFUSED_STREAM)
+                    refusal = http2.rst_stream(stream_id, ErrorCode.REFUSED_STREAM)
                     self._to_client.append(refusal)
-                self._forget(stream_id)
+                self._streams.forget(stream_id)
         rest = buffer[pos + http2.HEAD_BYTES + 4 : stop]
         return http2.frame(http2.GOAWAY, 0, 0, self._last_welcome_id.to_bytes(4, "big") + rest)
 
-    # Ends of calls
-
     def _refuse(self, stream_id: int, stream: Stream, now: float) -> None:
-        headers = grpc_http2.status_headers(codes.UNAVAILABLE, self._down_reason)
-        if not stream.has_response_headers:
-            headers = grpc_http2.response_headers() + headers
-        self._record(stream, codes.UNAVAILABLE, now)
-        self._finish(stream_id, stream, hpack.encode(headers))
-
-    def _finish(self, stream_id: int, stream: Stream, trailers: bytes) -> None:
-        self._to_client.append(http2.header_frames(stream_id, trailers, end_stream=True))
-        if not stream.is_client_done:
-            self._to_client.append(http2.rst_stream(stream_id, http2.ErrorCode.NO_ERROR))
-        self._forget(stream_id)
-
-    def _client_finished(self, stream_id: int, stream: Stream) -> None:
-        stream.is_client_done = True
-        if stream.is_over and not isinstance(stream, OwnStream):
-            self._forget(stream_id)
-
-    def _server_finished(
-        self, stream_id: int, stream: Stream, code: int | None, now: float
-    ) -> None:
-        self._record(stream, code, now)
-        if stream.is_client_done:
-            self._forget(stream_id)
-
-    def _abandon(self, stream_id: int, stream: Stream, now: float) -> None:
-        if isinstance(stream, OwnStream) and not stream.is_over:
-            self._events.append(Abandoned(stream_id))
-        self._record(stream, codes.CANCELLED, now)
-        self._forget(stream_id)
-
-    def _record(self, stream: Stream, code: int | None, now: float) -> None:
-        if stream.is_over:
-            return
-        stream.is_over = True
-        self._events.append(
-            CallRecord(
-                path=stream.path,
-                code=code,
-                duration_s=now - stream.started,
-                request_bytes=stream.request_bytes,
-                response_bytes=stream.response_bytes,
-            )
-        )
-
-    def _forget(self, stream_id: int) -> None:
-        self._streams.pop(stream_id, None)
+        """End a call that there is no runtime for."""
+        self._streams.refuse(stream_id, stream, codes.UNAVAILABLE, self._down_reason, now)
 
 
 def _take(chunks: list[bytes]) -> bytes:
@@ -591,4 +556,5 @@ def _take(chunks: list[bytes]) -> bytes:
 
 def _raise_limit(decoder: hpack.Decoder, table_bytes: int) -> None:
     # A lower limit holds from the acknowledgement on only, so the higher one stays allowed.
+    table_bytes = min(table_bytes, limits.TABLE_BYTES)
     decoder.max_table_bytes = max(decoder.max_table_bytes, table_bytes)

@@ -12,21 +12,26 @@ import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final, TypeAlias
 
 from pycrictl.errors import RemoteProtocolError
-from pycrictl.proxy.relay.calls import Answer, CallRecord, CallRequest, Peer
-from pycrictl.proxy.relay.connection import Abandoned, Relay, Requested
+from pycrictl.proxy.relay.budget import Budget
+from pycrictl.proxy.relay.calls import (
+    Answer,
+    CallRecord,
+    CallRequest,
+    Peer,
+    Requested,
+    RuntimeBroke,
+)
+from pycrictl.proxy.relay.connection import Relay
 from pycrictl.proxy.relay.upstream import HANDSHAKE_TIMEOUT_S, runtime_name
 from pycrictl.streaming.loop import end_tasks
-from pycrictl.wire import codes
+from pycrictl.wire import codes, limits
 
 # How long a client may take to leave a connection that it was asked to leave and does not use.
 LINGER_S: Final = 1.0
-WRITE_BUFFER_BYTES: Final = 256 * 1024
-# What else may wait for a peer that does not read: the proxy's own frames for it, such as answers
-# to its pings. With more than that, nothing is read from the peer until it reads.
-REPLY_BUFFER_BYTES: Final = 4 * WRITE_BUFFER_BYTES
 _BACKLOG: Final = 1024
 _PEERCRED: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
@@ -55,10 +60,13 @@ class RelayServer:
     ) -> None:
         self.upstream = upstream
         self.own = dict(own or {})
+        self.budget = Budget()
         self._on_call = on_call
         self._connections: set[_ClientSide] = set()
         self._server: asyncio.Server | None = None
         self._changed = asyncio.Event()
+        self._fault_lines = limits.Allowance(limits.FAULT_LINES, limits.FAULT_LINES_PER_S)
+        self._untold_faults = 0
 
     async def start(self, listener: socket.socket) -> None:
         """Begin to accept clients. The listener is closed by ``stop``."""
@@ -109,14 +117,28 @@ class RelayServer:
         if self._on_call is not None:
             self._on_call(record, peer)
 
+    def fault(self, kind: str, peer: Peer, problem: str, now: float) -> None:
+        """Log what a peer did wrong. Of a flood there is a line now and then, with their number."""
+        if not self._fault_lines.take(now):
+            self._untold_faults += 1
+            return
+        more = f" untold={self._untold_faults}" if self._untold_faults else ""
+        self._untold_faults = 0
+        _log.warning("%s pid=%d error=%r%s", kind, peer.pid, problem, more)
+
 
 class _ClientSide(asyncio.Protocol):
     """A client's connection, and the owner of the one to the runtime."""
 
     def __init__(self, forwarder: RelayServer) -> None:
-        self.relay = Relay(forwarder.own, upstream_name=runtime_name(forwarder.upstream))
         self._forwarder = forwarder
         self._loop = asyncio.get_running_loop()
+        self.relay = Relay(
+            forwarder.own,
+            upstream_name=runtime_name(forwarder.upstream),
+            budget=forwarder.budget,
+            on_output=lambda: self._loop.call_soon(self._pump),
+        )
         self._transport: asyncio.Transport | None = None
         self._upstream: asyncio.Transport | None = None
         self._peer = Peer(-1, -1)
@@ -126,25 +148,23 @@ class _ClientSide(asyncio.Protocol):
         self._lingering: asyncio.TimerHandle | None = None
         self._is_full = False
         self._is_upstream_full = False
+        self._is_refused = False
+        self._is_catching_up = False
         self._is_lost = self._loop.create_future()
 
     # The client's transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        transport.set_write_buffer_limits(high=limits.WRITE_BUFFER_BYTES)
+        transport.pause_reading()  # until the runtime's end is there
         self._transport = transport
         self._peer = _peer_of(transport)
         self._forwarder.connected(self)
         self._connecting = self._loop.create_task(self._connect())
 
     def data_received(self, data: bytes) -> None:
-        try:
-            self.relay.receive_client(data, now=self._loop.time())
-        except RemoteProtocolError as exc:
-            self._refuse_client(exc)
-            return
-        self._pump()
+        self._carry_out(lambda: self.relay.receive_client(data, now=self._loop.time()))
 
     def pause_writing(self) -> None:
         self._is_full = True
@@ -175,18 +195,12 @@ class _ClientSide(asyncio.Protocol):
             transport.abort()
             return
         self._upstream = transport
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        transport.set_write_buffer_limits(high=limits.WRITE_BUFFER_BYTES)
         self._handshake = self._loop.call_later(HANDSHAKE_TIMEOUT_S, self._check_handshake)
-        try:
-            self.relay.upstream_connected(now=self._loop.time())
-        except RemoteProtocolError as exc:
-            self._refuse_client(exc)
-            return
-        self._pump()
+        self._carry_out(lambda: self.relay.upstream_connected(now=self._loop.time()))
 
     def upstream_received(self, data: bytes) -> None:
-        self.relay.receive_upstream(data, now=self._loop.time())
-        self._pump()
+        self._carry_out(lambda: self.relay.receive_upstream(data, now=self._loop.time()))
 
     def upstream_full(self, is_full: bool) -> None:
         self._is_upstream_full = is_full
@@ -197,12 +211,7 @@ class _ClientSide(asyncio.Protocol):
         if self._transport is None:
             return
         self.upstream_full(False)
-        try:
-            self.relay.lose_upstream(why, now=self._loop.time())
-        except RemoteProtocolError as exc:
-            self._refuse_client(exc)
-            return
-        self._pump()
+        self._carry_out(lambda: self.relay.lose_upstream(why, now=self._loop.time()))
 
     # Ends
 
@@ -226,11 +235,23 @@ class _ClientSide(asyncio.Protocol):
                 self._transport.abort()
             await self._is_lost
 
+    def _carry_out(self, step: Callable[[], None]) -> None:
+        """Let the relay do a step, and do what it wants done then."""
+        try:
+            step()
+        except RemoteProtocolError as exc:
+            self._refuse_client(exc)
+        else:
+            self._pump()
+
     def _refuse_client(self, exc: RemoteProtocolError) -> None:
-        _log.warning("client_error pid=%d error=%r", self._peer.pid, exc.message)
+        self._forwarder.fault("client_error", self._peer, exc.message, self._loop.time())
+        self._is_refused = True
         self._pump()
         if self._transport is not None:
             self._transport.close()
+            # A client that does not read would keep the connection.
+            self._loop.call_later(LINGER_S, self._transport.abort)
 
     def _check_handshake(self) -> None:
         if self._upstream is not None and not self.relay.is_ready:
@@ -263,25 +284,47 @@ class _ClientSide(asyncio.Protocol):
         data = relay.client_data()
         if data and self._transport is not None:
             self._transport.write(data)
+        requested: dict[int, CallRequest] = {}
         for event in relay.events():
             if isinstance(event, CallRecord):
                 self._forwarder.ended(event, self._peer)
             elif isinstance(event, Requested):
-                task = self._loop.create_task(self._answer(event.stream_id, event.request))
-                self._answering[event.stream_id] = task
-            elif isinstance(event, Abandoned) and event.stream_id in self._answering:
+                requested[event.stream_id] = event.request
+            elif isinstance(event, RuntimeBroke):
+                now = self._loop.time()
+                self._forwarder.fault("runtime_error", self._peer, event.problem, now)
+            elif event.stream_id in self._answering:
                 self._answering[event.stream_id].cancel()
+            else:
+                requested.pop(event.stream_id, None)
+        for stream_id, request in requested.items():
+            task = self._loop.create_task(self._answer(stream_id, request))
+            self._answering[stream_id] = task
+            task.add_done_callback(partial(self._answered, stream_id))
         self._pause_reading()
         if relay.is_going_away and relay.is_idle and self._lingering is None:
             self._lingering = self._loop.call_later(LINGER_S, self._leave)
+        if relay.has_more and not self._is_catching_up:
+            self._is_catching_up = True
+            self._loop.call_soon(self._catch_up)
+
+    def _catch_up(self) -> None:
+        self._is_catching_up = False
+        if self._transport is not None and not self._is_refused:
+            self._carry_out(lambda: self.relay.catch_up(now=self._loop.time()))
+
+    def _answered(self, stream_id: int, task: asyncio.Task[None]) -> None:
+        del self._answering[stream_id]  # also of a task that was cancelled before it began
 
     def _pause_reading(self) -> None:
         """Read from an end only what the other one takes, and what it takes answers to."""
         client, upstream = self._transport, self._upstream
         if client is not None:
-            _pause(client, self._is_upstream_full or _is_glutted(client))
+            must_wait = self._is_refused or self.relay.is_connecting or self.relay.is_client_behind
+            _pause(client, must_wait or self._is_upstream_full or _is_glutted(client))
         if upstream is not None:
-            _pause(upstream, self._is_full or self.relay.is_held or _is_glutted(upstream))
+            must_wait = self.relay.is_held or self.relay.is_upstream_behind
+            _pause(upstream, must_wait or self._is_full or _is_glutted(upstream))
 
     async def _answer(self, stream_id: int, request: CallRequest) -> None:
         try:
@@ -291,7 +334,6 @@ class _ClientSide(asyncio.Protocol):
         except Exception:
             _log.exception("handler_failed path=%s", request.path)
             answer = Answer(codes.INTERNAL, "pycrictl proxy: internal error")
-        del self._answering[stream_id]
         self.relay.answer(stream_id, answer, now=self._loop.time())
         self._pump()
 
@@ -326,7 +368,7 @@ class _UpstreamSide(asyncio.Protocol):
 
 
 def _is_glutted(transport: asyncio.Transport) -> bool:
-    return transport.get_write_buffer_size() > REPLY_BUFFER_BYTES
+    return transport.get_write_buffer_size() > limits.REPLY_BUFFER_BYTES
 
 
 def _pause(transport: asyncio.Transport, must_pause: bool) -> None:

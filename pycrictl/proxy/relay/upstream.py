@@ -78,11 +78,15 @@ class Upstream:
             if call.answer is None:
                 call.cancel()
                 writer.write(call.data_to_send())
-            writer.close()
+            if writer.transport.get_write_buffer_size():
+                writer.transport.abort()  # to a runtime that reads nothing it would never be closed
+            else:
+                writer.close()
 
     async def _exchange(
         self, call: ClientCall, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> Answer:
+        loop = asyncio.get_running_loop()
         while call.answer is None:
             writer.write(call.data_to_send())
             await writer.drain()
@@ -93,7 +97,7 @@ class Upstream:
                 return self._unavailable("does not answer")
             if not data:
                 return self._unavailable("closed the connection")
-            call.receive_data(data)
+            call.receive_data(data, loop.time())
         return call.answer
 
     def _unavailable(self, why: str) -> Answer:

@@ -1,4 +1,4 @@
-"""The socket that clients of the proxy dial, and the word to systemd that it is there.
+"""The socket that clients of the proxy dial, and the notice to systemd that it is there.
 
 The socket hands out all the runtime's power, so it is never there with wrong permissions, not even
 for a moment, and never taken from a program that still serves it.
@@ -22,7 +22,7 @@ MAX_PATH_BYTES: Final = 107  # sun_path of struct sockaddr_un, without its NUL
 _BACKLOG: Final = 1024
 
 
-class Listener:
+class UnixListener:
     """A listening unix socket of mode 0600 that appears in its directory all at once.
 
     A missing directory is made, for root only. The lock file beside the socket stays: removing it
@@ -60,7 +60,7 @@ class Listener:
             raise UsageError(f"cannot listen on {quote(str(path))}: {exc.strerror}") from None
 
     def close(self) -> None:
-        """Stops listening and removes the socket file, unless it is somebody else's by now."""
+        """Stop listening and remove the socket file, unless it is somebody else's by now."""
         self.socket.close()
         if _identity(self.path) == self._identity:
             self.path.unlink(missing_ok=True)
@@ -83,10 +83,10 @@ class Listener:
 
 
 def notify(state: str, environ: Mapping[str, str]) -> bool:
-    """Tells systemd a state, such as ``READY=1`` or ``STOPPING=1`` (sd_notify(3)).
+    """Report a state to systemd, such as ``READY=1`` or ``STOPPING=1`` (sd_notify(3)).
 
     Returns:
-        Whether it was told; there is nobody to tell unless the unit has ``Type=notify``.
+        Whether it was sent; nobody listens for it unless the unit has ``Type=notify``.
     """
     address = environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
@@ -102,7 +102,7 @@ def notify(state: str, environ: Mapping[str, str]) -> bool:
 
 
 def _check_directory(directory: Path) -> None:
-    """Who may write in the directory can put another socket in the place of this one."""
+    """Refuse a directory whose other writers could put another socket in the place of this one."""
     mode = directory.stat().st_mode
     if mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
         raise UsageError(
@@ -122,7 +122,7 @@ def _locked(path: Path) -> int:
 
 
 def _check_unused(path: Path) -> None:
-    """Refuses a path that is anything but free or a stale socket."""
+    """Refuse a path that is anything but free or a stale socket."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

@@ -10,7 +10,7 @@ MAX_VALUE_CHARS: Final = 500
 
 
 def pairs(event: str, fields: dict[str, object]) -> str:
-    """One line: the event's name, then each field that is not empty.
+    """Return one line: the event's name, then each field that is not empty.
 
     A value that is more than one plain word is written as a JSON string, so that nothing from
     outside can begin a line or a field of its own.
@@ -41,9 +41,9 @@ class Log:
         self._logger = logging.getLogger(name)
 
     def info(self, event: str, **fields: object) -> None:
-        """Something happened as it should."""
+        """Report what happened as it should."""
         self._logger.info("%s", pairs(event, fields))
 
     def warning(self, event: str, **fields: object) -> None:
-        """Something needs attention."""
+        """Report what needs attention."""
         self._logger.warning("%s", pairs(event, fields))

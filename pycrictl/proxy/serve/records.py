@@ -7,9 +7,10 @@ import contextlib
 from typing import Final
 
 from websockets.frames import CloseCode
-from websockets.protocol import Protocol, Side, State
+from websockets.protocol import OPEN, SERVER, Protocol
 
 from pycrictl.wire.http1_server import LAST_CHUNK, chunk, serialize_response
+from pycrictl.wire.websocket_handshake import serialize_acceptance
 
 BUFFER_BYTES: Final = 64 * 1024
 """The most that waits for a client before nothing more is made for it."""
@@ -17,18 +18,7 @@ BUFFER_BYTES: Final = 64 * 1024
 _MAX_MESSAGE_BYTES: Final = 4096  # nothing that a client sends matters
 
 
-def accept_upgrade(accept: str, *headers: tuple[str, str]) -> bytes:
-    """The answer that makes a connection a WebSocket; ``accept`` is made from the request's key."""
-    fields = [
-        ("Upgrade", "websocket"),
-        ("Connection", "Upgrade"),
-        ("Sec-WebSocket-Accept", accept),
-        *headers,
-    ]
-    return serialize_response(101, "Switching Protocols", fields)
-
-
-class Lines:
+class LineRecords:
     """Records as lines of a body: chunked, or up to the end of the connection for HTTP/1.0."""
 
     kind = "http"
@@ -39,6 +29,7 @@ class Lines:
         self._is_chunked = minor_version > 0
 
     def head(self) -> bytes:
+        """Return the answer's head."""
         headers = [
             ("Content-Type", "application/x-ndjson"),
             ("Cache-Control", "no-store"),
@@ -49,50 +40,55 @@ class Lines:
         return serialize_response(200, "OK", headers)
 
     def record(self, text: str) -> bytes:
+        """Return a record as a line."""
         line = text.encode() + b"\n"
         return chunk(line) if self._is_chunked else line
 
     def end(self, code: CloseCode) -> bytes:
-        # A body that is cut short has no last chunk.
+        """Return the end of the body; a body that is cut short has none."""
         is_whole = self._is_chunked and code is CloseCode.NORMAL_CLOSURE
         return LAST_CHUNK if is_whole else b""
 
     def receive(self, data: bytes) -> bytes:
+        """Drop what the client sends, and return no answer."""
         return b""
 
 
-class Messages:
-    """Records as text messages."""
+class MessageRecords:
+    """Records as text messages of a WebSocket."""
 
     kind = "websocket"
     is_answered = True  # a close is, by a close
 
     def __init__(self, accept: str) -> None:
         self._accept = accept
-        self._protocol = Protocol(Side.SERVER, state=State.OPEN, max_size=_MAX_MESSAGE_BYTES)
+        self._protocol = Protocol(SERVER, max_size=_MAX_MESSAGE_BYTES)
 
     def head(self) -> bytes:
-        return accept_upgrade(self._accept)
+        """Return the answer's head."""
+        return serialize_acceptance(self._accept)
 
     def record(self, text: str) -> bytes:
-        if self._protocol.state is State.OPEN:
+        """Return a record as a message; nothing once either side has closed."""
+        if self._protocol.state is OPEN:
             self._protocol.send_text(text.encode())
         return self._output()
 
     def end(self, code: CloseCode) -> bytes:
-        if self._protocol.state is State.OPEN:
+        """Return our close, unless either side has closed."""
+        if self._protocol.state is OPEN:
             self._protocol.send_close(code)
         return self._output()
 
     def receive(self, data: bytes) -> bytes:
-        """Takes what the client sends; returns what to answer: pongs, and a close."""
+        """Take in what the client sends; return what to answer: pongs, and a close."""
         self._protocol.receive_data(data)
         self._protocol.events_received()
         return self._output()
 
     @property
     def is_over(self) -> bool:
-        """Whether the client closed the stream or broke the protocol."""
+        """Return whether the client closed the stream or broke the protocol."""
         return self._protocol.close_rcvd is not None or self._protocol.parser_exc is not None
 
     def _output(self) -> bytes:
@@ -100,11 +96,11 @@ class Messages:
 
 
 async def listen(
-    stream: Messages | Lines,
+    stream: MessageRecords | LineRecords,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
-    """Reads what the client sends, until it goes; then the stream need not go on."""
+    """Read what the client sends, until it goes; then the stream need not go on."""
     with contextlib.suppress(OSError):
         while data := await reader.read(_MAX_MESSAGE_BYTES):
             if answer := stream.receive(data):

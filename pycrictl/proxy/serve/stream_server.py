@@ -21,20 +21,20 @@ from urllib.parse import urlsplit
 
 from websockets.frames import CloseCode
 
-from pycrictl.copy.stream.messages import PROTOCOL
+from pycrictl.copy.stream.connection import PROTOCOL
 from pycrictl.errors import ConfigError, RemoteProtocolError
 from pycrictl.proxy.serve.log import Log
-from pycrictl.proxy.serve.records import BUFFER_BYTES, Lines, Messages, accept_upgrade, listen
+from pycrictl.proxy.serve.records import BUFFER_BYTES, LineRecords, MessageRecords, listen
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.units import quote
 from pycrictl.wire.http1_server import (
     MAX_HEAD_BYTES,
     Request,
-    accept_key,
     parse_request,
     serialize_response,
 )
 from pycrictl.wire.progress import Report, encode_report
+from pycrictl.wire.websocket_handshake import accept_key, serialize_acceptance
 
 PATH: Final = "/progress/"
 COPY_PATH: Final = "/copy/"
@@ -70,10 +70,10 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """Reads ``HOST:PORT`` with an IP address, ``[…]`` around one of version 6.
+    """Read ``HOST:PORT`` with an IP address, ``[…]`` around one of version 6.
 
     Raises:
-        ValueError: it is no such address, or it stands for all of the machine's.
+        ValueError: it is not such an address, or it stands for all of the machine's.
     """
     host, colon, port = text.rpartition(":")
     try:
@@ -94,17 +94,17 @@ class Ticket(Protocol):
         """Serve it on a connection whose handshake is over, and close that."""
 
     def drop(self) -> None:
-        """It will not be served."""
+        """Give it up: it will not be served."""
 
 
 class StreamServer(Generic[PayloadT]):
     """Serves streams.
 
     Args:
-        redeem: uses up a token of a progress stream; None if it is not good.
-        follow: the records of the stream that a token is for.
+        redeem: uses up a token of a progress stream; returns None if it is not good.
+        follow: yields the records of the stream that a token is for.
         log: gets a line for each stream.
-        redeem_copy: uses up a token of a copy stream; None if it is not good.
+        redeem_copy: uses up a token of a copy stream; returns None if it is not good.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class StreamServer(Generic[PayloadT]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, address: Address) -> None:
-        """Begins to listen.
+        """Begin to listen.
 
         Raises:
             ConfigError: that is not possible there.
@@ -146,11 +146,11 @@ class StreamServer(Generic[PayloadT]):
         return self._address
 
     def url(self, token: str, path: str = PATH) -> str:
-        """The URL that a token opens."""
+        """Return the URL that a token opens."""
         return f"http://{self._address.authority}{path}{token}"
 
     async def stop(self) -> None:
-        """Ends all streams."""
+        """End all streams."""
         if self._server is not None:
             self._server.close()
         await end_tasks(self._tasks)
@@ -167,7 +167,7 @@ class StreamServer(Generic[PayloadT]):
         try:
             await self._serve(reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # the client is gone, or sends something else than HTTP
+            pass  # the client is gone, or sends something other than HTTP
         except asyncio.CancelledError:
             pass  # it stops; raising would be logged as an error
         finally:
@@ -196,7 +196,7 @@ class StreamServer(Generic[PayloadT]):
         except _Refused as refused:
             await self._refuse(writer, refused)
             return
-        stream = Messages(accept) if accept else Lines(request.minor_version)
+        stream = MessageRecords(accept) if accept else LineRecords(request.minor_version)
         await self._run(stream, payload, reader, writer)
 
     async def _copy(
@@ -206,7 +206,7 @@ class StreamServer(Generic[PayloadT]):
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        """Upgrade, and hand the connection over to who serves the copy."""
+        """Upgrade, and hand the connection over to what serves the copy."""
         token = request.target.removeprefix(COPY_PATH)
         ticket = self._redeem_copy(token)
         if ticket is None:
@@ -221,7 +221,7 @@ class StreamServer(Generic[PayloadT]):
                     # What was read already would be missing from the stream.
                     if await reader.read(1):
                         raise _Refused(400, "Bad Request")
-            writer.write(accept_upgrade(accept, ("Sec-WebSocket-Protocol", PROTOCOL)))
+            writer.write(serialize_acceptance(accept, PROTOCOL))
             await _drain(writer)
             sock = socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno()))
         except BaseException:
@@ -230,7 +230,7 @@ class StreamServer(Generic[PayloadT]):
         await ticket.serve(sock)
 
     def _check(self, request: Request) -> None:
-        """Refuses what a page of another site could make a browser send (and DNS rebinding)."""
+        """Refuse what a page of another site could make a browser send (and DNS rebinding)."""
         names = {self._address.authority, f"localhost:{self._address.port}"}
         if (request.headers.get("Host") or "").lower() not in names:
             raise _Refused(403, "Forbidden")
@@ -258,7 +258,7 @@ class StreamServer(Generic[PayloadT]):
 
     async def _run(
         self,
-        stream: Messages | Lines,
+        stream: MessageRecords | LineRecords,
         payload: PayloadT,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,

@@ -1,7 +1,7 @@
 """One-time tokens for the URLs of the streaming server. Pure: no IO, no clock.
 
 A token is the whole permission to open its URL, so it is random (192 bits), works once and soon
-expires. Only its hash is kept: neither a dump of this object nor the time that a lookup takes tells
+expires. Only its hash is kept: neither a dump of this object nor the time that a lookup takes says
 anything about a token that is still good.
 
 The number of tokens that were given out and not used is bounded, and a pod gets another one only
@@ -29,7 +29,7 @@ MAX_OUTSTANDING: Final = 1_000
 
 
 def random_token() -> str:
-    """192 random bits in 32 characters that are safe in a URL."""
+    """Return 192 random bits in 32 characters that are safe in a URL."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
@@ -63,15 +63,15 @@ class Tokens(Generic[PayloadT]):
         self._held: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        """How many tokens are outstanding, those that expired since the last event included."""
+        """Return how many tokens are outstanding, with those that expired since the last event."""
         return len(self._grants)
 
     def issue(self, pod: str, payload: PayloadT, *, now: float) -> str:
-        """Makes a token for a pod.
+        """Make a token for a pod.
 
         Args:
             pod: whose share it is taken from.
-            payload: what the one who brings the token back is given.
+            payload: what ``redeem`` returns for the token.
 
         Raises:
             Exhausted: too many tokens are outstanding, of all pods or of this one.
@@ -94,13 +94,13 @@ class Tokens(Generic[PayloadT]):
         return token
 
     def redeem(self, token: str, *, now: float) -> PayloadT | None:
-        """Uses a token up: its payload, or None if it is not good, for whatever reason."""
+        """Use a token up; return its payload, or None if it is not good, for whatever reason."""
         self._sweep(now)
         digest = _digest(token)
         return self._take(digest).payload if digest in self._grants else None
 
     def _sweep(self, now: float) -> None:
-        """Forgets expired tokens. They expire in the order in which they were made."""
+        """Forget expired tokens. They expire in the order in which they were made."""
         while self._grants:
             digest, oldest = next(iter(self._grants.items()))
             if oldest.expires_at > now:

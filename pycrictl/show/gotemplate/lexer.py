@@ -16,7 +16,7 @@ RIGHT: Final = "}}"
 SPACES: Final = " \t\r\n"
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """What a token is."""
 
     TEXT = auto()
@@ -39,7 +39,7 @@ class Kind(Enum):
 class Token:
     """A word and where it begins, in characters from the start of the template."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     position: int
 
@@ -48,16 +48,16 @@ class Token:
 _WORDS: Final = tuple(
     (kind, re.compile(expression))
     for kind, expression in (
-        (Kind.SPACE, rf"[{SPACES}]+"),
-        (Kind.NUMBER, r"[+-]?(?:\.?[0-9])(?:[eEpP][+-]|[\w.])*"),
-        (Kind.FIELD, r"\.[^\W\d]\w*"),
-        (Kind.DOT, r"\."),
-        (Kind.VARIABLE, r"\$\w*"),
-        (Kind.NAME, r"[^\W\d]\w*"),
-        (Kind.STRING, r'"(?:[^"\\\n]|\\.)*"'),
-        (Kind.RAW_STRING, r"`[^`]*`"),
-        (Kind.CHARACTER, r"'(?:[^'\\\n]|\\.)+'"),
-        (Kind.OPERATOR, r":=|[=|(),]"),
+        (TokenKind.SPACE, rf"[{SPACES}]+"),
+        (TokenKind.NUMBER, r"[+-]?(?:\.?[0-9])(?:[eEpP][+-]|[\w.])*"),
+        (TokenKind.FIELD, r"\.[^\W\d]\w*"),
+        (TokenKind.DOT, r"\."),
+        (TokenKind.VARIABLE, r"\$\w*"),
+        (TokenKind.NAME, r"[^\W\d]\w*"),
+        (TokenKind.STRING, r'"(?:[^"\\\n]|\\.)*"'),
+        (TokenKind.RAW_STRING, r"`[^`]*`"),
+        (TokenKind.CHARACTER, r"'(?:[^'\\\n]|\\.)+'"),
+        (TokenKind.OPERATOR, r":=|[=|(),]"),
     )
 )
 _UNCLOSED: Final = {'"': "string", "`": "raw string", "'": "character"}
@@ -99,9 +99,9 @@ def tokens(source: Source) -> Iterator[Token]:
         if left and left[1]:
             copied = copied.rstrip(SPACES)
         if copied:
-            yield Token(Kind.TEXT, copied, position)
+            yield Token(TokenKind.TEXT, copied, position)
         if not left:
-            yield Token(Kind.END, "", len(text))
+            yield Token(TokenKind.END, "", len(text))
             return
         if comment := _COMMENT.match(text, left.end()):
             right = _RIGHT.match(text, comment.end())
@@ -109,7 +109,7 @@ def tokens(source: Source) -> Iterator[Token]:
                 raise source.error(left.start(), "a comment must fill its action")
             position = right.end()
         else:
-            yield Token(Kind.LEFT, left[0], left.start())
+            yield Token(TokenKind.LEFT, left[0], left.start())
             words = list(_action(source, left.end()))
             yield from words
             right_token = words[-1]
@@ -126,7 +126,7 @@ def _action(source: Source, start: int) -> Iterator[Token]:
         token = _word(source, position)
         yield token
         position += len(token.text)
-    yield Token(Kind.RIGHT, right[0], position)
+    yield Token(TokenKind.RIGHT, right[0], position)
 
 
 def _word(source: Source, position: int) -> Token:

@@ -7,7 +7,7 @@ import re
 from typing import Any, Final
 
 from pycrictl.show.gotemplate.functions import DECIDING, FUNCTIONS
-from pycrictl.show.gotemplate.lexer import Kind, Source, Token, tokens
+from pycrictl.show.gotemplate.lexer import Source, Token, TokenKind, tokens
 from pycrictl.show.gotemplate.nodes import (
     Action,
     Branch,
@@ -64,7 +64,7 @@ class _Parser:
 
     def template(self) -> tuple[Node, ...]:
         nodes, end = self.nodes()
-        if end.kind is not Kind.END:
+        if end.kind is not TokenKind.END:
             raise self.source.error(end.position, f"unexpected {{{{{end.text}}}}}")
         return nodes
 
@@ -72,28 +72,28 @@ class _Parser:
 
     def take(self) -> Token:
         word = self.word
-        if word.kind is not Kind.END:
+        if word.kind is not TokenKind.END:
             self.word = next(self.words)
         return word
 
     def skip_space(self) -> Token:
         """Return the next word that is not a space, without taking it."""
-        while self.word.kind is Kind.SPACE:
+        while self.word.kind is TokenKind.SPACE:
             self.take()
         return self.word
 
     def is_operator(self, text: str) -> bool:
-        return self.word.kind is Kind.OPERATOR and self.word.text == text
+        return self.word.kind is TokenKind.OPERATOR and self.word.text == text
 
     def close(self, what: str) -> None:
         """Take the end of an action."""
         word = self.skip_space()
-        if word.kind is not Kind.RIGHT:
+        if word.kind is not TokenKind.RIGHT:
             raise self.unexpected(word, what)
         self.take()
 
     def unexpected(self, word: Token, where: str) -> Exception:
-        text = quote(word.text) if word.kind is not Kind.RIGHT else "end of the action"
+        text = quote(word.text) if word.kind is not TokenKind.RIGHT else "end of the action"
         return self.source.error(word.position, f"unexpected {text} in {where}")
 
     # Blocks
@@ -107,13 +107,13 @@ class _Parser:
         found: list[Node] = []
         while True:
             word = self.take()
-            if word.kind is Kind.END:
+            if word.kind is TokenKind.END:
                 break
-            if word.kind is Kind.TEXT:
+            if word.kind is TokenKind.TEXT:
                 found.append(Text(word.text))
                 continue
             first = self.skip_space()
-            if first.kind is Kind.NAME and first.text in ("end", "else"):
+            if first.kind is TokenKind.NAME and first.text in ("end", "else"):
                 word = self.take()
                 if word.text == "end":
                     self.close("{{end}}")
@@ -123,7 +123,7 @@ class _Parser:
         return tuple(found), word
 
     def action(self, first: Token) -> Node:
-        if first.kind is not Kind.NAME or first.text not in KEYWORDS:
+        if first.kind is not TokenKind.NAME or first.text not in KEYWORDS:
             pipeline = self.pipeline("the action", max_variables=1)
             self.close("the action")
             return Action(pipeline)
@@ -153,7 +153,7 @@ class _Parser:
         otherwise: tuple[Node, ...] = ()
         if end.text == "else":
             otherwise, end = self.otherwise(keyword)
-        if end.kind is Kind.END:
+        if end.kind is TokenKind.END:
             raise self.source.error(keyword.position, f"{{{{{keyword.text}}}}} without {{{{end}}}}")
         del self.variables[known:]
         return Branch(keyword.text, pipeline, body, otherwise)
@@ -161,12 +161,12 @@ class _Parser:
     def otherwise(self, keyword: Token) -> tuple[tuple[Node, ...], Token]:
         """Read what follows the word ``else``, and the word that ends it."""
         word = self.skip_space()
-        if word.kind is Kind.NAME and word.text == keyword.text and keyword.text != "range":
+        if word.kind is TokenKind.NAME and word.text == keyword.text and keyword.text != "range":
             # One {{end}} closes the whole chain.
             self.deeper(word)
             inner = self.branch(self.take())
             self.depth -= 1
-            return (inner,), Token(Kind.NAME, "end", word.position)
+            return (inner,), Token(TokenKind.NAME, "end", word.position)
         self.close("{{else}}")
         nodes, end = self.nodes()
         if end.text == "else":
@@ -207,7 +207,7 @@ class _Parser:
         start = self.word
         rest = self.source.text[start.position :]
         match = re.match(r"(\$\w+)\s*(?:,\s*(\$\w+)\s*)?(:?=)", rest)
-        if start.kind is not Kind.VARIABLE or not match:
+        if start.kind is not TokenKind.VARIABLE or not match:
             return (), False
         names = tuple(name for name in match.group(1, 2) if name)
         if len(names) > max_variables:
@@ -229,12 +229,12 @@ class _Parser:
         operands: list[Operand] = []
         while True:
             word = self.skip_space()
-            if word.kind in (Kind.RIGHT, Kind.END) or self.is_operator(")"):
+            if word.kind in (TokenKind.RIGHT, TokenKind.END) or self.is_operator(")"):
                 break
             if self.is_operator("|"):
                 break
             operands.append(self.operand(where))
-            is_parted = self.word.kind in (Kind.SPACE, Kind.RIGHT)
+            is_parted = self.word.kind in (TokenKind.SPACE, TokenKind.RIGHT)
             if not is_parted and not self.is_operator(")") and not self.is_operator("|"):
                 raise self.unexpected(self.word, where)
         if not operands:
@@ -246,13 +246,13 @@ class _Parser:
         """Read one value with the fields that are taken from it."""
         start = self.word
         operand: Operand
-        if start.kind is Kind.FIELD:
+        if start.kind is TokenKind.FIELD:
             operand = Dot(self.source.place(start.position, "."))
         else:
             operand = self.term(where)
         names: list[str] = []
         positions: list[int] = []
-        while self.word.kind is Kind.FIELD:
+        while self.word.kind is TokenKind.FIELD:
             word = self.take()
             names.append(word.text[1:])
             positions.append(word.position)
@@ -262,7 +262,7 @@ class _Parser:
             raise self.source.error(start.position, f"{operand.place.source} has no fields")
         source = self.source.text[start.position : positions[-1] + 1 + len(names[-1])]
         # Of several fields Go names the place of the second, and of a variable's that of the first.
-        is_of_dot = start.kind is Kind.FIELD
+        is_of_dot = start.kind is TokenKind.FIELD
         position = positions[1] if is_of_dot and len(positions) > 1 else positions[0]
         return Fields(self.source.place(position, source), operand, tuple(names))
 
@@ -271,23 +271,23 @@ class _Parser:
         word = self.take()
         place = self.source.place(word.position, word.text)
         match word.kind:
-            case Kind.DOT:
+            case TokenKind.DOT:
                 return Dot(place)
-            case Kind.VARIABLE:
+            case TokenKind.VARIABLE:
                 if word.text not in self.variables:
                     raise self.source.error(word.position, f"undefined variable {word.text}")
                 return Variable(place, word.text)
-            case Kind.NAME if word.text in CONSTANTS:
+            case TokenKind.NAME if word.text in CONSTANTS:
                 return Literal(place, CONSTANTS[word.text])
-            case Kind.NAME if word.text in FUNCTIONS or word.text in DECIDING:
+            case TokenKind.NAME if word.text in FUNCTIONS or word.text in DECIDING:
                 return Function(place, word.text)
-            case Kind.NAME if word.text in UNSUPPORTED:
+            case TokenKind.NAME if word.text in UNSUPPORTED:
                 raise self.source.error(word.position, f'function "{word.text}" is not supported')
-            case Kind.NAME if word.text not in KEYWORDS:
+            case TokenKind.NAME if word.text not in KEYWORDS:
                 raise self.source.error(word.position, f'there is no function "{word.text}"')
-            case Kind.STRING | Kind.RAW_STRING | Kind.CHARACTER | Kind.NUMBER:
+            case TokenKind.STRING | TokenKind.RAW_STRING | TokenKind.CHARACTER | TokenKind.NUMBER:
                 return Literal(place, self.value(word))
-            case Kind.OPERATOR if word.text == "(":
+            case TokenKind.OPERATOR if word.text == "(":
                 pipeline = self.pipeline("parentheses", max_variables=0)
                 if not self.is_operator(")"):
                     raise self.source.error(word.position, "unclosed parenthesis")
@@ -296,13 +296,13 @@ class _Parser:
         raise self.unexpected(word, where)
 
     def value(self, word: Token) -> Any:
-        if word.kind is Kind.RAW_STRING:
+        if word.kind is TokenKind.RAW_STRING:
             return word.text[1:-1].replace("\r", "")
         try:
-            if word.kind is Kind.NUMBER:
+            if word.kind is TokenKind.NUMBER:
                 return _number(word.text)
             text = _ESCAPE.sub(_unescape, word.text[1:-1])
-            return ord(text) if word.kind is Kind.CHARACTER else text
+            return ord(text) if word.kind is TokenKind.CHARACTER else text
         except (ValueError, TypeError):
             message = f"{quote(word.text)} is not valid"
             raise self.source.error(word.position, message) from None

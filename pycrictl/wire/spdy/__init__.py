@@ -1,0 +1,1 @@
+"""SPDY/3.1 as runtimes speak it, a client's side."""

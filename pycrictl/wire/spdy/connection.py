@@ -1,10 +1,10 @@
-"""A SPDY/3.1 connection and its streams. Pure.
+"""A client's SPDY/3.1 connection and its streams. Pure.
 
 One connection carries many streams. Each is opened by SYN_STREAM, accepted by SYN_REPLY, and ends
 either in both directions one after the other (a frame with FIN each) or at once (RST_STREAM).
-The tables of ``pycrictl.wire.spdy.states`` tell what may follow what. A wrong call of ours raises
-LocalProtocolError. A wrong frame of the peer's resets its stream, or ends the connection where it
-is no longer clear what belongs to which stream.
+A table says what may follow what. A wrong call of ours raises LocalProtocolError. A wrong frame of
+the peer's resets its stream, or ends the connection where it is no longer clear what belongs to
+which stream. Streams that the peer opens are refused: a runtime opens none.
 
 Three decisions, all because the peer is Go's spdystream library in every runtime:
 
@@ -20,21 +20,11 @@ Three decisions, all because the peer is Go's spdystream library in every runtim
 
 from __future__ import annotations
 
-from enum import Enum
+from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError
-from pycrictl.wire.spdy.events import (
-    DataReceived,
-    Event,
-    GoAwayReceived,
-    HeadersReceived,
-    PingAnswered,
-    StreamAccepted,
-    StreamEnded,
-    StreamOffered,
-    StreamReset,
-)
 from pycrictl.wire.spdy.frames import (
     MAX_STREAM_ID,
     Data,
@@ -51,95 +41,148 @@ from pycrictl.wire.spdy.frames import (
     SynStream,
 )
 from pycrictl.wire.spdy.headers import HeaderFields
-from pycrictl.wire.spdy.states import (
-    CONNECTION,
-    STREAM,
-    ConnectionState,
-    ConnectionStep,
-    StreamInput,
-    StreamState,
-)
 
-__all__ = ["Connection", "Side"]
+__all__ = [
+    "Event",
+    "SpdyConnection",
+    "StreamAccepted",
+    "StreamEnded",
+    "StreamReceived",
+    "StreamReset",
+]
 
 FRAME_BYTES: Final = 32768
 """Most data in a frame of ours: what Go copies at once."""
 
-MAX_STREAMS: Final = 1024
-"""Most streams that the peer may have open at once, unless told otherwise."""
-
 _MAX_PING_ID: Final = 2**32 - 1
 
 
-class Side(Enum):
-    """Who opened the connection."""
+@dataclass(frozen=True, slots=True)
+class StreamAccepted:
+    """The peer accepted a stream of ours: data can be sent on it."""
 
-    CLIENT = 1
-    SERVER = 2
+    stream_id: int
 
 
-class Connection:
-    """One side of a connection.
+@dataclass(frozen=True, slots=True)
+class StreamReceived:
+    """The peer sent data, never empty, on a stream: maybe a view of what was fed."""
+
+    stream_id: int
+    data: bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnded:
+    """The peer sends no more on a stream. We may go on."""
+
+    stream_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReset:
+    """A stream is gone in both directions.
+
+    Attributes:
+        status: one of ResetStatus, or an unknown number.
+        error: what the peer did wrong, if it was us who reset the stream for it.
+    """
+
+    stream_id: int
+    status: int
+    error: RemoteProtocolError | None = None
+
+
+Event = StreamAccepted | StreamReceived | StreamEnded | StreamReset
+
+
+class _State(Enum):
+    """How far a stream is."""
+
+    __hash__ = object.__hash__  # as each frame looks into a table; Enum's own is not built in
+
+    IDLE = auto()
+    OPENING = auto()  # no reply yet
+    OPEN = auto()
+    ENDED_BY_US = auto()
+    ENDED_BY_PEER = auto()
+    CLOSED = auto()
+
+
+class _Step(Enum):
+    """What happens to a stream. A frame with FIN is two steps."""
+
+    __hash__ = object.__hash__
+
+    SEND_DATA = auto()
+    SEND_FIN = auto()
+    RECEIVE_REPLY = auto()
+    RECEIVE_DATA = auto()
+    RECEIVE_FIN = auto()
+    RECEIVE_RESET = auto()
+
+
+_STEPS: Final = {
+    (_State.OPENING, _Step.RECEIVE_REPLY): _State.OPEN,
+    (_State.OPENING, _Step.RECEIVE_RESET): _State.CLOSED,
+    (_State.OPEN, _Step.SEND_DATA): _State.OPEN,
+    (_State.OPEN, _Step.SEND_FIN): _State.ENDED_BY_US,
+    (_State.OPEN, _Step.RECEIVE_DATA): _State.OPEN,
+    (_State.OPEN, _Step.RECEIVE_FIN): _State.ENDED_BY_PEER,
+    (_State.OPEN, _Step.RECEIVE_RESET): _State.CLOSED,
+    (_State.ENDED_BY_US, _Step.RECEIVE_DATA): _State.ENDED_BY_US,
+    (_State.ENDED_BY_US, _Step.RECEIVE_FIN): _State.CLOSED,
+    (_State.ENDED_BY_US, _Step.RECEIVE_RESET): _State.CLOSED,
+    (_State.ENDED_BY_PEER, _Step.SEND_DATA): _State.ENDED_BY_PEER,
+    (_State.ENDED_BY_PEER, _Step.SEND_FIN): _State.CLOSED,
+    (_State.ENDED_BY_PEER, _Step.RECEIVE_RESET): _State.CLOSED,
+}
+"""What may follow what. A pair that is missing is an error of the one who made the step."""
+
+
+class SpdyConnection:
+    """A client's side of a connection.
 
     Feed it with ``receive_data`` and ``receive_eof``, then take ``events_received``, and send
     ``data_to_send`` after each call of any method. The two feeding methods never raise for what
     the peer does: ``error`` says why the connection ended, and events from before are valid.
 
-    Args:
-        side: a client's streams have odd numbers, a server's even ones.
-        max_streams: more streams than that at once are refused to the peer.
-
     Attributes:
         error: what the peer did wrong, or None. The connection is closed with it.
+        is_closed: it has ended: nothing comes in, and nothing can be sent.
     """
 
-    def __init__(self, side: Side, *, max_streams: int = MAX_STREAMS) -> None:
+    def __init__(self) -> None:
         self.error: RemoteProtocolError | None = None
-        self._max_streams = max_streams
-        self._state = ConnectionState.OPEN
+        self.is_closed = False
+        self._is_left = False  # the peer takes no new streams
         self._encoder = FrameEncoder()
         self._decoder = FrameDecoder()
-        self._streams: dict[int, StreamState] = {}
-        self._next_id = self._next_ping_id = side.value
+        self._streams: dict[int, _State] = {}
+        self._next_id = self._next_ping_id = 1
         self._last_peer_id = 0
-        self._peer_parity = 1 - side.value % 2
         self._events: list[Event] = []
         self._output: list[bytes | memoryview] = []
 
-    @property
-    def is_closed(self) -> bool:
-        """True after the end or an error: nothing comes in, and nothing can be sent."""
-        return self._state is ConnectionState.CLOSED
-
-    @property
-    def can_open_stream(self) -> bool:
-        """False once the peer takes no new streams, or the numbers have run out."""
-        return self._next_id <= MAX_STREAM_ID and self._may(ConnectionStep.OPEN_STREAM)
-
     def can_send(self, stream_id: int) -> bool:
-        """Tell whether data can be sent on a stream: it is accepted, not ended by us, not reset."""
-        return (self._state_of(stream_id), StreamInput.SEND_DATA) in STREAM
+        """Return whether data can be sent on a stream: accepted, not ended by us, not reset."""
+        return (self._state_of(stream_id), _Step.SEND_DATA) in _STEPS
 
     # What we do. All of it raises LocalProtocolError where it may not be done.
 
     def open_stream(self, headers: HeaderFields = ()) -> int:
         """Open a stream; return its number. Nothing can be sent on it before StreamAccepted."""
-        if not self.can_open_stream:
+        if self.is_closed or self._is_left or self._next_id > MAX_STREAM_ID:
             raise LocalProtocolError("no SPDY stream can be opened any more")
         stream_id = self._next_id
         self._send(SynStream(stream_id, headers))
         self._next_id += 2
-        self._streams[stream_id] = STREAM[StreamState.IDLE, StreamInput.SEND_SYN]
+        self._streams[stream_id] = _State.OPENING
         return stream_id
-
-    def accept_stream(self, stream_id: int, headers: HeaderFields = ()) -> None:
-        """Accept a stream that the peer opened."""
-        self._step(stream_id, StreamInput.SEND_REPLY)
-        self._send(SynReply(stream_id, headers))
 
     def send_data(self, stream_id: int, data: bytes | memoryview) -> None:
         """Send data on a stream, in frames of a good size."""
-        self._step(stream_id, StreamInput.SEND_DATA)
+        self._step(stream_id, _Step.SEND_DATA)
         view = memoryview(data)
         for start in range(0, len(data), FRAME_BYTES):
             piece = view[start : start + FRAME_BYTES]
@@ -147,48 +190,25 @@ class Connection:
 
     def end_stream(self, stream_id: int) -> None:
         """Tell the peer that we send no more on a stream. It may go on."""
-        self._step(stream_id, StreamInput.SEND_FIN)
+        self._step(stream_id, _Step.SEND_FIN)
         self._send(Data(stream_id, b"", is_last=True))
 
-    def reset_stream(self, stream_id: int, status: ResetStatus = ResetStatus.CANCEL) -> None:
-        """Give up a stream in both directions. No event follows."""
-        self._step(stream_id, StreamInput.SEND_RESET)
-        self._send(RstStream(stream_id, status))
-
-    def discard_stream(self, stream_id: int) -> None:
-        """Be done with a stream in whatever state it is; no event follows."""
-        state = self._state_of(stream_id)
-        if state is StreamState.ENDED_BY_PEER:
-            self.end_stream(stream_id)
-        elif (state, StreamInput.SEND_RESET) in STREAM:
-            self.reset_stream(stream_id)
-
-    def ping(self) -> int:
-        """Ask for an answer; return the number that PingAnswered will have."""
+    def ping(self) -> None:
+        """Ask for an answer, of which no event is made."""
         if self.is_closed:
             raise LocalProtocolError("the SPDY connection is closed")
-        ping_id = self._next_ping_id
-        self._send(Ping(ping_id))
-        self._next_ping_id += 2
-        if self._next_ping_id > _MAX_PING_ID:
-            self._next_ping_id = 2 - ping_id % 2
-        return ping_id
+        self._send(Ping(self._next_ping_id))
+        self._next_ping_id = self._next_ping_id + 2 if self._next_ping_id < _MAX_PING_ID else 1
 
-    def go_away(self, status: GoAwayStatus = GoAwayStatus.OK) -> None:
-        """Tell the peer that it can open no more streams. Those that are open go on."""
-        if not self._advance(ConnectionStep.SEND_GOAWAY):
-            raise LocalProtocolError("farewell was said on the SPDY connection before")
-        self._send(GoAway(self._last_peer_id, status))
-
-    def data_to_send(self) -> bytes:
-        """Return the bytes to send since the last call."""
+    def data_to_send(self) -> list[bytes | memoryview]:
+        """Return what to send since the last call."""
         output, self._output = self._output, []
-        return b"".join(output)
+        return output
 
     # What the peer does
 
     def receive_data(self, data: bytes) -> None:
-        """Take in bytes from the peer. After an error they are thrown away."""
+        """Take in bytes from the peer. After an error they are dropped."""
         for frame in self._decoder.receive_data(data):
             if self.is_closed:
                 break
@@ -212,117 +232,89 @@ class Connection:
         match frame:
             case Data():
                 self._receive_data(frame)
-            case SynStream():
-                self._receive_syn(frame)
-            case SynReply():
-                self._receive_reply(frame)
             case Headers():
-                if self._take(frame.stream_id, StreamInput.RECEIVE_DATA):
-                    self._events.append(HeadersReceived(frame.stream_id, frame.headers))
+                self._receive_data(Data(frame.stream_id, b"", frame.is_last))
+            case SynReply():
+                if self._take(frame.stream_id, _Step.RECEIVE_REPLY):
+                    self._events.append(StreamAccepted(frame.stream_id))
                     self._receive_fin(frame)
             case RstStream():
-                if self._take(frame.stream_id, StreamInput.RECEIVE_RESET):
+                if self._take(frame.stream_id, _Step.RECEIVE_RESET):
                     self._events.append(StreamReset(frame.stream_id, frame.status))
-            case Ping():
-                self._receive_ping(frame)
+            case SynStream():
+                self._refuse(frame.stream_id)
+            case Ping() if frame.ping_id % 2 == 0:
+                self._send(frame)
             case GoAway():
                 self._receive_go_away(frame)
             case _:
-                pass  # SETTINGS and WINDOW_UPDATE say nothing without flow control
+                pass  # an answered ping
 
     def _receive_data(self, frame: Data) -> None:
-        if self._take(frame.stream_id, StreamInput.RECEIVE_DATA):
+        if self._take(frame.stream_id, _Step.RECEIVE_DATA):
             if frame.data:
-                self._events.append(DataReceived(frame.stream_id, frame.data))
+                self._events.append(StreamReceived(frame.stream_id, frame.data))
             self._receive_fin(frame)
 
-    def _receive_syn(self, frame: SynStream) -> None:
-        stream_id = frame.stream_id
-        if not self._may(ConnectionStep.TAKE_STREAM):
-            return
-        if not self._is_of_peer(stream_id) or stream_id <= self._last_peer_id:
-            raise RemoteProtocolError("the peer opened a SPDY stream with a wrong number")
-        self._last_peer_id = stream_id
-        if sum(map(self._is_of_peer, self._streams)) >= self._max_streams:
-            self._send(RstStream(stream_id, ResetStatus.REFUSED_STREAM))
-            return
-        self._streams[stream_id] = StreamState.IDLE
-        one_way = frame.is_unidirectional
-        self._take(
-            stream_id, StreamInput.RECEIVE_ONE_WAY_SYN if one_way else StreamInput.RECEIVE_SYN
-        )
-        self._events.append(StreamOffered(stream_id, frame.headers, one_way))
-        self._receive_fin(frame)
-
-    def _receive_reply(self, frame: SynReply) -> None:
-        if self._take(frame.stream_id, StreamInput.RECEIVE_REPLY):
-            self._events.append(StreamAccepted(frame.stream_id, frame.headers))
-            self._receive_fin(frame)
-
-    def _receive_fin(self, frame: Data | SynStream | SynReply | Headers) -> None:
-        if frame.is_last and self._take(frame.stream_id, StreamInput.RECEIVE_FIN):
+    def _receive_fin(self, frame: Data | SynReply) -> None:
+        if frame.is_last and self._take(frame.stream_id, _Step.RECEIVE_FIN):
             self._events.append(StreamEnded(frame.stream_id))
 
-    def _receive_ping(self, frame: Ping) -> None:
-        if self._is_of_peer(frame.ping_id):
-            self._send(frame)
-        else:
-            self._events.append(PingAnswered(frame.ping_id))
+    def _refuse(self, stream_id: int) -> None:
+        if stream_id % 2 or stream_id <= self._last_peer_id:
+            raise RemoteProtocolError("the peer opened a SPDY stream with a wrong number")
+        self._last_peer_id = stream_id
+        self._send(RstStream(stream_id, ResetStatus.REFUSED_STREAM))
 
     def _receive_go_away(self, frame: GoAway) -> None:
-        self._advance(ConnectionStep.RECEIVE_GOAWAY)
+        self._is_left = True
         for stream_id, state in list(self._streams.items()):
             # An accepted stream was looked at, whatever number is said to be the last.
-            if state is StreamState.OPENING and stream_id > frame.last_stream_id:
+            if state is _State.OPENING and stream_id > frame.last_stream_id:
                 self._streams.pop(stream_id)
                 self._events.append(StreamReset(stream_id, ResetStatus.REFUSED_STREAM))
-        self._events.append(GoAwayReceived(frame.status))
 
     # States
 
-    def _is_of_peer(self, number: int) -> bool:
-        return number % 2 == self._peer_parity
-
-    def _state_of(self, stream_id: int) -> StreamState:
+    def _state_of(self, stream_id: int) -> _State:
         state = self._streams.get(stream_id)
         if state is not None:
             return state
-        is_of_peer = self._is_of_peer(stream_id)
-        was_open = stream_id <= self._last_peer_id if is_of_peer else stream_id < self._next_id
-        return StreamState.CLOSED if was_open else StreamState.IDLE
+        was_there = stream_id < self._next_id if stream_id % 2 else stream_id <= self._last_peer_id
+        return _State.CLOSED if was_there else _State.IDLE
 
-    def _set(self, stream_id: int, state: StreamState) -> None:
-        if state is StreamState.CLOSED:
+    def _set(self, stream_id: int, state: _State) -> None:
+        if state is _State.CLOSED:
             self._streams.pop(stream_id)
         else:
             self._streams[stream_id] = state
 
-    def _step(self, stream_id: int, step: StreamInput) -> None:
+    def _step(self, stream_id: int, step: _Step) -> None:
         """Take a step of ours."""
         state = self._state_of(stream_id)
-        following = STREAM.get((state, step))
+        following = _STEPS.get((state, step))
         if following is None:
             raise LocalProtocolError(
                 f"a SPDY stream in the state {state.name} has no input {step.name}"
             )
         self._set(stream_id, following)
 
-    def _take(self, stream_id: int, step: StreamInput) -> bool:
-        """Take a step of the peer's. False if it is to be left out."""
+    def _take(self, stream_id: int, step: _Step) -> bool:
+        """Take a step of the peer's; return False if it is to be left out."""
         state = self._state_of(stream_id)
-        if state is StreamState.CLOSED:
+        if state is _State.CLOSED:
             return False
-        following = STREAM.get((state, step))
+        following = _STEPS.get((state, step))
         if following is state:
             return True
         if following is not None:
             self._set(stream_id, following)
             return True
-        if state is StreamState.IDLE:
+        if state is _State.IDLE:
             raise RemoteProtocolError("the peer used a SPDY stream that was never opened")
-        if step is StreamInput.RECEIVE_REPLY:
+        if step is _Step.RECEIVE_REPLY:
             status = ResetStatus.STREAM_IN_USE
-        elif state is StreamState.OPENING:
+        elif state is _State.OPENING:
             status = ResetStatus.PROTOCOL_ERROR
         else:
             status = ResetStatus.STREAM_ALREADY_CLOSED
@@ -332,24 +324,13 @@ class Connection:
         self._events.append(StreamReset(stream_id, status, error))
         return False
 
-    def _may(self, step: ConnectionStep) -> bool:
-        return (self._state, step) in CONNECTION
-
-    def _advance(self, step: ConnectionStep) -> bool:
-        following = CONNECTION.get((self._state, step))
-        if following is None:
-            return False
-        self._state = following
-        return True
-
     def _fail(self, error: RemoteProtocolError) -> None:
         self.error = error
-        if self._advance(ConnectionStep.SEND_GOAWAY):
-            self._send(GoAway(self._last_peer_id, GoAwayStatus.PROTOCOL_ERROR))
+        self._send(GoAway(self._last_peer_id, GoAwayStatus.PROTOCOL_ERROR))
         self._close()
 
     def _close(self) -> None:
-        self._state = ConnectionState.CLOSED
+        self.is_closed = True
         self._streams.clear()
 
     def _send(self, frame: Frame) -> None:

@@ -29,10 +29,8 @@ __all__ = [
     "Ping",
     "ResetStatus",
     "RstStream",
-    "Settings",
     "SynReply",
     "SynStream",
-    "WindowUpdate",
 ]
 
 VERSION: Final = 3
@@ -45,7 +43,6 @@ MAX_CONTROL_BYTES: Final = 65536
 """Longest payload of a control frame that is accepted."""
 
 _FIN: Final = 0x01
-_UNIDIRECTIONAL: Final = 0x02
 
 _HEAD: Final = struct.Struct(">II")
 _LONG: Final = struct.Struct(">I")
@@ -57,11 +54,9 @@ class _Kind(IntEnum):
     SYN_STREAM = 1
     SYN_REPLY = 2
     RST_STREAM = 3
-    SETTINGS = 4
     PING = 6
     GOAWAY = 7
     HEADERS = 8
-    WINDOW_UPDATE = 9
 
 
 class ResetStatus(IntEnum):
@@ -89,14 +84,11 @@ class GoAwayStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SynStream:
-    """Opens a stream. ``priority`` is 0 (highest) to 7."""
+    """Opens a stream, in both directions and with the highest priority."""
 
     stream_id: int
     headers: HeaderFields = ()
     is_last: bool = False
-    is_unidirectional: bool = False
-    priority: int = 0
-    associated_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +106,6 @@ class RstStream:
 
     stream_id: int
     status: int
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Pairs of identifier and value."""
-
-    entries: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +133,6 @@ class Headers:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowUpdate:
-    """The sender takes ``delta_bytes`` more; for the stream 0, of all streams together."""
-
-    stream_id: int
-    delta_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Data:
     """Bytes of a stream: a whole frame when encoded, a part of one when decoded."""
 
@@ -164,7 +141,7 @@ class Data:
     is_last: bool = False
 
 
-ControlFrame = SynStream | SynReply | RstStream | Settings | Ping | GoAway | Headers | WindowUpdate
+ControlFrame = SynStream | SynReply | RstStream | Ping | GoAway | Headers
 Frame = ControlFrame | Data
 
 
@@ -204,12 +181,9 @@ class FrameEncoder:
     def _encode_control(self, frame: ControlFrame) -> bytes:
         match frame:
             case SynStream():
-                flags = _FIN * frame.is_last | _UNIDIRECTIONAL * frame.is_unidirectional
-                head = _SYN_STREAM_HEAD.pack(
-                    frame.stream_id, frame.associated_id, frame.priority << 5, 0
-                )
+                head = _SYN_STREAM_HEAD.pack(frame.stream_id, 0, 0, 0)
                 block = self._compressor.compress(frame.headers)
-                return _control(_Kind.SYN_STREAM, head + block, flags)
+                return _control(_Kind.SYN_STREAM, head + block, frame.is_last)
             case SynReply() | Headers():
                 kind = _Kind.SYN_REPLY if isinstance(frame, SynReply) else _Kind.HEADERS
                 head = _LONG.pack(frame.stream_id)  # before the block: what fails changes nothing
@@ -217,16 +191,10 @@ class FrameEncoder:
                 return _control(kind, head + block, frame.is_last)
             case RstStream():
                 return _control(_Kind.RST_STREAM, _TWO_LONGS.pack(frame.stream_id, frame.status))
-            case Settings():
-                entries = b"".join(_TWO_LONGS.pack(*entry) for entry in frame.entries)
-                return _control(_Kind.SETTINGS, _LONG.pack(len(frame.entries)) + entries)
             case Ping():
                 return _control(_Kind.PING, _LONG.pack(frame.ping_id))
             case GoAway():
                 return _control(_Kind.GOAWAY, _TWO_LONGS.pack(frame.last_stream_id, frame.status))
-            case _:
-                payload = _TWO_LONGS.pack(frame.stream_id, frame.delta_bytes)
-                return _control(_Kind.WINDOW_UPDATE, payload)
 
 
 def _control(kind: int, payload: bytes, flags: int = 0) -> bytes:
@@ -237,7 +205,8 @@ class FrameDecoder:
     """Reads the frames of one direction of a connection from pieces of any size.
 
     No input makes it raise, and it never holds more than one control frame. Control frames of
-    unknown types are left out, as draft 3, 2.2.1 wants it.
+    unknown types are left out (draft 3, 2.2.1), and with them SETTINGS and WINDOW_UPDATE, which say
+    nothing where there is no flow control.
 
     Attributes:
         error: what the peer did wrong, or None. Nothing is read after it.
@@ -308,15 +277,9 @@ class FrameDecoder:
         is_last = bool(flags & _FIN)
         match kind:
             case _Kind.SYN_STREAM:
-                stream_id, associated_id, priority, _ = _unpack(_SYN_STREAM_HEAD, payload)
-                return SynStream(
-                    _stream_id(stream_id),
-                    self._decompressor.decompress(payload[_SYN_STREAM_HEAD.size :]),
-                    is_last,
-                    bool(flags & _UNIDIRECTIONAL),
-                    priority >> 5,
-                    associated_id & MAX_STREAM_ID,
-                )
+                stream_id = _stream_id(_unpack(_SYN_STREAM_HEAD, payload)[0])
+                headers = self._decompressor.decompress(payload[_SYN_STREAM_HEAD.size :])
+                return SynStream(stream_id, headers, is_last)
             case _Kind.SYN_REPLY | _Kind.HEADERS:
                 stream_id = _stream_id(*_unpack(_LONG, payload))
                 headers = self._decompressor.decompress(payload[_LONG.size :])
@@ -325,16 +288,11 @@ class FrameDecoder:
             case _Kind.RST_STREAM:
                 stream_id, status = _unpack(_TWO_LONGS, payload)
                 return RstStream(_stream_id(stream_id), status)
-            case _Kind.SETTINGS:
-                return _settings(payload)
             case _Kind.PING:
                 return Ping(*_unpack(_LONG, payload))
             case _Kind.GOAWAY:
                 stream_id, status = _unpack(_TWO_LONGS, payload)
                 return GoAway(stream_id & MAX_STREAM_ID, status)
-            case _Kind.WINDOW_UPDATE:
-                stream_id, delta_bytes = _unpack(_TWO_LONGS, payload)
-                return WindowUpdate(stream_id & MAX_STREAM_ID, delta_bytes & 0x7FFFFFFF)
         return None
 
 
@@ -344,15 +302,6 @@ def _stream_id(number: int) -> int:
     if number == 0:
         raise RemoteProtocolError("a SPDY frame without a stream")
     return number
-
-
-def _settings(payload: bytes) -> Settings:
-    (count,) = _unpack(_LONG, payload)
-    if len(payload) != _LONG.size + count * _TWO_LONGS.size:
-        raise RemoteProtocolError("a SPDY frame has a wrong length")
-    entries = _TWO_LONGS.iter_unpack(payload[_LONG.size :])
-    # The highest byte has flags about keeping a value for later connections.
-    return Settings(tuple((key & 0xFFFFFF, value) for key, value in entries))
 
 
 def _unpack(form: struct.Struct, payload: bytes) -> tuple[int, ...]:

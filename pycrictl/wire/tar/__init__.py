@@ -1,0 +1,1 @@
+"""Tar archives, read strictly and written portably."""

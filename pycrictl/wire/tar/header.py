@@ -20,7 +20,7 @@ from pycrictl.errors import RemoteProtocolError
 
 BLOCK_BYTES: Final = 512
 MAX_SIZE_BYTES: Final = 2**63 - 1
-"""Linux knows no larger file."""
+"""The size of the largest file that Linux can have."""
 
 NS_PER_S: Final = 10**9
 
@@ -44,11 +44,11 @@ INTERPRETED_RECORDS: Final = frozenset({b"path", b"linkpath", b"size", b"mtime",
 
 
 class WrongChecksum(RemoteProtocolError):
-    """A block is no header, or was changed."""
+    """A block is not a header, or was changed."""
 
 
-class Kind(Enum):
-    """What an entry is. The value is how it is called in messages."""
+class EntryType(Enum):
+    """What an entry is. The value is its name in messages."""
 
     FILE = "file"
     DIRECTORY = "directory"
@@ -72,7 +72,7 @@ class Entry(NamedTuple):
     """
 
     name: bytes
-    kind: Kind
+    kind: EntryType
     size_bytes: int = 0
     mode: int = 0o644
     mtime_ns: int = 0
@@ -103,8 +103,8 @@ def decode_block(block: bytes) -> Block:
         block: BLOCK_BYTES bytes that are not all zero.
 
     Raises:
-        WrongChecksum: it is no header block.
-        RemoteProtocolError: unknown variant, or a field that is no number.
+        WrongChecksum: it is not a header block.
+        RemoteProtocolError: unknown variant, or a field that is not a number.
     """
     name, mode, uid, gid, size, mtime, checksum, kind, link, magic, prefix = _LAYOUT.unpack(block)
     # The checksum is taken with its own field full of spaces.
@@ -148,7 +148,7 @@ def decode_number(field: bytes, what: str, *, signed: bool = False) -> int:
 
 
 def cut(field: bytes) -> bytes:
-    """What stands before the first NUL of a text field."""
+    """Return what stands before the first NUL of a text field."""
     return field.partition(b"\0")[0]
 
 
@@ -231,12 +231,12 @@ def encode_number(value: int, width: int) -> bytes:
 
 
 def fits_octal(value: int, width: int) -> bool:
-    """Whether a number field of ``width`` bytes can hold ``value`` as POSIX wants it."""
+    """Return whether a number field of ``width`` bytes can hold ``value`` as POSIX wants it."""
     return value in range(8 ** (width - 1))
 
 
 def encode_record(keyword: bytes, value: bytes) -> bytes:
-    """Encode one pax record. Its length counts itself."""
+    """Encode one pax record. Its length includes its own digits."""
     rest = len(keyword) + len(value) + 3
     length = rest + len(str(rest))
     length = rest + len(str(length))

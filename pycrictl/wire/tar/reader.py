@@ -1,6 +1,6 @@
 """Reading a tar archive, strictly. Pure.
 
-The reader takes the bytes of an archive as they come and tells what is in them. It understands
+The reader takes the bytes of an archive as they come and reports what is in them. It understands
 pax and ustar archives, those of the seventh edition of Unix, and GNU's long names. It never looks
 back, keeps at most one extended header in memory, and passes content on as views of the bytes that
 it was given.
@@ -9,7 +9,7 @@ Archives are outside data. Refused are: what two readers could understand differ
 twice with two results, a record said twice, a NUL within a name), files with holes in a form of
 their own (their real size is not that of their content), entry types that mean nothing on Linux,
 content of anything but a file, an archive without its end mark, and anything but zeros behind it.
-Whether an entry's *name* is acceptable is not decided here but in ``copy.policy``.
+Whether an entry's *name* is acceptable is not decided here but in ``copy.rules.policy``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pycrictl.wire.tar.header import (
     NS_PER_S,
     Block,
     Entry,
-    Kind,
+    EntryType,
     WrongChecksum,
     cut,
     decode_block,
@@ -40,8 +40,8 @@ __all__ = [
     "Entry",
     "EntryFinished",
     "EntryStarted",
+    "EntryType",
     "Event",
-    "Kind",
     "TarReader",
 ]
 
@@ -55,15 +55,15 @@ MAX_TRAILER_BYTES: Final = 16 * 1024 * 1024
 _ZERO_BLOCK: Final = bytes(BLOCK_BYTES)
 
 _KINDS: Final = {
-    b"0": Kind.FILE,
-    b"\0": Kind.FILE,
-    b"7": Kind.FILE,  # contiguous, where a system knows that
-    b"1": Kind.HARDLINK,
-    b"2": Kind.SYMLINK,
-    b"3": Kind.CHARACTER,
-    b"4": Kind.BLOCK,
-    b"5": Kind.DIRECTORY,
-    b"6": Kind.FIFO,
+    b"0": EntryType.FILE,
+    b"\0": EntryType.FILE,
+    b"7": EntryType.FILE,  # contiguous, where a system knows that
+    b"1": EntryType.HARDLINK,
+    b"2": EntryType.SYMLINK,
+    b"3": EntryType.CHARACTER,
+    b"4": EntryType.BLOCK,
+    b"5": EntryType.DIRECTORY,
+    b"6": EntryType.FIFO,
 }
 _PAX: Final = b"x"
 _PAX_GLOBAL: Final = b"g"
@@ -145,7 +145,7 @@ class TarReader:
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing more is read: after the end, or after an error."""
+        """Return whether nothing more is read: after the end, or after an error."""
         return self._state is _State.OVER
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> None:
@@ -171,7 +171,7 @@ class TarReader:
             self._fail(exc)
 
     def receive_eof(self) -> None:
-        """Tell that the input has ended."""
+        """Take in that the input has ended."""
         if self._state is _State.TRAILER:
             self._state = _State.OVER
             self._events.append(ArchiveFinished())
@@ -305,10 +305,10 @@ class TarReader:
         records = self._records or {}
         name = _one_of(records.get(b"path"), self._long_name, header.name)
         link = _one_of(records.get(b"linkpath"), self._long_link, header.link)
-        if kind is Kind.DIRECTORY:
+        if kind is EntryType.DIRECTORY:
             # Only one: what "a//" is supposed to be is for the policy to say.
             name = name.removesuffix(b"/") or name
-        if kind not in (Kind.SYMLINK, Kind.HARDLINK):
+        if kind not in (EntryType.SYMLINK, EntryType.HARDLINK):
             if self._long_link is not None or b"linkpath" in records:
                 raise RemoteProtocolError(f"a {kind.value} of the archive has a link name")
             link = b""
@@ -318,7 +318,7 @@ class TarReader:
             # Writers put 0 or the same into the field that cannot hold it.
             if header.size_bytes not in (0, size_bytes) or size_bytes > MAX_SIZE_BYTES:
                 raise RemoteProtocolError("an entry of the archive has two sizes")
-        if size_bytes and kind is not Kind.FILE:
+        if size_bytes and kind is not EntryType.FILE:
             raise RemoteProtocolError(f"a {kind.value} of the archive has content")
         mtime, uid, gid = (records.get(keyword) for keyword in (b"mtime", b"uid", b"gid"))
         return Entry(
@@ -338,7 +338,7 @@ def _padding(size_bytes: int) -> int:
 
 
 def _long(body: bytes) -> bytes:
-    """The name in the body of one of GNU's extended headers; a NUL ends it."""
+    """Return the name in the body of one of GNU's extended headers; a NUL ends it."""
     name = cut(body)
     if body[len(name) :].strip(b"\0"):
         raise RemoteProtocolError("a name in the archive holds a NUL")

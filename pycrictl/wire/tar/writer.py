@@ -20,7 +20,7 @@ from pycrictl.wire.tar.header import (
     MAX_SIZE_BYTES,
     NS_PER_S,
     Entry,
-    Kind,
+    EntryType,
     encode_block,
     encode_record,
     encode_time,
@@ -35,13 +35,13 @@ MAX_HEADER_BYTES: Final = 16 * 1024
 """The most that ``encode_entry`` returns for names that Linux can hold (4095 bytes)."""
 
 _TYPES: Final = {
-    Kind.FILE: b"0",
-    Kind.HARDLINK: b"1",
-    Kind.SYMLINK: b"2",
-    Kind.CHARACTER: b"3",
-    Kind.BLOCK: b"4",
-    Kind.DIRECTORY: b"5",
-    Kind.FIFO: b"6",
+    EntryType.FILE: b"0",
+    EntryType.HARDLINK: b"1",
+    EntryType.SYMLINK: b"2",
+    EntryType.CHARACTER: b"3",
+    EntryType.BLOCK: b"4",
+    EntryType.DIRECTORY: b"5",
+    EntryType.FIFO: b"6",
 }
 _NAME_BYTES: Final = 100
 _PAX_NAME: Final = b"././@PaxHeader"
@@ -64,7 +64,7 @@ def encode_entry(entry: Entry, *, busybox: bool = False) -> bytes:
     if not 0 <= entry.size_bytes <= MAX_SIZE_BYTES:
         raise LocalProtocolError("the size of an entry is out of range")
     name = entry.name
-    if entry.kind is Kind.DIRECTORY and not name.endswith(b"/"):
+    if entry.kind is EntryType.DIRECTORY and not name.endswith(b"/"):
         name += b"/"
     seconds, fraction = divmod(entry.mtime_ns, NS_PER_S)
     records = b""
@@ -105,12 +105,12 @@ def encode_entry(entry: Entry, *, busybox: bool = False) -> bytes:
 
 
 def padding_after(size_bytes: int) -> bytes:
-    """The zeros that follow that many bytes of content."""
+    """Return the zeros that follow so many bytes of content."""
     return bytes(-size_bytes % BLOCK_BYTES)
 
 
 def _octal_or_record(keyword: bytes, value: int, width: int) -> tuple[int, bytes]:
-    """The number for the header, and the record for what does not fit into it."""
+    """Return the number for the header, and the record for what does not fit into it."""
     if fits_octal(value, width):
         return value, b""
     return 0, encode_record(keyword, b"%d" % value)

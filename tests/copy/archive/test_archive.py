@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import subprocess
 import zlib
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from pycrictl.copy.tree.janitor import STAGE_NAME
 from pycrictl.copy.tree.places import open_destination, open_source
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.errors import CopyError, EntryRefused, StreamError
-from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.hostile import FOLDER, LINK, archive, member
 from tests.copy.trees import KEEP, LOCAL, MIB, PLAIN, directly, ignore, nothing_is_left, tree
 
@@ -45,7 +43,7 @@ def test_what_was_announced_must_arrive(tmp_path: Path) -> None:
             Unpacker(place, PLAIN, on_skip=ignore, single=False) as unpacker,
         ):
             unpacker.receive_data(data)
-            with pytest.raises(CopyError, match="bytes arrived, and"):
+            with pytest.raises(CopyError, match="bytes arrived, but"):
                 unpacker.finish(size_bytes=announced)
         assert (tmp_path / "x").read_text() == "old"
 
@@ -63,7 +61,7 @@ def test_a_single_top_only(tmp_path: Path) -> None:
         run(archive(member(b"x"), member(b"y")), None)
     with pytest.raises(EntryRefused, match='not below "x"'):
         run(archive(member(b"y")), b"x")
-    with pytest.raises(CopyError, match="nothing in the archive"):
+    with pytest.raises(CopyError, match="the archive is empty"):
         run(archive(), b"x")
     assert not (tmp_path / "new").exists()
     run(archive(member(b"x/y", data=b"1")), b"x")
@@ -135,17 +133,6 @@ def test_the_directory_of_an_archive_keeps_its_own_mode(tmp_path: Path) -> None:
     unpack(data, tmp_path / "into", KEEP)
     assert stat.S_IMODE((tmp_path / "into").stat().st_mode) == 0o711
     assert (tmp_path / "into").stat().st_mtime_ns == 5 * 10**9
-
-
-def test_long_names_for_busybox(tree: Path, tmp_path: Path) -> None:
-    (tree / ("n" * 255)).write_text("long")
-    with open_source(LOCAL, os.fsencode(tree)) as source:
-        data = b"".join(bytes(piece) for piece in pack(source, on_skip=ignore, busybox=True))
-    assert data.endswith(END_OF_ARCHIVE)
-    (tmp_path / "out").mkdir()
-    command = ["busybox", "tar", "-C", str(tmp_path / "out"), "-xf", "-"]
-    subprocess.run(command, input=data, check=True)
-    assert (tmp_path / "out/tree" / ("n" * 255)).read_text() == "long"
 
 
 def test_content_that_is_left_in_its_files(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from pycrictl.copy.exec.over_exec import OverExec
-from pycrictl.copy.exec.remote import Ended, ProgramMissing, Remote, Session, in_large_pieces
+from pycrictl.copy.exec.remote import Remote
+from pycrictl.copy.exec.running import Ended, ProgramMissing, Running, in_large_pieces
 from pycrictl.copy.method import Watch
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.summary import Summary
@@ -20,7 +21,7 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError, PycrictlError, Unimplemented
 from pycrictl.streaming.pump import Ends
 from pycrictl.wire.command import ExitReported
-from pycrictl.wire.tar.header import Entry, Kind
+from pycrictl.wire.tar.header import Entry, EntryType
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
 from tests.copy.trees import stages_in
 
@@ -61,7 +62,7 @@ class ThisMachine(Remote):
     def check_running(self) -> None:
         """It always does."""
 
-    def stream(self, *command: str, stdin: bool) -> Session:
+    def stream(self, *command: str, stdin: bool) -> Running:
         self._note(command)
 
         async def begin(ends: Ends) -> ExitReported:
@@ -74,15 +75,16 @@ class ThisMachine(Remote):
                 return ExitReported(status)
             if self.stops_reading:
                 return ExitReported(0)
-            return await _run(command, ends)
+            return await run_here(command, ends)
 
-        return Session(command[0], begin, stdin=stdin)
+        return Running(command[0], begin, stdin=stdin)
 
 
 ENVIRON = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
 
 
-async def _run(command: Sequence[str], ends: Ends) -> ExitReported:
+async def run_here(command: Sequence[str], ends: Ends, stdin: bytes | None = None) -> ExitReported:
+    """Run a program of this machine; ``stdin`` takes the place of its input."""
     process = await asyncio.create_subprocess_exec(
         *map(os.fsencode, command),
         stdin=asyncio.subprocess.PIPE,
@@ -93,14 +95,20 @@ async def _run(command: Sequence[str], ends: Ends) -> ExitReported:
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
-    while ends.stdin is not None and (data := await ends.stdin.read()):
-        process.stdin.write(data)
-        await process.stdin.drain()
-    process.stdin.close()
-    while piece := await process.stdout.read(100_000):
-        await ends.stdout.write(piece)
-    await ends.stderr.write(await process.stderr.read())
-    return ExitReported(await process.wait())
+    try:
+        process.stdin.write(stdin or b"")
+        while stdin is None and ends.stdin is not None and (data := await ends.stdin.read()):
+            process.stdin.write(data)
+            await process.stdin.drain()
+        process.stdin.close()
+        while piece := await process.stdout.read(100_000):
+            await ends.stdout.write(piece)
+        await ends.stderr.write(await process.stderr.read())
+        return ExitReported(await process.wait())
+    finally:
+        if process.returncode is None:  # it was hung up on
+            process.kill()
+            await process.wait()
 
 
 class Copies:
@@ -167,7 +175,7 @@ def test_there_and_back_with_gnu_programs(copies: Copies, tmp_path: Path) -> Non
     assert copies.bytes > 0
     assert stages_in(tmp_path) == []
     for command in copies.remote.commands:
-        assert command[0] in {"tar", "test", "mkdir", "mv", "rm", "find", "stat", "cat"}
+        assert command[0] in {"tar", "test", "mkdir", "mv", "rm", "stat", "cat", "xargs"}
 
 
 def test_paths_that_look_like_options(copies: Copies, tmp_path: Path) -> None:
@@ -242,7 +250,9 @@ def archive(*entries: tuple[Entry, bytes]) -> bytes:
     return b"".join(parts) + END_OF_ARCHIVE
 
 
-def named(name: bytes, data: bytes = b"x", kind: Kind = Kind.FILE, link: bytes = b"") -> bytes:
+def named(
+    name: bytes, data: bytes = b"x", kind: EntryType = EntryType.FILE, link: bytes = b""
+) -> bytes:
     return archive((Entry(name, kind, len(data), link=link), data))
 
 
@@ -260,10 +270,10 @@ GOOD = named(b"./f", b"new")
         ((GOOD, b"Killed\n", 137), "Killed"),
         ((GOOD, b"", 1), "it ended with status 1"),
         ((b"", b"tar: ./f: No such file or directory\n", 1), "no such file or directory"),
-        ((named(b"../f"), b"", 0), 'holds ".."'),
+        ((named(b"../f"), b"", 0), 'contains ".."'),
         ((named(b"/f"), b"", 0), "absolute"),
         ((named(b"./g"), b"", 0), "not below"),
-        ((GOOD[:-1024] + named(b"./f", b"2"), b"", 0), "the same name was there before"),
+        ((GOOD[:-1024] + named(b"./f", b"2"), b"", 0), "the same name came before"),
         ((GOOD + b"x" * 512, b"", 0), "something follows the end"),
     ],
 )
@@ -309,7 +319,7 @@ def test_a_success_that_is_none(copies: Copies, tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"x" * 3_000_000)
     (tmp_path / "out").mkdir()
     copies.remote.stops_reading = True
-    with pytest.raises(CopyError, match="has not unpacked everything"):
+    with pytest.raises(CopyError, match="did not unpack everything"):
         copies.copy_to(tmp_path / "f", tmp_path / "out")
     copies.remote.tar, copies.remote.stops_reading = (
         (b"", b"tar: No space left on device", 1),

@@ -21,7 +21,7 @@ from pycrictl.copy.tree.lone import LoneFile
 from pycrictl.copy.tree.places import open_destination
 from pycrictl.copy.tree.resolve import is_mount_point
 from pycrictl.errors import CopyError
-from pycrictl.wire.tar.header import Entry, Kind
+from pycrictl.wire.tar.header import Entry, EntryType
 from tests.copy.hostile import snapshot
 from tests.copy.trees import LOCAL, Copy, both_ways, directly, ignore, needs_root, nothing_is_left
 
@@ -166,7 +166,7 @@ def test_a_file_that_is_gone_meanwhile(tmp_path: Path) -> None:
         open_destination(LOCAL, bytes(tmp_path / "hosts")) as place,
         Arrival(place, Rules(), on_skip=ignore) as arrival,
     ):
-        arrival.begin(Entry(b"x", Kind.FILE))
+        arrival.begin(Entry(b"x", EntryType.FILE))
         arrival.end()
         (tmp_path / "hosts").unlink()
         arrival.commit()
@@ -182,12 +182,12 @@ def test_a_merge_that_cannot_be_finished_stays(container: Container) -> None:
     (stage / "commit/other").write_text("new")
     (stage / "old-7").write_text("replaced")
     before = container.state()
-    clear(os.open(container.root / "etc", os.O_PATH), os.fsencode(stage.name))
+    clear(str(os.open(container.root / "etc", os.O_PATH)), stage.name)
     assert container.mounts() == before[0]
     assert (stage / "old-7").read_text() == "replaced"
     assert (container.root / "etc/other").read_text() == "below"
     (stage / "commit/hosts").unlink()
-    clear(os.open(container.root / "etc", os.O_PATH), os.fsencode(stage.name))
+    clear(str(os.open(container.root / "etc", os.O_PATH)), stage.name)
     assert not stage.exists()
     assert (container.root / "etc/other").read_text() == "new"
     assert container.mounts() == before[0]

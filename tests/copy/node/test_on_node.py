@@ -318,7 +318,7 @@ def test_a_kernel_of_its_own(info: dict[str, Any], pod: str) -> None:
     ids=lambda info: str(info)[:20],
 )
 def test_no_process_is_told(info: Any) -> None:
-    with pytest.raises(Unimplemented, match="does not tell the process"):
+    with pytest.raises(Unimplemented, match="does not report the process"):
         locate(Runtime(info))
 
 
@@ -389,7 +389,9 @@ def test_other_users_are_told_to_be_root(container: subprocess.Popen[bytes]) -> 
         os._exit(0)
     os.waitpid(pid, 0)
     os.close(write)
-    assert b"closed to this user; run as root" in os.read(read, 1000)
+    assert b"this user cannot access the file systems of containers; run as root" in os.read(
+        read, 1000
+    )
     os.close(read)
 
 

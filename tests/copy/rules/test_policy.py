@@ -18,11 +18,11 @@ from pycrictl.copy.rules.policy import (
     take_apart,
 )
 from pycrictl.errors import EntryRefused
-from pycrictl.wire.tar.header import Entry, Kind
+from pycrictl.wire.tar.header import Entry, EntryType
 
 PLAIN = Rules()
 KEEP = Rules(archive=True)
-D, F, L, H = Kind.DIRECTORY, Kind.FILE, Kind.SYMLINK, Kind.HARDLINK
+D, F, L, H = EntryType.DIRECTORY, EntryType.FILE, EntryType.SYMLINK, EntryType.HARDLINK
 
 
 def verdicts(*entries: Entry, rules: Rules = PLAIN, **how: Any) -> list[Item | Skipped]:
@@ -146,7 +146,7 @@ def test_links() -> None:
     )
     assert isinstance(kept, Item)
     assert (kept.make, kept.target, kept.path) == (Make.SYMLINK, b"../f", (b"d", b"l"))
-    assert skipped == Skipped(b"d/l", "outward-link", 'it leads out, to "../../f"')
+    assert skipped == Skipped(b"d/l", "outward-link", 'it points outside, to "../../f"')
     assert isinstance(lone, Item)
     assert lone.path == ()
 
@@ -189,7 +189,7 @@ def test_hard_links_to_links_are_links() -> None:
 
 
 def test_hard_links_to_what_was_skipped() -> None:
-    [_, skipped] = verdicts(Entry(b"p", Kind.FIFO), Entry(b"q", H, link=b"p"), single=False)
+    [_, skipped] = verdicts(Entry(b"p", EntryType.FIFO), Entry(b"q", H, link=b"p"), single=False)
     assert isinstance(skipped, Skipped)
     assert skipped.rule == "hard-link-to-skipped"
 
@@ -220,8 +220,8 @@ def test_contents() -> None:
     assert (top.path, item.path) == ((), (b"a",))
 
 
-@pytest.mark.parametrize("kind", [F, L, H, Kind.FIFO])
-def test_the_top_of_an_archive_is_a_directory(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [F, L, H, EntryType.FIFO])
+def test_the_top_of_an_archive_is_a_directory(kind: EntryType) -> None:
     assert rule_of(Entry(b".", kind, link=b"x"), single=False) == "top"
     assert rule_of(Entry(b".", kind, link=b"x"), single=True) == "top"
 
@@ -236,16 +236,16 @@ def test_the_top_of_an_archive_is_a_directory(kind: Kind) -> None:
         (Entry(b"x", F), Entry(b"./x", F), "duplicate"),
         (Entry(b"x", L, link=b"y"), Entry(b"x", L, link=b"y"), "duplicate"),
         (Entry(b"x", F), Entry(b"x", H, link=b"x"), "duplicate"),
-        (Entry(b"x", Kind.FIFO), Entry(b"x", Kind.FIFO), "duplicate"),
+        (Entry(b"x", EntryType.FIFO), Entry(b"x", EntryType.FIFO), "duplicate"),
         (Entry(b"x", F), Entry(b"x", D), "type-change"),
         (Entry(b"x", D), Entry(b"x", F), "type-change"),
         (Entry(b"x", L, link=b"y"), Entry(b"x", F), "type-change"),
-        (Entry(b"x", Kind.FIFO), Entry(b"x", F), "type-change"),
+        (Entry(b"x", EntryType.FIFO), Entry(b"x", F), "type-change"),
         (Entry(b"x/y", F), Entry(b"x", F), "type-change"),
         (Entry(b"x", F), Entry(b"x/y", F), "not-a-directory"),
         (Entry(b"x", L, link=b"y"), Entry(b"x/y", F), "not-a-directory"),
         (Entry(b"x", L, link=b"/"), Entry(b"x/y/z", F), "not-a-directory"),
-        (Entry(b"x", Kind.CHARACTER), Entry(b"x/y", F), "not-a-directory"),
+        (Entry(b"x", EntryType.CHARACTER), Entry(b"x/y", F), "not-a-directory"),
     ],
 )
 def test_one_name_for_one_thing(first: Entry, second: Entry, rule: str) -> None:
@@ -284,8 +284,8 @@ def test_impossible_owners(uid: int, gid: int) -> None:
     assert isinstance(verdicts(Entry(b"f", F, uid=uid, gid=gid))[0], Item)
 
 
-@pytest.mark.parametrize("kind", [Kind.CHARACTER, Kind.BLOCK, Kind.FIFO])
-def test_devices_are_skipped_even_with_archive(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [EntryType.CHARACTER, EntryType.BLOCK, EntryType.FIFO])
+def test_devices_are_skipped_even_with_archive(kind: EntryType) -> None:
     [skipped] = verdicts(Entry(b"f", kind), rules=KEEP)
     assert isinstance(skipped, Skipped)
     assert skipped.rule == "special"

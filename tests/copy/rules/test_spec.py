@@ -66,11 +66,11 @@ def test_sides(text: str, side: ContainerPath | LocalPath) -> None:
         ("web:", "not absolute"),
         ("a:b", "not absolute"),
         (r"C:\data", "not absolute"),
-        ("web:/a/../b", r'holds "\.\."'),
-        ("web:/..", r'holds "\.\."'),
-        ("web:/a\0", "holds a NUL"),
-        (":/etc", "names no container"),
-        ("pod/:/etc", "names no container"),
+        ("web:/a/../b", r'contains "\.\."'),
+        ("web:/..", r'contains "\.\."'),
+        ("web:/a\0", "contains a NUL"),
+        (":/etc", "does not name a container"),
+        ("pod/:/etc", "does not name a container"),
     ],
 )
 def test_wrong_sides(text: str, message: str) -> None:

@@ -20,7 +20,7 @@ from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.stream import transfer
-from pycrictl.copy.stream.messages import OUTCOME, Messages
+from pycrictl.copy.stream.connection import OUTCOME, CopyConnection
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError, Exhausted, NotFound, StreamError, Unimplemented
 from pycrictl.streaming.target import TlsFiles
@@ -109,10 +109,10 @@ def test_what_the_server_did_and_left_out(
     said = outcome.encode_success(Summary(files=7, skipped=1), left_out)
     offer(fake, server, HONEST)
 
-    def take(messages: Messages) -> None:
-        server.take_all(messages)
+    def take(connection: CopyConnection) -> None:
+        server.take_all(connection)
         for start in range(len(said)):
-            messages.send(OUTCOME, said[start : start + 1])
+            connection.send(OUTCOME, said[start : start + 1])
 
     server.script = take
     assert copier.into(tree, "/to") == Summary(files=7, skipped=1)
@@ -178,13 +178,13 @@ def test_an_interruption_while_the_server_is_at_it(
     offer(fake, server)
     given_up = threading.Event()
 
-    def take(messages: Messages) -> None:
-        server.take_all(messages)
+    def take(connection: CopyConnection) -> None:
+        server.take_all(connection)
         time.sleep(0.2)  # the client waits by now
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         time.sleep(0.2)
         if said:
-            messages.send(OUTCOME, said)
+            connection.send(OUTCOME, said)
         else:
             given_up.wait(60)
 
@@ -195,7 +195,7 @@ def test_an_interruption_while_the_server_is_at_it(
         with pytest.raises(KeyboardInterrupt):
             copier.into(tree, "/to")
     given_up.set()
-    assert ("has not told whether" in caplog.text) is (not said)
+    assert ("did not report whether" in caplog.text) is (not said)
 
 
 @pytest.mark.parametrize("is_verified", [True, False])
@@ -239,12 +239,12 @@ def test_a_source_that_changes_after_it_was_measured(
     fake.prepare("CopyToContainer", cri_pb2.CopyToContainerResponse(), answer)
     ended = threading.Event()
 
-    def take(messages: Messages) -> None:
+    def take(connection: CopyConnection) -> None:
         try:
-            server.take_all(messages)
+            server.take_all(connection)
             wanted = fake.calls[-1].request.checksum
             is_same = zlib.crc32(server.received) == wanted
-            messages.send(OUTCOME, SUCCESS if is_same else FAILURE)
+            connection.send(OUTCOME, SUCCESS if is_same else FAILURE)
         finally:
             ended.set()
 
@@ -264,8 +264,8 @@ def test_a_large_file_that_changes_while_it_is_sent(
     offer(fake, server)
     ended = threading.Event()
 
-    def take(messages: Messages) -> None:
-        first = messages.receive()
+    def take(connection: CopyConnection) -> None:
+        first = connection.receive()
         assert first is not None
         server.received += first.data
         if change == "shorter":
@@ -278,8 +278,8 @@ def test_a_large_file_that_changes_while_it_is_sent(
                 writing.seek(size - 10)
                 writing.write(b"other")
         try:
-            server.take_all(messages)
-            messages.send(OUTCOME, SUCCESS)
+            server.take_all(connection)
+            connection.send(OUTCOME, SUCCESS)
         finally:
             ended.set()
 
@@ -304,9 +304,9 @@ def test_a_large_file_that_changes_while_it_is_sent(
 def test_rules_that_the_call_cannot_carry(
     fake: FakeServer, copier: Copier, tree: Path, rules: Rules
 ) -> None:
-    with pytest.raises(Unimplemented, match="cannot be told"):
+    with pytest.raises(Unimplemented, match="CopyToContainer cannot"):
         copier.into(tree, "/to", rules)
-    with pytest.raises(Unimplemented, match="cannot be told"):
+    with pytest.raises(Unimplemented, match="CopyToContainer cannot"):
         copier.unpack_to(-1, b"/to", rules, copier.watch)
     assert fake.calls == []
 

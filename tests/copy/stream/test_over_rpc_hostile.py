@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.stream.messages import FROM_CONTAINER, OUTCOME, TO_CONTAINER, Messages
+from pycrictl.copy.stream.connection import FROM_CONTAINER, OUTCOME, TO_CONTAINER, CopyConnection
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import (
     CopyError,
@@ -36,24 +36,24 @@ def impatient(client: CriClient, message: str) -> Copier:
     return Copier(client, idle_s=patience_s, outcome_s=patience_s)
 
 
-def forever(channel: int, data: bytes) -> Callable[[Messages], None]:
-    def script(messages: Messages) -> None:
+def forever(channel: int, data: bytes) -> Callable[[CopyConnection], None]:
+    def script(connection: CopyConnection) -> None:
         while True:
-            messages.send(channel, data)
+            connection.send(channel, data)
 
     return script
 
 
-def silent(messages: Messages) -> None:
-    messages.receive()
+def silent(connection: CopyConnection) -> None:
+    connection.receive()
 
 
-def raw(data: bytes) -> Callable[[Messages], None]:
+def raw(data: bytes) -> Callable[[CopyConnection], None]:
     """Sends frames as they are."""
 
-    def script(messages: Messages) -> None:
-        messages._sock.sendall(data)
-        messages.receive()
+    def script(connection: CopyConnection) -> None:
+        connection._sock.sendall(data)
+        connection.receive()
 
     return script
 
@@ -79,7 +79,7 @@ def raw(data: bytes) -> Callable[[Messages], None]:
         (sending(HONEST, b"[" * 60_000), RemoteProtocolError, "not a Status object"),
         (sending(HONEST, FAILURE), CopyError, r"the disk is \x1b[31mfull"),
         (sending(b"", SUCCESS), CopyError, "0 bytes arrived, and 2560 were announced"),
-        (lambda messages: messages.interrupt(), StreamError, "dropped the connection"),
+        (lambda connection: connection.interrupt(), StreamError, "dropped the connection"),
     ],
 )
 def test_nothing_comes_of_a_bad_stream(
@@ -87,7 +87,7 @@ def test_nothing_comes_of_a_bad_stream(
     server: CopyServer,
     client: CriClient,
     tmp_path: Path,
-    script: Callable[[Messages], None],
+    script: Callable[[CopyConnection], None],
     error: type[Exception],
     message: str,
 ) -> None:
@@ -134,36 +134,36 @@ def test_an_archive_for_standard_output_is_verified_too(
         b"".join(copier.pack_from(b"/x/d", copier.watch))
 
 
-def refuse_early(messages: Messages) -> None:
-    messages.send(OUTCOME, FAILURE)
+def refuse_early(connection: CopyConnection) -> None:
+    connection.send(OUTCOME, FAILURE)
 
 
-def refuse_late(messages: Messages) -> None:
-    while (piece := messages.receive()) and piece.channel == TO_CONTAINER:
+def refuse_late(connection: CopyConnection) -> None:
+    while (piece := connection.receive()) and piece.channel == TO_CONTAINER:
         pass
-    messages.send(OUTCOME, FAILURE)
+    connection.send(OUTCOME, FAILURE)
 
 
-def leave_late(messages: Messages) -> None:
-    while (piece := messages.receive()) and piece.channel == TO_CONTAINER:
+def leave_late(connection: CopyConnection) -> None:
+    while (piece := connection.receive()) and piece.channel == TO_CONTAINER:
         pass
 
 
-def succeed_early(messages: Messages) -> None:
-    messages.send(OUTCOME, SUCCESS)
-    messages.receive()
+def succeed_early(connection: CopyConnection) -> None:
+    connection.send(OUTCOME, SUCCESS)
+    connection.receive()
 
 
 COPY_IS_OVER = threading.Event()
 
 
-def take_nothing(messages: Messages) -> None:
+def take_nothing(connection: CopyConnection) -> None:
     COPY_IS_OVER.wait(60)
 
 
-def say_nothing(messages: Messages) -> None:
-    leave_late(messages)
-    messages.receive()
+def say_nothing(connection: CopyConnection) -> None:
+    leave_late(connection)
+    connection.receive()
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def say_nothing(messages: Messages) -> None:
         (succeed_early, "success before it has everything"),
         (say_nothing, "was silent for 0.3 s"),
         (take_nothing, "was silent for 0.3 s"),
-        (lambda messages: messages.interrupt(), "connection"),
+        (lambda connection: connection.interrupt(), "connection"),
         # Whichever is noticed first: it does not read either.
         (forever(TO_CONTAINER, b"x"), "channel that is not its own|was silent for 0.3 s"),
     ],
@@ -185,7 +185,7 @@ def test_only_a_success_at_the_end_is_one(
     server: CopyServer,
     client: CriClient,
     tmp_path: Path,
-    script: Callable[[Messages], None],
+    script: Callable[[CopyConnection], None],
     message: str,
 ) -> None:
     offer(fake, server)

@@ -14,7 +14,7 @@ from pycrictl.copy.tree.commit import Merge
 from pycrictl.copy.tree.places import open_destination
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.errors import CopyError
-from pycrictl.wire.tar.header import Entry, Kind
+from pycrictl.wire.tar.header import Entry, EntryType
 from tests.copy.hostile import snapshot
 from tests.copy.trees import LOCAL, PLAIN, Copy, both_ways, directly, ignore, nothing_is_left, tree
 
@@ -129,7 +129,7 @@ def test_a_file_that_appears_meanwhile_is_not_lost(tmp_path: Path) -> None:
             open_destination(LOCAL, os.fsencode(tmp_path / name)) as place,
             Arrival(place, PLAIN, on_skip=ignore) as arrival,
         ):
-            arrival.begin(Entry(b"x", Kind.DIRECTORY if is_folder else Kind.FILE))
+            arrival.begin(Entry(b"x", EntryType.DIRECTORY if is_folder else EntryType.FILE))
             arrival.end()
             (tmp_path / name).write_text("somebody else's")
             with pytest.raises(CopyError, match="file exists"):

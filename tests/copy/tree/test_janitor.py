@@ -42,7 +42,7 @@ with open_destination(LocalRoot(), os.fsencode(sys.argv[1])) as place:
     stage = Stage(place.directory, lambda _: None)
     stage.make(Item((b"d",), Make.DIRECTORY))
     os.write(stage.make(Item((b"d", b"f"), Make.FILE)), b"1")
-    print(stage._janitor._survivor._process.pid, flush=True)
+    print(stage._janitor._process.pid, flush=True)
     sys.stdin.read()
 """
 
@@ -143,7 +143,7 @@ def test_a_program_that_lives_on_leaves_no_janitor(into: Path) -> None:
         for _ in range(5):
             with opened(into) as place:
                 stage = Stage(place, lambda _: None)
-                process = stage._janitor._survivor._process
+                process = stage._janitor._process
                 assert process is not None
                 pids.append(process.pid)
                 stage.remove()
@@ -174,7 +174,7 @@ def test_a_stage_that_cannot_be_made_leaves_no_janitor(
     with opened(into) as place, pytest.raises(FileNotFoundError):
         Stage(place, lambda _: None)
     [only] = started
-    process = only._survivor._process
+    process = only._process
     assert process is not None
     assert process.returncode == -signal.SIGKILL
 

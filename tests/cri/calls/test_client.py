@@ -3,333 +3,409 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
-from itertools import islice
-from pathlib import Path
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any
 
 import grpc
 import pytest
 
 from pycrictl import errors
 from pycrictl._proto import cri_pb2
-from pycrictl.config import Config, Flags, load
-from pycrictl.cri.calls.client import CriClient, open_client, retry_pauses
-from tests.fakecri import FakeServer, Status, hostile, serve
+from pycrictl.cri.calls.client import CriClient
+from tests.fakecri import FakeServer, Maker, Status, hang, hostile, serve
 
 LIST = cri_pb2.ListImagesRequest()
-VERSION = cri_pb2.VersionResponse(runtime_name="fake", runtime_version="1")
+EMPTY = cri_pb2.ListImagesResponse()
+MIB = 1024 * 1024
+LIMIT_S = 60
 
 
-def settings(
-    endpoint: str | None = None,
-    *,
-    images: str | None = None,
-    retries: int = 0,
-    timeout_s: float = 5,
-) -> Config:
-    flags = Flags(
-        runtime_endpoint=endpoint,
-        image_endpoint=images,
-        max_retries=retries,
-        timeout_s=timeout_s,
-    )
-    return load(flags, {}, default_path="/nonexistent")
+@pytest.fixture
+def client(fake: FakeServer) -> Iterator[CriClient]:
+    with CriClient(fake.path, timeout_s=LIMIT_S) as client:
+        yield client
 
 
-def refused(
-    config: Config, service: Literal["runtime", "image"] = "runtime"
-) -> errors.PycrictlError:
-    with pytest.raises(errors.PycrictlError) as caught:
-        open_client(config, service)
-    assert caught.value.message.isprintable()
-    return caught.value
+def images_of(size_bytes: int) -> cri_pb2.ListImagesResponse:
+    return cri_pb2.ListImagesResponse(images=[cri_pb2.Image(id="x" * size_bytes)])
 
 
-class TestConfiguredEndpoint:
-    @pytest.mark.parametrize("form", ["unix://{}", "unix:{}", "{}"])
-    def test_ways_to_write_it(self, fake: FakeServer, form: str) -> None:
-        fake.prepare("ListImages", cri_pb2.ListImagesResponse())
-        with open_client(settings(form.format(fake.path))) as client:
-            assert client.endpoint == fake.endpoint
-            assert client.timeout_s == 5
-            client.call("ListImages", LIST)
-        assert fake.methods() == ["ListImages"]  # nothing was sent to validate the connection
-
-    def test_a_relative_path(self, fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.chdir(Path(fake.path).parent)
-        fake.prepare("ListImages", cri_pb2.ListImagesResponse())
-        with open_client(settings(Path(fake.path).name)) as client:
-            assert client.endpoint == fake.endpoint
-            client.call("ListImages", LIST)
-
-    @pytest.mark.parametrize("name", ["a b", "p%41q", "é", "h#x", "q?x", "50%", "\udcff"])
-    def test_odd_paths(self, fake: FakeServer, folder: Path, name: str) -> None:
-        link = folder / name
-        link.symlink_to(fake.path)
-        fake.prepare("ListImages", cri_pb2.ListImagesResponse())
-        with open_client(settings(f"unix://{link}")) as client:
-            client.call("ListImages", LIST)
-
-    def test_headers(self, fake: FakeServer) -> None:
-        fake.prepare("ListImages", cri_pb2.ListImagesResponse(), cri_pb2.ListImagesResponse())
-        with open_client(settings(fake.path)) as client:
-            client.call("ListImages", LIST)
-            client.start("ListImages", LIST).result()
-        direct, pending = (call.metadata["user-agent"] for call in fake.calls)
-        assert direct == "pycrictl"
-        assert isinstance(pending, str)
-        assert pending.startswith("pycrictl ")
-
-    def test_each_service_has_its_own(self, fake: FakeServer) -> None:
-        config = settings("/nonexistent.sock", images=fake.path)
-        fake.prepare("ListImages", cri_pb2.ListImagesResponse())
-        with open_client(config, "image") as client:
-            client.call("ListImages", LIST)
-        assert refused(config).message == (
-            'cannot reach the runtime at "unix:///nonexistent.sock": no such file'
+class TestAnswers:
+    def test_a_unary_call(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("ListImages", images_of(3))
+        answer = client.call(
+            "ListImages",
+            cri_pb2.ListImagesRequest(
+                filter=cri_pb2.ImageFilter(image=cri_pb2.ImageSpec(image="busybox"))
+            ),
         )
+        assert answer.images[0].id == "xxx"
+        (call,) = fake.calls
+        assert call.method == "ListImages"
+        assert call.request.filter.image.image == "busybox"
+        assert call.deadline_s == pytest.approx(LIMIT_S, abs=20)
 
-    def test_other_schemes_and_none(self) -> None:
-        assert isinstance(refused(settings("tcp://127.0.0.1:1")), errors.UsageError)
-        assert refused(settings("")).message == "--runtime-endpoint is not set"
-        assert refused(settings("", images=""), "image").message == "--image-endpoint is not set"
+    def test_both_services_over_one_connection(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("Version", cri_pb2.VersionResponse())
+        fake.prepare("ListImages", EMPTY)
+        client.call("Version", cri_pb2.VersionRequest())
+        client.call("ListImages", LIST)
+        assert fake.methods() == ["Version", "ListImages"]
 
-    def test_an_empty_image_endpoint_is_that_of_the_runtime(self, fake: FakeServer) -> None:
-        with open_client(settings(fake.path, images=""), "image") as client:
-            assert client.endpoint == fake.endpoint
+    def test_deadlines(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("RunPodSandbox", None)
+        fake.prepare("PullImage", None)
+        fake.prepare("ListImages", None, None, None)
+        client.call("RunPodSandbox", cri_pb2.RunPodSandboxRequest())
+        client.call("PullImage", cri_pb2.PullImageRequest())
+        client.call("ListImages", LIST, timeout_s=600)
+        client.call("ListImages", LIST, timeout_s=None)
+        client.call("ListImages", LIST, timeout_s=1e300)
+        found = [call.deadline_s for call in fake.calls]
+        nearly = [pytest.approx(2 * LIMIT_S, abs=20), None, pytest.approx(600, abs=20), None]
+        assert found[:4] == nearly
+        assert found[4] is None  # what takes longer than 30 years has no limit for gRPC
 
-    def test_no_proxy(self, fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in ("http_proxy", "https_proxy", "grpc_proxy"):
-            monkeypatch.setenv(name, "http://127.0.0.1:9")
-        fake.prepare("ListImages", cri_pb2.ListImagesResponse())
-        with open_client(settings(fake.path)) as client:
-            client.call("ListImages", LIST)
+    def test_15_mib(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("ListImages", images_of(15 * MIB))
+        assert len(client.call("ListImages", LIST).images[0].id) == 15 * MIB
 
+    def test_17_mib(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("ListImages", images_of(17 * MIB), EMPTY)
+        with pytest.raises(errors.Exhausted) as caught:
+            client.call("ListImages", LIST, what="listing images")
+        assert caught.value.message == (
+            "listing images: the answer has 17.0 MiB, more than the limit of 16.0 MiB"
+        )
+        assert client.call("ListImages", LIST) == EMPTY
 
-class TestRetries:
-    def test_pauses(self) -> None:
-        assert list(retry_pauses(0)) == []
-        assert list(retry_pauses(3)) == [0.5, 1, 2]
-        assert list(retry_pauses(7)) == [0.5, 1, 2, 4, 5, 5, 5]
-        assert list(islice(retry_pauses(-1), 100))[-1] == 5
-
-    def test_none(self, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-        caplog.set_level(logging.DEBUG, "pycrictl.cri")
-        error = refused(settings(str(folder / "none")))
-        assert isinstance(error, errors.ConnectError)
-        assert error.hint is not None
-        assert "--runtime-endpoint" in error.hint
+    def test_garbage_in_a_valid_frame(
+        self, fake: FakeServer, client: CriClient, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        fake.prepare("ListImages", b"\xff\xff\xff")
+        with pytest.raises(errors.RemoteProtocolError) as caught:
+            client.call("ListImages", LIST, what="listing images")
+        assert caught.value.message == (
+            f'listing images: the answer of "{fake.endpoint}" is not a valid ListImagesResponse'
+        )
         assert not caplog.records
 
-    def test_one(self, caplog: pytest.LogCaptureFixture) -> None:
-        caplog.set_level(logging.DEBUG, "pycrictl.cri")
-        with hostile.dead() as path:
-            started = time.monotonic()
-            error = refused(settings(path, retries=1))
-        assert error.message.endswith("connection refused: nothing listens there")
-        assert time.monotonic() - started >= 0.5
-        assert [record.getMessage() for record in caplog.records] == [
-            "= attempt 1: connection refused: nothing listens there; again in 0.5s"
-        ]
+    def test_an_unknown_call_is_a_bug(self, client: CriClient) -> None:
+        with pytest.raises(KeyError):
+            client.call("NoSuchCall", LIST)
 
-    def test_a_file_is_not_tried_again(
-        self, folder: Path, caplog: pytest.LogCaptureFixture
+
+class TestErrors:
+    def test_a_status(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("ImageStatus", Status(grpc.StatusCode.NOT_FOUND, "no image\n\x1b[2J here"))
+        with pytest.raises(errors.NotFound) as caught:
+            client.call("ImageStatus", cri_pb2.ImageStatusRequest(), what='looking at "x"')
+        assert caught.value.message == r'looking at "x": not found: no image \x1b[2J here'
+        assert caught.value.details == "no image\n\x1b[2J here"
+
+    def test_without_a_purpose_the_call_is_named(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("ImageStatus", RuntimeError("boom"))
+        with pytest.raises(errors.RuntimeFault, match=r"^ImageStatus: boom$"):
+            client.call("ImageStatus", cri_pb2.ImageStatusRequest())
+
+    def test_a_call_that_the_runtime_lacks(self, fake: FakeServer, client: CriClient) -> None:
+        request = cri_pb2.ImagePullProgressRequest()
+        with pytest.raises(errors.Unimplemented) as caught:
+            client.call("ImagePullProgress", request)
+        assert caught.value.message == (
+            f'the runtime at "{fake.endpoint}" does not implement ImagePullProgress'
+        )
+        fake.prepare(
+            "Version",
+            cri_pb2.VersionResponse(runtime_name="containerd", runtime_version="1.6.20\n"),
+        )
+        client.call("Version", cri_pb2.VersionRequest())
+        assert client.runtime == "containerd 1.6.20"
+        with pytest.raises(errors.Unimplemented) as caught:
+            client.call("ImagePullProgress", request, what="watching pulls")
+        assert caught.value.message == (
+            "watching pulls: containerd 1.6.20 does not implement ImagePullProgress"
+        )
+
+    def test_a_runtime_that_is_alive_but_slow(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("ListImages", hang())
+        with pytest.raises(errors.DeadlineExceeded) as caught:
+            client.call("ListImages", LIST, timeout_s=0.2, what="listing images")
+        assert caught.value.message == "listing images: no answer within 200ms"
+        assert caught.value.hint is not None
+        assert "--timeout" in caught.value.hint
+
+    def test_a_deadline_of_the_runtime_itself(self, fake: FakeServer, client: CriClient) -> None:
+        details = "context deadline exceeded"
+        fake.prepare("ListImages", Status(grpc.StatusCode.DEADLINE_EXCEEDED, details))
+        with pytest.raises(errors.DeadlineExceeded) as caught:
+            client.call("ListImages", LIST)
+        assert caught.value.message == f"ListImages: the runtime ran out of time: {details}"
+
+    def test_a_runtime_that_says_unavailable(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("ListImages", Status(grpc.StatusCode.UNAVAILABLE, "shutting down"))
+        with pytest.raises(errors.Unavailable, match=r"is unavailable: shutting down$"):
+            client.call("ListImages", LIST)
+
+    def test_a_runtime_that_goes_away(self) -> None:
+        with serve() as server:
+            server.prepare("ListImages", EMPTY)
+            client = CriClient(server.path, timeout_s=LIMIT_S)
+            client.call("ListImages", LIST)
+        with client, pytest.raises(errors.ConnectError) as caught:
+            client.call("ListImages", LIST, what="listing images")
+        assert caught.value.message == (
+            f'listing images: the runtime at "{server.endpoint}" went away: no such file'
+        )
+
+    def test_a_runtime_that_comes_back(self) -> None:
+        with serve() as server:
+            server.prepare("ListImages", EMPTY)
+            client = CriClient(server.path, timeout_s=LIMIT_S)
+            client.call("ListImages", LIST)
+        os.makedirs(os.path.dirname(server.path))  # noqa: PTH103, PTH120
+        with client, serve(server.path) as again:
+            again.prepare("ListImages", EMPTY, repeat=True)
+            deadline = time.monotonic() + LIMIT_S
+            while time.monotonic() < deadline:
+                try:
+                    assert client.call("ListImages", LIST) == EMPTY
+                except errors.Unavailable:
+                    time.sleep(0.05)
+                    continue
+                break
+            assert again.methods() == ["ListImages"]
+
+
+class TestHostilePeers:
+    """Without a deadline, as for a pull, none of them may keep the program waiting for long."""
+
+    @pytest.mark.parametrize("deadline_s", [0.3, None])
+    @pytest.mark.parametrize("kind", [hostile.hung, hostile.unaccepted])
+    def test_hung(self, kind: type, deadline_s: float | None) -> None:
+        started = time.monotonic()
+        with kind() as path, CriClient(path, timeout_s=0.3) as client:
+            with pytest.raises(errors.ConnectError) as caught:
+                client.call("PullImage", cri_pb2.PullImageRequest(), timeout_s=deadline_s)
+        assert caught.value.message == (
+            f'cannot reach the runtime at "unix://{path}":'
+            " it accepts connections but does not answer"
+        )
+        assert caught.value.hint is not None
+        assert "systemctl" in caught.value.hint
+        assert time.monotonic() - started < 60
+
+    @pytest.mark.parametrize(
+        ("kind", "reason"),
+        [
+            (hostile.closing, "it closes every connection at once"),
+            (hostile.resetting, "it closes every connection at once"),
+            (hostile.http1, 'it is not a gRPC server: it answers "HTTP/1.1 400 Bad Request"'),
+            (
+                lambda: hostile.answering(b"SSH-2.0-x\r\n" + b"\xff" * 4000),
+                'it is not a gRPC server: it answers "SSH-2.0-x"',
+            ),
+            (hostile.dead, "connection refused: nothing listens there"),
+        ],
+    )
+    def test_others(self, kind: type, reason: str) -> None:
+        with kind() as path, CriClient(path, timeout_s=LIMIT_S) as client:
+            with pytest.raises(errors.ConnectError) as caught:
+                client.call("PullImage", cri_pb2.PullImageRequest())
+        assert caught.value.message.endswith(": " + reason)
+        assert f'"unix://{path}"' in caught.value.message
+        assert caught.value.hint
+
+    def test_an_http2_server_without_grpc(self) -> None:
+        with hostile.http2_without_grpc() as path, CriClient(path, timeout_s=LIMIT_S) as client:
+            with pytest.raises(errors.ConnectError) as caught:
+                client.call("ListImages", LIST)
+        assert caught.value.message == (
+            f'cannot reach the runtime at "unix://{path}":'
+            " it is not a gRPC server: it answers with the HTTP status 404"
+        )
+
+    def test_one_that_shakes_hands_and_then_hangs(self) -> None:
+        settings = hostile.HTTP2_SETTINGS + hostile.HTTP2_SETTINGS_ACK
+        with hostile.answering(settings) as path, CriClient(path, timeout_s=1) as client:
+            with pytest.raises(errors.DeadlineExceeded, match="no answer within 1s"):
+                client.call("ListImages", LIST)
+
+
+class TestStarted:
+    def test_looking_while_it_runs(self, fake: FakeServer, client: CriClient) -> None:
+        go_on = threading.Event()
+
+        def pull(request: object, context: object) -> cri_pb2.PullImageResponse:
+            assert go_on.wait(LIMIT_S)
+            return cri_pb2.PullImageResponse(image_ref="sha256:1")
+
+        fake.prepare("PullImage", pull)
+        call = client.start("PullImage", cri_pb2.PullImageRequest())
+        wait_for_call(fake)  # it is on its way before anybody waits for it
+        assert not call.wait(0.01)
+        go_on.set()
+        assert call.wait(LIMIT_S)
+        call.cancel()
+        assert call.answer().image_ref == "sha256:1"
+
+    def test_cancelling(self, fake: FakeServer, client: CriClient) -> None:
+        gone = threading.Event()
+        fake.prepare("PullImage", until(gone))
+        call = client.start("PullImage", cri_pb2.PullImageRequest(), what="x")
+        wait_for_call(fake)
+        call.cancel()
+        assert gone.wait(LIMIT_S)
+        with pytest.raises(errors.Cancelled, match=r"^x: cancelled$"):
+            call.answer()
+
+    def test_cancelled_by_the_runtime(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("PullImage", Status(grpc.StatusCode.CANCELLED, "context canceled"))
+        with pytest.raises(errors.Cancelled, match=r'^pulling "x": cancelled: context canceled$'):
+            client.call("PullImage", cri_pb2.PullImageRequest(), what='pulling "x"')
+
+    def test_closing_the_client_ends_it(self, fake: FakeServer, client: CriClient) -> None:
+        gone = threading.Event()
+        fake.prepare("PullImage", until(gone))
+        call = client.start("PullImage", cri_pb2.PullImageRequest())
+        wait_for_call(fake)
+        client.close()
+        client.close()
+        assert gone.wait(LIMIT_S)
+        with pytest.raises(errors.Cancelled):
+            call.answer()
+        with pytest.raises(errors.Cancelled):
+            client.call("Version", cri_pb2.VersionRequest())
+
+
+class TestStreams:
+    def test_to_the_end(self, fake: FakeServer, client: CriClient) -> None:
+        events = [cri_pb2.ContainerEventResponse(container_id=text) for text in "abc"]
+        fake.prepare("GetContainerEvents", events)
+        answers = client.stream("GetContainerEvents", cri_pb2.GetEventsRequest())
+        assert [event.container_id for event in answers] == ["a", "b", "c"]
+        assert fake.calls[0].deadline_s is None
+
+    def test_one_that_breaks(self, fake: FakeServer, client: CriClient) -> None:
+        first = cri_pb2.ContainerEventResponse(container_id="a")
+        fake.prepare("GetContainerEvents", [first, Status(grpc.StatusCode.INTERNAL, "lost")])
+        answers = client.stream(
+            "GetContainerEvents", cri_pb2.GetEventsRequest(), what="reading events"
+        )
+        assert next(answers) == first
+        with pytest.raises(errors.RuntimeFault, match=r"^reading events: internal error: lost$"):
+            next(answers)
+
+    def test_one_that_the_runtime_lacks(self, client: CriClient) -> None:
+        answers = client.stream("StreamContainers", cri_pb2.StreamContainersRequest())
+        with pytest.raises(errors.Unimplemented, match=r"does not implement StreamContainers$"):
+            next(answers)
+
+    def test_leaving_early_cancels(self, fake: FakeServer, client: CriClient) -> None:
+        gone = threading.Event()
+        first = cri_pb2.ContainerEventResponse(container_id="a")
+        begun = threading.Event()
+        fake.prepare("GetContainerEvents", [first, until(gone, begun)])
+        answers = client.stream("GetContainerEvents", cri_pb2.GetEventsRequest())
+        assert next(answers) == first
+        assert begun.wait(LIMIT_S)
+        answers.close()
+        assert gone.wait(LIMIT_S)
+
+    def test_garbage(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("GetContainerEvents", [b"\xff"])
+        answers = client.stream("GetContainerEvents", cri_pb2.GetEventsRequest())
+        with pytest.raises(errors.RemoteProtocolError):
+            next(answers)
+
+
+class TestInterrupts:
+    def test_ctrl_c_cancels_a_call_and_leaves_the_client_usable(
+        self, fake: FakeServer, client: CriClient
+    ) -> None:
+        gone = threading.Event()
+        fake.prepare("PullImage", until(gone))
+        fake.prepare("Version", cri_pb2.VersionResponse())
+        interrupter = interrupt_when_called(fake)
+        started = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            client.call("PullImage", cri_pb2.PullImageRequest())
+        assert gone.wait(LIMIT_S)
+        assert time.monotonic() - started < 60
+        interrupter.join()
+        client.call("Version", cri_pb2.VersionRequest())
+
+    def test_ctrl_c_cancels_a_stream(self, fake: FakeServer, client: CriClient) -> None:
+        gone = threading.Event()
+        fake.prepare("GetContainerEvents", [until(gone)])
+        interrupter = interrupt_when_called(fake)
+        with pytest.raises(KeyboardInterrupt):
+            next(client.stream("GetContainerEvents", cri_pb2.GetEventsRequest()))
+        assert gone.wait(LIMIT_S)
+        interrupter.join()
+
+
+class TestLog:
+    def test_requests_and_answers_without_secrets(
+        self, fake: FakeServer, client: CriClient, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.DEBUG, "pycrictl.cri")
-        (folder / "plain").touch()
-        error = refused(settings(str(folder / "plain"), retries=-1))
-        assert error.message.endswith(": it is a file, not a socket")
+        fake.prepare(
+            "PullImage", cri_pb2.PullImageResponse(image_ref="sha256:1"), RuntimeError("boom")
+        )
+        fake.prepare("Exec", cri_pb2.ExecResponse(url="http://127.0.0.1:1/exec/s3cr3t"))
+        request = cri_pb2.PullImageRequest(auth=cri_pb2.AuthConfig(username="u", password="s3cr3t"))
+        client.call("PullImage", request)
+        with pytest.raises(errors.RuntimeFault):
+            client.call("PullImage", request)
+        client.call("Exec", cri_pb2.ExecRequest(container_id="c"))
+        lines = [record.getMessage() for record in caplog.records]
+        assert len(lines) == 6
+        assert lines[0] == '> PullImage {auth { username: "u" password: "[redacted]" }}'
+        assert lines[1].startswith("< PullImage after ")
+        assert lines[1].endswith('10 bytes: {image_ref: "sha256:1"}')
+        assert lines[3].startswith("< PullImage failed: ")
+        assert lines[4] == '> Exec {container_id: "c"}'
+        assert not any("s3cr3t" in line for line in lines)
+
+    def test_nothing_without_debug(
+        self, fake: FakeServer, client: CriClient, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO, "pycrictl.cri")
+        fake.prepare("ListImages", EMPTY)
+        client.call("ListImages", LIST)
         assert not caplog.records
 
-    @pytest.mark.parametrize("retries", [3, -1])
-    def test_a_runtime_that_appears_after_a_second(self, folder: Path, retries: int) -> None:
-        path = str(folder / "late")
-        done = threading.Event()
 
-        def start_late() -> None:
-            time.sleep(1)
-            with serve(path) as server:
-                server.prepare("ListImages", cri_pb2.ListImagesResponse())
-                done.wait(60)
+def until(gone: threading.Event, begun: threading.Event | None = None) -> Maker:
+    """An answer that sets `begun`, waits until the client has given up, and then sets `gone`."""
 
-        runtime = threading.Thread(target=start_late)
-        runtime.start()
-        try:
-            with open_client(settings(path, retries=retries)) as client:
-                assert client.call("ListImages", LIST) == cri_pb2.ListImagesResponse()
-        finally:
-            done.set()
-            runtime.join()
+    def wait(request: object, context: grpc.ServicerContext) -> Any:
+        if begun is not None:
+            begun.set()
+        status = hang(100)(request, context)
+        gone.set()
+        return status
+
+    return wait
 
 
-class TestDiscovery:
-    def find(self, *endpoints: str, timeout_s: float = 5) -> CriClient:
-        return open_client(settings(timeout_s=timeout_s), endpoints=endpoints)
-
-    def test_the_first_that_answers(self, fake: FakeServer, folder: Path) -> None:
-        fake.prepare("Version", VERSION)
-        with serve() as other, hostile.http1() as web, hostile.dead() as dead:
-            with self.find(f"unix://{folder}/none", dead, web, fake.endpoint, other.path) as client:
-                assert client.endpoint == fake.endpoint
-                assert client.runtime == "fake 1"
-            assert not other.calls
-
-    def test_a_hung_one_is_passed_by(self, fake: FakeServer) -> None:
-        fake.prepare("Version", VERSION)
-        with hostile.hung() as path, self.find(path, fake.path, timeout_s=0.8) as client:
-            assert client.endpoint == fake.endpoint
-        deadline_s = fake.calls[0].deadline_s
-        assert deadline_s is not None
-        assert deadline_s < 0.9  # and not what is for other calls
-
-    def test_one_without_the_cri_is_passed_by(self, fake: FakeServer) -> None:
-        details = "unknown service runtime.v1.RuntimeService"
-        fake.prepare("Version", Status(grpc.StatusCode.UNIMPLEMENTED, details))
-        with serve() as other:
-            other.prepare("Version", VERSION)
-            with self.find(fake.path, other.path) as client:
-                assert client.endpoint == other.endpoint
-
-    def test_none_answers(self, fake: FakeServer, folder: Path) -> None:
-        details = "unknown service runtime.v1.RuntimeService"
-        fake.prepare("Version", Status(grpc.StatusCode.UNIMPLEMENTED, details))
-        with hostile.http1() as web, pytest.raises(errors.ConnectError) as caught:
-            self.find(f"unix://{folder}/none", fake.endpoint, f"unix://{web}")
-        assert caught.value.message == (
-            f"no container runtime answers: unix://{folder}/none (no such file),"
-            f' {fake.endpoint} (the server at "{fake.endpoint}" has no runtime.v1.RuntimeService),'
-            f' unix://{web} (it is no gRPC server: it answers "HTTP/1.1 400 Bad Request")'
-        )
-        assert caught.value.hint is not None
-        assert "CRI" in caught.value.hint
-
-    def test_none_exists(self, folder: Path) -> None:
-        with pytest.raises(errors.ConnectError) as caught:
-            self.find(f"unix://{folder}/1", f"unix://{folder}/2")
-        assert caught.value.hint is not None
-        assert "--runtime-endpoint" in caught.value.hint
-
-    def test_one_that_is_forbidden_decides_the_hint(self, folder: Path) -> None:
-        folder.chmod(0o755)
-        with hostile.forbidden() as path, pytest.raises(errors.ConnectError) as caught:
-            self.find(path, f"{folder}/none")
-        assert f"{path} (permission denied), {folder}/none (no such file)" in caught.value.message
-        assert caught.value.hint == "run it as root, for instance with sudo"
+def wait_for_call(fake: FakeServer) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not fake.calls and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert fake.calls
 
 
-PROGRAM = """
-import sys, time
-from pycrictl._proto import cri_pb2
-from pycrictl.config import Flags, load
-from pycrictl.cri.calls.client import open_client
-from pycrictl.errors import PycrictlError
+def interrupt_when_called(fake: FakeServer) -> threading.Thread:
+    """Sends this process a SIGINT as soon as the first call has arrived."""
 
-endpoint, leave = sys.argv[1:]
-config = load(Flags(runtime_endpoint=endpoint, timeout_s=0.5, max_retries=0), {}, default_path="/-")
-try:
-    client = open_client(config)
-    if leave == "call":
-        client.call("PullImage", cri_pb2.PullImageRequest())
-    elif leave == "stream":
-        next(client.stream("GetContainerEvents", cri_pb2.GetEventsRequest()))
-    elif leave == "pending":
-        pending = client.start("PullImage", cri_pb2.PullImageRequest())
-        while not pending.done(): time.sleep(0.01)
-    elif leave == "dropped":
-        pending = client.start("PullImage", cri_pb2.PullImageRequest())
-        sys.stdin.readline()
-    elif leave == "closed":
-        client.call("ListImages", cri_pb2.ListImagesRequest())
-        client.close()
-    else:
-        client.call("ListImages", cri_pb2.ListImagesRequest())
-except KeyboardInterrupt:
-    print("interrupted", flush=True)
-except PycrictlError as error:
-    print(error.message, flush=True)
-print("ending at", time.time(), flush=True)
-"""
+    def interrupt() -> None:
+        wait_for_call(fake)
+        os.kill(os.getpid(), signal.SIGINT)
 
-
-def run(endpoint: str, leave: str, fake: FakeServer | None = None) -> tuple[list[str], str, float]:
-    """Run the program: its lines, its stderr, and the seconds from its last line to its end.
-
-    With `fake`, a SIGINT is sent as soon as a call has arrived there; if the program waits for a
-    line, it gets that instead.
-    """
-    environment = {key: value for key, value in os.environ.items() if key != "GRPC_VERBOSITY"}
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, endpoint, leave],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        cwd=Path(__file__).parents[3],
-    ) as process:
-        if fake is not None:
-            deadline = time.monotonic() + 60
-            while not fake.calls and time.monotonic() < deadline:
-                time.sleep(0.005)
-            if leave != "dropped":
-                process.send_signal(signal.SIGINT)
-        output, stderr = process.communicate("\n", timeout=60)
-    ended = time.time()
-    assert process.returncode == 0, stderr
-    *lines, last = output.splitlines()
-    return lines, stderr, ended - float(last.split()[-1])
-
-
-class TestProcesses:
-    """How a process that used the client ends: quickly, and with nothing on stderr."""
-
-    # Of which the interpreter takes some 30 ms, and much more on a busy machine.
-    SOON_S = 20.0
-
-    @pytest.mark.parametrize("leave", ["open", "closed"])
-    def test_normal_end(self, fake: FakeServer, leave: str) -> None:
-        fake.prepare("ListImages", cri_pb2.ListImagesResponse())
-        lines, stderr, seconds = run(fake.endpoint, leave)
-        assert (lines, stderr) == ([], "")
-        assert seconds < self.SOON_S
-
-    def test_end_with_a_call_that_runs(self, fake: FakeServer) -> None:
-        fake.prepare("PullImage", wait_for_the_end)
-        lines, stderr, seconds = run(fake.endpoint, "dropped", fake)
-        assert (lines, stderr) == ([], "")
-        assert seconds < self.SOON_S
-
-    @pytest.mark.parametrize(
-        ("leave", "method"),
-        [("call", "PullImage"), ("pending", "PullImage"), ("stream", "GetContainerEvents")],
-    )
-    def test_ctrl_c(self, fake: FakeServer, leave: str, method: str) -> None:
-        if method == "PullImage":
-            fake.prepare(method, wait_for_the_end)
-        else:
-            fake.prepare(method, [wait_for_the_end])
-        lines, stderr, seconds = run(fake.endpoint, leave, fake)
-        assert (lines, stderr) == (["interrupted"], "")
-        assert seconds < self.SOON_S
-
-    @pytest.mark.parametrize(
-        "kind", [hostile.dead, hostile.hung, hostile.closing, hostile.http1, hostile.resetting]
-    )
-    def test_a_bad_socket(self, kind: type) -> None:
-        with kind() as path:
-            lines, stderr, seconds = run(f"unix://{path}", "call")
-        assert stderr == ""
-        assert len(lines) == 1
-        assert lines[0].startswith(f'cannot reach the runtime at "unix://{path}": ')
-        assert seconds < self.SOON_S
-
-
-def wait_for_the_end(request: object, context: grpc.ServicerContext) -> Status:
-    gone = threading.Event()
-    if context.add_callback(gone.set):
-        assert gone.wait(100)
-    return Status(grpc.StatusCode.CANCELLED)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    return thread

@@ -1,50 +1,31 @@
 from __future__ import annotations
 
-from typing import NoReturn
-
 import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl import errors
-from pycrictl.cri.calls.errmap import DETAILS_LIMIT_CHARS, KINDS, one_line, status_of, to_error
+from pycrictl.cri.calls.errmap import DETAILS_LIMIT_CHARS, MEANINGS, Status, one_line, to_error
+from pycrictl.cri.calls.obstacle import Obstacle, web_server
 from pycrictl.errors import PycrictlError, RuntimeFault
+from pycrictl.wire.codes import RESOURCE_EXHAUSTED, UNAVAILABLE, UNKNOWN
 
 ENDPOINT = "unix:///run/x.sock"
 
 
-class Failure(grpc.RpcError, grpc.Call):
-    """What grpc raises, as far as the code under test looks at it."""
-
-    def __init__(self, code: grpc.StatusCode, details: str = "") -> None:
-        super().__init__()
-        self._code, self._details = code, details
-
-    def code(self) -> grpc.StatusCode:
-        return self._code
-
-    def details(self) -> str:
-        return self._details
-
-    def unused(self, *arguments: object) -> NoReturn:
-        raise NotImplementedError
-
-    is_active = time_remaining = cancel = initial_metadata = trailing_metadata = unused
-    add_callback = unused  # type: ignore[assignment]
-
-
 def error(code: str, details: str = "", **named: object) -> PycrictlError:
     arguments = {"what": 'pulling image "x"', "endpoint": ENDPOINT, **named}
-    return to_error(status_of(Failure(grpc.StatusCode[code], details)), **arguments)  # type: ignore[arg-type]
+    status = Status(grpc.StatusCode[code].value[0], details)
+    return to_error(status, **arguments)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("code", list(grpc.StatusCode))
 def test_every_status_is_mapped(code: grpc.StatusCode) -> None:
-    kind = KINDS[code.value[0]]
+    meaning = MEANINGS[code.value[0]]
     for details in ("", "some words"):
         found = error(code.name, details)
-        assert type(found) is kind.error
+        assert type(found) is meaning.error
         assert isinstance(found, RuntimeFault)
         name = found.code.lower().replace("canceled", "cancelled")
         assert name == code.name.replace("_", "").lower()
@@ -120,28 +101,33 @@ def test_an_unknown_call_names_the_call_and_the_runtime() -> None:
     assert unnamed.message.endswith('"unix:///run/x.sock" does not implement it: nope')
 
 
-def test_an_unknown_service_is_a_server_without_the_cri() -> None:
+def test_a_server_without_the_cri() -> None:
+    """It lacks a call that every runtime has, whatever it says of that."""
     found = error("UNIMPLEMENTED", "unknown service runtime.v1.ImageService", method="PullImage")
     assert found.message == (
-        'pulling image "x": the server at "unix:///run/x.sock" has no runtime.v1.ImageService'
+        'pulling image "x": the server at "unix:///run/x.sock" does not serve the CRI (runtime.v1)'
     )
     assert found.hint is not None
     assert "CRI" in found.hint
 
 
 def test_an_answer_beyond_the_limit() -> None:
-    details = "CLIENT: Received message larger than max (17825803 vs. 16777216)"
-    found = error("RESOURCE_EXHAUSTED", details)
-    assert found.message == (
-        'pulling image "x": the answer has 17.0 MiB, more than the limit of 16.0 MiB'
+    status = Status(RESOURCE_EXHAUSTED, oversize_bytes=17825803)
+    assert to_error(status, what="listing", endpoint=ENDPOINT).message == (
+        "listing: the answer has 17.0 MiB, more than the limit of 16.0 MiB"
     )
 
 
-def test_a_web_server_that_speaks_http2() -> None:
-    found = error("UNIMPLEMENTED", "Received http2 header with status: 404")
+def test_what_was_not_reached() -> None:
+    gone = Status(UNAVAILABLE, "", Obstacle("no such file", "start it", may_pass=True))
+    found = to_error(gone, what="listing", endpoint=ENDPOINT)
     assert isinstance(found, errors.ConnectError)
-    assert found.message == (
-        '"unix:///run/x.sock" is no gRPC server: it answers with the HTTP status 404'
+    assert found.message == f'listing: the runtime at "{ENDPOINT}" went away: no such file'
+    assert found.hint == "start it"
+    web = Status(UNKNOWN, "", web_server("404"))
+    assert to_error(web, what="listing", endpoint=ENDPOINT).message == (
+        f'cannot reach the runtime at "{ENDPOINT}":'
+        " it is not a gRPC server: it answers with the HTTP status 404"
     )
 
 
@@ -156,15 +142,8 @@ def test_details_become_one_line() -> None:
     assert one_line("a\n\tb\r\n  c") == "a b c"
     assert one_line("\x1b[31mred\x07") == r"\x1b[31mred\x07"
     assert one_line("x" * 5000) == "x" * DETAILS_LIMIT_CHARS + "…"
-    prefix = "failed to connect to all addresses; last error: UNKNOWN: unix:/run/x.sock: "
-    assert one_line(prefix + "Connection reset") == "Connection reset"
 
 
 @given(st.text())
 def test_any_details_become_one_line(details: str) -> None:
     assert one_line(details).isprintable()
-
-
-def test_an_error_that_is_no_call() -> None:
-    found = to_error(status_of(grpc.RpcError()), what="asking", endpoint=ENDPOINT)
-    assert found.message == "asking: the runtime gave no reason"

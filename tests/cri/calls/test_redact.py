@@ -6,7 +6,7 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.methods import method, method_names
+from pycrictl.cri.calls.methods import method
 from pycrictl.cri.calls.redact import (
     LOG_LIMIT_CHARS,
     MASK,
@@ -16,6 +16,11 @@ from pycrictl.cri.calls.redact import (
     redacted,
 )
 
+NAMES = [
+    found.name
+    for service in cri_pb2.DESCRIPTOR.services_by_name.values()
+    for found in service.methods
+]
 SECRET = "s3cr3t"
 MANIFEST = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -66,9 +71,7 @@ def plant_map(message: Any, field: FieldDescriptor, entry: Descriptor) -> int:
 
 
 MESSAGES: list[Any] = [
-    kind
-    for name in method_names()
-    for kind in (method(name).request_type, method(name).response_type)
+    kind for name in NAMES for kind in (method(name).request_type, method(name).response_type)
 ]
 
 

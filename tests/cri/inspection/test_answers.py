@@ -39,7 +39,7 @@ def without(message: Any, path: str) -> Any:
 )
 def test_what_is_not_there_is_named(complete: Any, path: str) -> None:
     answers.check(complete, "x")
-    with pytest.raises(RemoteProtocolError, match=f"^x: the runtime answers without {path}$"):
+    with pytest.raises(RemoteProtocolError, match=f"^x: the runtime answered without {path}$"):
         answers.check(without(complete, path), "x")
 
 
@@ -54,5 +54,5 @@ def test_conditions(count: int) -> None:
     if count >= 2:
         answers.check_conditions(status, "x")
         return
-    with pytest.raises(RemoteProtocolError, match="x: the runtime answers with fewer than 2 cond"):
+    with pytest.raises(RemoteProtocolError, match="x: the runtime answered with fewer than 2 cond"):
         answers.check_conditions(status, "x")

@@ -72,7 +72,7 @@ def test_an_id_of_a_container(fake: FakeServer, client: CriClient) -> None:
 
 def test_an_answer_without_a_status(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("PodSandboxStatus", cri_pb2.PodSandboxStatusResponse())
-    with client, pytest.raises(RemoteProtocolError, match='pod "p": the runtime answers without'):
+    with client, pytest.raises(RemoteProtocolError, match='pod "p": the runtime answered without'):
         list(status.pod_statuses(client, ["p"], verbose=False))
 
 
@@ -81,7 +81,7 @@ def test_a_status_without_an_id(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("PodSandboxStatus", cri_pb2.PodSandboxStatusResponse(status=gap))
     with (
         client,
-        pytest.raises(RemoteProtocolError, match='pod "p": the runtime answers without id'),
+        pytest.raises(RemoteProtocolError, match='pod "p": the runtime answered without id'),
     ):
         list(status.pod_statuses(client, ["p"], verbose=False))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.stream.messages import TO_CONTAINER
+from pycrictl.copy.stream.connection import TO_CONTAINER
 from pycrictl.errors import CopyError, PycrictlError
 from pycrictl.proxy.copies.job import CopyJob
 from pycrictl.proxy.copies.quotas import Quotas
@@ -62,13 +62,13 @@ def test_a_client_that_goes_frees_everything(
     copier: Copier, container: Pretended, is_closed: bool
 ) -> None:
     (container.root / "big").write_bytes(bytes(range(256)) * (32 * MIB // 256))
-    messages = stream(copier.ask_to("/to/new", 10 * MIB))
-    messages.send(TO_CONTAINER, member(b"f", FILE, size=9 * MIB))
-    messages.send(TO_CONTAINER, bytes(MIB))
+    connection = stream(copier.ask_to("/to/new", 10 * MIB))
+    connection.send(TO_CONTAINER, member(b"f", FILE, size=9 * MIB))
+    connection.send(TO_CONTAINER, bytes(MIB))
     reading = stream(copier.ask_from("/big").url)
     assert reading.receive() is not None
     wait_until(lambda: [copy["state"] for copy in copier.copies] == ["copying"] * 2)
-    for one in (messages, reading):
+    for one in (connection, reading):
         if is_closed:
             one.close()
         else:
@@ -78,13 +78,13 @@ def test_a_client_that_goes_frees_everything(
 
 
 def test_a_container_that_stops(copier: Copier, container: Pretended, tmp_path: Path) -> None:
-    messages = stream(copier.ask_to("/to/new", len(ARCHIVE), zlib.crc32(ARCHIVE)))
-    messages.send(TO_CONTAINER, ARCHIVE)
+    connection = stream(copier.ask_to("/to/new", len(ARCHIVE), zlib.crc32(ARCHIVE)))
+    connection.send(TO_CONTAINER, ARCHIVE)
     wait_until(lambda: copier.copies[0]["state"] == "copying")
     container.stop()
-    messages.end_channel(TO_CONTAINER)
-    assert "has stopped" in outcome_of(messages).failure
-    messages.close()
+    connection.end_channel(TO_CONTAINER)
+    assert "has stopped" in outcome_of(connection).failure
+    connection.close()
     assert list((container.root / "to").iterdir()) == []
 
 

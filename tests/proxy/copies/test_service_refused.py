@@ -11,8 +11,8 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.rules.outcome import Outcome, decode
-from pycrictl.copy.stream.messages import CHANNEL_END, OUTCOME, TO_CONTAINER, Messages
+from pycrictl.copy.rules.outcome import Outcome
+from pycrictl.copy.stream.connection import CHANNEL_END, OUTCOME, TO_CONTAINER, CopyConnection
 from pycrictl.errors import FailedPrecondition, PycrictlError
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.hostile import FILE, member
@@ -108,25 +108,26 @@ def test_copies_of_a_pod_are_exact(container: Pretended, start: Start) -> None:
         assert refusal(copier.ask_to)[0] == code
 
 
-def send(messages: Messages, data: bytes) -> Outcome:
+def send(connection: CopyConnection, data: bytes) -> Outcome:
     """Send all of it, or as much as the proxy takes before it says why it takes no more."""
     for start in range(0, len(data), MIB):
-        messages.send(TO_CONTAINER, data[start : start + MIB])
-        if piece := messages.receive_waiting():
-            return decode(bytes(piece.data))
-    messages.end_channel(TO_CONTAINER)
-    return outcome_of(messages)
+        connection.send(TO_CONTAINER, data[start : start + MIB])
+        if connection.can_receive():
+            break
+    else:
+        connection.end_channel(TO_CONTAINER)
+    return outcome_of(connection)
 
 
 BAD = (
-    (ARCHIVE[:-512], len(ARCHIVE), None, "bytes arrived, and"),
+    (ARCHIVE[:-512], len(ARCHIVE), None, "bytes arrived, but"),
     (ARCHIVE + bytes(512), len(ARCHIVE), None, "more than the"),
     (ARCHIVE, len(ARCHIVE), 1, "another checksum"),
     (ARCHIVE.replace(b"content", b"CONTENT"), len(ARCHIVE), None, "another checksum"),
     (ARCHIVE[:-1024], len(ARCHIVE) - 1024, zlib.crc32(ARCHIVE[:-1024]), "too early"),
     (bytes(17 * MIB), 2**64 - 1, None, "follows the end of the archive"),
     (b"x" * 1024, 1024, None, "not a tar archive"),
-    (member(b"../f", FILE, b"x") + END_OF_ARCHIVE, 2560, None, "holds"),
+    (member(b"../f", FILE, b"x") + END_OF_ARCHIVE, 2560, None, "contains"),
     (b"", 0, 0, "too early"),
 )
 
@@ -135,9 +136,9 @@ def test_a_bad_stream_changes_nothing(copier: Copier, container: Pretended) -> N
     (container.root / "to/f").write_text("old")
     for data, size, checksum, why in BAD:
         checksum = zlib.crc32(ARCHIVE) if checksum is None else checksum
-        messages = stream(copier.ask_to("/to/f", size, checksum))
-        assert why in send(messages, data).failure
-        messages.close()
+        connection = stream(copier.ask_to("/to/f", size, checksum))
+        assert why in send(connection, data).failure
+        connection.close()
         copier.wait_until_idle()
         assert (container.root / "to/f").read_text() == "old"
         assert stages_in(container.root) == []
@@ -146,22 +147,22 @@ def test_a_bad_stream_changes_nothing(copier: Copier, container: Pretended) -> N
 
 def test_a_good_stream_changes_it(copier: Copier, container: Pretended) -> None:
     (container.root / "to/f").write_text("old")
-    messages = stream(copier.ask_to("/to/f", len(ARCHIVE), zlib.crc32(ARCHIVE)))
-    outcome = send(messages, ARCHIVE)
+    connection = stream(copier.ask_to("/to/f", len(ARCHIVE), zlib.crc32(ARCHIVE)))
+    outcome = send(connection, ARCHIVE)
     assert outcome.failure == ""
     assert outcome.copied is not None
     assert outcome.copied.files == 1
-    assert messages.receive() is None  # closed in good order
-    messages.close()
+    assert connection.receive() is None  # closed in good order
+    connection.close()
     assert (container.root / "to/f").read_text() == "content"
 
 
 def test_other_channels_are_not_the_clients(copier: Copier, container: Pretended) -> None:
     for channel in (1, OUTCOME, 77, CHANNEL_END):
-        messages = stream(copier.ask_to("/to/f"))
-        messages.send(channel, b"x")
-        assert "channel that is not its own" in outcome_of(messages).failure
-        messages.close()
+        connection = stream(copier.ask_to("/to/f"))
+        connection.send(channel, b"x")
+        assert "channel that is not its own" in outcome_of(connection).failure
+        connection.close()
 
 
 def test_a_url_works_once_and_only_as_a_websocket(copier: Copier, container: Pretended) -> None:
@@ -186,9 +187,9 @@ def test_a_url_works_once_and_only_as_a_websocket(copier: Copier, container: Pre
     with pytest.raises(PycrictlError, match="404"):
         stream(url.replace("/copy/", "/progress/"))
     copier.wait_until_idle()
-    messages = stream(copier.ask_from("/f").url)
-    assert outcome_of(messages).failure == ""
-    messages.close()
+    connection = stream(copier.ask_from("/f").url)
+    assert outcome_of(connection).failure == ""
+    connection.close()
 
 
 def test_a_slot_is_free_as_soon_as_the_outcome_is_known(
@@ -198,10 +199,10 @@ def test_a_slot_is_free_as_soon_as_the_outcome_is_known(
     copier = Copier(start("--container-copies-per-pod", "1"))
     with copier.client:
         for number in range(20):
-            messages = stream(copier.ask_to(f"/to/{number}", len(ARCHIVE), zlib.crc32(ARCHIVE)))
-            assert send(messages, ARCHIVE).failure == ""
+            connection = stream(copier.ask_to(f"/to/{number}", len(ARCHIVE), zlib.crc32(ARCHIVE)))
+            assert send(connection, ARCHIVE).failure == ""
             reading = stream(copier.ask_from(f"/to/{number}").url)
-            messages.abort()
+            connection.abort()
             assert outcome_of(reading).failure == ""
             copier.into(tmp_path / "f", "/to")
             reading.abort()

@@ -8,7 +8,7 @@ import pytest
 
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.proxy.relay.calls import Answer, CallRecord
-from pycrictl.wire import codes, hpack, http2
+from pycrictl.wire import codes, grpc_http2, hpack, http2
 from tests.proxy.sides import (
     OTHER,
     OWN,
@@ -179,7 +179,12 @@ def test_settings_of_the_runtime_come_before_all_else() -> None:
     own = opened(1, OWN) + message(1, b"?")
     assert sides.client(http2.PREFACE + http2.settings() + PING + own)[1] == b""
     refund = http2.window_update(0, 6)
-    first, rest = http2.settings({http2.HEADER_TABLE_SIZE: 100}), SETTINGS_ACK
+    own_settings = {
+        http2.HEADER_TABLE_SIZE: 100,
+        http2.MAX_CONCURRENT_STREAMS: 100,
+        http2.MAX_HEADER_LIST_SIZE: 8192,
+    }
+    first, rest = http2.settings(own_settings), SETTINGS_ACK
     assert sides.upstream(first[:12])[1] == b""
     assert not sides.relay.is_ready
     assert sides.upstream(first[12:] + rest)[1] == first + PONG + refund + rest
@@ -263,10 +268,35 @@ def test_table_sizes_that_one_end_allows_the_other(sides: Sides) -> None:
     sides.upstream(none)
     block = b"\x20" + hpack.encode(request_headers(OTHER))
     frames = http2.frame(http2.HEADERS, http2.END_HEADERS, 3, block)
-    assert sides.client(frames)[0] == opened(3, OTHER)
+    assert sides.client(frames)[0] == frames
+    sides.upstream(large + none)
+    assert sides.client(opened(5, OTHER))[0] == opened(5, OTHER)
     sides.client(large)
     answer = http2.frame(
         http2.HEADERS, http2.END_HEADERS | http2.END_STREAM, 1, b"\x3f\xe1\x3f\x88"
     )
     assert sides.upstream(answer) == (b"", answer)
     assert not sides.relay.is_down
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_table_that_a_client_makes_smaller(sides: Sides, is_first: bool) -> None:
+    """The next block of all must begin with that (RFC 7541, 4.2), whoever it comes from."""
+    sides.ask(1)
+    sides.client(http2.settings({http2.HEADER_TABLE_SIZE: 100}))
+    assert sides.answer(1, Answer(8)) == (b"", trailers_only(1, 8))  # it is not acknowledged
+    assert sides.records() == [(OWN, 8)]
+    sides.upstream(SETTINGS_ACK * 2)
+    if not is_first:
+        sides.open(3)
+        answer = http2.frame(http2.HEADERS, http2.END_HEADERS | http2.END_STREAM, 3, b"\x20\x88")
+        assert sides.upstream(answer) == (b"", answer)
+        sides.client(reset(3))
+        sides.relay.events()
+    sides.ask(5)
+    block = hpack.table_updates(100, 100) if is_first else b""
+    block += hpack.encode([*grpc_http2.response_headers(), *grpc_http2.status_headers(8)])
+    assert sides.answer(5, Answer(8))[1] == http2.header_frames(5, block, end_stream=True)
+    sides.relay.events()
+    sides.ask(7)
+    assert sides.answer(7, Answer(8)) == (b"", trailers_only(7, 8))

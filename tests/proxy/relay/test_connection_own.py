@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pycrictl.proxy.relay import http2_streams
-from pycrictl.proxy.relay.calls import Answer, CallRecord, CallRequest
-from pycrictl.proxy.relay.connection import Abandoned, Requested
-from pycrictl.wire import codes, grpc_http2, hpack, http2
+from pycrictl.proxy.relay.calls import Abandoned, Answer, CallRecord, CallRequest, Requested
+from pycrictl.wire import codes, grpc_http2, hpack, http2, limits
 from tests.proxy.sides import (
     OTHER,
     OWN,
@@ -104,10 +102,12 @@ def test_own_request_with_a_malformed_deadline(sides: Sides) -> None:
 
 
 def test_own_request_that_is_too_large(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http2_streams, "MAX_OWN_REQUEST_BYTES", 10)
+    monkeypatch.setattr(limits, "OWN_BODY_BYTES", 10)
     sides.client(opened(1, OWN))
     _, to_client = sides.client(message(1, b"x" * 11, end=False))
-    assert to_client.endswith(trailers_only(1, 8, "the request is too large") + reset(1))
+    assert to_client.endswith(
+        trailers_only(1, 8, "the request is too large (11 vs. 10)") + reset(1)
+    )
     assert sides.records() == [(OWN, codes.RESOURCE_EXHAUSTED)]
     assert sides.client(http2.frame(http2.DATA, 0, 1, b"more")) == (b"", http2.window_update(0, 4))
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pycrictl.proxy.relay import http2_streams
 from pycrictl.proxy.relay.calls import Answer, CallRequest
 from pycrictl.proxy.relay.http2_streams import OwnStream
-from pycrictl.wire import codes, grpc_http2, hpack, http2
+from pycrictl.wire import codes, grpc_http2, hpack, limits
 
 
 def test_request_is_put_together() -> None:
@@ -21,10 +20,10 @@ def test_request_is_put_together() -> None:
 
 
 def test_request_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http2_streams, "MAX_OWN_REQUEST_BYTES", 10)
+    monkeypatch.setattr(limits, "OWN_BODY_BYTES", 10)
     stream = OwnStream("/a/b", 0.0)
-    assert stream.receive(bytes(10)) is None
-    refusal = stream.receive(b"x")
+    assert stream.receive(b"\0\0\0\0") is None
+    refusal = stream.receive(b"\x0b")
     assert refusal is not None
     assert refusal.code == codes.RESOURCE_EXHAUSTED
 
@@ -42,15 +41,15 @@ def test_answer_is_cut_to_the_windows() -> None:
     assert hpack.Decoder().decode(stream.trailers) == [(b"grpc-status", b"0")]
     assert stream.response_bytes == 60_005
     assert len(stream.next_chunk(10)) == 10
-    assert len(stream.next_chunk(1_000_000)) == http2.MAX_FRAME_BYTES
-    assert len(stream.next_chunk(1_000_000)) == http2.MAX_FRAME_BYTES
-    assert len(stream.next_chunk(1_000_000)) == 40_000 - 10 - 2 * http2.MAX_FRAME_BYTES
+    assert len(stream.next_chunk(1_000_000)) == limits.FRAME_BYTES
+    assert len(stream.next_chunk(1_000_000)) == limits.FRAME_BYTES
+    assert len(stream.next_chunk(1_000_000)) == 40_000 - 10 - 2 * limits.FRAME_BYTES
     assert stream.next_chunk(1_000_000) == b""
     stream.window_bytes = -5  # a client may lower its initial window below what is used
     assert stream.next_chunk(1_000_000) == b""
     stream.window_bytes = 100_000
     assert stream.next_chunk(-1) == b""
-    assert len(stream.pending) == 20_005
+    assert len(stream.pending) - stream.sent_bytes == 20_005
 
 
 def test_error_has_no_message() -> None:

@@ -17,6 +17,7 @@ import pytest
 from pycrictl.proxy.relay.calls import CallRecord, Peer
 from pycrictl.wire import grpc_http2, hpack, http2
 from pycrictl.wire.client_call import ClientCall
+from tests.frames import unit_end
 from tests.proxy.forwarding import (
     MIB,
     PATIENCE_S,
@@ -31,6 +32,7 @@ from tests.proxy.forwarding import (
 )
 from tests.proxy.program import Program
 from tests.proxy.runtime import Proxy, Runtime, channel_to
+from tests.proxy.sides import FIRST_SETTINGS
 from tests.waiting import wait_until
 
 
@@ -97,7 +99,7 @@ def test_runtime_sees_what_it_would_see_directly(
         connection.sendall(http2.settings())
         while True:
             buffer += connection.recv(65536)
-            while len(buffer) > pos and (stop := http2.unit_end(buffer, pos)):
+            while len(buffer) > pos and (stop := unit_end(buffer, pos)):
                 if buffer[pos + 3] == http2.HEADERS:
                     seen.append(decoder.decode(http2.block_of(buffer, pos, stop)))
                     connection.sendall(answer_frames)
@@ -162,7 +164,7 @@ def test_unknown_status_code_and_broken_text_are_not_touched(
             client.sendall(call.data_to_send())
             data = client.recv(65536)
             assert data
-            call.receive_data(data)
+            call.receive_data(data, 0.0)
     assert call.answer.code == 4242
     assert call.answer.message == "100%ÿ"
     assert call.answer.trailing_metadata == (("x-odd", "é"),)
@@ -246,8 +248,8 @@ def test_a_million_frames(folder: Path, stack: ExitStack) -> None:
         client.settimeout(PATIENCE_S)
         client.connect(str(proxy.socket_path))
         client.sendall(ClientCall("/test.v1.Test/Any", b"").data_to_send())
-        settings = client.recv(len(http2.settings()), socket.MSG_WAITALL)
-        assert settings == http2.settings()
+        settings = client.recv(len(FIRST_SETTINGS), socket.MSG_WAITALL)
+        assert settings == FIRST_SETTINGS
         time.sleep(0.5)
         while received < expected_bytes:
             data = client.recv(min(MIB, expected_bytes - received))

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import grpc
 import pytest
 
 from pycrictl.proxy.relay.calls import Answer, CallRequest, Peer
-from pycrictl.wire import http2
+from pycrictl.wire import http2, limits
 from pycrictl.wire.client_call import ClientCall
+from tests.frames import unit_end, units
 from tests.proxy.forwarding import (
     MIB,
     OWN,
@@ -27,8 +29,11 @@ from tests.proxy.forwarding import (
     own,
     stream,
     unary,
+    wait_for_end,
 )
 from tests.proxy.runtime import Proxy, Runtime, channel_to
+from tests.proxy.sides import opened
+from tests.waiting import wait_until
 
 # Cancellation and backpressure
 
@@ -100,7 +105,7 @@ def test_pings_never_reach_the_runtime(
         buffer, pos = b"", len(http2.PREFACE)
         while data := connection.recv(65536):
             buffer += data
-            while len(buffer) > pos and (stop := http2.unit_end(buffer, pos)):
+            while len(buffer) > pos and (stop := unit_end(buffer, pos)):
                 if buffer[pos + 3] == http2.PING:
                     kinds.append(buffer[pos + 4])
                     pinged.set()
@@ -118,20 +123,65 @@ def test_pings_never_reach_the_runtime(
     assert kinds == [http2.ACK]
 
 
-def test_pings_without_end_are_not_buffered(runtime: Runtime, serve: Callable[..., Proxy]) -> None:
-    """A client that does not read the answers is not read from; when it reads, it has them all."""
+def test_pings_without_end_end_the_connection(
+    runtime: Runtime, serve: Callable[..., Proxy], caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the reason, and one line in the log; others are served on."""
     proxy = serve()
-    pings = b"".join(http2.frame(http2.PING, 0, 0, b"%08d" % n) for n in range(4000))
-    with socket.socket(socket.AF_UNIX) as client:
+    ping = http2.frame(http2.PING, 0, 0, bytes(8))
+    with channel_to(proxy.path) as channel, socket.socket(socket.AF_UNIX) as client:
+        back_again(channel)
+        client.settimeout(PATIENCE_S)
         client.connect(str(proxy.path))
         client.sendall(http2.PREFACE + http2.settings())
+        received = b""
+        with suppress(ConnectionError):
+            for _ in range(10_000):
+                client.sendall(ping)
+        with suppress(ConnectionError):
+            while data := client.recv(MIB):
+                received += data
+        back_again(channel)
+    *_, last = units(received)
+    assert last.raw == http2.goaway(0, http2.ErrorCode.ENHANCE_YOUR_CALM)
+    assert caplog.text.count("client_error") == 1
+    assert f"pid={os.getpid()} error='HTTP/2: too many frames carry nothing'" in caplog.text
+
+
+def test_log_of_floods_is_short(
+    runtime: Runtime, serve: Callable[..., Proxy], caplog: pytest.LogCaptureFixture
+) -> None:
+    proxy = serve()
+    for _ in range(5 * limits.FAULT_LINES):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(PATIENCE_S)
+            client.connect(str(proxy.path))
+            client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            wait_for_end(client)
+    assert limits.FAULT_LINES <= caplog.text.count("client_error") <= 2 * limits.FAULT_LINES
+
+
+def test_what_nobody_reads_is_not_buffered(
+    runtime: Runtime, serve: Callable[..., Proxy], stack: ExitStack
+) -> None:
+    """A client that does not read the answers is not read from; when it reads, it has them all."""
+
+    async def answer(request: CallRequest, peer: Peer) -> Answer:
+        return Answer()
+
+    proxy = serve({OWN: answer})
+    pieces = http2.frame(http2.DATA, 0, 1, b"\0") * 4000
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(proxy.path))
+        client.sendall(http2.PREFACE + http2.settings() + opened(1, OWN))
+        client.sendall(http2.frame(http2.DATA, 0, 1, b"\0\0\x3f\xff\xff"))  # of 4 MiB
         client.settimeout(1.0)
         sent = 0
 
         def flood() -> None:
             nonlocal sent
-            while sent < 64 * MIB:
-                sent += client.send(pings[sent % len(pings) :])
+            while sent < 40 * MIB:
+                sent += client.send(pieces[sent % 10 :])
 
         with pytest.raises(TimeoutError):
             flood()
@@ -139,16 +189,32 @@ def test_pings_without_end_are_not_buffered(runtime: Runtime, serve: Callable[..
         with channel_to(proxy.path) as channel:  # nobody else has to wait
             back_again(channel)
         client.settimeout(PATIENCE_S)
-        expected = sent // 17
-        payloads: list[bytes] = []
-        buffer, pos = b"", 0
-        while len(payloads) < expected:
-            buffer, pos = buffer[pos:] + client.recv(MIB), 0
-            while stop := http2.unit_end(buffer, pos):
-                if buffer[pos + 3] == http2.PING:
-                    payloads.append(buffer[pos + http2.HEAD_BYTES : stop])
-                pos = stop
-    assert payloads == [b"%08d" % (n % 4000) for n in range(expected)]
+        expected = sent // 10 + 5
+        widened, received = 0, b""
+        while widened < expected:
+            received += client.recv(MIB)
+            pos = 0
+            for unit in units(received):
+                pos += len(unit.raw)
+                if unit.kind == http2.WINDOW_UPDATE and unit.stream_id == 1:
+                    widened += int.from_bytes(unit.payload, "big")
+            received = received[pos:]
+    assert widened == expected
+
+
+def test_who_is_refused_and_reads_nothing_is_cut_off(
+    runtime: Runtime, serve: Callable[..., Proxy]
+) -> None:
+    """It would keep its connection, and what waits for it, for ever."""
+    proxy = serve()
+    with channel_to(proxy.path) as channel, socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(proxy.path))
+        client.sendall(ClientCall("/test.v1.Test/Flood", bytes(32 * 1024)).data_to_send())
+        settled(lambda: runtime.sent_bytes)
+        assert proxy.forwarder.open_paths() == ["/test.v1.Test/Flood"]
+        client.sendall(http2.frame(http2.PRIORITY, 0, 0, bytes(5)))
+        wait_until(lambda: not proxy.forwarder.open_paths())
+        back_again(channel)
 
 
 # Stopping, and the record

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.errors import UsageError
-from pycrictl.proxy.serve.listen import MAX_PATH_BYTES, Listener, notify
+from pycrictl.proxy.serve.listen import MAX_PATH_BYTES, UnixListener, notify
 
 
 def answers(path: Path) -> bool:
@@ -24,14 +24,14 @@ def answers(path: Path) -> bool:
 
 def refusal(path: Path) -> str:
     with pytest.raises(UsageError) as caught:
-        Listener(path)
+        UnixListener(path)
     return caught.value.message
 
 
 def test_socket_is_for_its_owner_only_whatever_the_umask(folder: Path) -> None:
     previous = os.umask(0)
     try:
-        listener = Listener(folder / "own" / "cri.sock")
+        listener = UnixListener(folder / "own" / "cri.sock")
     finally:
         os.umask(previous)
     try:
@@ -44,11 +44,11 @@ def test_socket_is_for_its_owner_only_whatever_the_umask(folder: Path) -> None:
 
 
 def test_closing_removes_the_socket(folder: Path) -> None:
-    listener = Listener(folder / "cri.sock")
+    listener = UnixListener(folder / "cri.sock")
     assert sorted(path.name for path in folder.iterdir()) == ["cri.sock", "cri.sock.lock"]
     listener.close()
     assert [path.name for path in folder.iterdir()] == ["cri.sock.lock"]
-    again = Listener(folder / "cri.sock")
+    again = UnixListener(folder / "cri.sock")
     assert answers(again.path)
     again.close()
 
@@ -58,7 +58,7 @@ def test_stale_socket_is_replaced(folder: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
     assert not answers(path)
-    listener = Listener(path)
+    listener = UnixListener(path)
     assert answers(path)
     listener.close()
 
@@ -81,7 +81,7 @@ def test_name_is_never_without_a_listener(folder: Path) -> None:
         stop.clear()
         dialling = threading.Thread(target=dial)
         dialling.start()
-        listener = Listener(path)
+        listener = UnixListener(path)
         stop.set()
         dialling.join()
         listener.close()
@@ -90,7 +90,7 @@ def test_name_is_never_without_a_listener(folder: Path) -> None:
 
 def test_second_proxy_is_refused(folder: Path) -> None:
     path = folder / "cri.sock"
-    first = Listener(path)
+    first = UnixListener(path)
     assert refusal(path) == f'another proxy serves "{path}"'
     assert answers(path)
     first.close()
@@ -104,7 +104,7 @@ def test_somebody_elses_socket_is_left_alone(folder: Path) -> None:
         assert refusal(path) == f'somebody else serves "{path}"'
         assert answers(path)
     # The failed attempt has not kept the lock.
-    Listener(path).close()
+    UnixListener(path).close()
 
 
 def test_socket_with_a_full_backlog_is_somebodys(folder: Path) -> None:
@@ -147,12 +147,12 @@ def test_directory_of_others_is_refused(folder: Path) -> None:
     shared.chmod(0o777)
     assert refusal(shared / "cri.sock") == f'the directory "{shared}" is open to other users'
     shared.chmod(0o1777)
-    Listener(shared / "cri.sock").close()
+    UnixListener(shared / "cri.sock").close()
 
 
 def test_replaced_socket_is_not_removed(folder: Path) -> None:
     path = folder / "cri.sock"
-    listener = Listener(path)
+    listener = UnixListener(path)
     path.unlink()
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(path))
@@ -162,7 +162,7 @@ def test_replaced_socket_is_not_removed(folder: Path) -> None:
 
 
 def test_removed_socket_is_no_error(folder: Path) -> None:
-    listener = Listener(folder / "cri.sock")
+    listener = UnixListener(folder / "cri.sock")
     listener.path.unlink()
     listener.close()
     assert not listener.path.exists()
@@ -173,7 +173,7 @@ def test_length_of_the_path(folder: Path, length: int) -> None:
     path = folder / "d" / ("x" * (length - len(str(folder)) - 3))
     assert len(str(path)) == length
     if length <= MAX_PATH_BYTES:
-        listener = Listener(path)
+        listener = UnixListener(path)
         assert answers(path)
         listener.close()
     else:
@@ -194,10 +194,10 @@ def test_only_one_of_many_that_start_at_once_serves(folder: Path) -> None:
         "import sys, time\n"
         "from pathlib import Path\n"
         "from pycrictl.errors import UsageError\n"
-        "from pycrictl.proxy.serve.listen import Listener\n"
+        "from pycrictl.proxy.serve.listen import UnixListener\n"
         "sys.stdin.read(1)\n"
         "try:\n"
-        "    listener = Listener(Path(sys.argv[1]))\n"
+        "    listener = UnixListener(Path(sys.argv[1]))\n"
         "except UsageError:\n"
         "    print('refused', flush=True)\n"
         "else:\n"

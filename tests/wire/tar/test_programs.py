@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.wire.tar.reader import Entry, Kind
+from pycrictl.wire.tar.reader import Entry, EntryType
 from tests.wire.archives import NS, content_of, packed
 
 DATA = Path(__file__).parents[1] / "data"
@@ -49,10 +49,10 @@ def check_tree(archive: bytes, *, exact_times: bool = True) -> None:
     }
     assert set(found) == {*directories, *files, b"d/f", b"d/hard", b"d/link"}
     for name, content in files.items():
-        assert found[name][0].kind is Kind.FILE
+        assert found[name][0].kind is EntryType.FILE
         assert found[name][1] == content
-    assert all(found[name][0].kind is Kind.DIRECTORY for name in directories)
-    assert found[b"d/link"][0].kind is Kind.SYMLINK
+    assert all(found[name][0].kind is EntryType.DIRECTORY for name in directories)
+    assert found[b"d/link"][0].kind is EntryType.SYMLINK
     assert found[b"d/link"][0].link == b"f"
     linked = sorted(
         (found[name][0].kind.value, found[name][0].link, found[name][1])
@@ -91,7 +91,7 @@ def test_python_is_read(tmp_path: Path, tar_format: int) -> None:
         archive.add(tmp_path / "d", "d")
     found = {entry.name: entry for entry, _ in content_of(buffer.getvalue())}
     assert found[b"d/\xff\xfe bytes"].size_bytes == 3
-    assert found[b"d/" + LONG].kind is Kind.FILE
+    assert found[b"d/" + LONG].kind is EntryType.FILE
     assert found[b"d/link"].link == b"f"
 
 
@@ -110,17 +110,19 @@ def test_old_formats_of_gnu_tar_are_read(tmp_path: Path, old_format: str) -> Non
         capture_output=True,
     ).stdout
     found = {entry.name: (entry.kind, data) for entry, data in content_of(archive)}
-    assert found == {b"d": (Kind.DIRECTORY, b""), b"d/f": (Kind.FILE, b"hello")}
+    assert found == {b"d": (EntryType.DIRECTORY, b""), b"d/f": (EntryType.FILE, b"hello")}
 
 
 def written_tree(*, busybox: bool) -> bytes:
     """The tree of ``make_tree``, as this program writes it."""
     folders = [b"d", b"d/sub", *(b"d/" + DEEP[:end] for end in (60, 121, 182, 243))]
-    members = [(Entry(name, Kind.DIRECTORY, 0, 0o755, MTIME_NS), b"") for name in folders]
+    members = [(Entry(name, EntryType.DIRECTORY, 0, 0o755, MTIME_NS), b"") for name in folders]
     for name, content in FILES.items():
-        members.append((Entry(b"d/" + name, Kind.FILE, len(content), 0o644, MTIME_NS), content))
-    members.append((Entry(b"d/hard", Kind.HARDLINK, 0, 0o644, MTIME_NS, link=b"d/f"), b""))
-    members.append((Entry(b"d/link", Kind.SYMLINK, 0, 0o777, MTIME_NS, link=b"f"), b""))
+        members.append(
+            (Entry(b"d/" + name, EntryType.FILE, len(content), 0o644, MTIME_NS), content)
+        )
+    members.append((Entry(b"d/hard", EntryType.HARDLINK, 0, 0o644, MTIME_NS, link=b"d/f"), b""))
+    members.append((Entry(b"d/link", EntryType.SYMLINK, 0, 0o777, MTIME_NS, link=b"f"), b""))
     # What a directory holds follows it at once, but a hard link follows its file.
     members.sort(key=lambda member: member[0].name.replace(b"d/hard", b"d/g"))
     return packed(*members, busybox=busybox)
@@ -184,7 +186,7 @@ def test_python_reads_what_is_written(busybox: bool) -> None:
 
 
 def test_large_numbers_are_read_by_gnu_tar() -> None:
-    entry = Entry(b"f", Kind.DIRECTORY, 0, 0o755, -5 * NS, 3_000_000, 4_000_000)
+    entry = Entry(b"f", EntryType.DIRECTORY, 0, 0o755, -5 * NS, 3_000_000, 4_000_000)
     listed = subprocess.run(
         ["tar", "--numeric-owner", "--utc", "-tvf", "-"],
         input=packed((entry, b"")),

@@ -19,7 +19,7 @@ from pycrictl.wire.tar.reader import (
     Entry,
     EntryFinished,
     EntryStarted,
-    Kind,
+    EntryType,
     TarReader,
 )
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
@@ -99,7 +99,7 @@ def test_a_file() -> None:
     archive = header + body(b"hello") + END_OF_ARCHIVE
     events = events_of(archive)
     assert events == [
-        EntryStarted(Entry(b"dir/f", Kind.FILE, 5, 0o4755, 9 * NS, 7, 8)),
+        EntryStarted(Entry(b"dir/f", EntryType.FILE, 5, 0o4755, 9 * NS, 7, 8)),
         DataReceived(memoryview(b"hello")),
         EntryFinished(),
         ArchiveFinished(),
@@ -120,11 +120,11 @@ def test_content_is_not_copied() -> None:
 @pytest.mark.parametrize("step", [1, 7, 511, 512, 513, 4096])
 def test_pieces_of_any_size(step: int) -> None:
     members = [
-        (Entry(b"d", Kind.DIRECTORY, 0, 0o755, 1_500_000_001), b""),
-        (Entry(b"d/" + b"x" * 200, Kind.FILE, 700, mtime_ns=3), b"7" * 700),
-        (Entry(b"d/empty", Kind.FILE), b""),
-        (Entry(b"d/block", Kind.FILE, 512), b"5" * 512),
-        (Entry(b"d/l", Kind.SYMLINK, link=b"x" * 300), b""),
+        (Entry(b"d", EntryType.DIRECTORY, 0, 0o755, 1_500_000_001), b""),
+        (Entry(b"d/" + b"x" * 200, EntryType.FILE, 700, mtime_ns=3), b"7" * 700),
+        (Entry(b"d/empty", EntryType.FILE), b""),
+        (Entry(b"d/block", EntryType.FILE, 512), b"5" * 512),
+        (Entry(b"d/l", EntryType.SYMLINK, link=b"x" * 300), b""),
     ]
     assert content_of(packed(*members), step) == members
     assert content_of(packed(*members, busybox=True), step) == members
@@ -137,21 +137,21 @@ def test_empty_pieces_and_an_empty_archive() -> None:
 @pytest.mark.parametrize(
     ("type_", "kind"),
     [
-        (b"0", Kind.FILE),
-        (b"\0", Kind.FILE),
-        (b"7", Kind.FILE),
-        (b"1", Kind.HARDLINK),
-        (b"2", Kind.SYMLINK),
-        (b"3", Kind.CHARACTER),
-        (b"4", Kind.BLOCK),
-        (b"5", Kind.DIRECTORY),
-        (b"6", Kind.FIFO),
+        (b"0", EntryType.FILE),
+        (b"\0", EntryType.FILE),
+        (b"7", EntryType.FILE),
+        (b"1", EntryType.HARDLINK),
+        (b"2", EntryType.SYMLINK),
+        (b"3", EntryType.CHARACTER),
+        (b"4", EntryType.BLOCK),
+        (b"5", EntryType.DIRECTORY),
+        (b"6", EntryType.FIFO),
     ],
 )
-def test_kinds(type_: bytes, kind: Kind) -> None:
+def test_kinds(type_: bytes, kind: EntryType) -> None:
     entry = only(block(kind=type_, link=b"target"))
     assert entry.kind is kind
-    assert entry.link == (b"target" if kind in (Kind.HARDLINK, Kind.SYMLINK) else b"")
+    assert entry.link == (b"target" if kind in (EntryType.HARDLINK, EntryType.SYMLINK) else b"")
 
 
 def test_variants_of_the_header() -> None:
@@ -181,7 +181,9 @@ def test_pax_records_win() -> None:
         (b"hdrcharset", b"BINARY"),
     )
     entry = only(records, block(b"short", b"2", link=b"x", uid=1, gid=2, mtime_s=9))
-    assert entry == Entry(b"p\xff/q", Kind.SYMLINK, 0, 0o644, -1_250_000_000, 2**32, 3, link=b"l")
+    assert entry == Entry(
+        b"p\xff/q", EntryType.SYMLINK, 0, 0o644, -1_250_000_000, 2**32, 3, link=b"l"
+    )
 
 
 def test_pax_size_counts_for_the_file_only() -> None:
@@ -209,7 +211,7 @@ def test_global_headers_and_labels_are_passed_over() -> None:
 
 def test_binary_numbers() -> None:
     assert only(block(uid=8**7, mtime_s=-5)) == Entry(
-        b"name", Kind.FILE, mtime_ns=-5 * NS, uid=8**7
+        b"name", EntryType.FILE, mtime_ns=-5 * NS, uid=8**7
     )
     [started] = events_of(block(size=9 * 1024**3), eof=False)
     assert isinstance(started, EntryStarted)
@@ -217,8 +219,8 @@ def test_binary_numbers() -> None:
 
 
 def test_blank_numbers_are_0() -> None:
-    assert only(patched(block(uid=5), 108, bytes(16))) == Entry(b"name", Kind.FILE)
-    assert only(patched(block(), 100, b"   644 \0")) == Entry(b"name", Kind.FILE)
+    assert only(patched(block(uid=5), 108, bytes(16))) == Entry(b"name", EntryType.FILE)
+    assert only(patched(block(), 100, b"   644 \0")) == Entry(b"name", EntryType.FILE)
 
 
 # What is refused

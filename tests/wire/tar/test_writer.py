@@ -15,7 +15,7 @@ from pycrictl.wire.tar.header import (
     encode_record,
     encode_time,
 )
-from pycrictl.wire.tar.reader import Entry, EntryStarted, Kind
+from pycrictl.wire.tar.reader import Entry, EntryStarted, EntryType
 from pycrictl.wire.tar.writer import MAX_HEADER_BYTES, encode_entry
 from tests.wire.archives import NS, content_of, events_of, packed
 
@@ -23,7 +23,15 @@ NAMES = st.binary(min_size=1, max_size=4000).filter(lambda name: b"\0" not in na
 ENTRIES = st.builds(
     Entry,
     NAMES.map(lambda name: name.rstrip(b"/") or b"x"),
-    st.sampled_from([Kind.DIRECTORY, Kind.SYMLINK, Kind.HARDLINK, Kind.FIFO, Kind.CHARACTER]),
+    st.sampled_from(
+        [
+            EntryType.DIRECTORY,
+            EntryType.SYMLINK,
+            EntryType.HARDLINK,
+            EntryType.FIFO,
+            EntryType.CHARACTER,
+        ]
+    ),
     st.just(0),
     st.integers(0, 0o7777),
     st.integers(-(2**70), 2**70),
@@ -35,30 +43,33 @@ ENTRIES = st.builds(
 
 @given(ENTRIES, st.integers(1, 2000), st.booleans())
 def test_what_is_written_is_read(entry: Entry, step: int, busybox: bool) -> None:
-    if entry.kind not in (Kind.SYMLINK, Kind.HARDLINK):
+    if entry.kind not in (EntryType.SYMLINK, EntryType.HARDLINK):
         entry = Entry(entry.name, entry.kind, 0, entry.mode, entry.mtime_ns, entry.uid, entry.gid)
     assert content_of(packed((entry, b""), busybox=busybox), step) == [(entry, b"")]
 
 
 @given(st.binary(max_size=2000), st.booleans())
 def test_content_is_read_back(content: bytes, busybox: bool) -> None:
-    members = [(Entry(b"f", Kind.FILE, len(content)), content), (Entry(b"g", Kind.FILE), b"")]
+    members = [
+        (Entry(b"f", EntryType.FILE, len(content)), content),
+        (Entry(b"g", EntryType.FILE), b""),
+    ]
     assert content_of(packed(*members, busybox=busybox), 700) == members
 
 
 def test_a_plain_entry_needs_one_block() -> None:
-    assert len(encode_entry(Entry(b"n" * 100, Kind.FILE, 8**11 - 1, 0o644, 5 * NS))) == 512
+    assert len(encode_entry(Entry(b"n" * 100, EntryType.FILE, 8**11 - 1, 0o644, 5 * NS))) == 512
 
 
 @pytest.mark.parametrize("busybox", [False, True])
 def test_the_largest_header(busybox: bool) -> None:
-    entry = Entry(b"\xff" * 4095, Kind.SYMLINK, 0, 0, -1, 2**32, 2**32, b"\xfe" * 4095)
+    entry = Entry(b"\xff" * 4095, EntryType.SYMLINK, 0, 0, -1, 2**32, 2**32, b"\xfe" * 4095)
     assert len(encode_entry(entry, busybox=busybox)) <= MAX_HEADER_BYTES
 
 
 @pytest.mark.parametrize("busybox", [False, True])
 def test_the_largest_file(busybox: bool) -> None:
-    entry = Entry(b"f", Kind.FILE, MAX_SIZE_BYTES)
+    entry = Entry(b"f", EntryType.FILE, MAX_SIZE_BYTES)
     [started] = events_of(encode_entry(entry, busybox=busybox), eof=False)
     assert started == EntryStarted(entry)
 
@@ -66,11 +77,11 @@ def test_the_largest_file(busybox: bool) -> None:
 @pytest.mark.parametrize(
     "entry",
     [
-        Entry(b"", Kind.FILE),
-        Entry(b"a\0", Kind.FILE),
-        Entry(b"a", Kind.SYMLINK, link=b"\0"),
-        Entry(b"a", Kind.FILE, -1),
-        Entry(b"a", Kind.FILE, 2**63),
+        Entry(b"", EntryType.FILE),
+        Entry(b"a\0", EntryType.FILE),
+        Entry(b"a", EntryType.SYMLINK, link=b"\0"),
+        Entry(b"a", EntryType.FILE, -1),
+        Entry(b"a", EntryType.FILE, 2**63),
     ],
 )
 def test_what_no_archive_can_hold(entry: Entry) -> None:

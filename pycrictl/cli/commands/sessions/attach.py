@@ -38,6 +38,7 @@ def attach(
     Example: pycrictl attach $(pycrictl ps -q --name '^web$')
     """
     from pycrictl.cri import sessions
+    from pycrictl.streaming.outcome import not_started
     from pycrictl.streaming.standard import stream_all
     from pycrictl.wire.command import ExitReported, Streams
 
@@ -61,7 +62,7 @@ def attach(
         )
     if isinstance(outcome, ExitReported):
         if outcome.exit_code is None:
-            raise stream_options.not_started(f'attaching to container "{container}"', outcome)
+            raise not_started(f'attaching to container "{container}"', outcome)
         raise typer.Exit(outcome.exit_code)
     if outcome is not None:
         raise outcome

@@ -15,40 +15,40 @@ def cp(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="SRC", help="What to copy; - is an archive on stdin.", show_default=False
+            metavar="SRC", help="What to copy; - for an archive on stdin.", show_default=False
         ),
     ],
     destination: Annotated[
         str,
         typer.Argument(
-            metavar="DST", help="Where to; - is an archive on stdout.", show_default=False
+            metavar="DST", help="Where to copy it; - for an archive on stdout.", show_default=False
         ),
     ],
     archive: Annotated[
         bool,
-        typer.Option("--archive", "-a", help="Keep owners, times, set-id and sticky bits as well."),
+        typer.Option("--archive", "-a", help="Keep owners, times, and set-id and sticky bits."),
     ] = False,
     follow_link: Annotated[
-        bool, typer.Option("--follow-link", "-L", help="If SRC is a link, copy what it leads to.")
+        bool, typer.Option("--follow-link", "-L", help="If SRC is a link, copy its target.")
     ] = False,
     in_place: Annotated[
         bool,
-        typer.Option("--in-place", help="Write into a single file that is mounted there."),
+        typer.Option("--in-place", help="Write into a single file that is mounted at DST."),
     ] = False,
     max_size: Annotated[
         int | None,
-        typer.Option("--max-size", **options.SIZE, help="Refuse more, such as 10Gi."),
+        typer.Option("--max-size", **options.SIZE, help="Refuse to copy more, such as 10Gi."),
     ] = None,
     method: Annotated[
         str,
         typer.Option(
             "--method",
             metavar="auto|rpc|node|exec",
-            help="By the runtime's own RPCs, on this node, or by tar in the container.",
+            help="Use the runtime's RPCs, this node's file systems, or tar in the container.",
         ),
     ] = "auto",
     no_clobber: Annotated[
-        bool, typer.Option("--no-clobber", help="Leave files alone that are there.")
+        bool, typer.Option("--no-clobber", help="Do not replace existing files.")
     ] = False,
     progress: options.Progress = "auto",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
@@ -60,24 +60,24 @@ def cp(
 ) -> None:
     """Copy files to or from a running container.
 
-    One side is CONTAINER:PATH: an ID, its beginning, a name or POD/NAME, and an absolute path; the
-    other is a local path. DIR/. is what is in DIR. Nothing is to be seen at the destination before
-    everything has arrived. The exit status is 1 too if something was left out.
+    One side is CONTAINER:PATH: an ID, the beginning of one, a name or POD/NAME, and an absolute
+    path. The other is a local path. DIR/. stands for the contents of DIR. Nothing appears at the
+    destination before everything has arrived. The exit status is also 1 if something was left out.
 
     Example: pycrictl cp -a web:/etc/nginx ./nginx
     """
     from pycrictl.cli import copying
+    from pycrictl.copy.copier import CopyOptions
     from pycrictl.copy.rules.policy import Rules
 
-    settings = copying.Settings(
+    how = CopyOptions(
         rules=Rules(
             archive=archive, no_clobber=no_clobber, in_place=in_place, max_size_bytes=max_size
         ),
         method=method,
         follow=follow_link,
-        quiet=quiet,
-        progress=progress,
         choice=stream_options.check_transport(transport),
         tls=stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name),
     )
-    raise typer.Exit(copying.copy(app_context(ctx), source, destination, settings))
+    app = app_context(ctx)
+    raise typer.Exit(copying.copy(app, source, destination, how, quiet=quiet, progress=progress))

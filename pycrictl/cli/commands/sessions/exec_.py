@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pycrictl.cli import list_options, options, stream_options
 from pycrictl.cli.context import app_context
-from pycrictl.errors import NotFound, UsageError
+from pycrictl.errors import NotFound, PycrictlError, UsageError
+from pycrictl.units import quote
 
 if TYPE_CHECKING:
+    from pycrictl._proto import cri_pb2
     from pycrictl.cri.calls.client import CriClient
+    from pycrictl.environ import Environment
+    from pycrictl.streaming.standard import Outcome
 
 
 def exec_(
@@ -85,8 +91,10 @@ def exec_(
 
     Example: pycrictl exec --name web ps
     """
-    from pycrictl.cli import executing
+    from pycrictl.cri import sessions
     from pycrictl.cri.lists import containers
+    from pycrictl.streaming.standard import stream_all
+    from pycrictl.wire.command import Streams
 
     app = app_context(ctx)
     is_selected = bool(image or labels or last or latest or name or pod or state)
@@ -101,14 +109,8 @@ def exec_(
     if sync and (interactive or tty):
         raise UsageError("--sync cannot be combined with --interactive or --tty")
     stream_options.check_terminal(app.env, tty=tty, stdin=interactive, stdin_flag="--interactive")
-    settings = executing.Settings(
-        command,
-        choice=stream_options.check_transport(transport),
-        tls=stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name),
-        stdin=interactive,
-        tty=tty,
-        limit_s=timeout,
-    )
+    choice = stream_options.check_transport(transport)
+    tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
     query = containers.container_query(
         image=image,
         labels=options.split_pairs(labels, "--label"),
@@ -125,8 +127,23 @@ def exec_(
         if is_selected and not quiet and not parallel:
             app.env.stdout.write("".join(f"{container_id}:\n" for container_id in ids))
             app.env.stdout.flush()
-        execute = executing.run_at_once if sync else executing.run_streams
-        return execute(app.env, client, ids, settings)
+        if sync:
+            outcomes = _run_sync(app.env, client, ids, command, limit_s=timeout)
+        else:
+            ask = partial(sessions.exec_url, client, command=command, stdin=interactive, tty=tty)
+            outcomes = stream_all(
+                app.env,
+                [partial(ask, container_id) for container_id in ids],
+                Streams(stdin=interactive, stderr=not tty, tty=tty),
+                choice=choice,
+                timeout_s=client.timeout_s,
+                tls=tls,
+            )
+        codes = [
+            _report(app.env, container_id, outcome, is_alone=len(ids) == 1)
+            for container_id, outcome in zip(ids, outcomes, strict=True)
+        ]
+        return next(filter(None, codes), 0)
 
     code = 0
     if ignore_errors and not quiet:
@@ -147,3 +164,50 @@ def exec_(
         with app.open_client("runtime") as client:
             code = run(client, [target])
     raise typer.Exit(0 if ignore_errors else code)
+
+
+def _run_sync(
+    env: Environment, client: CriClient, ids: Sequence[str], command: Sequence[str], *, limit_s: int
+) -> list[Outcome]:
+    """Run a command in all containers at once, and write its output where it has ended."""
+    from pycrictl.cri import sessions
+    from pycrictl.cri.calls.many import each
+    from pycrictl.streaming.standard import write_all
+    from pycrictl.wire.command import ExitReported
+
+    def act(client: CriClient, container_id: str) -> cri_pb2.ExecSyncResponse | PycrictlError:
+        try:
+            return sessions.exec_sync(client, container_id, command, limit_s=limit_s)
+        except PycrictlError as error:
+            return error
+
+    outcomes: list[Outcome] = []
+    for answer in each(client, act, ids, at_once=len(ids)):
+        if isinstance(answer, PycrictlError):
+            outcomes.append(answer)
+        else:
+            write_all(env, stdout=answer.stdout, stderr=answer.stderr)
+            outcomes.append(ExitReported(answer.exit_code))
+    return outcomes
+
+
+def _report(env: Environment, container_id: str, outcome: Outcome, *, is_alone: bool) -> int:
+    """Say what went wrong in a container; return the exit status that it stands for."""
+    from pycrictl.streaming.outcome import not_started
+
+    if outcome is None:
+        return 0
+    what = f"running a command in container {quote(container_id)}"
+    if not isinstance(outcome, PycrictlError):
+        if outcome.exit_code is not None:
+            if outcome.exit_code and not is_alone:  # of one alone, the exit status says it
+                env.error(
+                    f"the command in container {quote(container_id)} ended with status"
+                    f" {outcome.exit_code}"
+                )
+            return outcome.exit_code
+        outcome = not_started(what, outcome)
+    # The runtime's errors name the container; those of a stream do not.
+    is_named = is_alone or outcome.message.startswith(what)
+    env.error(outcome.message if is_named else f"{what}: {outcome.message}", hint=outcome.hint)
+    return outcome.exit_code

@@ -54,8 +54,9 @@ def port_forward(
     Example: pycrictl port-forward $(pycrictl pods -q --name web) 8080:80 :9090
     """
     from pycrictl.cri import sessions
+    from pycrictl.streaming.local_ports import listen, parse_pair
     from pycrictl.streaming.loop import run_in_loop
-    from pycrictl.streaming.portforward import Forwarder, listen, parse_pair
+    from pycrictl.streaming.portforward import Forwarder
 
     app = app_context(ctx)
     if not pod:

@@ -8,22 +8,23 @@ from collections.abc import Iterator
 
 import pytest
 from websockets.frames import Frame, Opcode
-from websockets.protocol import Protocol, Side, State
+from websockets.protocol import CLIENT, SERVER, Protocol
 
-from pycrictl.copy.stream.messages import PIECE_BYTES, Messages
+from pycrictl.copy.stream.connection import PIECE_BYTES, CopyConnection, serve_stream
 from pycrictl.errors import RemoteProtocolError, StreamError
+from pycrictl.wire.websocket import Side
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[Messages, socket.socket]]:
+def pair() -> Iterator[tuple[CopyConnection, socket.socket]]:
     """A server's end, and the bare socket of its client."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname(), timeout=10)
         server, _ = listener.accept()
-    messages = Messages(server, label="the client", is_server=True, idle_s=60)
-    yield messages, client
+    connection = serve_stream(server, label="the client", idle_s=60)
+    yield connection, client
     client.close()
-    messages.abort()
+    connection.abort()
 
 
 def frame(opcode: Opcode, data: bytes, *, fin: bool = True) -> bytes:
@@ -33,35 +34,37 @@ def frame(opcode: Opcode, data: bytes, *, fin: bool = True) -> bytes:
 BINARY, TEXT, CONT = Opcode.BINARY, Opcode.TEXT, Opcode.CONT
 
 
-def received(messages: Messages, count: int) -> list[tuple[int, bytes]]:
-    found = [messages.receive() for _ in range(count)]
+def received(connection: CopyConnection, count: int) -> list[tuple[int, bytes]]:
+    found = [connection.receive() for _ in range(count)]
     return [(piece.channel, bytes(piece.data)) for piece in found if piece is not None]
 
 
 @pytest.mark.parametrize("size", [1, 125, 126, 65535, 65536])
-def test_masked_messages_of_every_length(pair: tuple[Messages, socket.socket], size: int) -> None:
-    messages, client = pair
+def test_masked_messages_of_every_length(
+    pair: tuple[CopyConnection, socket.socket], size: int
+) -> None:
+    connection, client = pair
     data = bytes(range(256)) * (size // 256 + 1)
     client.sendall(frame(BINARY, b"\x00" + data[:size]))
-    assert received(messages, 1) == [(0, data[:size])]
+    assert received(connection, 1) == [(0, data[:size])]
 
 
 def test_a_message_longer_than_the_buffer_comes_in_pieces(
-    pair: tuple[Messages, socket.socket],
+    pair: tuple[CopyConnection, socket.socket],
 ) -> None:
-    messages, client = pair
+    connection, client = pair
     data = bytes(range(251)) * (2 * PIECE_BYTES // 251 + 100)
     thread = threading.Thread(target=client.sendall, args=(frame(BINARY, b"\x01" + data),))
     thread.start()
-    pieces = received(messages, 3)
+    pieces = received(connection, 3)
     thread.join()
     assert [channel for channel, _ in pieces] == [1, 1, 1]
     assert [len(piece) for _, piece in pieces[:2]] == [PIECE_BYTES, PIECE_BYTES]
     assert b"".join(piece for _, piece in pieces) == data
 
 
-def test_fragments_are_one_message(pair: tuple[Messages, socket.socket]) -> None:
-    messages, client = pair
+def test_fragments_are_one_message(pair: tuple[CopyConnection, socket.socket]) -> None:
+    connection, client = pair
     client.sendall(
         frame(BINARY, b"", fin=False)
         + frame(CONT, b"\x03ab", fin=False)
@@ -69,20 +72,20 @@ def test_fragments_are_one_message(pair: tuple[Messages, socket.socket]) -> None
         + frame(CONT, b"cd")
         + frame(BINARY, b"\x00e")
     )
-    assert received(messages, 3) == [(3, b"ab"), (3, b"cd"), (0, b"e")]
-    peer = Protocol(Side.CLIENT, state=State.OPEN)
+    assert received(connection, 3) == [(3, b"ab"), (3, b"cd"), (0, b"e")]
+    peer = Protocol(CLIENT)
     peer.receive_data(client.recv(100))
     (pong,) = peer.events_received()
     assert isinstance(pong, Frame)
     assert (pong.opcode, bytes(pong.data)) == (Opcode.PONG, b"hello")
 
 
-def test_a_close_is_answered_and_is_the_end(pair: tuple[Messages, socket.socket]) -> None:
-    messages, client = pair
+def test_a_close_is_answered_and_is_the_end(pair: tuple[CopyConnection, socket.socket]) -> None:
+    connection, client = pair
     client.sendall(frame(Opcode.CLOSE, b"\x03\xe8bye"))
-    assert messages.receive() is None
-    assert messages.is_over
-    assert client.recv(100) == b"\x88\x02\x03\xe8"
+    assert connection.receive() is None
+    assert connection.receive() is None
+    assert client.recv(100) == b"\x88\x05\x03\xe8bye"
 
 
 @pytest.mark.parametrize(
@@ -106,38 +109,38 @@ def test_a_close_is_answered_and_is_the_end(pair: tuple[Messages, socket.socket]
         *("empty messages", "empty pongs"),
     ],  # not the data: masks are random
 )
-def test_what_breaks_the_protocol(pair: tuple[Messages, socket.socket], data: bytes) -> None:
-    messages, client = pair
+def test_what_breaks_the_protocol(pair: tuple[CopyConnection, socket.socket], data: bytes) -> None:
+    connection, client = pair
     client.sendall(data)
     with pytest.raises(RemoteProtocolError, match="the client broke the WebSocket protocol"):
-        received(messages, 2)
+        received(connection, 2)
 
 
-def test_silence_and_the_end_of_the_connection(pair: tuple[Messages, socket.socket]) -> None:
-    messages, client = pair
-    messages.set_idle(0.05)
+def test_silence_and_the_end_of_the_connection(pair: tuple[CopyConnection, socket.socket]) -> None:
+    connection, client = pair
+    connection.set_idle(0.05)
     with pytest.raises(StreamError, match=r"the client was silent for 0\.05 s"):
-        messages.receive()
-    messages.set_idle(60)
+        connection.receive()
+    connection.set_idle(60)
     client.sendall(frame(BINARY, b"\x00abc")[:-1])
     client.shutdown(socket.SHUT_WR)
     with pytest.raises(StreamError, match="the client dropped the connection"):
-        messages.receive()
+        received(connection, 2)
 
 
-def test_who_takes_nothing_is_given_up(pair: tuple[Messages, socket.socket]) -> None:
-    messages, _ = pair
-    messages.set_idle(0.1)
+def test_who_takes_nothing_is_given_up(pair: tuple[CopyConnection, socket.socket]) -> None:
+    connection, _ = pair
+    connection.set_idle(0.1)
     with pytest.raises(StreamError, match="silent"):
-        messages.send(1, bytes(100 * PIECE_BYTES))
+        connection.send(1, bytes(100 * PIECE_BYTES))
 
 
-def test_a_deadline(pair: tuple[Messages, socket.socket]) -> None:
-    messages, client = pair
+def test_a_deadline(pair: tuple[CopyConnection, socket.socket]) -> None:
+    connection, client = pair
     client.sendall(frame(BINARY, b"\x00abc"))
-    messages.deadline = 0.0
+    connection.deadline = 0.0
     with pytest.raises(StreamError, match="the client is too slow"):
-        messages.receive()
+        connection.receive()
 
 
 @pytest.mark.parametrize(("address", "is_masked"), [("127.0.0.1", False), ("127.0.0.2", True)])
@@ -147,14 +150,14 @@ def test_a_client_masks_between_machines(address: str, is_masked: bool) -> None:
         client = socket.create_connection(listener.getsockname(), 10, (address, 0))
         server, _ = listener.accept()
     with client, server:
-        messages = Messages(client, label="the server", is_server=False, idle_s=60)
-        messages.send(0, data)
-        messages.end_channel(0)
+        connection = CopyConnection(client, Side.CLIENT, label="the server", idle_s=60)
+        connection.send(0, data)
+        connection.end_channel(0)
         raw = b""
         while len(raw) < len(data) + 10 + 4 + 1 + 2 + 4 + 2:
             raw += server.recv(1 << 20)
         assert (data in raw) is not is_masked
-        peer = Protocol(Side.SERVER, state=State.OPEN)
+        peer = Protocol(SERVER)
         peer.receive_data(raw)
         frames = [bytes(one.data) for one in peer.events_received() if isinstance(one, Frame)]
         assert frames == [b"\x00" + data, b"\xff\x00"]
@@ -166,13 +169,13 @@ def test_both_ends(address: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname(), 10, (address, 0))
         accepted, _ = listener.accept()
-    messages = Messages(client, label="the server", is_server=False, idle_s=60)
-    server = Messages(accepted, label="the client", is_server=True, idle_s=60)
-    sending = threading.Thread(target=messages.send, args=(0, memoryview(data)))
+    connection = CopyConnection(client, Side.CLIENT, label="the server", idle_s=60)
+    server = serve_stream(accepted, label="the client", idle_s=60)
+    sending = threading.Thread(target=connection.send, args=(0, memoryview(data)))
     sending.start()
     assert received(server, 1) == [(0, data)]
     sending.join()
-    messages.abort()
+    connection.abort()
     with pytest.raises(StreamError, match="dropped the connection"):
         received(server, 1)
     server.abort()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pycrictl.errors import ConnectError, UsageError
-from pycrictl.streaming.portforward import PortPair, listen, parse_pair
+from pycrictl.streaming.local_ports import PortPair, listen, parse_pair
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_port_that_is_taken() -> None:
 
 
 def test_an_address_that_is_none() -> None:
-    with pytest.raises(UsageError, match="no IP address"):
+    with pytest.raises(UsageError, match="is not an IP address"):
         listen(["node.test"], [PortPair(0, 80)], note=print)
 
 

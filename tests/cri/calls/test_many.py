@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from typing import Any
@@ -8,10 +10,11 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.batch import IN_FLIGHT, call_each
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.errors import DeadlineExceeded, NotFound
+from pycrictl.cri.calls.many import AT_ONCE, call_each, each
+from pycrictl.errors import Cancelled, DeadlineExceeded, NotFound
 from tests.fakecri import FakeServer, Status, hang
+from tests.waiting import wait_until
 
 
 def requests(count: int) -> list[tuple[str, cri_pb2.ContainerStatusRequest]]:
@@ -34,40 +37,91 @@ def test_answers_come_in_order(fake: FakeServer) -> None:
     assert [answer.info["id"] for answer in answers] == [str(number) for number in range(50)]
 
 
-def test_no_more_than_some_are_in_flight(fake: FakeServer) -> None:
-    asked: list[str] = []
-    answered = threading.Event()
+def test_no_more_than_some_at_once(fake: FakeServer) -> None:
+    begun: list[int] = []
+    gate = threading.Event()
 
-    def slow(request: Any, context: Any) -> cri_pb2.ContainerStatusResponse:
-        answered.wait(60)
-        return cri_pb2.ContainerStatusResponse()
+    def act(client: CriClient, number: int) -> int:
+        begun.append(number)
+        if number:
+            gate.wait(60)
+        return number
 
-    def source() -> Any:
-        for what, request in requests(100):
-            asked.append(what)
-            yield what, request
+    with CriClient(fake.path, timeout_s=60) as client:
+        numbers = each(client, act, range(1000))
+        assert next(numbers) == 0
+        wait_until(lambda: len(begun) > AT_ONCE)
+        numbers.close()
+        gate.set()
+        time.sleep(0.05)
+    assert sorted(begun) == list(range(AT_ONCE + 1))
+
+
+def test_ctrl_c_ends_all(fake: FakeServer) -> None:
+    gone = threading.Semaphore(0)
+
+    def slow(request: Any, context: Any) -> Any:
+        status = hang(100)(request, context)
+        gone.release()
+        return status
+
+    def interrupt() -> None:
+        wait_until(lambda: len(fake.calls) == AT_ONCE)
+        os.kill(os.getpid(), signal.SIGINT)
 
     fake.prepare("ContainerStatus", slow, repeat=True)
+    fake.prepare("Version", cri_pb2.VersionResponse())
     with CriClient(fake.path, timeout_s=60) as client:
-        answers = call_each(client, "ContainerStatus", source())
-        threading.Timer(0.2, answered.set).start()
-        next(answers)
-        assert len(asked) == IN_FLIGHT
-        answers.close()
-    assert len(asked) == IN_FLIGHT
+        answers = call_each(client, "ContainerStatus", requests(100))
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            next(answers)
+        assert all(gone.acquire(timeout=60) for _ in fake.calls)  # the runtime knows
+        client.call("Version", cri_pb2.VersionRequest())
+    assert fake.methods() == ["ContainerStatus"] * AT_ONCE + ["Version"]
+
+
+def test_leaving_early_ends_what_has_several_calls(fake: FakeServer) -> None:
+    ended: list[BaseException] = []
+    begun = threading.Barrier(2)
+
+    def act(client: CriClient, number: int) -> int:
+        if number:
+            begun.wait(60)
+            for _ in range(100):
+                try:
+                    client.call("Version", cri_pb2.VersionRequest())
+                except Cancelled as error:
+                    ended.append(error)
+                    raise
+                time.sleep(0.1)
+        return number
+
+    fake.offer("Version", cri_pb2.VersionResponse())
+    with CriClient(fake.path, timeout_s=60) as client:
+        numbers = each(client, act, range(2))
+        assert next(numbers) == 0
+        begun.wait(60)
+        numbers.close()
+    wait_until(lambda: bool(ended))
+
+
+def test_a_bug_is_not_hidden(fake: FakeServer) -> None:
+    with CriClient(fake.path, timeout_s=60) as client, pytest.raises(ZeroDivisionError):
+        list(each(client, lambda _, number: 1 // number, [1, 0]))
 
 
 def test_each_has_the_time_of_those_before_it(fake: FakeServer) -> None:
     """A runtime that answers one after the other gets as much time as one by one."""
     fake.prepare("ContainerStatus", echo, repeat=True)
     with CriClient(fake.path, timeout_s=10) as client:
-        list(call_each(client, "ContainerStatus", requests(IN_FLIGHT + 4)))
+        list(call_each(client, "ContainerStatus", requests(AT_ONCE + 4)))
     allowed = sorted(
         (int(call.request.container_id), round(call.deadline_s or 0, -1)) for call in fake.calls
     )
     assert [deadline_s for _, deadline_s in allowed] == [
-        *(10 * (number + 1) for number in range(IN_FLIGHT)),
-        *([10 * IN_FLIGHT] * 4),
+        *(10 * (number + 1) for number in range(AT_ONCE)),
+        *([10 * AT_ONCE] * 4),
     ]
 
 
@@ -91,10 +145,10 @@ def test_a_runtime_that_hangs_costs_one_timeout(fake: FakeServer) -> None:
     start = time.monotonic()
     with CriClient(fake.path, timeout_s=1) as client:
         # The last one may take as many timeouts as there are.
-        answers = call_each(client, "ContainerStatus", requests(IN_FLIGHT))
+        answers = call_each(client, "ContainerStatus", requests(AT_ONCE))
         assert isinstance(next(answers), DeadlineExceeded)
         answers.close()
-    assert time.monotonic() - start < IN_FLIGHT / 2
+    assert time.monotonic() - start < AT_ONCE / 2
 
 
 def test_nothing_is_asked_for_nothing(fake: FakeServer) -> None:
@@ -103,7 +157,7 @@ def test_nothing_is_asked_for_nothing(fake: FakeServer) -> None:
     assert fake.calls == []
 
 
-@pytest.mark.parametrize("count", [1, IN_FLIGHT - 1, IN_FLIGHT, IN_FLIGHT + 1])
+@pytest.mark.parametrize("count", [1, AT_ONCE - 1, AT_ONCE, AT_ONCE + 1])
 def test_around_the_limit(fake: FakeServer, count: int) -> None:
     fake.prepare("ContainerStatus", echo, repeat=True)
     with CriClient(fake.path, timeout_s=60) as client:

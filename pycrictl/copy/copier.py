@@ -1,0 +1,150 @@
+"""Copies from and to one container, by the first method that can be used for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, NamedTuple
+
+from pycrictl._proto import cri_pb2
+from pycrictl.copy.method import NAMES, Method, Watch, first_to_serve
+from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.rules.spec import ContainerPath, not_running
+from pycrictl.cri.lists.lookup import CONTAINERS_HINT, find_container, find_pod
+from pycrictl.errors import CopyError, NotFound
+from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from pycrictl.copy.rules.summary import Summary
+    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.streaming.session import Choice
+    from pycrictl.streaming.target import TlsFiles
+
+
+class CopyOptions(NamedTuple):
+    """How to copy.
+
+    Attributes:
+        rules: what is allowed and kept.
+        method: one of ``NAMES``, or ``auto`` for the first that can be used.
+        follow: copy what the source points to, if it is a link.
+        choice: the transport of streams.
+        tls: files for transports that are encrypted.
+    """
+
+    rules: Rules
+    method: str = "auto"
+    follow: bool = False
+    choice: Choice = "auto"
+    tls: TlsFiles | None = None
+
+
+class Copier:
+    """Copies from and to a running container. Paths in it are absolute; see ``Method``.
+
+    Args:
+        client: of the runtime service.
+        container: names the container; its path is not looked at.
+        options: how to copy.
+
+    Raises:
+        NotFound: there is no such container.
+        FailedPrecondition: it is not running.
+    """
+
+    def __init__(self, client: CriClient, container: ContainerPath, options: CopyOptions) -> None:
+        self._client = client
+        self._container_id = _find(client, container)
+        self._options = options
+
+    def copy_from(self, path: bytes, local: bytes, watch: Watch) -> Summary:
+        """Copy out of the container, with this process's umask."""
+        rules = self._options.rules._replace(umask=_umask())
+        follow = self._options.follow
+        return first_to_serve(
+            self._methods(),
+            lambda method: method.copy_from(path, local, rules, watch, follow=follow),
+        )
+
+    def copy_to(self, local: bytes, path: bytes, watch: Watch) -> Summary:
+        """Copy into the container."""
+        rules, follow = self._options.rules, self._options.follow
+        return first_to_serve(
+            self._methods(),
+            lambda method: method.copy_to(local, path, rules, watch, follow=follow),
+        )
+
+    def unpack_to(self, stream: int, path: bytes, watch: Watch) -> Summary:
+        """Unpack an archive, which comes from a descriptor, into a directory of the container."""
+        rules = self._options.rules
+        return first_to_serve(
+            self._methods(), lambda method: method.unpack_to(stream, path, rules, watch)
+        )
+
+    def pack_from(self, path: bytes, write: Callable[[memoryview], None], watch: Watch) -> None:
+        """Write what is at a path as an archive.
+
+        Args:
+            path: in the container.
+            write: is given the pieces; each is valid until it returns.
+            watch: called while the copy goes on.
+
+        Raises:
+            CopyError: there is more content than is allowed.
+        """
+        limit = self._options.rules.max_size_bytes
+        done_bytes = 0
+
+        def count(count: int) -> None:
+            nonlocal done_bytes
+            done_bytes += count
+            watch.on_bytes(count)
+
+        def act(method: Method) -> None:
+            counted = watch._replace(on_bytes=count)
+            with closing(method.pack_from(path, counted, follow=self._options.follow)) as pieces:
+                for piece in pieces:
+                    if limit is not None and done_bytes > limit:
+                        raise CopyError(f"more than {limit} bytes would be copied")
+                    write(piece)
+
+        first_to_serve(self._methods(), act)
+
+    def _methods(self) -> Iterator[Method]:
+        """Yield the methods to try. What each needs is loaded when its turn comes."""
+        client, container_id, options = self._client, self._container_id, self._options
+        names = NAMES if options.method == "auto" else (options.method,)
+        if "rpc" in names:
+            from pycrictl.copy.stream.over_rpc import OverRpc
+
+            has_others = len(names) > 1
+            yield OverRpc(client, container_id, tls=options.tls, has_others=has_others)
+        if "node" in names:
+            from pycrictl.copy.node import on_node
+
+            yield on_node.for_client(client, container_id)
+        if "exec" in names:
+            from pycrictl.copy.exec.over_exec import OverExec
+            from pycrictl.copy.exec.remote import Remote
+
+            remote = Remote(client, container_id, choice=options.choice, tls=options.tls)
+            yield OverExec(remote)
+
+
+def _find(client: CriClient, path: ContainerPath) -> str:
+    """Return the full ID of the container that is named."""
+    pod_id = find_pod(client, path.pod).id if path.pod else ""
+    container = find_container(client, path.container, pod_sandbox_id=pod_id)
+    if container is None:
+        where = f" in pod {quote(path.pod)}" if path.pod else ""
+        raise NotFound(f"no container {quote(path.container)}{where}", hint=CONTAINERS_HINT)
+    if container.state != cri_pb2.CONTAINER_RUNNING:
+        raise not_running(path.container)
+    return container.id
+
+
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask

@@ -1,0 +1,283 @@
+"""A program in a container while it runs: its input, its output, and its end."""
+
+from __future__ import annotations
+
+import asyncio  # noqa: TID253 (this module is loaded when a copy goes this way)
+import errno
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from pycrictl.copy.tree.content import CHUNK_BYTES
+from pycrictl.copy.tree.rootfs import to_error
+from pycrictl.errors import CopyError, StreamError, Unimplemented
+from pycrictl.streaming.loop import end_tasks
+from pycrictl.streaming.pump import Ends, Input, Output
+from pycrictl.units import quote
+from pycrictl.wire.command import ExitReported
+
+MAX_STDERR_BYTES: Final = 64 * 1024
+
+MISSING_STATUS: Final = (126, 127)
+"""The exit status that stands for a program that cannot be run."""
+
+_MAX_STDOUT_BYTES: Final = 1024 * 1024
+"""How much is kept of the output of a program that is given input."""
+
+_ERRNOS: Final = {
+    os.strerror(number).lower(): number
+    for number in (
+        *(errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EBUSY),
+        *(errno.ENOENT, errno.ENOTDIR),
+    )
+}
+_ERRNOS["resource busy"] = errno.EBUSY  # in the words of musl
+
+_STALL_S: Final = 3.0
+"""How long a program may stand still before the reason is looked for."""
+
+_QUEUE_PIECES: Final = 4
+_END_S: Final = 5.0
+_MISSING: Final = ("executable file not found", "no such file or directory")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program in a container ended.
+
+    Attributes:
+        status: its exit status.
+        stdout: what it wrote, up to a limit; empty where that went elsewhere.
+        stderr: the beginning of its complaints.
+    """
+
+    status: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def reason(self) -> str:
+        """The first thing it complained about, or its exit status."""
+        lines = self.stderr.decode(errors="replace").splitlines()
+        return next(filter(None, map(str.strip, lines)), f"it ended with status {self.status}")
+
+    def failure(self, action: str, path: bytes) -> CopyError:
+        """Return an error that quotes it: ``cannot <action> "<path>": <reason>``."""
+        reason = self.reason.rpartition(": ")[2]
+        number = _ERRNOS.get(reason.lower())
+        if number is not None:
+            return to_error(OSError(number, reason), action, path)
+        said = quote(self.reason, limit=200)
+        return CopyError(f"cannot {action} {quote(os.fsdecode(path))}: {said}")
+
+
+class ProgramMissing(Unimplemented):
+    """A program is not in the container."""
+
+    reference = "program-missing"
+
+    def __init__(self, program: str) -> None:
+        super().__init__(
+            f"there is no {program} in the container",
+            code="Unimplemented",
+            hint="--method node needs no program in the container",
+        )
+
+
+class Running:
+    """A running program in a container. Leaving the ``with`` statement hangs up.
+
+    The connection has a thread of its own, so that the caller stays free to be interrupted.
+
+    Attributes:
+        on_stall: called again and again while nothing moves, with the seconds since something did;
+            what it raises is raised where the caller waits.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        begin: Callable[[Ends], Coroutine[Any, Any, ExitReported | None]],
+        *,
+        stdin: bool,
+    ) -> None:
+        self.on_stall: Callable[[float], None] = _be_patient
+        self._program = program
+        self._stdout = bytearray()
+        self._stderr = bytearray()
+        self._unsendable = ""
+        self._input: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE_PIECES)
+        self._output: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE_PIECES)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        ends = Ends(
+            stdout=_Taker(self._keep_output if stdin else self._output.put),
+            stderr=_Taker(self._keep),
+            stdin=_Feeder(self._input) if stdin else None,
+            note=self._refuse,
+        )
+        self._task = self._on_loop(self._start(begin, ends))
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(TimeoutError):  # a connection that hangs is left to the end of the program
+            asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(_END_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_END_S)
+        if not self._thread.is_alive():
+            self._loop.close()
+        if self._task.done() and not self._task.cancelled():
+            self._task.exception()  # asyncio complains about one that was never looked at
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the program's output until it ends; then ask ``ended``."""
+        while True:
+            piece = self._on_loop(self._until_over(self._output.get))
+            if piece is None:
+                break
+            yield piece
+        while not self._output.empty():
+            yield self._output.get_nowait()
+
+    def send(self, data: bytes) -> bool:
+        """Send input; return False if the program has ended, and more input would be lost."""
+        return bool(self._on_loop(self._until_over(partial(self._put, data))))
+
+    def ended(self) -> Ended:
+        """End the input of the program, and wait for its end.
+
+        Raises:
+            ProgramMissing: it is not there.
+            StreamError: the connection broke before the end was known.
+            PycrictlError: the program could not be started.
+        """
+        self.send(b"")
+        outcome = self._on_loop(self._wait())
+        if self._unsendable:
+            raise StreamError(
+                "this transport cannot end the input of the program",
+                hint="--transport spdy can",
+            )
+        if outcome is None:
+            raise StreamError("the connection ended before the outcome was known")
+        if outcome.exit_code is None:
+            if is_missing(outcome.message):
+                raise ProgramMissing(self._program)
+            raise CopyError(f"cannot run {self._program} in the container: {outcome.message}")
+        if outcome.exit_code in MISSING_STATUS and not self._stderr:
+            raise ProgramMissing(self._program)
+        return Ended(outcome.exit_code, bytes(self._stdout), bytes(self._stderr))
+
+    @property
+    def so_far(self) -> Ended:
+        """What it complained about so far."""
+        return Ended(-1, b"", bytes(self._stderr))
+
+    def _on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        stalled_s = 0.0
+        while True:
+            try:
+                return future.result(_STALL_S)
+            except TimeoutError:
+                if future.done():
+                    raise
+            stalled_s += _STALL_S
+            self.on_stall(stalled_s)
+
+    async def _start(
+        self, begin: Callable[[Ends], Coroutine[Any, Any, ExitReported | None]], ends: Ends
+    ) -> asyncio.Task[ExitReported | None]:
+        return asyncio.create_task(begin(ends))
+
+    async def _until_over(self, act: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
+        """Do something unless the session ends before; None if it has."""
+        acting = asyncio.create_task(act())
+        await asyncio.wait({acting, self._task}, return_when=asyncio.FIRST_COMPLETED)
+        if acting.done():
+            return acting.result()
+        acting.cancel()
+        return None
+
+    async def _wait(self) -> ExitReported | None:
+        await asyncio.wait({self._task})
+        try:
+            return self._task.result()
+        except asyncio.CancelledError:
+            return None
+
+    def _refuse(self, text: str) -> None:
+        self._unsendable = text
+        self._task.cancel()
+
+    async def _put(self, data: bytes) -> bool:
+        await self._input.put(data)
+        return not self._task.done()
+
+    async def _keep(self, data: bytes) -> None:
+        self._stderr += data[: MAX_STDERR_BYTES - len(self._stderr)]
+
+    async def _keep_output(self, data: bytes) -> None:
+        self._stdout += data[: _MAX_STDOUT_BYTES - len(self._stdout)]
+
+
+class _Taker(Output):
+    """An output that hands on what comes."""
+
+    def __init__(self, take: Callable[[bytes], Coroutine[Any, Any, None]]) -> None:
+        self._take = take
+
+    async def write(self, *pieces: bytes | memoryview) -> None:
+        await self._take(b"".join(pieces))
+
+
+class _Feeder(Input):
+    """An input that comes from a queue; an empty piece is its end."""
+
+    def __init__(self, queue: asyncio.Queue[bytes]) -> None:
+        self._queue = queue
+
+    async def read(self) -> bytes:
+        return await self._queue.get()
+
+
+def _be_patient(_: float) -> None:
+    """Do nothing: output is waited for as long as it takes."""
+
+
+async def _cancel_all() -> None:
+    """End all tasks but this one, so that nothing is left that could complain later."""
+    await end_tasks(task for task in asyncio.all_tasks() if task is not asyncio.current_task())
+    await asyncio.get_running_loop().shutdown_default_executor()
+
+
+def in_large_pieces(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+    """Yield the same bytes in pieces of ``CHUNK_BYTES``, in which holes of files can be seen."""
+    held: list[bytes] = []
+    free_bytes = CHUNK_BYTES
+    for piece in pieces:
+        view = memoryview(piece)
+        while len(view) >= free_bytes:
+            held.append(bytes(view[:free_bytes]))
+            view = view[free_bytes:]
+            yield b"".join(held)
+            held.clear()
+            free_bytes = CHUNK_BYTES
+        held.append(bytes(view))
+        free_bytes -= len(view)
+    if rest := b"".join(held):
+        yield rest
+
+
+def is_missing(details: str) -> bool:
+    """Return whether a runtime says that a program is not in the container."""
+    return any(words in details for words in _MISSING)

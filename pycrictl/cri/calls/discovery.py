@@ -1,0 +1,112 @@
+"""Which runtime to call: the configured endpoint, or the first that answers.
+
+Nothing is sent to validate a connection: a plain ``connect()`` finds what is wrong with a socket
+without a round trip.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+from pycrictl._proto import cri_pb2
+from pycrictl.config import DEFAULT_ENDPOINTS, Config, socket_path
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.cri.calls.errmap import connect_error, unreachable
+from pycrictl.cri.calls.obstacle import MISSING, SOCKET_HINT, Obstacle, try_connect
+from pycrictl.errors import ConnectError, PycrictlError
+
+log = logging.getLogger("pycrictl.cri")
+
+DISCOVERY_TIMEOUT_S: Final = 1.0
+
+
+def open_client(
+    config: Config,
+    service: Literal["runtime", "image"] = "runtime",
+    *,
+    endpoints: Sequence[str] = DEFAULT_ENDPOINTS,
+) -> CriClient:
+    """Connect to the configured endpoint of a service, or to the first runtime that answers.
+
+    An endpoint that somebody configured is tried again, ``max_retries`` times with growing pauses,
+    while its socket does not exist or nobody listens on it.
+
+    Args:
+        config: names the endpoint, the timeout and the retries.
+        service: whose endpoint to take.
+        endpoints: where to look when none is configured: absolute paths, with ``unix://`` or not.
+
+    Raises:
+        UsageError: the endpoint is empty or of another kind than a unix socket.
+        ConnectError: it cannot be reached; or, when looking, none of the endpoints answers.
+    """
+    endpoint = config.runtime_endpoint if service == "runtime" else config.image_endpoint
+    timeout_s = config.timeout_s.value
+    if endpoint.origin == "default":
+        return _discover(endpoints, timeout_s)
+    path = str(Path(socket_path(endpoint, f"{service}-endpoint")).absolute())
+    _wait_for_socket(path, timeout_s, config.max_retries.value)
+    return CriClient(path, timeout_s=timeout_s)
+
+
+def retry_pauses(max_retries: int) -> Iterator[float]:
+    """Return the seconds to wait before each retry: 0.5, 1, 2, 4, 5, 5 …; endless if negative."""
+    pauses = itertools.chain((0.5, 1.0, 2.0, 4.0), itertools.repeat(5.0))
+    return pauses if max_retries < 0 else itertools.islice(pauses, max_retries)
+
+
+def _wait_for_socket(path: str, timeout_s: float, max_retries: int) -> None:
+    pauses = retry_pauses(max_retries)
+    for attempt in itertools.count(1):
+        connection = try_connect(path, timeout_s)
+        if not isinstance(connection, Obstacle):
+            connection.close()
+            return
+        pause_s = next(pauses, None) if connection.may_pass else None
+        if pause_s is None:
+            raise connect_error(connection, f"unix://{path}")
+        log.debug("= attempt %d: %s; again in %gs", attempt, connection.reason, pause_s)
+        time.sleep(pause_s)
+
+
+def _discover(endpoints: Sequence[str], timeout_s: float) -> CriClient:
+    """Return a client of the first endpoint that answers a ``Version`` call."""
+    failures: list[str] = []
+    hint = ""
+    for endpoint in endpoints:
+        client = CriClient(endpoint.removeprefix("unix://"), timeout_s=timeout_s)
+        obstacle = _probe(client)
+        if obstacle is None:
+            log.debug("= no endpoint is configured; %s answers", endpoint)
+            return client
+        client.close()
+        log.debug("= no endpoint is configured; %s: %s", endpoint, obstacle.reason)
+        failures.append(f"{endpoint} ({obstacle.reason})")
+        if obstacle.reason != MISSING:
+            hint = hint or obstacle.hint
+    raise ConnectError(
+        f"no container runtime answers: {', '.join(failures)}", hint=hint or SOCKET_HINT
+    )
+
+
+def _probe(client: CriClient) -> Obstacle | None:
+    """Return what keeps the runtime from answering a ``Version`` call, None when it does."""
+    connection = try_connect(client.path, DISCOVERY_TIMEOUT_S)
+    if isinstance(connection, Obstacle):
+        return connection
+    connection.close()
+    timeout_s = min(client.timeout_s, DISCOVERY_TIMEOUT_S)
+    try:
+        client.call("Version", cri_pb2.VersionRequest(), timeout_s=timeout_s)
+    except PycrictlError as error:
+        reason = error.message.removeprefix(unreachable(client.endpoint))
+        reason = reason.removeprefix("Version: ").removeprefix(
+            f'the server at "{client.endpoint}" '
+        )
+        return Obstacle(reason, error.hint or "")
+    return None

@@ -1,0 +1,130 @@
+"""What stands in the way of a connection, in words for people, with a hint.
+
+``try_connect`` gives the operating system's own reason (``errno``). What shows only once there is a
+connection is found out by ``transport``: every HTTP/2 server answers the client's preface with a
+SETTINGS frame (RFC 9113, section 3.4).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+import struct
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pycrictl.units import escape
+
+PATH_LIMIT_BYTES: Final = 107
+"""The longest path of a unix socket on Linux: ``sun_path`` has 108 bytes with its final NUL."""
+
+MISSING: Final = "no such file"
+SOCKET_HINT: Final = (
+    "is the runtime running? name its socket with -r/--runtime-endpoint or in /etc/crictl.yaml"
+)
+
+_SHOWN_BYTES: Final = 60
+
+_SERVICE_HINT: Final = "check the runtime's service, such as: systemctl status containerd"
+_NAME_HINT: Final = "name the socket of a container runtime with -r/--runtime-endpoint"
+
+
+class Obstacle(NamedTuple):
+    """Why a connection cannot be made.
+
+    Attributes:
+        reason: a phrase that follows the socket's name and a colon.
+        hint: what the user can do about it.
+        may_pass: whether a runtime that is just starting looks like this.
+    """
+
+    reason: str
+    hint: str
+    may_pass: bool = False
+
+
+SILENT: Final = Obstacle(
+    "it accepts connections but does not answer",
+    f"the runtime hangs, or is just starting; {_SERVICE_HINT}",
+)
+CLOSES: Final = Obstacle("it closes every connection at once", _SERVICE_HINT)
+
+
+def try_connect(path: str, timeout_s: float) -> socket.socket | Obstacle:
+    """Connect to a unix socket; return the connection, for the caller to close, or the obstacle.
+
+    It waits, up to ``timeout_s``, only when the listener's queue of connections is full.
+    """
+    if len(os.fsencode(path)) > PATH_LIMIT_BYTES:
+        return Obstacle(
+            f"the path is longer than the {PATH_LIMIT_BYTES} bytes that a socket's may have",
+            "use a shorter path, such as that of a symbolic link",
+        )
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # Not settimeout: a non-blocking connect gives up at once when the queue is full.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(timeout_s))
+        connection.connect(path)
+    except OSError as error:
+        connection.close()
+        return _obstacle(path, error)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def foreign(answer: bytes) -> Obstacle:
+    """Return the obstacle of a server that does not speak HTTP/2, by how its answer begins."""
+    line = answer[:_SHOWN_BYTES].split(b"\n")[0].rstrip(b"\r").decode("utf-8", "replace")
+    return Obstacle(f'it is not a gRPC server: it answers "{escape(line)}"', _NAME_HINT)
+
+
+def web_server(status: str) -> Obstacle:
+    """Return the obstacle of a server that speaks HTTP/2 but not gRPC, by its HTTP status."""
+    return Obstacle(
+        f"it is not a gRPC server: it answers with the HTTP status {status}", _NAME_HINT
+    )
+
+
+def _obstacle(path: str, error: OSError) -> Obstacle:
+    match error.errno:
+        case errno.ENOENT:
+            return Obstacle(MISSING, SOCKET_HINT, may_pass=True)
+        case errno.ECONNREFUSED:
+            kind = _kind_of_file(path)
+            if kind is not None:
+                return Obstacle(f"it is {kind}, not a socket", SOCKET_HINT)
+            reason = "connection refused: nothing listens there"
+            return Obstacle(reason, _SERVICE_HINT, may_pass=True)
+        case errno.EACCES | errno.EPERM:
+            return Obstacle("permission denied", "run it as root, for instance with sudo")
+        case errno.EAGAIN:
+            return Obstacle(
+                "its queue of connections is full", f"the runtime hangs; {_SERVICE_HINT}"
+            )
+        case errno.EPROTOTYPE:
+            return Obstacle("it is a socket of another type", SOCKET_HINT)
+        case _:
+            return Obstacle(escape(error.strerror or str(error)), SOCKET_HINT)
+
+
+def _kind_of_file(path: str) -> str | None:
+    """Return what ``path`` is if not a socket: Linux refuses connections to other files, too."""
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError:
+        return None
+    if stat.S_ISSOCK(mode):
+        return None
+    if stat.S_ISDIR(mode):
+        return "a directory"
+    return "a file"
+
+
+def _timeval(seconds: float) -> bytes:
+    whole = int(min(seconds, 1e9))
+    # All zero would mean to wait forever.
+    return struct.pack("@ll", whole, max(1, int((min(seconds, 1e9) - whole) * 1e6)))

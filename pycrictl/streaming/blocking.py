@@ -1,0 +1,93 @@
+"""Opens the WebSocket behind a stream URL for a thread that blocks, without asyncio.
+
+The rules are those of ``streaming.dial`` and ``streaming.transport``.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Final
+
+from pycrictl.errors import RemoteProtocolError, StreamError
+from pycrictl.streaming.opening import MAX_REFUSAL_BYTES, REFUSAL_S, Opening
+from pycrictl.streaming.target import (
+    Target,
+    TlsFiles,
+    cannot_connect,
+    connection_broke,
+    tls_context,
+)
+from pycrictl.wire.websocket_handshake import ClientHandshake
+
+_READ_BYTES: Final = 16384
+
+
+def open_websocket(
+    target: Target, protocol: str, *, timeout_s: float, tls: TlsFiles | None = None
+) -> tuple[socket.socket, bytes]:
+    """Connect and upgrade; return the socket, and what was read beyond the handshake.
+
+    The URL is spent afterwards, also when the server refuses.
+
+    Args:
+        protocol: what the server must speak.
+        timeout_s: limit for connecting, and again for the answer.
+        tls: as for ``streaming.dial.dial``.
+
+    Raises:
+        ConnectError: the server cannot be reached or does not answer in time.
+        UpgradeRefused: it does not offer the stream.
+        StreamError: the connection broke, or the answer is not one to the request.
+        ConfigError: the files of ``tls`` cannot be used.
+    """
+    sock = _connect(target, timeout_s, tls)
+    try:
+        handshake = ClientHandshake([protocol])
+        opening = Opening(target, "GET", handshake.headers)
+        _exchange(sock, target, opening, timeout_s)
+        if opening.response is None or opening.response.status != 101:
+            raise opening.refusal()
+        if handshake.check(opening.response) != protocol:
+            raise RemoteProtocolError(f'"{target.label}" does not speak {protocol}')
+    except BaseException:
+        sock.close()
+        raise
+    return sock, opening.leftover
+
+
+def _connect(target: Target, timeout_s: float, tls: TlsFiles | None) -> socket.socket:
+    context = tls_context(tls) if target.is_tls else None
+    try:
+        sock = socket.create_connection((target.host, target.port), timeout_s)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if context is None:
+                return sock
+            server_name = (tls.server_name if tls else None) or target.host
+            return context.wrap_socket(sock, server_hostname=server_name)
+        except BaseException:
+            sock.close()
+            raise
+    except (OSError, UnicodeError) as exc:
+        raise cannot_connect(target, exc, timeout_s) from exc
+
+
+def _exchange(sock: socket.socket, target: Target, opening: Opening, timeout_s: float) -> None:
+    """Send the request, and read the response: its head, and the beginning of its body."""
+    give_up_at = time.monotonic() + timeout_s
+    try:
+        sock.sendall(opening.request)
+        while len(opening.body) < MAX_REFUSAL_BYTES and not opening.is_complete():
+            sock.settimeout(max(give_up_at - time.monotonic(), 0.001))
+            opening.receive(sock.recv(_READ_BYTES))
+            if opening.response is not None:
+                give_up_at = min(give_up_at, time.monotonic() + REFUSAL_S)
+    except (OSError, StreamError) as exc:
+        if opening.response is not None:
+            return  # what is there is enough
+        if isinstance(exc, StreamError):
+            raise
+        if isinstance(exc, TimeoutError):
+            raise opening.silence(timeout_s) from exc
+        raise connection_broke(target.label, exc) from exc

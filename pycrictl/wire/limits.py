@@ -1,0 +1,111 @@
+"""What one peer may make this program do over HTTP/2: all limits in one table. Pure.
+
+HTTP/2 leaves to each receiver what it puts up with (RFC 9113, 10.5). All readers here keep to these
+numbers. Up to them the work is linear in what the peer sends; beyond them its call is reset or its
+connection ended with the error code that says why.
+
+What only looks like traffic, such as pings, is not counted in all, because a connection may live
+for months: an ``Allowance`` grows again with time, and with the frames that carry something.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+FRAME_BYTES: Final = 16384
+"""The payload of a frame: what every receiver must take, and more is never announced."""
+
+HEADER_LIST_BYTES: Final = 64 * 1024
+"""The headers of one block, decoded, by the measure of RFC 7541, 4.1."""
+
+HEADER_BLOCK_FRAMES: Final = 64
+"""The frames of one header block: one HEADERS, the others CONTINUATION."""
+
+HEADER_BLOCK_BYTES: Final = HEADER_LIST_BYTES + HEADER_BLOCK_FRAMES * 16
+"""The frames of one header block together. A field is not longer encoded than by that measure."""
+
+TABLE_BYTES: Final = 64 * 1024
+"""The dynamic table of a header compression, whatever an end announces to the other."""
+
+STREAMS: Final = 2048
+"""The calls under way on one connection."""
+
+MESSAGE_BYTES: Final = 16 * 1024 * 1024
+"""A message of a runtime: what kubelet and crictl take, too."""
+
+OWN_BODY_BYTES: Final = 4 * 1024 * 1024
+"""The request of a call that the proxy answers: the default of gRPC's servers."""
+
+OWN_BODIES_BYTES: Final = 32 * 1024 * 1024
+"""The requests and headers of such calls under way, of all clients together."""
+
+IDLE_FRAMES: Final = 1000
+"""The frames in a row that carry nothing for a call: pings, window updates, empty data and such."""
+
+IDLE_FRAMES_PER_S: Final = 100
+"""How many more of them each second allows."""
+
+IDLE_FRAMES_PER_FRAME: Final = 10
+"""How many more each frame that carries something allows, whichever way it goes."""
+
+RESETS: Final = STREAMS
+"""The calls in a row that a client resets, or that are reset for its fault: it may give up all."""
+
+RESETS_PER_S: Final = 50
+"""How many more of them each second allows."""
+
+TURN: Final = 1000
+"""The frames of one server's connection that are handled before others have their turn."""
+
+CLIENT_TURN: Final = 200
+"""The same of one client's connection."""
+
+TURN_PER_CALL: Final = 20
+"""How many frames one counts for in that which begins or resets a call: that is work."""
+
+WRITE_BUFFER_BYTES: Final = 256 * 1024
+"""What may wait for an end that does not read before nothing more is taken from the other end."""
+
+REPLY_BUFFER_BYTES: Final = 4 * WRITE_BUFFER_BYTES
+"""What may wait of the proxy's own frames for an end before nothing more is read from it."""
+
+FAULT_LINES: Final = 20
+"""The log lines about faults of peers in a row; of the others there is a number only."""
+
+FAULT_LINES_PER_S: Final = 0.5
+"""How many more of them each second allows."""
+
+
+class Allowance:
+    """So many at once, and so many more each second.
+
+    Args:
+        burst: how many at once.
+        per_s: how many more each second, up to ``burst``.
+
+    Attributes:
+        earned: how many more there may be, whatever the time; whoever counts what earns them adds
+            to it.
+    """
+
+    __slots__ = ("_at", "_burst", "_left", "_per_s", "earned")
+
+    def __init__(self, burst: int, per_s: float) -> None:
+        self.earned = 0
+        self._burst = burst
+        self._per_s = per_s
+        self._left = burst
+        self._at: float | None = None
+
+    def take(self, now: float) -> bool:
+        """Take one at the time ``now`` in seconds, and return whether there was one."""
+        if self._at is None:
+            self._at = now
+        if not self._left:
+            self._left = min(int((now - self._at) * self._per_s) + self.earned, self._burst)
+            if not self._left:
+                return False
+            self._at = now
+            self.earned = 0
+        self._left -= 1
+        return True

@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import sys
+import threading
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import grpc
+import pytest
+
+from pycrictl import errors
+from pycrictl._proto import cri_pb2
+from pycrictl.config import Config, Flags, load
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.cri.calls.discovery import open_client, retry_pauses
+from tests.fakecri import FakeServer, Status, hostile, serve
+
+LIST = cri_pb2.ListImagesRequest()
+VERSION = cri_pb2.VersionResponse(runtime_name="fake", runtime_version="1")
+
+
+def settings(
+    endpoint: str | None = None,
+    *,
+    images: str | None = None,
+    retries: int = 0,
+    timeout_s: float = 5,
+) -> Config:
+    flags = Flags(
+        runtime_endpoint=endpoint,
+        image_endpoint=images,
+        max_retries=retries,
+        timeout_s=timeout_s,
+    )
+    return load(flags, {}, default_path="/nonexistent")
+
+
+def refused(
+    config: Config, service: Literal["runtime", "image"] = "runtime"
+) -> errors.PycrictlError:
+    with pytest.raises(errors.PycrictlError) as caught:
+        open_client(config, service)
+    assert caught.value.message.isprintable()
+    return caught.value
+
+
+class TestConfiguredEndpoint:
+    @pytest.mark.parametrize("form", ["unix://{}", "unix:{}", "{}"])
+    def test_ways_to_write_it(self, fake: FakeServer, form: str) -> None:
+        fake.prepare("ListImages", cri_pb2.ListImagesResponse())
+        with open_client(settings(form.format(fake.path))) as client:
+            assert client.endpoint == fake.endpoint
+            assert client.timeout_s == 5
+            client.call("ListImages", LIST)
+        assert fake.methods() == ["ListImages"]  # nothing was sent to validate the connection
+
+    def test_a_relative_path(self, fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(Path(fake.path).parent)
+        fake.prepare("ListImages", cri_pb2.ListImagesResponse())
+        with open_client(settings(Path(fake.path).name)) as client:
+            assert client.endpoint == fake.endpoint
+            client.call("ListImages", LIST)
+
+    @pytest.mark.parametrize("name", ["a b", "p%41q", "é", "h#x", "q?x", "50%", "\udcff"])
+    def test_odd_paths(self, fake: FakeServer, folder: Path, name: str) -> None:
+        link = folder / name
+        link.symlink_to(fake.path)
+        fake.prepare("ListImages", cri_pb2.ListImagesResponse())
+        with open_client(settings(f"unix://{link}")) as client:
+            client.call("ListImages", LIST)
+
+    def test_headers(self, fake: FakeServer) -> None:
+        fake.prepare("ListImages", cri_pb2.ListImagesResponse())
+        with open_client(settings(fake.path)) as client:
+            client.call("ListImages", LIST)
+        assert fake.calls[0].metadata["user-agent"] == "pycrictl"
+
+    def test_each_service_has_its_own(self, fake: FakeServer) -> None:
+        config = settings("/nonexistent.sock", images=fake.path)
+        fake.prepare("ListImages", cri_pb2.ListImagesResponse())
+        with open_client(config, "image") as client:
+            client.call("ListImages", LIST)
+        assert refused(config).message == (
+            'cannot reach the runtime at "unix:///nonexistent.sock": no such file'
+        )
+
+    def test_other_schemes_and_none(self) -> None:
+        assert isinstance(refused(settings("tcp://127.0.0.1:1")), errors.UsageError)
+        assert refused(settings("")).message == "--runtime-endpoint is not set"
+        assert refused(settings("", images=""), "image").message == "--image-endpoint is not set"
+
+    def test_an_empty_image_endpoint_is_that_of_the_runtime(self, fake: FakeServer) -> None:
+        with open_client(settings(fake.path, images=""), "image") as client:
+            assert client.endpoint == fake.endpoint
+
+
+class TestRetries:
+    def test_pauses(self) -> None:
+        assert list(retry_pauses(0)) == []
+        assert list(retry_pauses(3)) == [0.5, 1, 2]
+        assert list(retry_pauses(7)) == [0.5, 1, 2, 4, 5, 5, 5]
+        assert list(islice(retry_pauses(-1), 100))[-1] == 5
+
+    def test_none(self, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.DEBUG, "pycrictl.cri")
+        error = refused(settings(str(folder / "none")))
+        assert isinstance(error, errors.ConnectError)
+        assert error.hint is not None
+        assert "--runtime-endpoint" in error.hint
+        assert not caplog.records
+
+    def test_one(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.DEBUG, "pycrictl.cri")
+        with hostile.dead() as path:
+            started = time.monotonic()
+            error = refused(settings(path, retries=1))
+        assert error.message.endswith("connection refused: nothing listens there")
+        assert time.monotonic() - started >= 0.5
+        assert [record.getMessage() for record in caplog.records] == [
+            "= attempt 1: connection refused: nothing listens there; again in 0.5s"
+        ]
+
+    def test_a_file_is_not_tried_again(
+        self, folder: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG, "pycrictl.cri")
+        (folder / "plain").touch()
+        error = refused(settings(str(folder / "plain"), retries=-1))
+        assert error.message.endswith(": it is a file, not a socket")
+        assert not caplog.records
+
+    @pytest.mark.parametrize("retries", [3, -1])
+    def test_a_runtime_that_appears_after_a_second(self, folder: Path, retries: int) -> None:
+        path = str(folder / "late")
+        done = threading.Event()
+
+        def start_late() -> None:
+            time.sleep(1)
+            with serve(path) as server:
+                server.prepare("ListImages", cri_pb2.ListImagesResponse())
+                done.wait(60)
+
+        runtime = threading.Thread(target=start_late)
+        runtime.start()
+        try:
+            with open_client(settings(path, retries=retries)) as client:
+                assert client.call("ListImages", LIST) == cri_pb2.ListImagesResponse()
+        finally:
+            done.set()
+            runtime.join()
+
+
+class TestDiscovery:
+    def find(self, *endpoints: str, timeout_s: float = 5) -> CriClient:
+        return open_client(settings(timeout_s=timeout_s), endpoints=endpoints)
+
+    def test_the_first_that_answers(self, fake: FakeServer, folder: Path) -> None:
+        fake.prepare("Version", VERSION)
+        with serve() as other, hostile.http1() as web, hostile.dead() as dead:
+            with self.find(f"unix://{folder}/none", dead, web, fake.endpoint, other.path) as client:
+                assert client.endpoint == fake.endpoint
+                assert client.runtime == "fake 1"
+            assert not other.calls
+
+    def test_a_hung_one_is_passed_by(self, fake: FakeServer) -> None:
+        fake.prepare("Version", VERSION)
+        with hostile.hung() as path, self.find(path, fake.path, timeout_s=0.8) as client:
+            assert client.endpoint == fake.endpoint
+        deadline_s = fake.calls[0].deadline_s
+        assert deadline_s is not None
+        assert deadline_s < 0.9  # and not what is for other calls
+
+    def test_one_without_the_cri_is_passed_by(self, fake: FakeServer) -> None:
+        details = "unknown service runtime.v1.RuntimeService"
+        fake.prepare("Version", Status(grpc.StatusCode.UNIMPLEMENTED, details))
+        with serve() as other:
+            other.prepare("Version", VERSION)
+            with self.find(fake.path, other.path) as client:
+                assert client.endpoint == other.endpoint
+
+    def test_none_answers(self, fake: FakeServer, folder: Path) -> None:
+        details = "unknown service runtime.v1.RuntimeService"
+        fake.prepare("Version", Status(grpc.StatusCode.UNIMPLEMENTED, details))
+        with hostile.http1() as web, pytest.raises(errors.ConnectError) as caught:
+            self.find(f"unix://{folder}/none", fake.endpoint, f"unix://{web}")
+        assert caught.value.message == (
+            f"no container runtime answers: unix://{folder}/none (no such file),"
+            f" {fake.endpoint} (does not serve the CRI (runtime.v1)),"
+            f' unix://{web} (it is not a gRPC server: it answers "HTTP/1.1 400 Bad Request")'
+        )
+        assert caught.value.hint is not None
+        assert "CRI" in caught.value.hint
+
+    def test_none_exists(self, folder: Path) -> None:
+        with pytest.raises(errors.ConnectError) as caught:
+            self.find(f"unix://{folder}/1", f"unix://{folder}/2")
+        assert caught.value.hint is not None
+        assert "--runtime-endpoint" in caught.value.hint
+
+    def test_one_that_is_forbidden_decides_the_hint(self, folder: Path) -> None:
+        folder.chmod(0o755)
+        with hostile.forbidden() as path, pytest.raises(errors.ConnectError) as caught:
+            self.find(path, f"{folder}/none")
+        assert f"{path} (permission denied), {folder}/none (no such file)" in caught.value.message
+        assert caught.value.hint == "run it as root, for instance with sudo"
+
+
+PROGRAM = """
+import sys, time
+from pycrictl._proto import cri_pb2
+from pycrictl.config import Flags, load
+from pycrictl.cri.calls.discovery import open_client
+from pycrictl.errors import PycrictlError
+
+endpoint, leave = sys.argv[1:]
+config = load(Flags(runtime_endpoint=endpoint, timeout_s=0.5, max_retries=0), {}, default_path="/-")
+try:
+    client = open_client(config)
+    if leave == "call":
+        client.call("PullImage", cri_pb2.PullImageRequest())
+    elif leave == "stream":
+        next(client.stream("GetContainerEvents", cri_pb2.GetEventsRequest()))
+    elif leave == "pending":
+        pending = client.start("PullImage", cri_pb2.PullImageRequest())
+        while not pending.wait(0.01): pass
+    elif leave == "dropped":
+        pending = client.start("PullImage", cri_pb2.PullImageRequest())
+        sys.stdin.readline()
+    elif leave == "closed":
+        client.call("ListImages", cri_pb2.ListImagesRequest())
+        client.close()
+    else:
+        client.call("ListImages", cri_pb2.ListImagesRequest())
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+except PycrictlError as error:
+    print(error.message, flush=True)
+print("ending at", time.time(), flush=True)
+"""
+
+
+def run(endpoint: str, leave: str, fake: FakeServer | None = None) -> tuple[list[str], str, float]:
+    """Run the program: its lines, its stderr, and the seconds from its last line to its end.
+
+    With `fake`, a SIGINT is sent as soon as a call has arrived there; if the program waits for a
+    line, it gets that instead.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, endpoint, leave],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[3],
+    ) as process:
+        if fake is not None:
+            deadline = time.monotonic() + 60
+            while not fake.calls and time.monotonic() < deadline:
+                time.sleep(0.005)
+            if leave != "dropped":
+                process.send_signal(signal.SIGINT)
+        output, stderr = process.communicate("\n", timeout=60)
+    ended = time.time()
+    assert process.returncode == 0, stderr
+    *lines, last = output.splitlines()
+    return lines, stderr, ended - float(last.split()[-1])
+
+
+class TestProcesses:
+    """How a process that used the client ends: quickly, and with nothing on stderr."""
+
+    # Of which the interpreter takes some 30 ms, and much more on a busy machine.
+    SOON_S = 20.0
+
+    @pytest.mark.parametrize("leave", ["open", "closed"])
+    def test_normal_end(self, fake: FakeServer, leave: str) -> None:
+        fake.prepare("ListImages", cri_pb2.ListImagesResponse())
+        lines, stderr, seconds = run(fake.endpoint, leave)
+        assert (lines, stderr) == ([], "")
+        assert seconds < self.SOON_S
+
+    def test_end_with_a_call_that_runs(self, fake: FakeServer) -> None:
+        fake.prepare("PullImage", wait_for_the_end)
+        lines, stderr, seconds = run(fake.endpoint, "dropped", fake)
+        assert (lines, stderr) == ([], "")
+        assert seconds < self.SOON_S
+
+    @pytest.mark.parametrize(
+        ("leave", "method"),
+        [("call", "PullImage"), ("pending", "PullImage"), ("stream", "GetContainerEvents")],
+    )
+    def test_ctrl_c(self, fake: FakeServer, leave: str, method: str) -> None:
+        if method == "PullImage":
+            fake.prepare(method, wait_for_the_end)
+        else:
+            fake.prepare(method, [wait_for_the_end])
+        lines, stderr, seconds = run(fake.endpoint, leave, fake)
+        assert (lines, stderr) == (["interrupted"], "")
+        assert seconds < self.SOON_S
+
+    @pytest.mark.parametrize(
+        "kind", [hostile.dead, hostile.hung, hostile.closing, hostile.http1, hostile.resetting]
+    )
+    def test_a_bad_socket(self, kind: type) -> None:
+        with kind() as path:
+            lines, stderr, seconds = run(f"unix://{path}", "call")
+        assert stderr == ""
+        assert len(lines) == 1
+        assert lines[0].startswith(f'cannot reach the runtime at "unix://{path}": ')
+        assert seconds < self.SOON_S
+
+
+def wait_for_the_end(request: object, context: grpc.ServicerContext) -> Status:
+    gone = threading.Event()
+    if context.add_callback(gone.set):
+        assert gone.wait(100)
+    return Status(grpc.StatusCode.CANCELLED)

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import socket
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from pycrictl.cri.calls.obstacle import Obstacle, try_connect
+from tests.fakecri import hostile
+
+
+def obstacle(path: str, timeout_s: float = 0.2) -> Obstacle:
+    found = try_connect(path, timeout_s)
+    assert isinstance(found, Obstacle)
+    assert found.hint
+    return found
+
+
+class TestTryConnect:
+    def test_a_listener(self) -> None:
+        with hostile.hung() as path:
+            connection = try_connect(path, 1)
+            assert isinstance(connection, socket.socket)
+            connection.close()
+
+    def test_missing(self, folder: Path) -> None:
+        assert obstacle(str(folder / "none")).reason == "no such file"
+        assert obstacle(str(folder / "none")).may_pass
+        assert obstacle(str(folder / "no" / "where")).may_pass
+
+    def test_dead(self) -> None:
+        with hostile.dead() as path:
+            found = obstacle(path)
+        assert found.reason == "connection refused: nothing listens there"
+        assert found.may_pass
+
+    def test_a_file(self, folder: Path) -> None:
+        (folder / "plain").touch()
+        found = obstacle(str(folder / "plain"))
+        assert found.reason == "it is a file, not a socket"
+        assert not found.may_pass
+        assert obstacle(str(folder)).reason == "it is a directory, not a socket"
+        assert obstacle(str(folder / "plain" / "below")).reason == "Not a directory"
+
+    def test_a_datagram_socket(self, folder: Path) -> None:
+        path = str(folder / "datagram")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+            other.bind(path)
+            assert obstacle(path).reason == "it is a socket of another type"
+
+    def test_a_path_too_long(self, folder: Path) -> None:
+        found = obstacle(str(folder / ("x" * 107)))
+        assert found.reason.startswith("the path is longer than the 107 bytes")
+        assert not found.may_pass
+
+    def test_a_full_queue(self) -> None:
+        with hostile.unaccepted(backlog=0) as path, ExitStack() as stack:
+            waiting = try_connect(path, 0.2)
+            assert isinstance(waiting, socket.socket)
+            stack.enter_context(waiting)
+            started = time.monotonic()
+            assert obstacle(path).reason == "its queue of connections is full"
+            assert 0.15 < time.monotonic() - started < 60
+
+    def test_permission_denied(self) -> None:
+        with hostile.forbidden() as path:
+            found = obstacle(path)
+        assert found.reason == "permission denied"
+        assert not found.may_pass
