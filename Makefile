@@ -2,7 +2,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: demo test soak kills lint bench generate proto dist install
+.PHONY: demo test soak kills lint bench generate picture proto dist install
 
 demo: install .venv/.stamp ; $(PYTHON) -m tests.node.demo
 test: install .venv/.stamp ; $(PYTHON) -m pytest -n 3 --dist worksteal
@@ -15,6 +15,9 @@ kills: install .venv/.stamp ; $(PYTHON) -m tests.node.kills
 bench: install .venv/.stamp ; $(PYTHON) -m benchmarks
 generate: .venv/.stamp ; $(PYTHON) -m tools.generate
 proto: .venv/.stamp ; $(PYTHON) proto/generate.py
+picture: install .venv/.stamp .venv-picture/.stamp # on a terminal: it records one
+	.venv-picture/bin/termtosvg docs/image-pull-progress.svg -g 80x24 -m 500 -t window_frame \
+		-c '$(PYTHON) -m tests.node.demo'
 dist: .venv-dist/.stamp ; .venv-dist/bin/python packaging/dist.py
 
 install: ; @tests/node/install.sh
@@ -29,4 +32,10 @@ install: ; @tests/node/install.sh
 	python3 -m venv .venv-dist
 	.venv-dist/bin/python -m pip install --quiet --upgrade pip==26.3
 	.venv-dist/bin/python -m pip install --quiet --group dist
+	touch $@
+
+.venv-picture/.stamp: pyproject.toml
+	python3 -m venv .venv-picture
+	.venv-picture/bin/python -m pip install --quiet --upgrade pip==26.3
+	.venv-picture/bin/python -m pip install --quiet --group picture
 	touch $@

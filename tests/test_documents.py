@@ -1,0 +1,35 @@
+"""The pages for people who change the program name only what is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_that_a_page_names_is_there(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    named = set(re.findall(r"`([\w./-]+(?:\.py|\.md|\.proto|/))`", text))
+    assert named
+    missing = [name for name in sorted(named) if not _exists(name)]
+    assert not missing, f"{page} names {missing}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, "README.md"])
+def test_lines_of_prose_fit_a_terminal(page: str) -> None:
+    lines = (ROOT / page).read_text("utf-8").splitlines()
+    wide = [line for line in lines if len(line) > 120 and not line.startswith("|")]
+    assert not wide
+
+
+def _exists(name: str) -> bool:
+    """Return whether a path is there, from the tree's root, the package, or any of its rooms."""
+    bare = name.rstrip("/")
+    if any((place / bare).exists() for place in (ROOT, ROOT / "pycrictl")):
+        return True
+    return any((ROOT / "pycrictl").rglob(bare))
