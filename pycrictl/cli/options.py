@@ -26,6 +26,9 @@ DURATION: Final = _value(units.parse_duration, "DURATION")
 INTEGER: Final = _value(units.parse_int, "INT")
 """Settings of an option that takes an integer in Go's spellings."""
 
+COUNT: Final = _value(units.parse_int, "N")
+"""The same, where the help says what is counted."""
+
 SIZE: Final = _value(units.parse_size, "SIZE")
 """Settings of an option that takes a size with a unit; its value is in bytes."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, TextIO
 
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Option
-from pycrictl.units import parse_int
+from pycrictl.cli.options import COUNT
 
 
 def proxy(
@@ -27,7 +27,7 @@ def proxy(
         int | None,
         Option(
             "--max-parallel-image-pulls",
-            metavar="N",
+            **COUNT,
             help="Pull at most N images at once (default: 0, no limit).",
         ),
     ] = None,
@@ -52,7 +52,7 @@ def proxy(
     ] = None,
     retries: Annotated[
         int | None,
-        Option("--retries", metavar="N", help="With retry: how many retries (default: 3)."),
+        Option("--retries", **COUNT, help="With retry: how many retries (default: 3)."),
     ] = None,
     kubelet_config: Annotated[
         str | None,
@@ -107,8 +107,7 @@ def proxy(
         int | None,
         Option(
             "--container-copies-per-pod",
-            metavar="N",
-            parser=parse_int,
+            **COUNT,
             help="Make at most N copies per pod at once (default: 0, no limit).",
         ),
     ] = None,
