@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from typing import Final
 
 from pycrictl.copy.archive.pack import pack
@@ -21,7 +21,7 @@ from pycrictl.copy.exec.remote_tar import watched
 from pycrictl.copy.exec.running import Ended, in_large_pieces
 from pycrictl.copy.method import Watch
 from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.copy.rules.spec import PathText, SourceKind, take_apart
+from pycrictl.copy.rules.spec import SourceKind, take_apart
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.total import report_total
 from pycrictl.copy.tree.content import CHUNK_BYTES, OnBytes
@@ -55,8 +55,8 @@ class OverExec:
     ) -> Summary:
         """Copy out of the container."""
         raise_descriptor_limit()
+        source = _Packing(self._remote, path, follow=follow, on_skip=watch.on_skip)
         with (
-            _packing(self._remote, path, follow=follow, on_skip=watch.on_skip) as source,
             open_destination(LocalRoot(), local) as destination,
             Unpacker(
                 destination,
@@ -95,10 +95,8 @@ class OverExec:
         self, path: bytes, watch: Watch, *, follow: bool = False
     ) -> Generator[memoryview, None, None]:
         """Yield what is at ``path`` as an archive."""
-        with (
-            _packing(self._remote, path, follow=follow, on_skip=watch.on_skip) as source,
-            closing(source.repacked(on_bytes=watch.on_bytes)) as pieces,
-        ):
+        source = _Packing(self._remote, path, follow=follow, on_skip=watch.on_skip)
+        with closing(source.repacked(on_bytes=watch.on_bytes)) as pieces:
             for piece in pieces:
                 yield memoryview(piece)
 
@@ -110,71 +108,53 @@ class OverExec:
         return stage.fill(repacker, _read(stream))
 
 
-@contextmanager
-def _packing(remote: Remote, path: bytes, *, follow: bool, on_skip: OnSkip) -> Iterator[_Packing]:
-    """Give a ``tar`` in the container that ends with the block.
-
-    Raises:
-        Unimplemented: there is no ``tar``.
-        PycrictlError: the runtime cannot run it.
-    """
-    is_gnu = _GNU in _tar_version(remote)
-    with watched(remote) as mark:
-        yield _Packing(remote, path, mark, is_gnu=is_gnu, follow=follow, on_skip=on_skip)
-
-
 class _Packing:
     """``tar`` in the container, which packs what is at a path.
 
     Attributes:
         top: what the file or directory is to be called in the archive.
         is_renamed: ``tar`` calls it ``.`` instead.
+
+    Raises:
+        Unimplemented: there is no ``tar``.
+        PycrictlError: the runtime cannot run it.
     """
 
-    def __init__(
-        self,
-        remote: Remote,
-        path: bytes,
-        mark: str,
-        *,
-        is_gnu: bool,
-        follow: bool,
-        on_skip: OnSkip,
-    ) -> None:
+    def __init__(self, remote: Remote, path: bytes, *, follow: bool, on_skip: OnSkip) -> None:
         self._remote = remote
         self._path = path
-        self._mark = mark
-        self._is_gnu = is_gnu
+        self._follow = follow
         self._on_skip = on_skip
-        text = take_apart(path)
-        remote.refuse_kernel_file_system(text.path)
+        self._is_gnu = _GNU in _tar_version(remote)
+        text = self._text = take_apart(path)
         self.top = b"." if text.wants_contents else text.name
-        is_entered = text.wants_directory or (
-            follow and remote.run("test", "-d", os.fsdecode(text.path)).status == 0
+        self._is_entered = text.wants_directory or (
+            follow and not remote.run_bytes(b"test", b"-d", text.path).status
         )
-        self.is_renamed = is_entered and not text.wants_contents
-        self._command = self._words(text, is_entered=is_entered, follow=follow)
+        self.is_renamed = self._is_entered and not text.wants_contents
 
-    def _words(self, text: PathText, *, is_entered: bool, follow: bool) -> list[str]:
+    def _command(self, mark: str) -> list[str]:
+        path = self._text.path
         words = [*_PACK]
         if self._is_gnu:
             words.append("--format=posix")  # the others have times in whole seconds only
-        if is_entered:
-            if text.path == b"/":
+        if self._is_entered:
+            if path == b"/":
                 words += ("--exclude=./proc", "--exclude=./sys")
-            words += ("-C", os.fsdecode(text.path) + self._mark, ".")
-        else:
-            if follow:
-                words.append("-h")  # the source is a file: there are no other links
-            parent = text.path.rpartition(b"/")[0] or b"/"
-            words += ("-C", os.fsdecode(parent) + self._mark, "--", os.fsdecode(b"./" + text.name))
-        return words
+            return [*words, "-C", os.fsdecode(path) + mark, "."]
+        if self._follow:
+            words.append("-h")  # the source is a file: there are no other links
+        parent = os.fsdecode(path.rpartition(b"/")[0] or b"/")
+        return [*words, "-C", parent + mark, "--", "./" + os.fsdecode(self._text.name)]
 
     def pieces(self) -> Generator[bytes, None, None]:
         """Yield what ``tar`` writes, and raise its failure after that."""
-        with self._remote.stream(*self._command, stdin=False) as tar:
-            yield from in_large_pieces(tar.pieces())
-            self._check(tar.ended())
+        with watched(self._remote) as mark:
+            # Meanwhile the watchdog starts.
+            self._remote.refuse_kernel_file_system(self._text.path)
+            with self._remote.stream(*self._command(mark), stdin=False) as tar:
+                yield from in_large_pieces(tar.pieces())
+                self._check(tar.ended())
 
     def repacked(self, *, on_bytes: OnBytes) -> Generator[bytes | memoryview, None, None]:
         """Yield a clean archive of what ``tar`` writes."""

@@ -20,10 +20,10 @@ from pycrictl.copy.exec.running import (
     Running,
     is_missing,
 )
-from pycrictl.copy.rules.spec import Existing
+from pycrictl.copy.rules.spec import Existing, not_running
 from pycrictl.copy.tree.resolve import KERNEL_FILE_SYSTEMS
 from pycrictl.cri import sessions
-from pycrictl.errors import CopyError, FailedPrecondition, NotFound, RuntimeFault
+from pycrictl.errors import CopyError, NotFound, RuntimeFault
 from pycrictl.streaming.pump import Ends
 from pycrictl.streaming.session import Choice, run_command
 from pycrictl.units import quote
@@ -44,9 +44,12 @@ _FIND_KIND: Final = (
     *(b"!", b"-type", b"f", b"!", b"-type", b"l", b"-print0"),
     *(b"!", b"-type", b"d", b"-print0"),
 )
-"""For ``find``, to print a path as often as ``_KINDS`` says."""
+"""For ``find``, to print a path as often as ``_KINDS`` says, or more often."""
 
-_KINDS: Final = (Existing.NOTHING, Existing.FILE, Existing.DIRECTORY, Existing.SPECIAL)
+_KINDS: Final = {0: Existing.NOTHING, 1: Existing.FILE, 2: Existing.DIRECTORY}
+
+_ALWAYS_THERE: Final = b"/."
+"""The root directory, as no other path is written."""
 
 _MAX_WORDS_BYTES: Final = 16 * 1024
 """No more than ``xargs`` of BusyBox puts into one command."""
@@ -131,44 +134,27 @@ class Remote:
         request = cri_pb2.ContainerStatusRequest(container_id=self._container_id)
         state = self._client.call("ContainerStatus", request).status.state
         if state != cri_pb2.CONTAINER_RUNNING:
-            raise FailedPrecondition(
-                f"container {quote(self._container_id)} has stopped", code="FailedPrecondition"
-            )
+            raise not_running(self._container_id, what="has stopped")
 
-    def test(self, test: str, path: bytes) -> bool:
-        """Return whether a test of the program ``test`` is true of a path."""
-        return self.run_bytes(b"test", test.encode(), path).status == 0
-
-    def existing(self, path: bytes, *, follow: bool) -> Existing:
-        """Look what is at a path.
+    def existing(self, paths: Iterable[bytes], *, follow: bool = False) -> dict[bytes, Existing]:
+        """Look what is at each of these paths.
 
         Args:
-            path: absolute.
-            follow: a link to a directory counts as the directory, and one to a device as that.
-        """
-        if not follow and self.test("-L", path):
-            return Existing.FILE
-        if self.test("-d", path):
-            return Existing.DIRECTORY
-        if self.test("-f", path):
-            return Existing.FILE
-        if self.test("-e", path):
-            return Existing.SPECIAL
-        return Existing.FILE if follow and self.test("-L", path) else Existing.NOTHING
-
-    def all_existing(self, paths: Iterable[bytes]) -> dict[bytes, Existing]:
-        """Look what is at many paths; no link is followed in their last component.
+            paths: absolute.
+            follow: what a link points to counts, unless it is dangling.
 
         Raises:
+            Unimplemented: the container has no ``find``.
             CopyError: that cannot be seen.
         """
         found: dict[bytes, Existing] = {}
         for batch in batches((path,) for path in paths):
-            ended = self.run_bytes(b"find", b"/", *batch, *_FIND_KIND)
+            options = [b"-L"] if follow else []
+            ended = self.run_bytes(b"find", *options, _ALWAYS_THERE, *batch, *_FIND_KIND)
             count = Counter(ended.stdout.split(b"\0"))
-            if count[b"/"] != _KINDS.index(Existing.DIRECTORY):
+            if _KINDS.get(count[_ALWAYS_THERE]) is not Existing.DIRECTORY:
                 raise ended.failure("look at", batch[0])
-            found.update((path, _KINDS[min(count[path], len(_KINDS) - 1)]) for path in batch)
+            found.update((path, _KINDS.get(count[path], Existing.SPECIAL)) for path in batch)
         return found
 
     def mounts(self) -> frozenset[bytes]:

@@ -3,9 +3,8 @@
 What is new at the destination gets there by one rename. What is merged into a directory is moved
 file by file, each by a rename: every file is whole, but the copy as a whole may break off.
 
-The programs are ``tar``, ``test``, ``mkdir``, ``mv`` and ``rm``; where directories are merged also
-``find``, for names that are not UTF-8 also ``xargs``, and for files that are written in place
-``cp``. Each is called with a list of words.
+The programs are ``tar``, ``find``, ``mkdir``, ``mv`` and ``rm``; for names that are not UTF-8 also
+``xargs``, and for files that are written in place ``cp``. Each is called with a list of words.
 """
 
 from __future__ import annotations
@@ -88,12 +87,12 @@ class RemoteStage:
         self._path = path
         self._rules = rules
         text = take_apart(path)
-        existing = self._remote.existing(text.path, follow=True)
+        existing = self._look(text.path, follow=True)
         placement = place(kind, top, contents=top == b".", destination=text, existing=existing)
         self._place = text.path
         if placement.into is Into.PARENT:
             self._place = text.path.rpartition(b"/")[0] or b"/"
-            if not self._remote.test("-d", self._place):
+            if self._look(self._place, follow=True) is not Existing.DIRECTORY:
                 raise CopyError(f"there is no directory {quote(os.fsdecode(self._place))}")
         self._name = placement.name
         self._kind = kind
@@ -108,7 +107,7 @@ class RemoteStage:
         target = _join(self._place, name)
         meeting = meet(
             Existing.FILE if self._kind is SourceKind.FILE else Existing.DIRECTORY,
-            self._remote.existing(target, follow=False),
+            self._look(target),
             no_clobber=self._rules.no_clobber,
             shown=quote(os.fsdecode(target)),
         )
@@ -179,7 +178,7 @@ class RemoteStage:
     def _unpack(self, repacker: Repacker, pieces: Iterable[bytes | memoryview]) -> None:
         self._tar(_archive(repacker, pieces))
         # A runtime may lose the exit status of a program that left input unread.
-        if not self._remote.test("-f", _join(self._stage, END)):
+        if self._look(_join(self._stage, END)) is not Existing.FILE:
             raise CopyError("tar in the container did not unpack everything")
         if self._rules.archive and Make.SYMLINK in repacker.made.values():
             # BusyBox makes some links last, and the times of their directories are lost.
@@ -312,7 +311,7 @@ class RemoteStage:
         """Decide what becomes of each path, whose directory is there."""
         targets = {_join(self._place, *path): path for path in paths}
         found: dict[Path, Meeting] = {}
-        for target, old in self._remote.all_existing(targets).items():
+        for target, old in self._remote.existing(targets).items():
             path = targets[target]
             is_directory = path in inside or repacker.made.get(path) is Make.DIRECTORY
             new = Existing.DIRECTORY if is_directory else Existing.FILE
@@ -321,6 +320,9 @@ class RemoteStage:
             if found[path] is Meeting.REPLACE and target in self._remote.mounts():
                 raise _mounted_there(target)
         return found
+
+    def _look(self, path: bytes, *, follow: bool = False) -> Existing:
+        return self._remote.existing([path], follow=follow)[path]
 
     def _require(self, ended: Ended) -> None:
         if ended.status:
@@ -337,7 +339,8 @@ def remove(remote: Remote, stage: str) -> bool:
         try:
             remote.check_running()
             ended = remote.run("rm", "-rf", "--", stage, limit_s=LONG_S)
-            if not ended.status and remote.run("test", "-e", stage).status:
+            path = os.fsencode(stage)
+            if not ended.status and remote.existing([path])[path] is Existing.NOTHING:
                 return True
             reason = ended.reason
         except (ConnectError, Unavailable):

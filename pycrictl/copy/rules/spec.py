@@ -279,10 +279,10 @@ def reaches_into(mounted: bytes) -> CopyError:
     )
 
 
-def not_running(container: str) -> FailedPrecondition:
+def not_running(container: str, *, what: str = "is not running") -> FailedPrecondition:
     """Return the error for a container, by its name or ID, that cannot be copied from or to."""
     return FailedPrecondition(
-        f"container {quote(container)} is not running",
+        f"container {quote(container)} {what}",
         code="FailedPrecondition",
         hint="only running containers can be copied from or to",
     )

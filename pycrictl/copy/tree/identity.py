@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from pycrictl.copy.rules.spec import not_running
 from pycrictl.copy.tree.places import IdMap
 from pycrictl.copy.tree.resolve import PROC_MAGIC, file_system_type, resolve
 from pycrictl.errors import CopyError, FailedPrecondition
@@ -73,7 +74,7 @@ class ContainerRoot:
         try:
             self._open(process.pid)
             if locate() != process or not self.is_running():
-                raise _stopped(process)
+                raise self._stopped()
         except BaseException:
             self.close()
             raise
@@ -92,7 +93,7 @@ class ContainerRoot:
             # The one magic link that is wanted.
             self.fd = self._keep(os.open("root", _PATH | os.O_DIRECTORY, dir_fd=own))
         except (FileNotFoundError, ProcessLookupError):
-            raise _stopped(self.process) from None
+            raise self._stopped() from None
         ours, theirs = Path("/").stat(), os.fstat(self.fd)
         if (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino):
             raise self._is_the_node()
@@ -114,7 +115,7 @@ class ContainerRoot:
         """
         found = {*_CONTAINER_ID.findall(theirs)} - {*_CONTAINER_ID.findall(ours)}
         if found and self.process.container_id not in found:
-            raise _stopped(self.process)
+            raise self._stopped()
 
     def find(self, path: bytes, *, follow: bool) -> int:
         """Return an O_PATH descriptor of what a process of the container sees at ``path``."""
@@ -138,7 +139,7 @@ class ContainerRoot:
             FailedPrecondition: it has.
         """
         if not self.is_running():
-            raise _stopped(self.process)
+            raise self._stopped()
 
     def close(self) -> None:
         """Let go of the container, as an open root keeps its mounts busy."""
@@ -155,6 +156,9 @@ class ContainerRoot:
         self._fds.append(fd)
         return fd
 
+    def _stopped(self) -> FailedPrecondition:
+        return not_running(self.process.container_id, what="has stopped")
+
     def _is_the_node(self) -> CopyError:
         return CopyError(
             f"container {quote(self.process.container_id)} shares the file systems of the node",
@@ -166,11 +170,3 @@ def _read(directory: int, name: str) -> str:
     fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
     with open(fd, "rb") as file:  # noqa: PTH123 (a descriptor has no path)
         return file.read(_MAX_READ_BYTES).decode("utf-8", "replace")
-
-
-def _stopped(process: FirstProcess) -> FailedPrecondition:
-    return FailedPrecondition(
-        f"container {quote(process.container_id)} has stopped",
-        code="FailedPrecondition",
-        hint="only running containers can be copied from or to",
-    )
