@@ -39,8 +39,11 @@ OWN_BODY_BYTES: Final = 4 * 1024 * 1024
 OWN_BODIES_BYTES: Final = 32 * 1024 * 1024
 """The requests and headers of such calls under way, of all clients together."""
 
-IDLE_FRAMES: Final = 1000
-"""The frames in a row that carry nothing for a call: pings, window updates, empty data and such."""
+IDLE_FRAMES: Final = 2 * STREAMS
+"""The frames in a row that carry nothing for a call: pings, window updates, empty data and such.
+
+A client may reset all of its calls at once, and acknowledge as much as it got of them.
+"""
 
 IDLE_FRAMES_PER_S: Final = 100
 """How many more of them each second allows."""

@@ -82,9 +82,12 @@ def without(name: bytes) -> list[hpack.Header]:
         (http2.frame(http2.HEADERS, 4, 1, b"\xff"), ErrorCode.COMPRESSION_ERROR),
         (opened(1, OWN) + headers(1, (b"x", b"y"), end=True), ErrorCode.PROTOCOL_ERROR),
         (b"\x01\0\0\0\0\0\0\0\1", ErrorCode.FRAME_SIZE_ERROR),
-        (PING * 1001, ErrorCode.ENHANCE_YOUR_CALM),
-        (SETTINGS * 1001, ErrorCode.ENHANCE_YOUR_CALM),
-        (opened(1, OWN) + http2.frame(http2.DATA, 0, 1) * 1011, ErrorCode.ENHANCE_YOUR_CALM),
+        (PING * (limits.IDLE_FRAMES + 1), ErrorCode.ENHANCE_YOUR_CALM),
+        (SETTINGS * (limits.IDLE_FRAMES + 1), ErrorCode.ENHANCE_YOUR_CALM),
+        (
+            opened(1, OWN) + http2.frame(http2.DATA, 0, 1) * (limits.IDLE_FRAMES + 11),
+            ErrorCode.ENHANCE_YOUR_CALM,
+        ),
         (
             http2.frame(http2.HEADERS, 0, 1) + http2.frame(http2.CONTINUATION, 0, 1) * 64,
             ErrorCode.ENHANCE_YOUR_CALM,
@@ -376,7 +379,7 @@ def test_answers_that_wait_for_their_own_windows_cost_nothing(
         http2.frame(http2.PRIORITY, 0, 1, bytes(4)),
         http2.frame(http2.HEADERS, 0, 1) + http2.frame(http2.CONTINUATION, 0, 1) * 64,
         b"\x01\0\0\0\0\0\0\0\1",
-        PING * 1100,
+        PING * (limits.IDLE_FRAMES + 100),
     ],
     ids=["priority", "continuations", "frame-size", "pings"],
 )
