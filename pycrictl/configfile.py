@@ -225,7 +225,7 @@ def _write(path: str, text: str, *, is_new: bool) -> None:
         raise OSError(0, "it is not a regular file")
     descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
-        with open(descriptor, "w", encoding="utf-8", newline="") as stream:  # noqa: PTH123
+        with open(descriptor, "w", encoding="utf-8", newline="") as stream:  # noqa: PTH123 (a descriptor)
             stream.write(text)
             stream.flush()
             if is_new:

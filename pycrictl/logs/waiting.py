@@ -34,7 +34,7 @@ class LogWatch:
     """
 
     def __init__(self, path: str, *, reader_fd: int | None = None) -> None:
-        self._inotify_fd = _watch_folder(os.path.dirname(os.path.realpath(path)))  # noqa: PTH120
+        self._inotify_fd = _watch_folder(os.path.dirname(os.path.realpath(path)))  # noqa: PTH120 (all in one)
         self._poll = select.poll()
         if self._inotify_fd is not None:
             self._poll.register(self._inotify_fd, select.POLLIN)

@@ -91,7 +91,7 @@ def _dumper() -> Any:
 
     class Dumper(base):  # type: ignore[misc]  # one of two classes
         # Every scalar is given to the emitter as the text that it shall be.
-        yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
+        yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (PyYAML's)
 
         def ignore_aliases(self, data: Any) -> bool:
             return True

@@ -48,7 +48,7 @@ def fake_images(name: str = "") -> list[cri_pb2.Image]:
             repo_tags=tags,
             repo_digests=digests,
             size=size,
-            **fields,  # type: ignore[arg-type]
+            **fields,  # type: ignore[arg-type]  # mixed types
         )
 
     two = [digest("b.io/two", 21), digest("b.io/alias", 22)]
@@ -136,7 +136,7 @@ def fake_events() -> list[cri_pb2.ContainerEventResponse]:
     events = [
         cri_pb2.ContainerEventResponse(
             container_id=hex_id(1),
-            container_event_type=kind,  # type: ignore[arg-type]
+            container_event_type=kind,  # type: ignore[arg-type]  # a number
             created_at=1_700_000_000_000_000_000 + kind,
         )
         for kind in range(4)
@@ -209,7 +209,7 @@ def fake_pods(now: float) -> list[cri_pb2.PodSandbox]:
             metadata=cri_pb2.PodSandboxMetadata(
                 name=f"pod{index}", namespace="ns", uid=f"u{index}", attempt=index
             ),
-            state=index % 2,  # type: ignore[arg-type]
+            state=index % 2,  # type: ignore[arg-type]  # a number
             created_at=int((now - age) * 1e9),
             runtime_handler="kata" if index == 1 else "",
         )
@@ -226,7 +226,7 @@ def fake_containers(now: float) -> list[cri_pb2.Container]:
             id=hex_id(index + 1),
             pod_sandbox_id=hex_id(index + 101),
             metadata=cri_pb2.ContainerMetadata(name=f"ctr{index}", attempt=index),
-            state=index % 4,  # type: ignore[arg-type]
+            state=index % 4,  # type: ignore[arg-type]  # a number
             created_at=int((now - age) * 1e9),
             image=cri_pb2.ImageSpec(
                 image=f"sha256:{hex_id(7)}" if index % 2 else "docker.io/library/busybox:1"

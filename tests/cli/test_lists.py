@@ -331,7 +331,7 @@ def test_status_fields_that_hold_nonsense(fake: FakeServer) -> None:
     )
     answer.status.CopyFrom(answers.container_status())
     answer.status.created_at, answer.status.started_at = 2**63 - 1, -(2**63)
-    answer.status.state = 77  # type: ignore[assignment]
+    answer.status.state = 77  # type: ignore[assignment]  # no such state
     fake.prepare("ContainerStatus", answer, repeat=True)
     for words in (["-o", "json"], ["-o", "yaml"], ["-o", "table"]):
         shown = run(fake, "inspect", *words, "x")

@@ -134,7 +134,7 @@ def test_profiles(fake: FakeServer, tmp_path: Path) -> None:
     run = Run("-r", fake.endpoint, *profiles, "version")
     assert run.code == 0
     assert f"CPU profile written to {cpu}" in run.stderr
-    names = {name for _, _, name in pstats.Stats(str(cpu)).stats}  # type: ignore[attr-defined]
+    names = {name for _, _, name in pstats.Stats(str(cpu)).stats}  # type: ignore[attr-defined]  # not in typeshed
     assert "version" in names
     assert tracemalloc.Snapshot.load(str(memory)).traces
 

@@ -156,7 +156,7 @@ def test_signals_while_a_merge_is_taken_back(
 
     def interrupted(self: Merge, *arguments: object) -> None:
         signal.raise_signal(number)
-        put_back(self, *arguments)  # type: ignore[arg-type]
+        put_back(self, *arguments)  # type: ignore[arg-type]  # any
 
     def failing(*_: object) -> None:
         raise KeyboardInterrupt
@@ -174,7 +174,7 @@ def last_fails(replace: object, last: int) -> object:
 
     def replacing(*arguments: object) -> None:
         nonlocal done
-        replace(*arguments)  # type: ignore[operator]
+        replace(*arguments)  # type: ignore[operator]  # any
         done += 1
         if done == last:
             raise KeyboardInterrupt
@@ -193,7 +193,7 @@ def test_a_signal_in_a_step_takes_effect_after_it(
         nonlocal steps
         steps += 1
         signal.raise_signal(signal.SIGINT)
-        link(self, *arguments)  # type: ignore[arg-type]
+        link(self, *arguments)  # type: ignore[arg-type]  # any
 
     monkeypatch.setattr(Directory, "link", interrupted)
     with pytest.raises(KeyboardInterrupt):

@@ -90,7 +90,7 @@ def _serve(requests: socket.socket) -> None:
     import pycrictl.copy.node.on_node
     import pycrictl.copy.stream.over_rpc
     import pycrictl.cri.calls.client
-    import pycrictl.show.render  # noqa: F401
+    import pycrictl.show.render  # noqa: F401 (loaded before forking)
 
     while request := requests.recv(100_000):
         pid = os.fork()

@@ -96,7 +96,7 @@ def forwarded(words: list[str]) -> Iterator[tuple[subprocess.Popen[str], list[st
     """The program, and the lines it began with: two for each port, or one with an address."""
     specs = sum(":" in word and word[-1].isdigit() and word[0] == ":" for word in words)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(words, text=True, **pipes) as process:  # type: ignore[call-overload]
+    with subprocess.Popen(words, text=True, **pipes) as process:  # type: ignore[call-overload]  # pipes
         try:
             assert process.stdout is not None
             count = specs if "--address" in words else 2 * specs

@@ -392,7 +392,7 @@ def test_the_runtime_is_killed_during_pulls_and_comes_back(
     stream = curl(url_of(proxy, pod))
     first = first_line(stream)
     lab.node.kill9()
-    codes = {pull.exception(timeout=60) and pull.code() for pull in pulls}  # type: ignore[attr-defined]
+    codes = {pull.exception(timeout=60) and pull.code() for pull in pulls}  # type: ignore[attr-defined]  # a call
     assert codes == {grpc.StatusCode.UNAVAILABLE}
     with pytest.raises(grpc.RpcError) as caught:
         proxy.kubelet.call(RUNTIME + "Version", cri_pb2.VersionRequest(), cri_pb2.VersionResponse)
@@ -415,7 +415,7 @@ def test_the_proxy_is_killed_during_pulls_and_starts_clean(
     pulls = [proxy.kubelet.start_pull(reference) for reference in references]
     wait_until(lambda: len(lab.node.store.leases()) == 2)
     proxy.kill9()
-    codes = {pull.exception(timeout=60) and pull.code() for pull in pulls}  # type: ignore[attr-defined]
+    codes = {pull.exception(timeout=60) and pull.code() for pull in pulls}  # type: ignore[attr-defined]  # a call
     assert codes == {grpc.StatusCode.UNAVAILABLE}
     assert proxy.socket_path.exists()
     lab.throttle.limit(None)

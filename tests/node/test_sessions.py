@@ -94,7 +94,7 @@ def test_a_gibibyte_comes_back(
     blocks = [random.Random(number).randbytes(MIB) for number in range(8)]
     words = [*command, "exec", "-i", "-r", transport, container, *remote]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(words, **pipes) as process:  # type: ignore[call-overload]
+    with subprocess.Popen(words, **pipes) as process:  # type: ignore[call-overload]  # pipes
 
         def feed() -> None:
             with process.stdin as stdin:

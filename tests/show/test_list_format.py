@@ -27,7 +27,7 @@ VIEWS = Views(
 
 def written(output: str, **options: object) -> str:
     out = StringIO()
-    ListFormat(output, name="items", **options).write(PODS, VIEWS, out)  # type: ignore[arg-type]
+    ListFormat(output, name="items", **options).write(PODS, VIEWS, out)  # type: ignore[arg-type]  # mixed types
     return out.getvalue()
 
 

@@ -144,4 +144,4 @@ def _answer(words: Sequence[str], pipe: int, ends_at: float) -> None:
 
 def _expanded(text: str | None) -> str | None:
     """Return a word as the shell would expand it: completion sees it as typed."""
-    return None if text is None else os.path.expanduser(os.path.expandvars(text))  # noqa: PTH111
+    return None if text is None else os.path.expanduser(os.path.expandvars(text))  # noqa: PTH111 (quick)

@@ -134,7 +134,7 @@ class Merge:
                 self._keep(staged.lstat(name))
             elif meeting is Meeting.MAKE:
                 move_new(staged, name, target, name)
-                self._undo.append(lambda n=name: self._take_back(path, n))  # type: ignore[misc]
+                self._undo.append(lambda n=name: self._take_back(path, n))  # type: ignore[misc]  # of n
             else:
                 self._replace(staged, target, path, name)
 

@@ -194,7 +194,7 @@ def _sweep(place: Directory, name: bytes) -> None:
         with place.enter(name) as stage:
             fd = _lock_named(stage, OWNER)
         if fd >= 0:
-            with open(fd, "rb") as owner:  # noqa: PTH123
+            with open(fd, "rb") as owner:  # noqa: PTH123 (the same)
                 if owner.read(100) == name:
                     _settle(place, name)
 

@@ -80,7 +80,7 @@ def _interpreter() -> list[str]:
         return [sys.executable, FROZEN_ENTRY]
     package = os.path.abspath(__file__)  # noqa: PTH100 (in an archive of modules it is not a file)
     for _ in __name__.split("."):
-        package = os.path.dirname(package)  # noqa: PTH120
+        package = os.path.dirname(package)  # noqa: PTH120 (the same)
     # Relative ones would mean something else there.
     folders = [package, *filter(os.path.isabs, sys.path)]
     return [sys.executable, "-I", "-S", "-c", _PROGRAM, os.pathsep.join(folders)]

@@ -267,7 +267,7 @@ class Runtime:
             )
         answer = cri_pb2.ContainerStatusResponse()
         answer.status.id = ID
-        answer.status.state = self._state  # type: ignore[assignment]
+        answer.status.state = self._state  # type: ignore[assignment]  # a number
         answer.status.started_at = 99
         if self._info is not None:
             answer.info["info"] = (

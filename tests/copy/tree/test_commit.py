@@ -112,7 +112,7 @@ def test_ctrl_c_in_the_middle_of_a_merge(
     merge = Merge._replace
 
     def interrupted(self: Merge, *arguments: object) -> None:
-        merge(self, *arguments)  # type: ignore[arg-type]
+        merge(self, *arguments)  # type: ignore[arg-type]  # any
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Merge, "_replace", interrupted)

@@ -165,7 +165,7 @@ class TestErrors:
             server.prepare("ListImages", EMPTY)
             client = CriClient(server.path, timeout_s=LIMIT_S)
             client.call("ListImages", LIST)
-        os.makedirs(os.path.dirname(server.path))  # noqa: PTH103, PTH120
+        os.makedirs(os.path.dirname(server.path))  # noqa: PTH103, PTH120 (a str)
         with client, serve(server.path) as again:
             again.prepare("ListImages", EMPTY, repeat=True)
             deadline = time.monotonic() + LIMIT_S

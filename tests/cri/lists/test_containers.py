@@ -45,7 +45,7 @@ CONTAINERS = [
     ],
 )
 def test_selection_and_order(options: dict[str, object], names: list[str]) -> None:
-    query = container_query(**options)  # type: ignore[arg-type]
+    query = container_query(**options)  # type: ignore[arg-type]  # mixed types
     assert [each.id for each in select_containers(CONTAINERS, query)] == names
     assert select_containers(CONTAINERS, query, images={"nosuch"}) == []
 
@@ -65,7 +65,7 @@ def test_selection_and_order(options: dict[str, object], names: list[str]) -> No
     ],
 )
 def test_which_state_is_asked_for(options: dict[str, object], state: int | None) -> None:
-    condition = container_query(**options).condition  # type: ignore[arg-type]
+    condition = container_query(**options).condition  # type: ignore[arg-type]  # mixed types
     assert (condition.state.state if condition.HasField("state") else None) == state
 
 

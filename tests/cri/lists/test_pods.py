@@ -33,7 +33,7 @@ PODS = [pod("web", "default", 3), pod("db", "prod", 9), pod("web-2", "prod", 5)]
     ],
 )
 def test_selection_and_order(options: dict[str, object], names: list[str]) -> None:
-    found = select_pods(PODS, pod_query(**options))  # type: ignore[arg-type]
+    found = select_pods(PODS, pod_query(**options))  # type: ignore[arg-type]  # mixed types
     assert [each.id for each in found] == names
 
 
@@ -64,5 +64,5 @@ def test_what_the_runtime_filters_by() -> None:
 )
 def test_invalid_options(options: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError) as raised:
-        pod_query(**options)  # type: ignore[arg-type]
+        pod_query(**options)  # type: ignore[arg-type]  # mixed types
     assert raised.value.message.startswith(message)

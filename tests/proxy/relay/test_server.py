@@ -110,7 +110,7 @@ def test_runtime_sees_what_it_would_see_directly(
     for path in (folder / "runtime.sock", serve().path):
         with channel_to(path) as channel:
             failure(
-                lambda channel=channel: unary(channel, "Any")(  # type: ignore[misc]
+                lambda channel=channel: unary(channel, "Any")(  # type: ignore[misc]  # default
                     b"", timeout=99999, metadata=(("a", "b"), ("grpc-trace-bin", b"\xff"))
                 )
             )

@@ -25,7 +25,7 @@ METHOD = "/test.v1.Test/"
 def call(path: Path, name: str, request: bytes = b"", **options: object) -> Answer:
     return asyncio.run(
         asyncio.wait_for(
-            Upstream(str(path)).unary(METHOD + name, request, **options),  # type: ignore[arg-type]
+            Upstream(str(path)).unary(METHOD + name, request, **options),  # type: ignore[arg-type]  # mixed types
             PATIENCE_S,
         )
     )
