@@ -2,7 +2,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: demo test soak kills lint bench generate picture proto dist install
+.PHONY: demo test fuzz soak kills lint bench generate picture proto dist install
 
 demo: install .venv/.stamp ; $(PYTHON) -m tests.node.demo
 test: install .venv/.stamp ; $(PYTHON) -m pytest -n 3 --dist worksteal
@@ -10,6 +10,7 @@ lint: .venv/.stamp
 	.venv/bin/ruff check && .venv/bin/ruff format --check
 	.venv/bin/mypy && .venv/bin/mypy packaging
 	.venv/bin/vulture
+fuzz: .venv/.stamp ; $(PYTHON) -m tests.fuzz
 soak: install .venv/.stamp ; $(PYTHON) -m tests.node.soak
 kills: install .venv/.stamp ; $(PYTHON) -m tests.node.kills
 bench: install .venv/.stamp ; $(PYTHON) -m benchmarks

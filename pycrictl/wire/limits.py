@@ -51,6 +51,12 @@ IDLE_FRAMES_PER_S: Final = 100
 IDLE_FRAMES_PER_FRAME: Final = 10
 """How many more each frame that carries something allows, whichever way it goes."""
 
+EARLY_PONGS: Final = 100
+"""The answers to a runtime's pings that wait until its client has said anything."""
+
+EARLY_FRAMES: Final = 100
+"""The frames that wait for a client until its runtime has said anything."""
+
 RESETS: Final = STREAMS
 """The calls in a row that a client resets, or that are reset for its fault: it may give up all."""
 

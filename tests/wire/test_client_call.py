@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pycrictl.errors import RemoteProtocolError
-from pycrictl.wire import client_call, codes, grpc_http2, hpack, http2
+from pycrictl.wire import client_call, codes, grpc_http2, hpack, http2, limits
 from pycrictl.wire.client_call import ClientCall
 from pycrictl.wire.grpc_http2 import Answer
+from pycrictl.wire.http2 import ErrorCode, Http2Error
 from tests.frames import unit_end
 
 PATH = "/test.v1.Test/Any"
@@ -265,3 +266,65 @@ def test_frame_that_is_larger_than_allowed() -> None:
     call = begun()
     with pytest.raises(RemoteProtocolError, match="larger than allowed"):
         call.receive_data(b"\0\x40\1\0\0\0\0\0\1", 0.0)
+
+
+# Servers that break a rule or a limit
+
+
+@pytest.mark.parametrize(
+    ("frames", "code"),
+    [
+        (http2.frame(http2.DATA, 0, 3, b"x"), ErrorCode.PROTOCOL_ERROR),
+        (http2.frame(http2.HEADERS, http2.END_HEADERS, 3, b"\x88"), ErrorCode.PROTOCOL_ERROR),
+        (http2.rst_stream(3, 8), ErrorCode.PROTOCOL_ERROR),
+        (http2.frame(http2.PUSH_PROMISE, http2.END_HEADERS, 1, bytes(4)), ErrorCode.PROTOCOL_ERROR),
+        (headers() + headers(), ErrorCode.PROTOCOL_ERROR),
+        (http2.window_update(0, 0), ErrorCode.PROTOCOL_ERROR),
+        (http2.window_update(1, http2.MAX_WINDOW_BYTES), ErrorCode.FLOW_CONTROL_ERROR),
+        (http2.settings({http2.INITIAL_WINDOW_SIZE: 2**31}), ErrorCode.FLOW_CONTROL_ERROR),
+        (http2.frame(http2.HEADERS, 0, 1, b"\x88") + data(b""), ErrorCode.PROTOCOL_ERROR),
+        (http2.header_frames(1, bytes(70_000), end_stream=True), ErrorCode.ENHANCE_YOUR_CALM),
+        (
+            http2.frame(http2.PING, 0, 0, bytes(8)) * (limits.IDLE_FRAMES + 100),
+            ErrorCode.ENHANCE_YOUR_CALM,
+        ),
+        (data(b"") * (limits.IDLE_FRAMES + 100), ErrorCode.ENHANCE_YOUR_CALM),
+    ],
+    ids=[
+        *("data", "headers", "reset", "push", "headers-twice", "window-0", "window-overflow"),
+        *("settings", "interrupted", "large-block", "pings", "empty-data"),
+    ],
+)
+def test_server_that_breaks_a_rule(frames: bytes, code: ErrorCode) -> None:
+    call = begun()
+    with pytest.raises(Http2Error) as caught:
+        call.receive_data(frames, 0.0)
+    assert caught.value.code is code
+
+
+def test_pings_of_a_stream_that_lasts() -> None:
+    """As many as a server sends for the data that it gets, and now and then for years."""
+    call = streaming()
+    for _ in range(2000):
+        call.receive_data(data(b"\0\0\0\0\0") + http2.frame(http2.PING, 0, 0, bytes(8)) * 5, 0.0)
+    for count in range(5000):
+        call.receive_data(http2.frame(http2.PING, 0, 0, bytes(8)), 10.0 * count)
+    assert call.answer is None
+
+
+def test_answer_that_is_longer_than_its_message() -> None:
+    """It ends there, however much more would come."""
+    call = begun()
+    call.receive_data(headers() + data(b"\0\0\0\0\x0a" + bytes(10)), 0.0)
+    assert call.answer is None
+    call.receive_data(data(b"x"), 0.0)
+    assert call.answer == Answer(codes.INTERNAL, "the answer is longer than its message")
+    assert call.data_to_send() == http2.rst_stream(1, http2.ErrorCode.CANCEL)
+
+
+def test_status_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HEADER_LIST_BYTES", 1000)
+    call = begun()
+    call.receive_data(headers() + trailers(codes.UNKNOWN, "x" * 1000), 0.0)
+    assert call.answer == Answer(codes.RESOURCE_EXHAUSTED, "HTTP/2: the headers exceed 1000 bytes")
+    assert call.data_to_send() == http2.rst_stream(1, http2.ErrorCode.CANCEL)

@@ -50,8 +50,6 @@ from pycrictl.wire.http2_reader import FrameReader, Unit
 
 _AUTHORITY: Final = (b":authority", b"localhost")
 _OF_CALLS: Final = frozenset({http2.DATA, http2.RST_STREAM, http2.WINDOW_UPDATE})
-_MAX_EARLY_PONGS: Final = 100  # for a runtime that pings before the client speaks
-_MAX_EARLY_FRAMES: Final = 100  # for a client, before the runtime speaks
 
 
 class _Link(Enum):
@@ -144,7 +142,7 @@ class Relay:
     @property
     def is_client_behind(self) -> bool:
         """Whether there is more of what the client sent to be handled, or to be answered."""
-        is_silent = not self._has_settings and len(self._to_client) > _MAX_EARLY_FRAMES
+        is_silent = not self._has_settings and len(self._to_client) > limits.EARLY_FRAMES
         return self._from_client.is_behind or is_silent
 
     @property
@@ -523,7 +521,7 @@ class Relay:
         if self._has_first_frame or not pong:
             self._to_upstream.append(pong)
             return
-        if len(self._early_pongs) == _MAX_EARLY_PONGS:
+        if len(self._early_pongs) == limits.EARLY_PONGS:
             raise Http2Error("the runtime keeps sending pings", ErrorCode.ENHANCE_YOUR_CALM)
         self._early_pongs.append(pong)
 

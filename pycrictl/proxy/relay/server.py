@@ -66,7 +66,7 @@ class RelayServer:
         self._server: asyncio.Server | None = None
         self._changed = asyncio.Event()
         self._fault_lines = limits.Allowance(limits.FAULT_LINES, limits.FAULT_LINES_PER_S)
-        self._untold_faults = 0
+        self._suppressed_faults = 0
 
     async def start(self, listener: socket.socket) -> None:
         """Begin to accept clients. The listener is closed by ``stop``."""
@@ -120,10 +120,10 @@ class RelayServer:
     def fault(self, kind: str, peer: Peer, problem: str, now: float) -> None:
         """Log what a peer did wrong. Of a flood there is a line now and then, with their number."""
         if not self._fault_lines.take(now):
-            self._untold_faults += 1
+            self._suppressed_faults += 1
             return
-        more = f" untold={self._untold_faults}" if self._untold_faults else ""
-        self._untold_faults = 0
+        more = f" suppressed={self._suppressed_faults}" if self._suppressed_faults else ""
+        self._suppressed_faults = 0
         _log.warning("%s pid=%d error=%r%s", kind, peer.pid, problem, more)
 
 

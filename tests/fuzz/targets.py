@@ -1,0 +1,579 @@
+"""What is fed, and what must hold whatever it is fed with. ``TARGETS`` is the table of all."""
+
+from __future__ import annotations
+
+import io
+import random
+import tarfile
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from pycrictl import config, configfile, yamltree
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.specs import configuration
+from pycrictl.errors import ConfigError, RemoteProtocolError, UsageError
+from pycrictl.proxy import settings
+from pycrictl.proxy.relay.calls import Answer, Requested
+from pycrictl.proxy.relay.connection import Relay
+from pycrictl.show import gotemplate, jsonpath
+from pycrictl.show.custom_columns import Columns
+from pycrictl.wire import hpack, http2, limits
+from pycrictl.wire.channels import remote_command
+from pycrictl.wire.client_call import ClientCall
+from pycrictl.wire.command import Streams, parse_status
+from pycrictl.wire.http1 import BodyReceived, Event, ResponseParser
+from pycrictl.wire.http1_server import parse_request
+from pycrictl.wire.http2 import Http2Error
+from pycrictl.wire.http2_reader import FrameReader
+from pycrictl.wire.logline import LogDecoder
+from pycrictl.wire.portforward import SpdyForward, WebSocketForward
+from pycrictl.wire.progress import ProgressDecoder
+from pycrictl.wire.spdy.connection import SpdyConnection
+from pycrictl.wire.tar.reader import DataReceived, TarReader
+from pycrictl.wire.websocket import Side, WebSocket
+from tests.fuzz.harness import Target, pieces
+from tests.proxy.sides import (
+    OTHER,
+    OWN,
+    head,
+    message,
+    opened,
+    request_headers,
+    reset,
+    trailers,
+    trailers_only,
+)
+from tests.wire.recorded import RECORDED
+
+# HTTP/2
+
+_FROM_CLIENT, _FROM_RUNTIME = b"C", b"R"
+
+
+class _Reader:
+    """An end that takes what the relay sends: every frame and every header block must be right."""
+
+    def __init__(self, preface: bytes = b"") -> None:
+        self._frames = FrameReader()
+        self._frames.idle = limits.Allowance(10**9, 0.0)
+        self._headers = hpack.Decoder()
+        self._headers.max_table_bytes = limits.TABLE_BYTES
+        self._preface = preface
+
+    def take(self, data: bytes) -> None:
+        self._frames.feed(data, 0.0)
+        if self._preface:
+            if not self._frames.skip(self._preface):
+                return
+            self._preface = b""
+        is_behind = True
+        while is_behind:
+            buffer = self._frames.buffer
+            for kind, _, _, pos, stop in self._frames.units():
+                if kind == http2.HEADERS or kind == http2.PUSH_PROMISE:
+                    self._headers.decode(http2.block_of(buffer, pos, stop))
+            is_behind = self._frames.is_behind
+
+
+def _relay(data: bytes, chance: random.Random) -> None:
+    """Records of a side, a length and bytes; in between calls are answered, ends are lost."""
+    relay = Relay({OWN})
+    client, runtime = _Reader(), _Reader(http2.PREFACE)
+    due: list[int] = []
+
+    def take() -> None:
+        for event in relay.events():
+            if isinstance(event, Requested):
+                due.append(event.stream_id)
+        try:
+            runtime.take(relay.upstream_data())
+            client.take(relay.client_data())
+        except RemoteProtocolError as error:
+            raise AssertionError(f"what the relay sends is wrong: {error}") from error
+
+    relay.upstream_connected(now=0.0)
+    relay.receive_client(http2.PREFACE + http2.settings(), now=0.0)
+    relay.receive_upstream(http2.settings(), now=0.0)
+    pos = 0
+    while pos < len(data):
+        is_client = data[pos : pos + 1] == _FROM_CLIENT
+        size = int.from_bytes(data[pos + 1 : pos + 4], "big") % 20_000
+        for piece in pieces(data[pos + 4 : pos + 4 + size], chance):
+            feed = relay.receive_client if is_client else relay.receive_upstream
+            feed(piece, now=0.0)
+            while relay.has_more:
+                relay.catch_up(now=0.0)
+            take()
+        pos += 4 + size
+        if due and chance.random() < 0.5:
+            answer = chance.choice((Answer(response=bytes(70_000)), Answer(8, "no"), Answer()))
+            relay.answer(due.pop(), answer, now=0.0)
+        if chance.random() < 0.02:
+            relay.lose_upstream("is gone", now=0.0)
+        take()
+    relay.lose_client(now=0.0)
+    if not relay.is_idle or relay.open_paths:
+        raise AssertionError("calls are left over")
+
+
+def _record(side: bytes, frames: bytes) -> bytes:
+    return side + len(frames).to_bytes(3, "big") + frames
+
+
+def _frame(chance: random.Random) -> bytes:
+    stream_id = chance.choice((0, 1, 1, 1, 3, 3, 5, 7, 2, 2**31 - 1))
+    payload = chance.choice((b"", b"x", bytes(4), bytes(8), b"\0\0\0\0\1a", chance.randbytes(300)))
+    number = chance.choice((0, 1, 8, 100, 65535, 2**31 - 1))
+    known: list[Callable[[], bytes]] = [
+        lambda: opened(stream_id, chance.choice((OWN, OTHER)), (b"x", b"y" * chance.randrange(50))),
+        lambda: message(stream_id, payload, end=chance.random() < 0.5),
+        lambda: head(stream_id),
+        lambda: trailers(stream_id, 5),
+        lambda: trailers_only(stream_id, 5, "no"),
+        lambda: reset(stream_id, number),
+        lambda: http2.window_update(stream_id, number),
+        lambda: http2.settings({chance.randrange(8): number}),
+        lambda: http2.frame(http2.SETTINGS, http2.ACK),
+        lambda: http2.frame(http2.PING, chance.randrange(2), 0, bytes(8)),
+        lambda: http2.goaway(stream_id, number),
+        lambda: http2.frame(http2.PRIORITY, 0, stream_id, bytes(5)),
+        lambda: http2.frame(http2.DATA, chance.choice((0, 1, 8, 9)), stream_id, payload),
+        lambda: http2.frame(http2.HEADERS, chance.choice((0, 4, 5, 12, 36)), stream_id, payload),
+        lambda: http2.frame(http2.CONTINUATION, chance.choice((0, 4)), stream_id, payload),
+        lambda: http2.frame(chance.randrange(256), chance.randrange(256), stream_id, payload),
+    ]
+    return chance.choice(known)()
+
+
+def _conversation(chance: random.Random) -> bytes:
+    records = []
+    for _ in range(chance.randrange(1, 30)):
+        frames = b"".join(_frame(chance) for _ in range(chance.randrange(1, 4)))
+        records.append(_record(chance.choice((_FROM_CLIENT, _FROM_RUNTIME)), frames))
+    return b"".join(records)
+
+
+def _call(data: bytes, chance: random.Random) -> None:
+    call = ClientCall("/a/b", bytes(100_000), is_stream=bool(chance.randrange(2)))
+    for piece in pieces(data, chance):
+        if call.answer is not None:
+            break
+        call.receive_data(piece, 0.0)
+        call.messages.clear()
+        _Reader(http2.PREFACE).take(b"")
+        call.data_to_send()
+
+
+def _answers(chance: random.Random) -> bytes:
+    return http2.settings() + b"".join(_frame(chance) for _ in range(chance.randrange(1, 30)))
+
+
+def _headers(data: bytes, chance: random.Random) -> None:
+    """Blocks one after the other; what is decoded is encoded to the same."""
+    decoder = hpack.Decoder()
+    pos = 0
+    while pos < len(data):
+        size = data[pos]
+        headers = decoder.decode(data[pos + 1 : pos + 1 + size])
+        assert hpack.Decoder().decode(hpack.encode(headers)) == headers
+        pos += 1 + size
+
+
+def _block(content: bytes) -> bytes:
+    return bytes([min(len(content), 255)]) + content[:255]
+
+
+# Streams
+
+
+def _whole_and_in_pieces(
+    read: Callable[[list[bytes]], object],
+) -> Callable[[bytes, random.Random], None]:
+    """However the input is cut, the same comes of it."""
+
+    def check(data: bytes, chance: random.Random) -> None:
+        whole = read([data])
+        cut = read(list(pieces(data, chance)))
+        assert cut == whole, f"in pieces: {cut!r:.500}, whole: {whole!r:.500}"
+
+    return check
+
+
+def _websocket(side: Side) -> Callable[[list[bytes]], object]:
+    def read(parts: list[bytes]) -> object:
+        core = WebSocket(side, max_idle_frames=100)
+        messages: list[tuple[int, bytes, bool]] = []
+        is_open = False
+        for part in parts:
+            core.receive_data(part)
+            for piece in core.pieces_received():
+                if is_open:
+                    channel, content, _ = messages.pop()
+                    assert channel == piece.channel
+                    messages.append((channel, content + bytes(piece.data), piece.is_last))
+                else:
+                    messages.append((piece.channel, bytes(piece.data), piece.is_last))
+                is_open = not piece.is_last
+            core.data_to_send()
+        core.receive_eof()
+        return messages, str(core.error), core.is_over
+
+    return read
+
+
+def _spdy(data: bytes, chance: random.Random) -> None:
+    core = SpdyConnection()
+    for _ in range(3):
+        core.open_stream((("streamtype", "stdout"),))
+    for piece in pieces(data, chance):
+        core.receive_data(piece)
+        core.events_received()
+        core.data_to_send()
+    core.receive_eof()
+    assert core.is_closed
+
+
+def _command(data: bytes, chance: random.Random) -> None:
+    transport, protocol = chance.choice(
+        (("spdy", "v4.channel.k8s.io"), ("websocket", "v4.channel.k8s.io"), ("websocket", ""))
+    )
+    streams = Streams(stdin=True, stdout=True, stderr=True)
+    core = remote_command(transport, protocol, streams)  # type: ignore[arg-type]
+    for piece in pieces(data, chance):
+        core.receive_data(piece)
+        core.events_received()
+        core.data_to_send()
+    core.receive_eof()
+    assert core.is_over
+
+
+def _forward(data: bytes, chance: random.Random) -> None:
+    core = SpdyForward(80) if chance.randrange(2) else WebSocketForward(80)
+    for piece in pieces(data, chance):
+        core.receive_data(piece)
+        core.events_received()
+        core.data_to_send()
+    core.receive_eof()
+    assert core.is_over
+
+
+def _response(parts: list[bytes]) -> object:
+    parser = ResponseParser()
+    heads: list[Event] = []
+    body = b""
+    for part in parts:
+        if parser.is_finished:
+            break
+        parser.receive_data(part)
+        for event in parser.events_received():
+            if isinstance(event, BodyReceived):
+                body += event.data
+            else:
+                heads.append(event)
+    parser.receive_eof()
+    return len(heads), body, str(parser.error), parser.is_finished
+
+
+def _request(data: bytes, chance: random.Random) -> None:
+    parse_request(data)
+
+
+def _log(**options: Any) -> Callable[[bytes, random.Random], None]:
+    def read(data: bytes, chance: random.Random) -> None:
+        """Of lines whose times are none, not the same may come in other pieces."""
+        decoder = LogDecoder(**options)
+        size = sum(
+            len(chunk.data)
+            for piece in pieces(data, chance)
+            for chunk in decoder.receive_data(piece)
+        )
+        size += sum(len(chunk.data) for chunk in decoder.receive_eof())
+        assert size <= 2 * len(data), "more comes out than went in"
+
+    return read
+
+
+def _progress(parts: list[bytes]) -> object:
+    decoder = ProgressDecoder(max_message_bytes=1000)
+    found = []
+    for part in parts:
+        found += decoder.receive_data(part)
+    found += decoder.receive_eof()
+    return found, decoder.bad_count, decoder.first_bad
+
+
+def _tar(parts: list[bytes]) -> object:
+    reader = TarReader()
+    found: list[object] = []
+    content = 0
+    for part in parts:
+        reader.receive_data(part)
+        for event in reader.events_received():
+            if isinstance(event, DataReceived):
+                content += len(event.data)
+            else:
+                found.append(str(event))
+    reader.receive_eof()
+    found += map(str, reader.events_received())
+    return found, content, str(reader.error)
+
+
+def _archive(form: int) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=form) as archive:
+        for number, name in enumerate(("file", "folder/" + "x" * 150, "größe", "empty")):
+            member = tarfile.TarInfo(name)
+            content = b"content" * number
+            member.size, member.mtime = len(content), 1234567890.5
+            member.uid = 2**22
+            archive.addfile(member, io.BytesIO(content))
+        for kind, link in ((tarfile.SYMTYPE, "y" * 200), (tarfile.LNKTYPE, "file")):
+            member = tarfile.TarInfo(f"link-{link[:4]}")
+            member.type, member.linkname = kind, link
+            archive.addfile(member)
+        folder = tarfile.TarInfo("folder")
+        folder.type = tarfile.DIRTYPE
+        archive.addfile(folder)
+    return stream.getvalue()
+
+
+# Texts
+
+_DOCUMENT: Final[dict[str, Any]] = {
+    "id": "abc",
+    "metadata": {"name": "web", "attempt": 2, "uid": ""},
+    "labels": {"app": "web", "a.b/c": "d"},
+    "created": "1700000000000000000",
+    "sizes": [1, 2.5, -3, 10**18],
+    "is": True,
+    "none": None,
+    "deep": [[{"a": [{"b": 1}, {"b": 2}]}], []],
+}
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _template(data: bytes, chance: random.Random) -> None:
+    gotemplate.Template(_text(data)[:2000]).render(_DOCUMENT)
+
+
+def _path(data: bytes, chance: random.Random) -> None:
+    jsonpath.Template(_text(data)[:2000]).render(_DOCUMENT)
+
+
+def _columns(data: bytes, chance: random.Random) -> None:
+    Columns(_text(data)[:2000])
+
+
+def _yaml(data: bytes, chance: random.Random) -> None:
+    yamltree.parse(_text(data), exact=bool(chance.randrange(2)))
+
+
+def _pod(data: bytes, chance: random.Random) -> None:
+    configuration.parse(_text(data), cri_pb2.PodSandboxConfig())
+
+
+def _config(data: bytes, chance: random.Random) -> None:
+    text = _text(data)
+    config.parse_file(text)
+    changed = configfile.with_values(text, {"timeout": 7})
+    assert config.parse_file(changed).timeout_s == 7
+
+
+def _toml(data: bytes, chance: random.Random) -> None:
+    with tempfile.NamedTemporaryFile() as file:
+        Path(file.name).write_bytes(data)
+        settings.load({"config": file.name, "upstream": "unix:///run/containerd.sock"})
+
+
+def _status(data: bytes, chance: random.Random) -> None:
+    parse_status(data)
+
+
+_SPDY_SEEDS = tuple(
+    b"".join(data for side, data in pieces_ if side == "s") or b"\0"
+    for pieces_ in RECORDED.values()
+)
+_WEBSOCKET_SEEDS = (
+    b"\x82\x02\x01a\x89\x00\x82\x7e\x01\x00\x01" + b"b" * 255 + b"\x88\x02\x03\xe8",
+    b"\x02\x02\x01a\x00\x01b\x80\x01c\x8a\x00\x88\x00",
+    b"\x82\x85\1\2\3\4" + bytes(5) + b"\x89\x84\1\2\3\4abcd\x88\x82\1\2\3\4\2\xea",
+)
+_YAML_SEEDS = (
+    b"metadata:\n  name: web\n  uid: 'x'\nlabels: {a: b, c: \"d\"}\n# comment\nhostname: |\n  a\n",
+    b'{"metadata": {"name": "web", "attempt": 1}, "linux": {"sysctls": {"a": "b"}}}',
+    b"port_mappings:\n- container_port: 80\n  host_port: 0x50\n- protocol: TCP\n",
+    b"a: &x 1\nb: *x\n---\nc: !!str 2\n? d\n: e\n",
+)
+
+TARGETS: Final = (
+    Target(
+        "http2-relay",
+        _relay,
+        (
+            _record(_FROM_CLIENT, opened(1, OWN) + message(1, b"?") + opened(3, OTHER))
+            + _record(_FROM_RUNTIME, head(3) + message(3, b"a", end=False) + trailers(3)),
+            _record(_FROM_CLIENT, http2.settings({4: 100}) + opened(1, OTHER) + reset(1)),
+        ),
+        errors=(Http2Error,),
+        words=(http2.settings(), http2.frame(http2.PING, 0, 0, bytes(8)), b"C\0\0\x09"),
+        make=_conversation,
+    ),
+    Target(
+        "http2-call",
+        _call,
+        (
+            http2.settings() + head(1) + message(1, b"abc", end=False) + trailers(1),
+            http2.settings({4: 10}) + http2.window_update(1, 5) + trailers_only(1, 5, "no"),
+        ),
+        errors=(RemoteProtocolError,),
+        words=(http2.window_update(0, 1), http2.frame(http2.DATA, 0, 1, b"x")),
+        make=_answers,
+    ),
+    Target(
+        "hpack",
+        _headers,
+        (
+            _block(hpack.encode(request_headers(OWN))),
+            _block(bytes.fromhex("82868441 8cf1e3c2e5f23a6ba0ab90f4ff")) * 2,
+            _block(b"\x40\x01a\x01b") + _block(b"\xbe\x20") + _block(b"\x3f\xe1\x1f\xbe"),
+        ),
+        errors=(RemoteProtocolError,),
+        words=(b"\xbe", b"\x20", b"\x3f\xe1\x1f", b"\x40\x01a\x01b", b"\x8f\xff\xff\xff\xff"),
+    ),
+    Target("spdy", _spdy, _SPDY_SEEDS, words=(b"\x80\3\0\1", b"\x80\3\0\2", b"\0\0\0\1")),
+    Target(
+        "websocket-client",
+        _whole_and_in_pieces(_websocket(Side.CLIENT)),
+        _WEBSOCKET_SEEDS,
+        words=(b"\x82\x01\0", b"\x89\0", b"\x00\0", b"\x82\x7f"),
+    ),
+    Target(
+        "websocket-server",
+        _whole_and_in_pieces(_websocket(Side.SERVER)),
+        _WEBSOCKET_SEEDS,
+        words=(b"\x82\x81abcd\0", b"\x89\x80abcd"),
+    ),
+    Target("exec", _command, (*_SPDY_SEEDS, *_WEBSOCKET_SEEDS), words=(b"\x82\x01\3",)),
+    Target("port-forward", _forward, (*_SPDY_SEEDS, *_WEBSOCKET_SEEDS)),
+    Target(
+        "http1-response",
+        _whole_and_in_pieces(_response),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc",
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"3;x=y\r\nabc\r\n0\r\nA: b\r\n\r\n",
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: SPDY/3.1\r\n\r\n\x80\3",
+        ),
+        words=(b"\r\n", b"Content-Length: ", b"chunked", b"HTTP/1.1 100 x\r\n\r\n", b"ffffffff"),
+    ),
+    Target(
+        "http1-request",
+        _request,
+        (b"GET /stream/token HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n\r\n",),
+        errors=(RemoteProtocolError,),
+        words=(b"\r\n", b"Host: a\r\n", b"\r\n folded", b": "),
+    ),
+    Target(
+        "tar",
+        _whole_and_in_pieces(_tar),
+        tuple(map(_archive, (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT))),
+        words=(bytes(512), b"ustar\0" + b"00", b"27 path=", b"GNU.sparse"),
+    ),
+    Target(
+        "log",
+        _log(),
+        (
+            b"2024-01-02T03:04:05.678901234Z stdout F hello\n"
+            b"2024-01-02T03:04:05.678901234+02:00 stderr P part\n"
+            b"2024-01-02T03:04:06Z stderr F ial\n",
+            b'{"log":"hello\\n","stream":"stdout","time":"2024-01-02T03:04:05.6Z"}\n',
+        ),
+        words=(b" stdout F ", b" stderr P ", b"\n", b"2024-01-02T03:04:05Z", b'{"log":"'),
+    ),
+    Target(
+        "log-times",
+        _log(has_timestamps=True, since_ns=1704164645 * 10**9),
+        (b"2024-01-02T03:04:05.678901234Z stdout F hello\n" * 3,),
+        words=(b"\n", b"9999-12-31T23:59:60Z", b"+99:99", b" stdout P "),
+    ),
+    Target(
+        "progress",
+        _whole_and_in_pieces(_progress),
+        (b'{"image":"a","layer":"b","progress":1,"total":2}\n{"error":"x"}\n',),
+        words=(b'"progress":', b"\n", b"1e400", b"[" * 100, b"\\ud800"),
+    ),
+    Target(
+        "template",
+        _template,
+        (
+            b"{{range $i, $x := .sizes}}{{$i}}={{$x | printf `%05.2f`}},{{end}}",
+            b'{{with .metadata}}{{.name}}{{else}}-{{end}}{{index .labels "a.b/c"}}',
+            b"{{if and .is (gt (len .sizes) 2)}}{{slice .id 1 2}}{{else if not .none}}x{{end}}",
+        ),
+        errors=(gotemplate.TemplateError,),
+        words=(b"{{", b"}}", b"range ", b".sizes", b"(", b"|", b"end", b"%9999999d", b"$x := "),
+    ),
+    Target(
+        "jsonpath",
+        _path,
+        (
+            b"{range .deep[*][*]}{.a[?(@.b==1)].b}{'\\n'}{end}",
+            b"{.sizes[-1:0:-1]} {..b} {['id','created']} {.labels.a\\.b/c}",
+            b"$.metadata.name",
+        ),
+        errors=(jsonpath.JsonPathError,),
+        words=(b"..", b"[*]", b"[?(", b"{range ", b"{end}", b"@", b"['", b"*", b"==", b"[::2]"),
+    ),
+    Target("columns", _columns, (b"NAME:.metadata.name,ID:.id",), errors=(UsageError,)),
+    Target(
+        "yaml",
+        _yaml,
+        _YAML_SEEDS,
+        errors=(yamltree.Problem,),
+        words=(b"- ", b": ", b"\n  ", b"[", b"{", b"&a ", b"*a", b"!!", b"<<: ", b"? ", b"'", b'"'),
+    ),
+    Target(
+        "pod",
+        _pod,
+        _YAML_SEEDS,
+        errors=(yamltree.Problem,),
+        words=(b"metadata:", b"linux: ", b"- ", b"1e9", b"null", b"TCP", b"~"),
+    ),
+    Target(
+        "config",
+        _config,
+        (
+            b"runtime-endpoint: unix:///run/c.sock\ntimeout: 5\ndebug: false\n",
+            b'{"timeout": "5"}',
+            b"# nothing\n\ntimeout: 2 # seconds\npull-image-on-create: true\n",
+        ),
+        errors=(ConfigError,),
+        words=(b"timeout: ", b"debug: ", b"\n", b"#", b"'", b"---\n", b"max-retries: -1\n"),
+    ),
+    Target(
+        "toml",
+        _toml,
+        (
+            b'listen = "unix:///run/p.sock"\nmax-parallel-image-pulls = 3\n[x]\ny = 1979-05-27\n',
+            b'retry-interval = "10s"\nwhen-full = "wait"\ncontainer-copy-size-limit = "1GiB"\n',
+        ),
+        errors=(ConfigError, UsageError),
+        words=(b'"""', b"[[", b" = ", b"{", b"inf", b"'", b"\n", b"0x", b"1_000"),
+    ),
+    Target(
+        "status",
+        _status,
+        (
+            b'{"status":"Failure","reason":"NonZeroExitCode","details":{"causes":'
+            b'[{"reason":"ExitCode","message":"7"}]}}',
+            b'{"status":"Success"}',
+        ),
+        errors=(RemoteProtocolError,),
+        words=(b'"causes":', b"[", b"null", b'"message":'),
+    ),
+)
