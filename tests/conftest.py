@@ -28,6 +28,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# gRPC's core writes lines of its own to stderr, some of them after the test that caused them.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
 # A time limit for each example fails on a machine that is busy with other tests.
 settings.register_profile("pycrictl", deadline=None)
 settings.load_profile("pycrictl")

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 from .kubelet import Pod
 from .lab import Lab
+from .throttle import QuietServer
 
 Crictl = Callable[..., subprocess.CompletedProcess[bytes]]
 
@@ -76,7 +77,7 @@ def web_server(data: bytes) -> Iterator[int]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with QuietServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         yield server.server_port

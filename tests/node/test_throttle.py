@@ -5,13 +5,13 @@ import http.client
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from tests.waiting import wait_until
 
-from .throttle import Throttle
+from .throttle import QuietServer, Throttle
 
 BODY = bytes(range(256)) * 4096  # 1 MiB
 
@@ -36,8 +36,7 @@ class _Upstream(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def throttle() -> Iterator[Throttle]:
-    upstream = ThreadingHTTPServer(("127.0.0.1", 0), _Upstream)
-    upstream.daemon_threads = True
+    upstream = QuietServer(("127.0.0.1", 0), _Upstream)
     thread = threading.Thread(target=upstream.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     throttle = Throttle(upstream.server_port)

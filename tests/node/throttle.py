@@ -176,13 +176,18 @@ class Throttle:
             self._faults += (fault,)
 
 
-class _Server(ThreadingHTTPServer):
-    throttle: Throttle
+class QuietServer(ThreadingHTTPServer):
+    """A server that prints nothing when a connection breaks, which may be after its test."""
+
     daemon_threads = True
-    request_queue_size = 128
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Says nothing: broken connections are this server's trade."""
+        pass
+
+
+class _Server(QuietServer):
+    throttle: Throttle
+    request_queue_size = 128
 
 
 class _Handler(BaseHTTPRequestHandler):
