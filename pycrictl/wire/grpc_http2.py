@@ -10,7 +10,7 @@ import base64
 import binascii
 import math
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from pycrictl.errors import RemoteProtocolError
@@ -28,11 +28,13 @@ _CONTENT_TYPE: Final = b"application/grpc"
 _RESERVED: Final = frozenset({"content-type", "te", "user-agent", "connection", "host"})
 _ESCAPED: Final = rb"[^ -$&-~]"
 _ESCAPE: Final = rb"%([0-9A-Fa-f]{2})"
-# The octets of a header's name and value (RFC 9113, 8.2.1), and what begins a request (8.3.1).
+# The octets of a header's name and value (RFC 9113, 8.2.1), and what a request begins with: all of
+# it, or without an authority (8.3.1).
 _NAME_OCTETS: Final = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"
 _VALUE_OCTETS: Final = bytes([9, *range(0x20, 0x7F), *range(0x80, 0x100)])
 _PSEUDO: Final = frozenset({b":method", b":scheme", b":path", b":authority"})
 _NEEDED: Final = frozenset({b":method", b":scheme", b":path"})
+_FORBIDDEN: Final = frozenset({b"", b"connection"})
 # What the characters of an ASCII value and of a key may be.
 _VALUE: Final = r"[ -~]*"
 _KEY: Final = r"[0-9a-z_.-]+"
@@ -54,30 +56,34 @@ class Answer(NamedTuple):
     trailing_metadata: Metadata = ()
 
 
-def request_path(headers: Iterable[Header]) -> bytes:
+def request_path(headers: Sequence[Header]) -> bytes:
     """Return the method that a request is for, as its path has it.
 
     Raises:
         StreamFault: the headers are malformed (RFC 9113, 8.2 and 8.3), so that another reader may
             understand another path.
     """
-    found: dict[bytes, bytes] = {}
-    is_over = False  # what begins a request comes before all else
-    for name, value in headers:
-        if name[:1] == b":":
-            if is_over or name in found or name not in _PSEUDO:
-                raise StreamFault("a request has a header out of place")
-            found[name] = value
-        else:
-            is_over = True
-            if not name or name.translate(None, _NAME_OCTETS) or name == b"connection":
-                raise StreamFault("a request has a header with a wrong name")
-        # gRPC's own libraries may agree to leave out the Base64 of binary values.
-        if value.translate(None, _VALUE_OCTETS) and name[-4:] != b"-bin":
-            raise StreamFault("a request has a header with a wrong value")
-    if not found.keys() >= _NEEDED:
-        raise StreamFault("a request lacks a header")
-    return found[b":path"]
+    begun = dict(headers[: len(_PSEUDO)])
+    if begun.keys() != _PSEUDO:
+        begun = dict(headers[: len(_NEEDED)])
+        if begun.keys() != _NEEDED:
+            raise StreamFault("a request does not begin as it must")
+    names = [name for name, _ in headers[len(begun) :]]
+    if b"".join(names).translate(None, _NAME_OCTETS) or not _FORBIDDEN.isdisjoint(names):
+        raise StreamFault("a request has a header with a wrong name")
+    return begun[b":path"]
+
+
+def check_values(headers: Iterable[Header]) -> None:
+    """Check the values of headers.
+
+    Raises:
+        StreamFault: an octet must not be in one (RFC 9113, 8.2.1).
+    """
+    # gRPC's own libraries may agree to leave out the Base64 of binary values.
+    values = [value for name, value in headers if name[-4:] != b"-bin"]
+    if b"".join(values).translate(None, _VALUE_OCTETS):
+        raise StreamFault("a request has a header with a wrong value")
 
 
 def refusal(headers: Collection[Header]) -> Answer | None:

@@ -147,7 +147,11 @@ class Decoder:
         return headers
 
     def _literal(self, block: bytes, pos: int, mask: int) -> tuple[Header, int]:
-        index, pos = _integer(block, pos, mask)
+        index = block[pos] & mask
+        if index < mask:  # as nearly always
+            pos += 1
+        else:
+            index, pos = _integer(block, pos, mask)
         if index:
             name = self._at(index)[0]
         else:
@@ -188,12 +192,16 @@ def encode(headers: Iterable[Header]) -> bytes:
             continue
         name, value = header
         index = _STATIC_NAME.get(name, 0)
-        _put_integer(block, index, 0x0F, 0x10)
-        if not index:
-            _put_integer(block, len(name), 0x7F, 0)
-            block += name
-        _put_integer(block, len(value), 0x7F, 0)
-        block += value
+        if index < 0x0F:
+            block.append(0x10 | index)
+        else:
+            _put_integer(block, index, 0x0F, 0x10)
+        for text in (value,) if index else (name, value):
+            if len(text) < 0x7F:
+                block.append(len(text))
+            else:
+                _put_integer(block, len(text), 0x7F, 0)
+            block += text
     return bytes(block)
 
 
@@ -250,8 +258,13 @@ def _string(block: bytes, pos: int) -> tuple[bytes, int]:
     """Return a string literal (section 5.2) and its end."""
     if pos >= len(block):
         raise _malformed("a block ends where a string must follow")
-    is_huffman = block[pos] >= 0x80
-    length, pos = _integer(block, pos, 0x7F)
+    length = block[pos]
+    is_huffman = length >= 0x80
+    if length & 0x7F < 0x7F:  # as nearly always
+        length &= 0x7F
+        pos += 1
+    else:
+        length, pos = _integer(block, pos, 0x7F)
     end = pos + length
     if end > len(block):
         raise _malformed("a block ends in the middle of a string")

@@ -36,6 +36,7 @@ END_STREAM: Final = 0x1
 END_HEADERS: Final = 0x4
 PADDED: Final = 0x8
 PRIORITY_FLAG: Final = 0x20
+_PLAIN_HEADERS: Final = END_HEADERS | PADDED | PRIORITY_FLAG
 
 HEADER_TABLE_SIZE: Final = 1
 ENABLE_PUSH: Final = 2
@@ -84,8 +85,10 @@ class StreamFault(Http2Error):
 
 def block_of(buffer: bytes, pos: int, stop: int) -> bytes:
     """Return the header block of the unit ``buffer[pos:stop]``, without padding and priority."""
-    length = int.from_bytes(buffer[pos : pos + 3], "big")
     start = pos + HEAD_BYTES
+    if buffer[pos + 3] == HEADERS and buffer[pos + 4] & _PLAIN_HEADERS == END_HEADERS:
+        return buffer[start:stop]
+    length = int.from_bytes(buffer[pos : pos + 3], "big")
     if buffer[pos + 3] == PUSH_PROMISE:
         skipped = 4
     else:

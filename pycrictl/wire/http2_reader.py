@@ -144,7 +144,8 @@ class FrameReader:
             if kind == http2.DATA and stream_id and (length or flags & http2.END_STREAM):
                 self.idle.earned += limits.IDLE_FRAMES_PER_FRAME
             elif kind == http2.HEADERS or kind == http2.PUSH_PROMISE:
-                _check_shape(kind, flags, stream_id, length)
+                if not stream_id:
+                    raise Http2Error("a frame belongs to the wrong stream")
                 if not flags & http2.END_HEADERS:
                     stop, needed = self._block_end(pos, stop, stream_id)
                     if not stop:

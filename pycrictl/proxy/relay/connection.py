@@ -398,7 +398,7 @@ class Relay:
             self._streams.client_finished(stream_id, stream)
         self._from_upstream.idle.earned += limits.IDLE_FRAMES_PER_FRAME
         block = hpack.encode(
-            _AUTHORITY if name == b":authority" else (name, value) for name, value in headers
+            [_AUTHORITY if field[0] == b":authority" else field for field in headers]
         )
         block, self._table_updates = self._table_updates + block, b""
         return http2.header_frames(stream_id, block, end_stream=is_end)
@@ -414,6 +414,7 @@ class Relay:
             raise StreamFault("too many calls at once", ErrorCode.REFUSED_STREAM)
         self._last_stream_id = stream_id
         if path in self._own_paths:
+            grpc_http2.check_values(headers)
             self._own.begin(stream_id, path, headers, is_end=is_end, now=now)
             return None
         stream = self._streams.by_id[stream_id] = Stream(path, now)
