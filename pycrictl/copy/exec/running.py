@@ -7,6 +7,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -123,7 +124,7 @@ class Running:
             stdin=_Feeder(self._input) if stdin else None,
             note=self._refuse,
         )
-        self._task = self._on_loop(self._start(begin, ends))
+        self._task = self._on_loop(partial(self._start, begin, ends))
 
     def __enter__(self) -> Running:
         return self
@@ -141,7 +142,7 @@ class Running:
     def pieces(self) -> Iterator[bytes]:
         """Yield the program's output until it ends; then ask ``ended``."""
         while True:
-            piece = self._on_loop(self._until_over(self._output.get))
+            piece = self._on_loop(partial(self._until_over, self._output.get))
             if piece is None:
                 break
             yield piece
@@ -150,7 +151,7 @@ class Running:
 
     def send(self, data: bytes) -> bool:
         """Send input; return False if the program has ended, and more input would be lost."""
-        return bool(self._on_loop(self._until_over(partial(self._put, data))))
+        return bool(self._on_loop(partial(self._until_over, partial(self._put, data))))
 
     def ended(self) -> Ended:
         """End the input of the program, and wait for its end.
@@ -161,7 +162,7 @@ class Running:
             PycrictlError: the program could not be started.
         """
         self.send(b"")
-        outcome = self._on_loop(self._wait())
+        outcome = self._on_loop(self._wait)
         if self._unsendable:
             raise StreamError(
                 "this transport cannot end the input of the program",
@@ -182,8 +183,15 @@ class Running:
         """What it complained about so far."""
         return Ended(-1, b"", bytes(self._stderr))
 
-    def _on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+    def _on_loop(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        future: Future[T] = Future()
+
+        def start() -> None:
+            task = self._loop.create_task(begin())
+            task.add_done_callback(partial(_hand_over, future))
+
+        # The thread of the loop makes the coroutine: here a signal could come before it is begun.
+        self._loop.call_soon_threadsafe(start)
         stalled_s = 0.0
         while True:
             try:
@@ -248,6 +256,16 @@ class _Feeder(Input):
 
     async def read(self) -> bytes:
         return await self._queue.get()
+
+
+def _hand_over(future: Future[T], task: asyncio.Task[T]) -> None:
+    """Give the result of a task to the thread that waits for it."""
+    if task.cancelled():
+        future.cancel()
+    elif error := task.exception():
+        future.set_exception(error)
+    else:
+        future.set_result(task.result())
 
 
 def _be_patient(_: float) -> None:
