@@ -218,6 +218,8 @@ def _check_shape(kind: int, flags: int, stream_id: int, length: int) -> None:
         raise Http2Error("a frame belongs to the wrong stream")
     if kind == http2.SETTINGS:
         is_wrong = length % 6 != 0 or bool(flags & http2.ACK and length)
+        if length > 6 * limits.SETTINGS_IN_FRAME:
+            raise Http2Error("a frame has too many settings", ErrorCode.ENHANCE_YOUR_CALM)
     elif kind == http2.GOAWAY:
         is_wrong = length < 8
     else:

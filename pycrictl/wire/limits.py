@@ -39,6 +39,9 @@ OWN_BODY_BYTES: Final = 4 * 1024 * 1024
 OWN_BODIES_BYTES: Final = 32 * 1024 * 1024
 """The requests and headers of such calls under way, of all clients together."""
 
+SETTINGS_IN_FRAME: Final = 64
+"""The values of one SETTINGS frame. There are less than ten kinds."""
+
 IDLE_FRAMES: Final = 2 * STREAMS
 """The frames in a row that carry nothing for a call: pings, window updates, empty data and such.
 

@@ -126,6 +126,13 @@ def test_frames_of_a_wrong_shape(frame: bytes, code: ErrorCode) -> None:
     assert refused(frame) is code
 
 
+def test_settings_are_limited() -> None:
+    most = http2.settings(dict.fromkeys(range(100, 100 + limits.SETTINGS_IN_FRAME), 1))
+    assert len(read(begun(), most)) == 1
+    more = http2.settings(dict.fromkeys(range(101 + limits.SETTINGS_IN_FRAME), 1))
+    assert refused(more) is ErrorCode.ENHANCE_YOUR_CALM
+
+
 def test_largest_frame() -> None:
     frame = http2.frame(http2.DATA, 0, 1, bytes(limits.FRAME_BYTES))
     assert [len(unit.payload) for unit in read(begun(), frame)] == [16384]

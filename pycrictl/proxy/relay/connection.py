@@ -183,6 +183,8 @@ class Relay:
 
     def receive_upstream(self, data: bytes, *, now: float) -> None:
         """Take bytes from the runtime. If they are not HTTP/2, it counts as gone (``is_down``)."""
+        if self.is_down:
+            return
         try:
             self._scan_upstream(data, now)
         except Http2Error as exc:

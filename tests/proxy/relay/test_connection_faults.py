@@ -137,6 +137,12 @@ def test_runtime_that_does_not_begin_with_settings(garbage: bytes) -> None:
     assert sides.relay.is_down
 
 
+def test_nothing_passes_after_the_garbage(sides: Sides) -> None:
+    sides.upstream(b"HTTP/1.1 400 Bad Request\r\n")
+    assert sides.relay.is_down
+    assert sides.upstream(PING + http2.window_update(0, 1)) == (b"", b"")
+
+
 def test_frames_before_the_garbage_count(sides: Sides) -> None:
     sides.open(1)
     sides.open(3)
