@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+# Before all else: Ctrl-C shall end the program at once while modules are loaded; ``main`` changes
+# that. Unlike ``signal``, this module is there already.
+import _signal  # type: ignore[import-not-found]  # it is not documented
+
+if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
 import os
-import signal
 import sys
 from contextlib import suppress
 from typing import NoReturn
@@ -16,7 +22,6 @@ def run() -> NoReturn:
     its time. Nothing here needs it: streams are flushed, and everything else is closed where it was
     opened.
     """
-    _let_ctrl_c_kill()
     if getattr(sys, "frozen", False) and sys.argv[1:2] == ["--survivor"]:
         from pycrictl.copy.tree.survivor import wait_and_act
 
@@ -29,9 +34,13 @@ def run() -> NoReturn:
             answer.run(sys.argv[1:])
 
     from pycrictl.cli.main import Terminated, main
+    from pycrictl.signals import let_kill
 
     try:
-        code = main()
+        try:
+            code = main()
+        finally:
+            let_kill()
     except KeyboardInterrupt:  # during the report of an earlier error
         code = 130
     except Terminated as exc:
@@ -40,12 +49,6 @@ def run() -> NoReturn:
         with suppress(AttributeError, OSError, ValueError):  # closed by the parent process
             stream.flush()
     os._exit(code if 0 <= code < 256 else 255)  # a remote command may have any
-
-
-def _let_ctrl_c_kill() -> None:
-    """Let Ctrl-C end the program at once while modules are loaded; ``main`` changes that."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 if __name__ == "__main__":

@@ -2,22 +2,32 @@
 
 They raise an exception wherever the program is, so that it cleans up. Blocking them would not help:
 another thread would get the signal, and the exception would come all the same.
+
+It may come anywhere: in the middle of a constructor, before a coroutine is begun, in a destructor.
+What such an object complains about when it is destroyed is not reported.
 """
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final, NoReturn
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 DEAF_S: Final = 0.5
 """For how long after one of them another counts as the same. They may come in pairs, from a
 terminal and a supervisor or an impatient user, and the second would interrupt the cleaning up."""
+
+_AGAIN_S: Final = 0.01
+"""How long after it was dropped what ends the program is raised again."""
 
 _Handler = Callable[[int, FrameType | None], object]
 
@@ -60,3 +70,55 @@ def _noting(number: int, noted: list[tuple[_Handler, int]]) -> Iterator[None]:
         yield
     finally:
         signal.signal(number, handler)
+
+
+def let_kill() -> None:
+    """Let these signals end the program at once, unless they are ignored: nothing is left to do."""
+    for number in ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def raise_ending(ending: BaseException, *, is_quiet: bool = True) -> NoReturn:
+    """Raise what ends the program, from the handler of a signal.
+
+    Args:
+        ending: the like of what is raised. Where Python drops that, in a destructor, another
+            is raised.
+        is_quiet: report nothing more of what is destroyed, and no warnings.
+    """
+    sys.unraisablehook = _Dropped(ending, is_quiet=is_quiet)
+    if is_quiet and (warnings := sys.modules.get("warnings")) is not None:
+        warnings.simplefilter("ignore")
+    raise _like(ending)
+
+
+def ending() -> BaseException | None:
+    """Return the like of what was raised to end the program; None if nothing was."""
+    hook = sys.unraisablehook
+    return hook.ending if isinstance(hook, _Dropped) else None
+
+
+class _Dropped:
+    """Takes the exceptions that Python drops while the program is ended; see ``raise_ending``.
+
+    It holds none that was raised: that would keep all alive that is to be destroyed.
+    """
+
+    def __init__(self, ending: BaseException, *, is_quiet: bool) -> None:
+        self.ending = ending
+        self._is_quiet = is_quiet
+
+    def __call__(self, dropped: UnraisableHookArgs) -> None:
+        if isinstance(dropped.exc_value, type(self.ending)):
+            signal.signal(signal.SIGALRM, self._raise)
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+        elif not self._is_quiet:
+            sys.__unraisablehook__(dropped)
+
+    def _raise(self, number: int, frame: FrameType | None) -> NoReturn:
+        raise _like(self.ending)
+
+
+def _like(ending: BaseException) -> BaseException:
+    return type(ending)(*ending.args)

@@ -24,7 +24,7 @@ ARROWS: dict[str, set[str]] = {
     "config": {"yamltree", *_BASE},
     "configfile": {"config", "yamltree", *_BASE},
     "yamltree": {"units"},
-    "_proto": {"_proto"},
+    "_proto": {"_proto", "signals"},
     "wire": {"wire", "errors"},
     "cri": {
         *("cri", "wire.client_call", "wire.codes", "wire.grpc_http2", "wire.limits", "_proto"),
@@ -111,7 +111,7 @@ ARROWS: dict[str, set[str]] = {
         *("cri", "logs", "wire", "_proto"),
         *("config", "configfile", "environ", "profiles", "signals", *_BASE),
     },
-    "__main__": {"cli", "copy.tree.survivor"},
+    "__main__": {"cli", "copy.tree.survivor", "signals"},
 }
 
 THIRD_PARTY: dict[str, set[str]] = {

@@ -9,6 +9,13 @@ if sys.version_info < (3, 11):
     )
     sys.exit(1)
 
+# Before all else: Ctrl-C shall end the program at once while modules are loaded. Unlike signal,
+# this module is there already.
+import _signal  # type: ignore[import-not-found]  # it is not documented
+
+if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
 import unpack
 
 unpack.start()

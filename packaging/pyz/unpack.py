@@ -10,6 +10,7 @@ It may be removed whenever no pycrictl is running.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # not documented; unlike signal, there already
 import errno
 import fcntl
 import os
@@ -113,7 +114,7 @@ def _check(base: str) -> None:
 
 def _unpack(base: str, folder: str, suffix: str) -> None:
     """Fill `folder`, which appears with all of its files or not at all."""
-    with _alone(base) as is_alone:
+    with _interruptible(), _alone(base) as is_alone:
         if is_alone:
             if os.path.isdir(folder):  # done by the previous holder of the lock
                 return
@@ -130,6 +131,18 @@ def _unpack(base: str, folder: str, suffix: str) -> None:
             taken = isinstance(exc, OSError) and exc.errno in (errno.EEXIST, errno.ENOTEMPTY)
             if not taken:
                 raise
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C raise an exception, so that nothing is left behind."""
+    before = _signal.getsignal(_signal.SIGINT)
+    if before is _signal.SIG_DFL:
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+    try:
+        yield
+    finally:
+        _signal.signal(_signal.SIGINT, before)
 
 
 @contextmanager

@@ -8,7 +8,11 @@ something is taken from it.
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from importlib.util import LazyLoader, find_spec, module_from_spec
+from types import ModuleType
+
+from pycrictl.signals import undisturbed
 
 
 def _put_off(package: str, name: str) -> None:
@@ -25,3 +29,20 @@ def _put_off(package: str, name: str) -> None:
 
 
 _put_off("google.protobuf.internal", "python_message")
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import a module when it is first asked for: signals wait, or protobuf's C code may crash."""
+    return load(__name__, name)
+
+
+def load(package: str, name: str) -> ModuleType:
+    """Import a module of a package.
+
+    Raises:
+        AttributeError: it has none of that name.
+    """
+    if name.endswith("_pb2"):
+        with undisturbed():
+            return import_module(f"{package}.{name}")
+    raise AttributeError(name)

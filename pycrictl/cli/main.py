@@ -18,7 +18,7 @@ from pycrictl.cli.program import recorded
 from pycrictl.config import Flags
 from pycrictl.environ import Environment
 from pycrictl.errors import ExitCode, PycrictlError
-from pycrictl.signals import DEAF_S, ENDING
+from pycrictl.signals import DEAF_S, ENDING, ending, raise_ending
 
 SIGNAL_BASE: Final = 128
 """Exit status of a program ended by signal N is this plus N, as shells count."""
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -
     """
     env = env or Environment()
     context = AppContext(env=env, flags=Flags(), program=_program_name())
-    signals = _Signals()
+    signals = _Signals(context)
     try:
         signals.take()
         code = _dispatch(sys.argv[1:] if argv is None else list(argv), context)
@@ -57,10 +57,8 @@ def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -
         code = _report(context, exc.message, hint=hint, code=exc.exit_code)
     except PycrictlError as exc:
         code = _report(context, exc.message, hint=exc.hint, code=exc.exit_code)
-    except KeyboardInterrupt:
-        code = _report(context, "interrupted", code=ExitCode.INTERRUPTED)
-    except Terminated as exc:
-        code = exc.exit_code
+    except (KeyboardInterrupt, Terminated) as exc:
+        code = _ended(context, exc)
     except BrokenPipeError:
         code = _close_stdout()
     except OSError as exc:
@@ -70,6 +68,8 @@ def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -
         code = _report(context, reason, code=ExitCode.FAILURE)
         _close_stdout()
     except Exception as exc:  # the last resort: a bug must not end in a page of traceback
+        if (cause := ending()) is not None:  # what it tore apart failed once more
+            return _ended(context, cause)
         message = f"internal error: {type(exc).__name__}: {exc}"
         hint = "please report it with the output of the same command and --debug"
         code = _report(context, message, hint=hint, code=ExitCode.INTERNAL)
@@ -101,7 +101,8 @@ def _program_name() -> str:
 class _Signals:
     """Ends the program by an exception at a signal, as Ctrl-C ends Python's programs."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: AppContext) -> None:
+        self._context = context
         self._deaf_until_s = 0.0
 
     def take(self) -> None:
@@ -115,7 +116,17 @@ class _Signals:
         if now_s < self._deaf_until_s:
             return
         self._deaf_until_s = now_s + DEAF_S
-        raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
+        raise_ending(
+            KeyboardInterrupt() if number == signal.SIGINT else Terminated(number),
+            is_quiet=not self._context.flags.debug,
+        )
+
+
+def _ended(context: AppContext, cause: BaseException) -> int:
+    """Report what a signal did; return the exit status."""
+    if isinstance(cause, Terminated):
+        return cause.exit_code
+    return _report(context, "interrupted", code=ExitCode.INTERRUPTED)
 
 
 def _report(context: AppContext, message: str, *, hint: str | None = None, code: int) -> int:

@@ -9,11 +9,27 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar, cast
 
-from pycrictl.signals import DEAF_S, ENDING
+from pycrictl.signals import DEAF_S, ENDING, ending, undisturbed
 
-__all__ = ["end_tasks", "in_thread", "run_in_loop"]
+__all__ = ["end_tasks", "in_thread", "new_loop", "run_in_loop"]
 
 T = TypeVar("T")
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """Return a new loop, which no signal leaves half made.
+
+    Once a signal ends the program, it does not report what becomes of its tasks.
+    """
+    with undisturbed():
+        loop = asyncio.new_event_loop()
+        loop.set_exception_handler(_report)
+    return loop
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    if ending() is None:
+        loop.default_exception_handler(context)
 
 
 def run_in_loop(main: Coroutine[Any, Any, T]) -> T:
@@ -24,7 +40,7 @@ def run_in_loop(main: Coroutine[Any, Any, T]) -> T:
     Raises:
         KeyboardInterrupt: SIGINT came.
     """
-    with asyncio.Runner() as runner, _cancelled_by_signals(runner.get_loop()):
+    with asyncio.Runner(loop_factory=new_loop) as runner, _cancelled_by_signals(runner.get_loop()):
         return runner.run(main)
 
 

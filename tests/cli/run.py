@@ -25,11 +25,13 @@ PROGRAM = (sys.executable, "-m", "pycrictl")
 def kept_handlers() -> Iterator[None]:
     """Restore the handlers of the signals that the program takes for the rest of its life."""
     handlers = [(number, signal.getsignal(number)) for number in ENDING]
+    hook = sys.unraisablehook
     try:
         yield
     finally:
         for number, handler in handlers:
             signal.signal(number, handler)
+        sys.unraisablehook = hook
 
 
 class Run:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl._proto import cri_pb2
 from tests.cli.progress_server import http_streams
 from tests.cli.run import start
 from tests.cli.test_image_pull_progress import PODS, STORY, url
@@ -32,6 +33,29 @@ sys.meta_path.insert(0, Finder)
 from pycrictl.__main__ import run
 run()
 """
+
+AT_CALL = """
+import os, signal, sys
+from pycrictl.cli import main
+
+left, begin = int(sys.argv.pop(1)), main._Signals.take
+
+def count(frame, event, argument):
+    global left
+    left -= 1
+    if not left:
+        sys.setprofile(None)
+        os.kill(os.getpid(), signal.SIGINT)
+
+def take(signals):
+    begin(signals)
+    sys.setprofile(count)
+
+main._Signals.take = take
+from pycrictl.__main__ import run
+run()
+"""
+"""Interrupts itself at the call of a function, or the return from one, of this number."""
 
 
 @pytest.mark.parametrize("pause_s", [0, 0.001, 0.002, 0.05, 0.2])
@@ -124,3 +148,18 @@ def watch_into(fake: FakeServer, stdout: int) -> tuple[int, str]:
         os.close(stdout)
         _, stderr = process.communicate(timeout=WAIT_S)
     return process.returncode, stderr
+
+
+@pytest.mark.parametrize("number", [round(300 * 1.5**power) for power in range(13)])
+def test_an_interrupt_at_any_call_is_one_line(fake: FakeServer, number: int) -> None:
+    """Also within constructors, destructors and the C code of protobuf, which cannot bear it."""
+    fake.offer("GetContainerEvents", [cri_pb2.ContainerEventResponse(), hang(WAIT_S)])
+    words = (str(number), "-r", fake.endpoint, "events")
+    done = subprocess.run(
+        [sys.executable, "-c", AT_CALL, *words],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (130, "pycrictl: interrupted\n")

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from pycrictl.copy.tree.content import CHUNK_BYTES
 from pycrictl.copy.tree.rootfs import to_error
 from pycrictl.errors import CopyError, StreamError, Unimplemented
-from pycrictl.streaming.loop import end_tasks
+from pycrictl.streaming.loop import end_tasks, new_loop
 from pycrictl.streaming.pump import Ends, Input, Output
 from pycrictl.units import quote
 from pycrictl.wire.command import ExitReported
@@ -115,7 +115,7 @@ class Running:
         self._unsendable = ""
         self._input: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE_PIECES)
         self._output: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE_PIECES)
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         ends = Ends(
