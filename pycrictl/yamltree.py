@@ -12,7 +12,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import yaml
 
@@ -53,6 +53,13 @@ class Node:
     value: Scalar = None
     items: list[Node] = field(default_factory=list)
     members: list[Member] = field(default_factory=list)
+
+    @property
+    def data(self) -> Any:
+        """The value as dictionaries, lists and scalars; a repeated key has its last value."""
+        if self.type == "mapping":
+            return {member.key: member.node.data for member in self.members}
+        return [item.data for item in self.items] if self.type == "list" else self.value
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ ARROWS: dict[str, set[str]] = {
         *_BASE,
     },
     "logs": {"logs", "wire.logline", "wire.logtime", *_BASE},
+    "kube": {"kube", "config", "environ", "yamltree", *_BASE},
     "streaming": {"streaming", "wire", "errors", "environ", "signals"},
     "progress": {"progress", "wire", "cri", "containerd", "streaming", "_proto", *_BASE},
     "progress.tracker": {"progress.speed", *_BASE},
@@ -108,7 +109,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.serve.tokens": _BASE,
     "cli": {
         *("", "cli", "proxy", "show", "progress", "pull", "copy", "streaming", "containerd"),
-        *("cri", "logs", "wire", "_proto"),
+        *("cri", "kube", "logs", "wire", "_proto"),
         *("config", "configfile", "environ", "profiles", "signals", *_BASE),
     },
     "__main__": {"cli", "copy.tree.survivor", "signals"},

@@ -141,8 +141,8 @@ class Certificates:
         return context
 
 
-def make_certificates(folder: Path) -> Certificates:
-    """Make a CA and what it signs, with the openssl program."""
+def make_certificates(folder: Path, *, client: str = "/CN=client") -> Certificates:
+    """Make a CA and what it signs, with the openssl program; ``client`` is that one's subject."""
 
     def openssl(*arguments: str) -> None:
         subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
@@ -154,9 +154,9 @@ def make_certificates(folder: Path) -> Certificates:
     )
     (folder / "server.ext").write_text("subjectAltName=DNS:node.test,IP:127.0.0.1\n")
     (folder / "client.ext").write_text("extendedKeyUsage=clientAuth\n")
-    for name in ("server", "client"):
+    for name, subject in (("server", "/CN=server"), ("client", client)):
         openssl(
-            *("req", "-new", *new_key, "-subj", f"/CN={name}"),
+            *("req", "-new", *new_key, "-subj", subject),
             *("-keyout", f"{name}.key", "-out", f"{name}.csr"),
         )
         openssl(

@@ -1,0 +1,172 @@
+"""The kubelet's own credential for the API server, read where the kubelet keeps it.
+
+The kubeconfig is the one that the running kubelet was started with; without one it is looked for
+where distributions put it. A credential is kept in memory and never shown.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pycrictl.errors import ConfigError
+from pycrictl.kube.kubelet import (
+    ROOT,
+    Kubelet,
+    find_kubelet,
+    host_name,
+    read_document,
+    read_text,
+)
+from pycrictl.units import quote
+
+KUBECONFIGS: Final = (
+    "/etc/kubernetes/kubelet.conf",
+    "/var/lib/kubelet/kubeconfig",
+    "/var/lib/rancher/k3s/agent/kubelet.kubeconfig",
+    "/var/lib/rancher/rke2/agent/kubelet.kubeconfig",
+    "/var/lib/k0s/kubelet.conf",
+    "/var/snap/microk8s/current/credentials/kubelet.config",
+)
+"""kubeadm; kOps and clouds; k3s; rke2; k0s; microk8s."""
+
+_NODE_USER: Final = b"system:node:"
+_COMMON_NAME: Final = rb"\x06\x03\x55\x04\x03[\x0c\x13\x14\x16]([\x00-\x7f])"
+"""The object identifier 2.5.4.3 in DER, a string's tag, and its length (X.520, X.690)."""
+
+_CERTIFICATE: Final = r"-----BEGIN CERTIFICATE-----([^-]+)-----END CERTIFICATE-----"
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """What it takes to ask the API server as the kubelet.
+
+    Attributes:
+        origin: the kubeconfig's path.
+        node: the node's name.
+        server: ``https://HOST[:PORT][/PREFIX]``.
+        server_name: the name that the server's certificate must have; empty for the host's.
+        authority: PEM certificates that may sign the server's; empty for the system's.
+        certificate, key: PEM of the client; empty if there is a token.
+        token: empty if there is a certificate.
+        is_unverified: the kubeconfig says not to verify the server (``insecure-skip-tls-verify``).
+    """
+
+    origin: str
+    node: str
+    server: str
+    server_name: str = ""
+    authority: str = field(default="", repr=False)
+    certificate: str = field(default="", repr=False)
+    key: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    is_unverified: bool = False
+
+
+def find_credential(root: Path = ROOT, kubelet: Kubelet | None = None) -> Credential:
+    """Return the credential of this node's kubelet.
+
+    Raises:
+        ConfigError: there is none, or it cannot be used.
+    """
+    kubelet = kubelet or find_kubelet(root)
+    for path in filter(None, (kubelet.kubeconfig, *KUBECONFIGS)):
+        try:
+            document = read_document(path, root)
+        except FileNotFoundError:
+            continue
+        except OSError as exc:
+            raise _unreadable(path, exc) from None
+        return _Kubeconfig(path, document, root).credential(host_name(kubelet))
+    raise ConfigError("no kubeconfig of a kubelet was found")
+
+
+class _Kubeconfig:
+    """A kubeconfig (``v1 Config``): its current context's cluster and user."""
+
+    def __init__(self, path: str, document: dict[str, Any], root: Path) -> None:
+        self._path = path
+        self._root = root
+        current = document.get("current-context")
+        contexts = _named(document.get("contexts"), "context")
+        context = contexts.get(current) or next(iter(contexts.values()), {})
+        clusters = _named(document.get("clusters"), "cluster")
+        users = _named(document.get("users"), "user")
+        self._cluster = clusters.get(context.get("cluster")) or next(iter(clusters.values()), {})
+        self._user = users.get(context.get("user")) or next(iter(users.values()), {})
+
+    def credential(self, host: str) -> Credential:
+        """Return what it says; ``host`` names the node where no certificate does."""
+        server = self._cluster.get("server")
+        if not isinstance(server, str) or not server.startswith("https://"):
+            raise ConfigError(f"{quote(self._path, 4096)} names no server that is asked by https")
+        certificate = self._pem(self._user, "client-certificate")
+        key = self._pem(self._user, "client-key")
+        token = self._user.get("token")
+        if not isinstance(token, str):
+            token = self._file(self._user.get("tokenFile")).strip()
+        if not (certificate and key) and not token:
+            how = "gets its credential from a program" if "exec" in self._user else "has none"
+            raise ConfigError(f"the user of {quote(self._path, 4096)} {how}")
+        name = self._cluster.get("tls-server-name")
+        return Credential(
+            origin=self._path,
+            node=_node_of(certificate) or host,
+            server=server,
+            server_name=name if isinstance(name, str) else "",
+            authority=self._pem(self._cluster, "certificate-authority"),
+            certificate=certificate if key else "",
+            key=key if certificate else "",
+            token=token,
+            is_unverified=self._cluster.get("insecure-skip-tls-verify") is True,
+        )
+
+    def _pem(self, entry: dict[str, Any], key: str) -> str:
+        data = entry.get(f"{key}-data")
+        if isinstance(data, str) and data:
+            try:
+                return base64.b64decode(data, validate=True).decode("ascii")
+            except ValueError:
+                raise ConfigError(f"{quote(self._path, 4096)}: {key}-data is not base64") from None
+        return self._file(entry.get(key))
+
+    def _file(self, path: object) -> str:
+        if not isinstance(path, str) or not path:
+            return ""
+        path = str(Path(self._path).parent / path)
+        try:
+            return read_text(path, self._root)
+        except OSError as exc:
+            raise _unreadable(path, exc) from None
+
+
+def _named(entries: object, kind: str) -> dict[Any, dict[str, Any]]:
+    """Return the entries of a kubeconfig's list by name."""
+    found = {}
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and isinstance(entry.get(kind), dict):
+            found[str(entry.get("name"))] = entry[kind]
+    return found
+
+
+def _node_of(certificate: str) -> str:
+    """Return the node that a certificate is for, from its subject ``CN=system:node:NAME``."""
+    if not (block := re.search(_CERTIFICATE, certificate)):
+        return ""
+    try:
+        der = binascii.a2b_base64(block[1])
+    except ValueError:
+        return ""
+    for found in re.finditer(_COMMON_NAME, der, re.DOTALL):
+        name = der[found.end() : found.end() + found[1][0]]
+        if name.startswith(_NODE_USER):
+            return name.removeprefix(_NODE_USER).decode("utf-8", "replace")
+    return ""
+
+
+def _unreadable(path: str, exc: OSError) -> ConfigError:
+    return ConfigError(f"cannot read {quote(path, 4096)}: {(exc.strerror or str(exc)).lower()}")

@@ -1,0 +1,143 @@
+"""The kubelet of this node as its process and its files show it: command line, paths, node name.
+
+Everything is looked for below a root, so that a node mounted at ``/host`` can be read as well.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pycrictl.errors import ConfigError
+from pycrictl.units import quote
+
+ROOT: Final = Path("/")
+
+CONFIGS: Final = (
+    "/var/lib/kubelet/config.yaml",
+    "/etc/kubernetes/kubelet/kubelet-config.json",
+    "/etc/kubernetes/kubelet/config.json",
+)
+"""Where a KubeletConfiguration is looked for if the command line does not say."""
+
+_MOST_LINKS: Final = 8
+_PROGRAMS: Final = ("kubelet", "kubelite")
+
+
+class Kubelet(NamedTuple):
+    """What the command line of the running kubelet says; empty where it says nothing.
+
+    Attributes:
+        pid: 0 if no kubelet was found (k3s and rke2 have it inside a process of their own).
+        kubeconfig: of ``--kubeconfig``.
+        config: of ``--config``.
+        hostname: of ``--hostname-override``.
+        manifests: of ``--pod-manifest-path``.
+    """
+
+    pid: int = 0
+    kubeconfig: str = ""
+    config: str = ""
+    hostname: str = ""
+    manifests: str = ""
+
+
+def find_kubelet(root: Path = ROOT) -> Kubelet:
+    """Return what the running kubelet's command line says; an empty record if there is none."""
+    for pid, words in _command_lines(root / "proc"):
+        if words and words[0].rpartition("/")[2] in _PROGRAMS:
+            flags = _flags(words[1:])
+            return Kubelet(
+                pid,
+                _path(root, pid, flags.get("kubeconfig", "")),
+                _path(root, pid, flags.get("config", "")),
+                flags.get("hostname-override", ""),
+                _path(root, pid, flags.get("pod-manifest-path", "")),
+            )
+    return Kubelet()
+
+
+def host_name(kubelet: Kubelet) -> str:
+    """Return the node's name as a kubelet without a certificate chooses it."""
+    return (kubelet.hostname or os.uname().nodename).strip().lower()
+
+
+def configuration(kubelet: Kubelet, root: Path = ROOT) -> dict[str, Any]:
+    """Return the KubeletConfiguration; empty if it cannot be read."""
+    for path in filter(None, (kubelet.config, *CONFIGS)):
+        with suppress(OSError, ConfigError):
+            return read_document(path, root)
+    return {}
+
+
+def read_document(path: str, root: Path = ROOT) -> dict[str, Any]:
+    """Read a YAML or JSON file whose content is a mapping.
+
+    Raises:
+        OSError: it cannot be read.
+        ConfigError: it is not a mapping of YAML or JSON.
+    """
+    from pycrictl import yamltree
+
+    name = quote(path, 4096)
+    try:
+        document = yamltree.parse(read_text(path, root)).data
+    except yamltree.Problem as exc:
+        raise ConfigError(f"{name}, line {exc.line}: {exc}") from None
+    if not isinstance(document, dict):
+        raise ConfigError(f"{name} is not a mapping")
+    return document
+
+
+def read_text(path: str, root: Path = ROOT) -> str:
+    """Read a file of the node, also through links that are absolute on the node itself.
+
+    Raises:
+        OSError: it cannot be read.
+        ConfigError: it is too large, or not text.
+    """
+    from pycrictl import config
+
+    return config.read_text(str(below(root, path)))
+
+
+def below(root: Path, path: str) -> Path:
+    """Return where a path of the node is seen from here; its last links are followed."""
+    found = root / path.lstrip("/")
+    for _ in range(_MOST_LINKS if root != ROOT else 0):
+        if not found.is_symlink():
+            break
+        target = found.readlink()
+        found = root / target.relative_to("/") if target.is_absolute() else found.parent / target
+    return found
+
+
+def _command_lines(proc: Path) -> Iterator[tuple[int, list[str]]]:
+    with suppress(OSError):
+        numbers = sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdigit())
+        for pid in numbers:
+            with suppress(OSError):
+                words = (proc / str(pid) / "cmdline").read_bytes().split(b"\0")
+                yield pid, [word.decode("utf-8", "replace") for word in words if word]
+
+
+def _flags(words: list[str]) -> dict[str, str]:
+    """Return the flags of a command line, spelled ``--name=value`` or ``--name value``."""
+    found = {}
+    for index, word in enumerate(words):
+        name, equals, value = word.lstrip("-").partition("=")
+        if word.startswith("-"):
+            found[name] = value if equals else "".join(words[index + 1 : index + 2])
+    return found
+
+
+def _path(root: Path, pid: int, text: str) -> str:
+    """Return a path of the command line as an absolute one."""
+    if not text or text.startswith("/"):
+        return text
+    with suppress(OSError):
+        return str((root / f"proc/{pid}/cwd").readlink() / text)
+    return ""

@@ -1,0 +1,98 @@
+"""What a run of the program knows of the pods of its node: asked once, then kept fresh."""
+
+from __future__ import annotations
+
+import threading
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from pycrictl.errors import PycrictlError
+from pycrictl.kube.client import TIMEOUT_S, KubeClient
+from pycrictl.kube.credential import find_credential
+from pycrictl.kube.kubelet import ROOT, find_kubelet, host_name
+from pycrictl.kube.pods import Pod, list_pods, static_pods
+
+REFRESH_S: Final = 5.0
+"""How old the list may be before it is asked for again, beside everything else."""
+
+
+class Origin(StrEnum):
+    """Where the pods are known from."""
+
+    API = "api"
+    MANIFESTS = "manifests"
+    NOWHERE = "nowhere"
+
+
+class NodePods:
+    """The pods of this node.
+
+    The first look takes at most ``timeout_s``; if the API server cannot be asked, the log of
+    ``--debug`` gets one line, the manifests of static pods are read, and nobody is asked again.
+
+    Args:
+        is_allowed: False (``--no-kube``): nobody is asked at all, and no manifest is read.
+        root: where the node's files are.
+        timeout_s: limit of each call.
+    """
+
+    def __init__(
+        self, *, is_allowed: bool = True, root: Path = ROOT, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self.origin = Origin.NOWHERE
+        self._root = root
+        self._timeout_s = timeout_s
+        self._client: KubeClient | None = None
+        self._pods: tuple[Pod, ...] = ()
+        self._asked_at = 0.0
+        self._has_looked = not is_allowed
+        self._refreshing: threading.Thread | None = None
+
+    def pods(self) -> tuple[Pod, ...]:
+        """Return the pods; a list that has grown old is renewed behind the caller's back."""
+        if not self._has_looked:
+            self._has_looked = True
+            self._look()
+        elif self._client is not None and time.monotonic() - self._asked_at >= REFRESH_S:
+            self._asked_at = time.monotonic()
+            if self._refreshing is None or not self._refreshing.is_alive():
+                self._refreshing = threading.Thread(target=self._refresh, daemon=True)
+                self._refreshing.start()
+        return self._pods
+
+    def find(self, namespace: str, name: str, uid: str = "") -> Pod | None:
+        """Return a pod; a static one is found by its name, though its UID differs."""
+        for pod in self.pods():
+            if (pod.namespace, pod.name) == (namespace, name) or (uid and pod.uid == uid):
+                return pod
+        return None
+
+    def _look(self) -> None:
+        try:
+            credential = find_credential(self._root)
+            client = KubeClient(credential, timeout_s=self._timeout_s)
+            self._pods = list_pods(client)
+        except PycrictlError as exc:
+            _debug("the API server does not say which pods the node has: %s", exc.message)
+        else:
+            self._client, self._asked_at = client, time.monotonic()
+            self.origin = Origin.API
+            return
+        kubelet = find_kubelet(self._root)
+        self._pods = static_pods(kubelet, host_name(kubelet), self._root)
+        self.origin = Origin.MANIFESTS if self._pods else Origin.NOWHERE
+
+    def _refresh(self) -> None:
+        assert self._client is not None
+        try:
+            self._pods = list_pods(self._client)
+        except PycrictlError as exc:
+            _debug("the API server's list of pods was not renewed: %s", exc.message)
+
+
+def _debug(text: str, *values: object) -> None:
+    import logging  # costs 10 ms
+
+    logging.getLogger("pycrictl.kube").debug(text, *values)

@@ -1,0 +1,167 @@
+"""The pods of this node: what they run, what they wait for, whose secrets they pull with.
+
+The API server lets a kubelet's credential list the pods of its own node (``spec.nodeName``), and
+nothing beyond. Manifests of static pods are the second source; they say nothing of a pod's status.
+Documents come from outside: what has not the expected shape is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pycrictl.errors import ConfigError, RemoteProtocolError
+from pycrictl.kube.kubelet import ROOT, Kubelet, below, configuration, read_document
+
+if TYPE_CHECKING:
+    from pycrictl.kube.client import KubeClient
+
+MANIFESTS: Final = (
+    "/etc/kubernetes/manifests",
+    "/var/lib/rancher/k3s/agent/pod-manifests",
+    "/var/lib/rancher/rke2/agent/pod-manifests",
+)
+"""Where static pods are looked for if the kubelet's configuration does not say."""
+
+MAX_MANIFESTS: Final = 1000
+
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+_LISTS: Final = (
+    ("initContainers", "initContainerStatuses"),
+    ("containers", "containerStatuses"),
+    ("ephemeralContainers", "ephemeralContainerStatuses"),
+)
+
+
+class PodImage(NamedTuple):
+    """An image that a pod needs.
+
+    Attributes:
+        container: the container's name, or the volume's.
+        image: the reference as the pod spells it.
+        reason: why the container is waiting (``ErrImagePull``, ``ImagePullBackOff`` …); empty if
+            it is not, or if that is not known.
+        message: what the kubelet says to that.
+        is_volume: an image that is mounted, not run.
+    """
+
+    container: str
+    image: str
+    reason: str = ""
+    message: str = ""
+    is_volume: bool = False
+
+
+class Pod(NamedTuple):
+    """A pod of this node.
+
+    Attributes:
+        namespace, name, uid: of its metadata; a static pod known by its manifest has no UID here.
+        phase: ``Pending``, ``Running`` …; empty in a manifest.
+        images: in the order in which the kubelet pulls them.
+        pull_secrets: names of its ``imagePullSecrets``.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    phase: str
+    images: tuple[PodImage, ...]
+    pull_secrets: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def list_pods(client: KubeClient) -> tuple[Pod, ...]:
+    """Return the pods that the API server has for this node.
+
+    Raises:
+        PycrictlError: as the client's calls.
+    """
+    answer = client.get("/api/v1/pods", {"fieldSelector": f"spec.nodeName={client.node}"})
+    items = answer.get("items") if isinstance(answer, dict) else None
+    if items is None and not isinstance(answer, dict):
+        raise RemoteProtocolError("the API server's list of pods is not one")
+    return tuple(filter(None, map(parse_pod, _dicts(items))))
+
+
+def static_pods(kubelet: Kubelet, node: str, root: Path = ROOT) -> tuple[Pod, ...]:
+    """Return the pods of the manifests that the kubelet reads from a directory.
+
+    The kubelet appends the node's name to theirs.
+    """
+    settings = configuration(kubelet, root)
+    named = kubelet.manifests or settings.get("staticPodPath")
+    for folder in (named,) if isinstance(named, str) and named else MANIFESTS:
+        if found := tuple(_manifests(folder, node, root)):
+            return found
+    return ()
+
+
+def parse_pod(document: Mapping[str, Any]) -> Pod | None:
+    """Return the pod of a ``v1 Pod``; None if it has no name."""
+    metadata, spec = _dict(document.get("metadata")), _dict(document.get("spec"))
+    status = _dict(document.get("status"))
+    if not (name := _text(metadata.get("name"))):
+        return None
+    images: list[PodImage] = []
+    for key, status_key in _LISTS:
+        waiting = {
+            _text(one.get("name")): _dict(_dict(one.get("state")).get("waiting"))
+            for one in _dicts(status.get(status_key))
+        }
+        for one in _dicts(spec.get(key)):
+            container = _text(one.get("name"))
+            state = waiting.get(container, {})
+            images.append(
+                PodImage(
+                    container,
+                    _text(one.get("image")),
+                    _text(state.get("reason")),
+                    _text(state.get("message")),
+                )
+            )
+    for volume in _dicts(spec.get("volumes")):
+        if reference := _text(_dict(volume.get("image")).get("reference")):
+            images.append(PodImage(_text(volume.get("name")), reference, is_volume=True))
+    return Pod(
+        _text(metadata.get("namespace")) or "default",
+        name,
+        _text(metadata.get("uid")),
+        _text(status.get("phase")),
+        tuple(one for one in images if one.image),
+        tuple(
+            secret
+            for one in _dicts(spec.get("imagePullSecrets"))
+            if (secret := _text(one.get("name")))
+        ),
+    )
+
+
+def _manifests(folder: str, node: str, root: Path) -> Iterator[Pod]:
+    try:
+        names = sorted(entry.name for entry in below(root, folder).iterdir())
+    except OSError:
+        return
+    for name in names[:MAX_MANIFESTS]:
+        if name.startswith(".") or not name.endswith(_SUFFIXES):
+            continue
+        with suppress(OSError, ConfigError):
+            pod = parse_pod(read_document(f"{folder}/{name}", root))
+            if pod is not None:
+                yield pod._replace(name=f"{pod.name}-{node}", uid="", phase="")
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _dicts(value: object) -> Iterable[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

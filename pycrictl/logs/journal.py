@@ -1,0 +1,120 @@
+"""Lines of the systemd journal: what the node's services wrote lately. Bounded, and optional.
+
+``journalctl -o json`` is run with a time limit; a node without it has no lines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+UNITS: Final = (
+    *("kubelet", "containerd", "crio", "docker"),
+    *("k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0scontroller", "k0sworker"),
+    *("snap.microk8s.daemon-kubelite", "snap.microk8s.daemon-containerd"),
+)
+"""The services that pull images or ask for that, by their names in distributions."""
+
+MAX_LINES: Final = 2000
+MAX_BYTES: Final = 8 * 1024 * 1024
+TIMEOUT_S: Final = 1.0
+
+_JOURNALS: Final = ("var/log/journal", "run/log/journal")
+_READ_BYTES: Final = 256 * 1024
+
+
+class JournalLine(NamedTuple):
+    """One message.
+
+    Attributes:
+        at_s: wall time at which it was written.
+        unit: the service, without ``.service``.
+        message: its text.
+    """
+
+    at_s: float
+    unit: str
+    message: str
+
+
+def read(
+    since_s: float,
+    *,
+    units: Sequence[str] = UNITS,
+    root: Path = Path("/"),
+    max_lines: int = MAX_LINES,
+    timeout_s: float = TIMEOUT_S,
+) -> list[JournalLine]:
+    """Return the last lines of some services, the oldest first; none if there is no journal.
+
+    Args:
+        since_s: wall time; what is older is left out.
+        units: names of services; those that do not exist do no harm.
+        root: where the node's files are.
+        max_lines: the most lines; older ones are left out.
+        timeout_s: what has not come by then is left out.
+    """
+    command = [
+        *("journalctl", "--quiet", "--no-pager", "--output=json", f"--since=@{since_s:.0f}"),
+        *("--output-fields=MESSAGE,_SYSTEMD_UNIT,SYSLOG_IDENTIFIER", f"--lines={max_lines}"),
+        *(f"--unit={unit}" for unit in units),
+    ]
+    if root != Path("/"):
+        command += [f"--directory={root / path}" for path in _JOURNALS if (root / path).is_dir()][
+            :1
+        ]
+    return list(parse(_output(command, timeout_s)))
+
+
+def parse(lines: Iterable[bytes]) -> Iterator[JournalLine]:
+    """Read journalctl's JSON, an object a line; others are left out.
+
+    A message that is not UTF-8 is an array of bytes (systemd.journal-fields(7)).
+    """
+    for line in lines:
+        try:
+            fields = json.loads(line)
+            at_s = int(fields["__REALTIME_TIMESTAMP"]) / 1e6
+            message = fields["MESSAGE"]
+            if isinstance(message, list):
+                message = bytes(message).decode("utf-8", "replace")
+            unit = fields.get("_SYSTEMD_UNIT") or fields.get("SYSLOG_IDENTIFIER") or ""
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+        if isinstance(message, str) and isinstance(unit, str):
+            yield JournalLine(at_s, unit.removesuffix(".service"), message)
+
+
+def _output(command: Sequence[str], timeout_s: float) -> list[bytes]:
+    """Return the whole lines that a program writes in time."""
+    give_up_at = time.monotonic() + timeout_s
+    content = bytearray()
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except OSError:
+        return []
+    with process:
+        assert process.stdout is not None
+        descriptor = process.stdout.fileno()
+        while len(content) < MAX_BYTES:
+            left_s = max(give_up_at - time.monotonic(), 0.0)
+            if not select.select([descriptor], [], [], left_s)[0]:
+                break
+            data = os.read(descriptor, _READ_BYTES)
+            if not data:
+                break
+            content += data
+        process.kill()
+    return bytes(content).split(b"\n")[:-1]

@@ -1,0 +1,16 @@
+"""The stand-in of an API server for the tests of this room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kube.apiserver import ApiServer, make_node_certificates, serve
+
+
+@pytest.fixture
+def api(run_folder: Path) -> Iterator[ApiServer]:
+    with serve(make_node_certificates(run_folder)) as server:
+        yield server

@@ -1,0 +1,98 @@
+"""The kubelet's credential, where kubelets keep it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pycrictl.errors import ConfigError
+from pycrictl.kube.credential import KUBECONFIGS, find_credential
+from tests.kube.apiserver import NODE, ApiServer, write_kubeconfig
+from tests.kube.test_kubelet import run_program
+
+
+def test_no_kubeconfig(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^no kubeconfig of a kubelet was found$"):
+        find_credential(tmp_path)
+
+
+@pytest.mark.parametrize("path", KUBECONFIGS)
+def test_each_place_and_the_node_of_the_certificate(
+    api: ApiServer, tmp_path: Path, path: str
+) -> None:
+    write_kubeconfig(api.kubeconfig(inline=True), tmp_path, path.lstrip("/"))
+    found = find_credential(tmp_path)
+    assert (found.origin, found.node, found.server) == (path, NODE, api.url)
+    assert found.certificate == Path(api.certificates.cert("client")).read_text()
+    assert found.key == Path(api.certificates.key("client")).read_text()
+    assert found.authority == Path(api.certificates.ca).read_text()
+
+
+def test_what_the_running_kubelet_was_started_with_comes_first(
+    api: ApiServer, tmp_path: Path
+) -> None:
+    write_kubeconfig({}, tmp_path)
+    write_kubeconfig(api.kubeconfig(inline=True), tmp_path, "srv/kubelet.conf")
+    run_program(tmp_path, 7, "kubelet", "--kubeconfig", "/srv/kubelet.conf")
+    assert find_credential(tmp_path).origin == "/srv/kubelet.conf"
+
+
+def test_files_beside_the_kubeconfig_and_links_within_the_root(
+    api: ApiServer, tmp_path: Path
+) -> None:
+    both = "".join(
+        Path(path).read_text()
+        for path in (api.certificates.cert("client"), api.certificates.key("client"))
+    )
+    pki = tmp_path / "var/lib/kubelet/pki"
+    pki.mkdir(parents=True)
+    (pki / "kubelet-client-1.pem").write_text(both)
+    (pki / "kubelet-client-current.pem").symlink_to("/var/lib/kubelet/pki/kubelet-client-1.pem")
+    (tmp_path / "etc/kubernetes").mkdir(parents=True)
+    (tmp_path / "etc/kubernetes/ca.crt").write_text(Path(api.certificates.ca).read_text())
+    document = api.kubeconfig(
+        client_certificate="/var/lib/kubelet/pki/kubelet-client-current.pem",
+        client_key="/var/lib/kubelet/pki/kubelet-client-current.pem",
+    )
+    document["clusters"][0]["cluster"]["certificate-authority"] = "ca.crt"
+    write_kubeconfig(document, tmp_path)
+    found = find_credential(tmp_path)
+    assert (found.node, found.certificate, found.key) == (NODE, both, both)
+    assert found.authority == Path(api.certificates.ca).read_text()
+
+
+def test_a_token_needs_the_hosts_name(api: ApiServer, tmp_path: Path) -> None:
+    document = api.kubeconfig(inline=True)
+    document["users"][0]["user"] = {"tokenFile": "/token"}
+    (tmp_path / "token").write_text("s3cret\n")
+    write_kubeconfig(document, tmp_path)
+    run_program(tmp_path, 7, "kubelet", "--hostname-override=N9")
+    found = find_credential(tmp_path)
+    assert (found.token, found.node, found.certificate) == ("s3cret", "n9", "")
+
+
+def test_nothing_secret_is_in_its_text(api: ApiServer, tmp_path: Path) -> None:
+    write_kubeconfig(api.kubeconfig(inline=True, token="s3cret"), tmp_path)
+    text = repr(find_credential(tmp_path))
+    assert "s3cret" not in text
+    assert "-----BEGIN" not in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"server": "http://127.0.0.1:1"}, "names no server that is asked by https"),
+        ({"server": 7}, "names no server that is asked by https"),
+        ({"client_key_data": "%"}, "client-key-data is not base64"),
+        ({"client_key_data": "", "client_key": "/missing.pem"}, 'cannot read "/missing.pem"'),
+        ({"client_key_data": ""}, "has none"),
+        ({"client_key_data": "", "exec": {"command": "aws"}}, "its credential from a program"),
+    ],
+)
+def test_kubeconfigs_that_cannot_be_used(
+    api: ApiServer, tmp_path: Path, changes: dict[str, object], error: str
+) -> None:
+    write_kubeconfig(api.kubeconfig(inline=True, **changes), tmp_path)
+    with pytest.raises(ConfigError, match=error):
+        find_credential(tmp_path)

@@ -1,0 +1,82 @@
+"""What the kubelet's process and files say of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pycrictl.errors import ConfigError
+from pycrictl.kube.kubelet import (
+    Kubelet,
+    below,
+    configuration,
+    find_kubelet,
+    host_name,
+    read_document,
+)
+
+
+def run_program(root: Path, pid: int, *words: str, cwd: str = "/") -> None:
+    folder = root / "proc" / str(pid)
+    folder.mkdir(parents=True)
+    (folder / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
+    (folder / "cwd").symlink_to(cwd)
+
+
+def test_the_command_line_of_the_running_kubelet(tmp_path: Path) -> None:
+    run_program(tmp_path, 1, "/sbin/init")
+    run_program(tmp_path, 20, "vim", "/etc/kubernetes/kubelet.conf")
+    run_program(tmp_path, 3)  # a thread of the kernel
+    (tmp_path / "proc/self").mkdir()
+    run_program(
+        *(
+            tmp_path,
+            100,
+            "/usr/bin/kubelet",
+            "--kubeconfig=/etc/x.conf",
+            "--config",
+            "kubelet.yaml",
+        ),
+        *("--v", "4", "--hostname-override=Worker-1", "--rotate-certificates"),
+        cwd="/srv/kubelet",
+    )
+    found = find_kubelet(tmp_path)
+    assert found == Kubelet(100, "/etc/x.conf", "/srv/kubelet/kubelet.yaml", "Worker-1", "")
+    assert host_name(found) == "worker-1"
+
+
+def test_no_kubelet(tmp_path: Path) -> None:
+    assert find_kubelet(tmp_path) == Kubelet()
+    assert host_name(Kubelet()) == os.uname().nodename.lower()
+
+
+def test_links_lead_to_files_of_the_same_node(tmp_path: Path) -> None:
+    pki = tmp_path / "var/lib/kubelet/pki"
+    pki.mkdir(parents=True)
+    (pki / "kubelet-client-1.pem").write_text("one")
+    (pki / "kubelet-client-current.pem").symlink_to("/var/lib/kubelet/pki/kubelet-client-1.pem")
+    (pki / "beside.pem").symlink_to("kubelet-client-current.pem")
+    for name in ("kubelet-client-current.pem", "beside.pem"):
+        assert below(tmp_path, f"/var/lib/kubelet/pki/{name}").read_text() == "one"
+    (pki / "circle").symlink_to("circle")
+    with pytest.raises(OSError, match="symbolic links"):
+        below(tmp_path, "/var/lib/kubelet/pki/circle").read_text()
+
+
+def test_the_configuration(tmp_path: Path) -> None:
+    folder = tmp_path / "var/lib/kubelet"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("kind: KubeletConfiguration\nstaticPodPath: /srv/pods\n")
+    assert configuration(Kubelet(), tmp_path)["staticPodPath"] == "/srv/pods"
+    assert configuration(Kubelet(config="/missing"), tmp_path)["staticPodPath"] == "/srv/pods"
+    (folder / "config.yaml").write_text("- a list")
+    assert configuration(Kubelet(), tmp_path) == {}
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "a: [", "{", "a: *b"])
+def test_what_is_not_a_mapping(tmp_path: Path, text: str) -> None:
+    (tmp_path / "file").write_text(text)
+    with pytest.raises(ConfigError, match='"/file'):
+        read_document("/file", tmp_path)

@@ -1,0 +1,147 @@
+"""What pods need, as documents of the API server and manifests say it."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pycrictl.kube import node
+from pycrictl.kube.kubelet import Kubelet
+from pycrictl.kube.node import NodePods, Origin
+from pycrictl.kube.pods import PodImage, parse_pod, static_pods
+from tests.kube.apiserver import NODE, PODS, ApiServer, write_kubeconfig
+from tests.waiting import wait_until
+
+MANIFEST = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: etcd, namespace: kube-system}
+spec:
+  imagePullSecrets: [{name: regcred}]
+  containers:
+  - {name: etcd, image: registry.k8s.io/etcd:3.6.1-0}
+"""
+
+
+def test_a_pod_and_its_images() -> None:
+    pod = parse_pod(PODS["items"][0])
+    assert pod is not None
+    assert str(pod) == "default/web"
+    assert (pod.phase, pod.pull_secrets) == ("Pending", ("team-registry",))
+    assert [(one.container, one.image) for one in pod.images] == [
+        ("setup", "busybox:1.36"),
+        ("web", "registry.example/shop/web:1.4"),
+        ("side", f"registry.example/shop/side@sha256:{'2' * 64}"),
+        ("model", "registry.example/models/small:2"),
+    ]
+    assert [one.reason for one in pod.images] == ["", "ImagePullBackOff", "ContainerCreating", ""]
+    assert pod.images[1].message.endswith("registry.example/shop/web:1.4: not found")
+    assert [one.is_volume for one in pod.images] == [False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"metadata": None},
+        {"metadata": {"name": 7}},
+        {"metadata": {"name": ""}, "spec": []},
+    ],
+)
+def test_what_is_no_pod(document: dict[str, object]) -> None:
+    assert parse_pod(document) is None
+
+
+def test_a_pod_of_odd_shape() -> None:
+    document = {
+        "metadata": {"name": "a", "namespace": None},
+        "spec": {"containers": [7, {"name": "x"}, {"image": "i"}], "volumes": {"image": 1}},
+        "status": {"containerStatuses": [{"name": "", "state": {"waiting": {"reason": 5}}}]},
+    }
+    pod = parse_pod(document)
+    assert pod is not None
+    assert (str(pod), pod.images) == ("default/a", (PodImage("", "i"),))
+
+
+def test_static_pods(tmp_path: Path) -> None:
+    folder = tmp_path / "etc/kubernetes/manifests"
+    folder.mkdir(parents=True)
+    (folder / "etcd.yaml").write_text(MANIFEST)
+    (folder / "broken.yaml").write_text("{")
+    (folder / ".hidden.yaml").write_text(MANIFEST)
+    (folder / "notes.txt").write_text(MANIFEST)
+    (pod,) = static_pods(Kubelet(), NODE, tmp_path)
+    assert str(pod) == f"kube-system/etcd-{NODE}"
+    assert [one.image for one in pod.images] == ["registry.k8s.io/etcd:3.6.1-0"]
+    (tmp_path / "var/lib/kubelet").mkdir(parents=True)
+    (tmp_path / "var/lib/kubelet/config.yaml").write_text("staticPodPath: /srv/pods")
+    assert static_pods(Kubelet(), NODE, tmp_path) == ()
+    assert static_pods(Kubelet(manifests="/etc/kubernetes/manifests"), NODE, tmp_path) == (pod,)
+
+
+def test_the_pods_of_the_node(
+    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_kubeconfig(api.kubeconfig(inline=True), tmp_path)
+    pods = NodePods(root=tmp_path)
+    assert [str(pod) for pod in pods.pods()] == ["default/web", "jobs/batch"]
+    assert pods.origin is Origin.API
+    found = pods.find("default", "web")
+    assert found is not None
+    assert pods.find("elsewhere", "x", found.uid) == found
+    assert pods.find("default", "batch") is None
+    assert len(api.asked) == 1
+    monkeypatch.setattr(node, "REFRESH_S", 0.0)
+    api.pods = {**PODS, "items": PODS["items"][1:]}
+    wait_until(lambda: [str(pod) for pod in pods.pods()] == ["jobs/batch"])
+
+
+@pytest.mark.parametrize("trouble", ["none", "wrong", "expired", "unreachable", "slow"])
+def test_a_credential_that_does_not_help(
+    api: ApiServer, tmp_path: Path, trouble: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "etc/kubernetes/manifests"
+    folder.mkdir(parents=True)
+    (folder / "etcd.yaml").write_text(MANIFEST)
+    if trouble == "wrong":
+        document = api.kubeconfig(inline=True)
+        document["users"][0]["user"] = {"token": "wrong"}
+        write_kubeconfig(document, tmp_path)
+    elif trouble == "expired":
+        write_kubeconfig(api.kubeconfig(**_expired(api, tmp_path)), tmp_path)
+    elif trouble == "unreachable":
+        write_kubeconfig(api.kubeconfig(inline=True, server="https://127.0.0.1:1"), tmp_path)
+    elif trouble == "slow":
+        api.silence = threading.Event()
+        write_kubeconfig(api.kubeconfig(inline=True), tmp_path)
+    pods = NodePods(root=tmp_path)
+    began_at = time.monotonic()
+    with caplog.at_level(logging.DEBUG, "pycrictl.kube"):
+        found = pods.pods()
+        assert pods.pods() == found
+    assert time.monotonic() - began_at < 1.5  # 1 s, and what a busy machine adds
+    assert [pod.namespace for pod in found] == ["kube-system"]
+    assert pods.origin is Origin.MANIFESTS
+    assert len(caplog.messages) == 1
+    assert "PRIVATE" not in caplog.text
+
+
+def _expired(api: ApiServer, folder: Path) -> dict[str, Any]:
+    """A certificate of the node, signed by the right authority, that was good a while ago."""
+    signed, key = api.certificates.folder / "client.csr", api.certificates.folder / "ca.key"
+    words = f"x509 -req -days -1 -in {signed} -CA {api.certificates.ca} -CAkey {key} -set_serial 7"
+    command = ["openssl", *words.split(), "-out", str(folder / "expired.pem")]
+    subprocess.run(command, check=True, capture_output=True)
+    return {"client_certificate": str(folder / "expired.pem")}
+
+
+def test_nobody_is_asked(api: ApiServer, tmp_path: Path) -> None:
+    write_kubeconfig(api.kubeconfig(inline=True), tmp_path)
+    pods = NodePods(is_allowed=False, root=tmp_path)
+    assert (pods.pods(), pods.origin, api.asked) == ((), Origin.NOWHERE, [])
