@@ -644,7 +644,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--retries'\t''\t'With retry: how many retries (default: 3)' \
                 '--kubelet-config'\t'@file'\t'Take the limit from kubelet\'s configuration, such as /var/lib/kubelet/config.yaml' \
                 '--config'\t'@file'\t'TOML file with these options as keys (default: /etc/pycrictl.toml)' \
-                '--drain-timeout'\t''\t'How long pulls may go on after SIGTERM (default: 30s)' \
+                '--drain-timeout'\t''\t'How long pulls and copies may go on after SIGTERM (default: no limit)' \
                 '--admin-socket'\t'@socket'\t'Socket for pull-limiter (default: unix:///run/pycrictl/admin.sock)' \
                 '--stream-address'\t''\t'Address to serve streams on (default: 127.0.0.1:0, any port)' \
                 '--container-copy-size-limit'\t''\t'Largest copy, such as 10Gi (default: 0, no limit)' \

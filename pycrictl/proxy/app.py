@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
+import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from pycrictl.proxy.copies.job import CopyJob
 from pycrictl.proxy.copies.quotas import Quotas
 from pycrictl.proxy.copies.service import COPY_FROM, COPY_TO, Copies
 from pycrictl.proxy.lookup import Lookup, PullTarget
+from pycrictl.proxy.pulls import reports
 from pycrictl.proxy.pulls.kubelet_config import KUBELET_CONFIG, read_kubelet_config
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter import PULL_PATHS, PullLimiter
@@ -29,7 +31,7 @@ from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Bell, PullProgres
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, status_document
 from pycrictl.proxy.relay.calls import Answer, CallRecord, Peer
-from pycrictl.proxy.relay.server import RelayServer
+from pycrictl.proxy.relay.server import LINGER_S, RelayServer
 from pycrictl.proxy.relay.upstream import Upstream
 from pycrictl.proxy.serve.listen import UnixListener, notify
 from pycrictl.proxy.serve.log import Log
@@ -41,7 +43,15 @@ from pycrictl.wire.codes import UNIMPLEMENTED
 
 LOGGER: Final = "pycrictl.proxy"
 
+CALLS_S: Final = 10.0
+"""How long other calls than pulls may hold up the end. Nobody is refused meanwhile: it comes in a
+moment without calls."""
+
+WATCHED_S: Final = reports.LINGER_S + 1.0
+"""How long after the last pull its watchers may hold up the end."""
+
 _LOOK_S: Final = 1.0
+_DRAIN_LOOK_S: Final = 0.05
 
 
 class App:
@@ -58,6 +68,7 @@ class App:
         self._log = Log(LOGGER)
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
+        self._stop_now = asyncio.Event()
         self._limit_origin = settings.limit_origin
         self._queue = PullQueue[Answer](
             settings.limit,
@@ -137,8 +148,7 @@ class App:
             stack.push_async_callback(self._streams.stop)
             await self._admin.start(admin.socket)
             stack.push_async_callback(self._admin.stop)
-            for number in ENDING:
-                self._loop.add_signal_handler(number, self._stop.set)
+            self._take_signals()
             await self._count_earlier()
             await self._relay.start(listener.socket)
             stack.push_async_callback(self._limiter.stop)
@@ -155,21 +165,53 @@ class App:
             await self._look_at_runtime()
             await self._stop.wait()
             notify("STOPPING=1", self._environ)
-            self._log.info("stopping", drain=settings.drain_timeout_s)
-            await self._relay.stop(
-                drain_s=settings.drain_timeout_s, is_awaited=PULL_PATHS.__contains__
-            )
+            self._limiter.close()
+            await self._drain()
+            await self._relay.stop(drain_s=LINGER_S, is_awaited=_ends)
         self._log.info("stopped")
+
+    def _take_signals(self) -> None:
+        """Stop at a signal, in good order at the first and at once at the second."""
+
+        def stop() -> None:
+            (self._stop_now if self._stop.is_set() else self._stop).set()
+
+        for number in ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup(1) has it for SIGHUP
+                self._loop.add_signal_handler(number, stop)
+
+    async def _drain(self) -> None:
+        """Serve on as before until pulls and copies have ended, and no call is cut off."""
+        limit_s = self._settings.drain_timeout_s
+        self._log.info("stopping", drain="no limit" if limit_s is None else limit_s)
+        await self._while(lambda: bool(self._pulls() or self._copies.snapshot()), limit_s)
+        if limit_s == 0:
+            return
+        # Who watches a pull is told its end.
+        ended = self._queue.book.ended
+        if ended and (left_s := ended[-1].ended + WATCHED_S - self._loop.time()) > 0:
+            await self._while(lambda: bool(self._streams.open_count), left_s)
+        await self._while(lambda: any(map(_ends, self._relay.open_paths())), CALLS_S)
+
+    async def _while(self, is_busy: Callable[[], bool], limit_s: float | None) -> None:
+        """Return when nothing is busy any more, the time is over, or it is to end at once."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                while is_busy() and not self._stop_now.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._stop_now.wait(), _DRAIN_LOOK_S)
+
+    def _pulls(self) -> int:
+        """Return how many PullImage calls have no answer yet."""
+        return sum(path in PULL_PATHS for path in self._relay.open_paths())
 
     def _ended(self, record: CallRecord, peer: Peer) -> None:
         """Log a stream that passed through; unary calls would drown everything else."""
-        name = record.path.rpartition("/")[2]
-        is_stream = name == "GetContainerEvents" or name.startswith("Stream")
         # Clients try streams of lists in vain where the runtime has none.
-        if is_stream and record.code != UNIMPLEMENTED:
+        if not _ends(record.path) and record.code != UNIMPLEMENTED:
             self._log.info(
                 "stream",
-                method=name,
+                method=record.path.rpartition("/")[2],
                 code="" if record.code is None else record.code,
                 bytes=record.response_bytes,
                 duration_s=round(record.duration_s, 3),
@@ -254,6 +296,12 @@ def run(settings: ProxySettings, environ: Mapping[str, str]) -> None:
         await App(settings, environ).run()
 
     asyncio.run(serve())
+
+
+def _ends(path: str) -> bool:
+    """Return whether a call ends by itself; a stream lasts as long as its client."""
+    name = path.rpartition("/")[2]
+    return name != "GetContainerEvents" and not name.startswith("Stream")
 
 
 def _raise_file_limit() -> None:

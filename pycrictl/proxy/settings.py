@@ -40,6 +40,7 @@ class ProxySettings:
         policy: for callers that find no free slot.
         kubelet_config: the file given; empty if none was.
         copy_size_limit_bytes: of one copy, as an archive; 0 for no limit.
+        drain_timeout_s: how long pulls and copies may go on at the end; None without a limit.
         copies_per_pod: the most copies of a pod at once; 0 for no limit.
         spool_dir: where copies out of containers are spooled.
     """
@@ -53,7 +54,7 @@ class ProxySettings:
     policy: Policy
     retry_interval_s: float
     retries: int
-    drain_timeout_s: float
+    drain_timeout_s: float | None
     kubelet_config: str
     copy_size_limit_bytes: int
     copies_per_pod: int
@@ -256,7 +257,7 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "retry-interval": 10.0,
     "retries": 3,
     "kubelet-config": "",
-    "drain-timeout": 30.0,
+    "drain-timeout": None,
     "stream-address": Address("127.0.0.1", 0),
     "container-copy-size-limit": 0,
     "container-copies-per-pod": 0,

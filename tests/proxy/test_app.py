@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.lists import fetch
 from pycrictl.errors import PycrictlError
 from pycrictl.proxy import admin
+from pycrictl.proxy.pulls.limiter import CLOSED
 from pycrictl.proxy.serve.listen import notify
 from tests.fakecri import FakeServer, hang
-from tests.node.kubelet import RUNTIME
-from tests.proxy.program import Program
+from tests.node.kubelet import RUNTIME, Kubelet
+from tests.proxy.program import OPTIONS, Program
 from tests.proxy.pulls.test_limiter import Gate, pod, prepare, status
 from tests.waiting import wait_until
 
@@ -96,18 +98,63 @@ def test_it_tells_systemd(fake: FakeServer, folder: Path, monkeypatch: pytest.Mo
     assert not notify("READY=1", {})
 
 
-def test_a_pull_in_line_may_finish_after_sigterm(fake: FakeServer, start: Start) -> None:
+def test_it_drains_and_serves_all_but_new_pulls_meanwhile(fake: FakeServer, start: Start) -> None:
     gate = Gate()
     prepare(fake, gate)
+    fake.prepare("Version", cri_pb2.VersionResponse(runtime_name="fake"), repeat=True)
     proxy = start("--max-parallel-image-pulls", "1")
     futures = [proxy.kubelet.start_pull(f"a/b:{number}") for number in range(3)]
     wait_until(lambda: len(status(proxy)["waiting"]) == 2)
     proxy.terminate()
-    wait_until(lambda: "stopping" in proxy.log())
-    wait_until(lambda: is_closed(proxy))
+    wait_until(lambda: 'stopping drain="no limit"' in proxy.log())
+    assert version(proxy) == "fake"
+    with grpc.insecure_channel(proxy.endpoint, options=OPTIONS) as channel:
+        late = Kubelet(channel, cgroup_parent="/late")
+        answer = late.call(RUNTIME + "Version", cri_pb2.VersionRequest(), cri_pb2.VersionResponse)
+        assert answer.runtime_name == "fake"
+        refused: Any = late.start_pull("a/b:3")
+        assert refused.exception(60) is not None
+        assert refused.code() is grpc.StatusCode.UNAVAILABLE
+        assert refused.details() == CLOSED
+    assert len(status(proxy)["waiting"]) == 2
     gate.open.set()
     assert all(future.result(60).image_ref for future in futures)
     assert proxy.wait() == 0
+    assert is_closed(proxy)
+
+
+def test_a_call_under_way_is_not_cut_off_by_the_end(fake: FakeServer, start: Start) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(request: Any, context: grpc.ServicerContext) -> cri_pb2.VersionResponse:
+        begun.set()
+        assert go_on.wait(60)
+        return cri_pb2.VersionResponse(runtime_name="slow")
+
+    fake.prepare("Version", slowly)
+    proxy = start()
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(version, proxy)
+        assert begun.wait(60)
+        proxy.terminate()
+        wait_until(lambda: "stopping" in proxy.log())
+        assert not is_closed(proxy)
+        go_on.set()
+        assert call.result(60) == "slow"
+    assert proxy.wait() == 0
+
+
+def test_a_second_signal_ends_it_at_once(fake: FakeServer, start: Start) -> None:
+    prepare(fake, Gate())
+    proxy = start()
+    future: Any = proxy.kubelet.start_pull("a/b:1")
+    wait_until(lambda: len(status(proxy)["running"]) == 1)
+    proxy.terminate()
+    wait_until(lambda: "stopping" in proxy.log())
+    proxy.terminate()
+    assert proxy.wait() == 0
+    assert future.exception(60) is not None
+    assert future.code() is grpc.StatusCode.UNAVAILABLE
 
 
 def test_what_does_not_finish_is_unavailable(fake: FakeServer, start: Start) -> None:

@@ -45,7 +45,7 @@ def test_defaults(tmp_path: Path) -> None:
         "/run/pycrictl/admin.sock",
     )
     assert (found.policy, found.retry_interval_s, found.retries) == (Policy.WAIT, 10.0, 3)
-    assert (found.drain_timeout_s, found.stream_address) == (30.0, ("127.0.0.1", 0))
+    assert (found.drain_timeout_s, found.stream_address) == (None, ("127.0.0.1", 0))
     assert (found.copy_size_limit_bytes, found.copies_per_pod) == (0, 0)
     assert found.spool_dir == "/var/tmp"
 

@@ -56,6 +56,8 @@ EARLIER_LIMIT_S: Final = 30.0
 """How long pulls from before the proxy's start may hold slots. The runtime ends those of a proxy
 that died at once; a lease that stays longer may be a dead program's, which lasts for a day."""
 
+CLOSED: Final = "pycrictl proxy: the proxy is stopping and takes no new pulls; try again soon"
+
 _CODES: Final = {Reason.FULL: RESOURCE_EXHAUSTED, Reason.DEADLINE: DEADLINE_EXCEEDED}
 
 T = TypeVar("T")
@@ -107,9 +109,16 @@ class PullLimiter:
         self._turn.set_result(None)
         self._timer: asyncio.TimerHandle | None = None
         self._latest = 0.0
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Refuse the calls that come from now on. Those that are there wait and run as before."""
+        self._is_closed = True
 
     async def handle(self, request: CallRequest, peer: Peer) -> Answer:
         """Answer one call; its cancellation means that the caller hung up."""
+        if self._is_closed:
+            return Answer(UNAVAILABLE, CLOSED)
         asked = self._loop.time()
         try:
             message = cri_pb2.PullImageRequest.FromString(request.message)

@@ -64,6 +64,7 @@ class RelayServer:
         self._on_call = on_call
         self._connections: set[_ClientSide] = set()
         self._server: asyncio.Server | None = None
+        self._is_retired = False
         self._changed = asyncio.Event()
         self._fault_lines = limits.Allowance(limits.FAULT_LINES, limits.FAULT_LINES_PER_S)
         self._suppressed_faults = 0
@@ -75,20 +76,28 @@ class RelayServer:
             lambda: _ClientSide(self), sock=listener, backlog=_BACKLOG
         )
 
+    def retire(self) -> None:
+        """Accept no more clients; those that are there take their next calls elsewhere.
+
+        Calls under way go on, and so does a call that a client makes before it knows.
+        """
+        self._is_retired = True
+        if self._server is not None:
+            self._server.close()
+        for connection in self._connections:
+            connection.go_away()
+
     async def stop(
         self, *, drain_s: float = 0.0, is_awaited: Callable[[str], bool] = lambda path: True
     ) -> None:
-        """Accept no more clients and calls, let calls finish, and end the others.
+        """Retire, let calls finish, and end the others.
 
         Args:
             drain_s: how long calls may take to finish.
             is_awaited: says by its path whether a call is worth waiting for; endless streams
                 are not.
         """
-        if self._server is not None:
-            self._server.close()
-        for connection in self._connections:
-            connection.go_away()
+        self.retire()
         try:
             async with asyncio.timeout(drain_s):
                 while any(is_awaited(path) for path in self.open_paths()):
@@ -105,6 +114,8 @@ class RelayServer:
     def connected(self, connection: _ClientSide) -> None:
         """Keep a client's connection."""
         self._connections.add(connection)
+        if self._is_retired:  # it was accepted in the last moment
+            connection.go_away()
 
     def disconnected(self, connection: _ClientSide) -> None:
         """Drop a client's connection."""

@@ -149,6 +149,11 @@ class StreamServer(Generic[PayloadT]):
         """Return the URL that a token opens."""
         return f"http://{self._address.authority}{path}{token}"
 
+    @property
+    def open_count(self) -> int:
+        """How many connections are open."""
+        return len(self._tasks)
+
     async def stop(self) -> None:
         """End all streams."""
         if self._server is not None:

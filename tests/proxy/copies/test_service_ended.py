@@ -93,7 +93,7 @@ def test_a_proxy_that_ends(container: Pretended, start: Start, way: str) -> None
     (container.root / "to/d").mkdir()
     (container.root / "to/d/slow").write_text("old")
     (container.root / "big").write_bytes(bytes(64 * MIB))
-    copier = Copier(start())
+    copier = Copier(start("--drain-timeout", "200ms"))
     reading = stream(copier.ask_from("/big").url)
     assert reading.receive() is not None
     writing = stream(copier.ask_to("/to", 2**40))
@@ -118,6 +118,26 @@ def test_a_proxy_that_ends(container: Pretended, start: Start, way: str) -> None
     copier.client.close()
     wait_until(lambda: stages_in(container.root) == [])
     assert (container.root / "to/d/slow").read_text() == "old"
+
+
+def test_copies_may_finish_after_sigterm(container: Pretended, start: Start) -> None:
+    copier = Copier(start())
+    with copier.client:
+        connection = stream(copier.ask_to("/to/new", len(ARCHIVE), zlib.crc32(ARCHIVE)))
+        connection.send(TO_CONTAINER, ARCHIVE)
+        unopened = copier.ask_to("/to/other", len(ARCHIVE), zlib.crc32(ARCHIVE))
+        wait_until(lambda: len(copier.copies) == 2)
+        copier.proxy.terminate()
+        wait_until(lambda: "stopping" in copier.proxy.log())
+        late = stream(unopened)
+        late.send(TO_CONTAINER, ARCHIVE)
+        for one in (connection, late):
+            one.end_channel(TO_CONTAINER)
+            assert not outcome_of(one).failure
+            one.close()
+    assert copier.proxy.wait() == 0
+    assert (container.root / "to/new").read_bytes() == b"content"
+    assert (container.root / "to/other").read_bytes() == b"content"
 
 
 def test_no_room_for_the_spool(

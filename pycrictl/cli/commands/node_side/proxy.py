@@ -76,7 +76,7 @@ def proxy(
         Option(
             "--drain-timeout",
             metavar="DURATION",
-            help="How long pulls may go on after SIGTERM (default: 30s).",
+            help="How long pulls and copies may go on after SIGTERM (default: no limit).",
         ),
     ] = None,
     admin_socket: Annotated[
