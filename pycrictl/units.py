@@ -205,7 +205,12 @@ def escape(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(char: str) -> str:
+    # Python's stand-ins for bytes that are not UTF-8.
+    return f"\\x{ord(char) - 0xDC00:02x}" if "\udc80" <= char <= "\udcff" else ascii(char)[1:-1]
 
 
 def quote(text: str, limit: int = 120) -> str:

@@ -348,6 +348,7 @@ def test_quote_escapes_and_cuts() -> None:
     assert units.quote("a\x1b[2Jb\n\u202e") == r'"a\x1b[2Jb\n\u202e"'
     assert units.quote("x" * 100, 10) == '"' + "x" * 10 + '…"'
     assert units.escape("tab\there") == r"tab\there"
+    assert units.escape("byte \udcff, \ud800") == r"byte \xff, \ud800"
 
 
 def test_ages_never_shrink() -> None:

@@ -12,9 +12,14 @@ from typing import Any, NamedTuple, get_type_hints
 
 from pycrictl.cli.argv import OptionSpec
 from pycrictl.errors import UsageError
+from pycrictl.units import quote
 
 HELP = ("--help", "-h")
 """The spellings of the option that every command has without declaring it."""
+
+
+_PATHS = ("FILE", "DIR", "SOCKET", "CONFIG", "SRC", "DST")
+"""How the metavars of paths end, which may be any bytes."""
 
 
 class Option:
@@ -116,6 +121,30 @@ class Call(NamedTuple):
 
     function: Callable[..., None]
     values: dict[str, Any]
+
+
+def require_utf8(call: Call) -> None:
+    """Require that all but paths can be sent over the CRI, whose texts are UTF-8.
+
+    Raises:
+        UsageError: something cannot.
+    """
+    for name, value in call.values.items():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and not text.isascii() and not _is_utf8(text):
+                declared = {each.name: each.declared for each in parameters(call.function)}[name]
+                if not (declared.metavar or "").endswith(_PATHS):
+                    # The value of an option may be a password.
+                    shown = declared.canonical if isinstance(declared, Option) else quote(text)
+                    raise UsageError(f"{shown} is not UTF-8")
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def parameters(function: Callable[..., None]) -> list[Parameter]:

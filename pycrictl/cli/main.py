@@ -13,7 +13,7 @@ from typing import Final
 
 from pycrictl.cli import plain
 from pycrictl.cli.context import AppContext, Exit
-from pycrictl.cli.declare import BadParameter
+from pycrictl.cli.declare import BadParameter, require_utf8
 from pycrictl.cli.program import recorded
 from pycrictl.config import Flags
 from pycrictl.environ import Environment
@@ -67,6 +67,9 @@ def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -
             reason = f"cannot write to standard output: {reason}"
         code = _report(context, reason, code=ExitCode.FAILURE)
         _close_stdout()
+    except UnicodeEncodeError:
+        message = "an argument, a variable or a file name is not UTF-8, as the CRI's texts are"
+        code = _report(context, message, code=ExitCode.FAILURE)
     except Exception as exc:  # the last resort: a bug must not end in a page of traceback
         if (cause := ending()) is not None:  # what it tore apart failed once more
             return _ended(context, cause)
@@ -84,6 +87,7 @@ def _dispatch(words: list[str], app: AppContext) -> int:
         call = tree.read(words, app)
     if call is None:
         return ExitCode.OK
+    require_utf8(call)
     try:
         with recorded(app):
             call.function(app, **call.values)

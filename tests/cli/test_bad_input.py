@@ -109,6 +109,36 @@ def test_an_empty_name(fake: FakeServer, words: list[str], files: dict[str, str]
     assert fake.calls == []
 
 
+@pytest.mark.parametrize("words", (NAMED | SELECTING).values(), ids=NAMED | SELECTING)
+def test_a_name_that_is_not_utf_8(
+    fake: FakeServer, words: list[str], files: dict[str, str]
+) -> None:
+    done = run(fake.endpoint, words, files, "a\udcff")
+    assert_one_line(done)
+    assert "is not UTF-8" in done.stderr
+    assert fake.calls == []
+
+
+def test_nothing_is_done_and_no_password_shown_if_a_word_is_not_utf_8(fake: FakeServer) -> None:
+    for words, said in (
+        (["rm", "a", "b\udcff"], r'"b\xff" is not UTF-8'),
+        (["exec", "a", "cat", "b\udcff"], r'"b\xff" is not UTF-8'),
+        (["pull", "--creds", "me:pass\udcff", "x"], "--creds is not UTF-8"),
+        (["checkpoint", "-e", "/\udcff", "a"], "is not UTF-8"),
+    ):
+        done = run(fake.endpoint, words, {})
+        assert_one_line(done)
+        assert said in done.stderr
+        assert "pass" not in done.stderr
+    assert fake.calls == []
+
+
+def test_paths_may_be_any_bytes(fake: FakeServer, files: dict[str, str], tmp_path: Path) -> None:
+    odd = Path(files["POD"]).rename(tmp_path / "\udcff")
+    fake.prepare("RunPodSandbox", cri_pb2.RunPodSandboxResponse(pod_sandbox_id="p"))
+    assert run(fake.endpoint, ["runp", str(odd)], {}).stdout == "p\n"
+
+
 @pytest.mark.parametrize(
     "words",
     [

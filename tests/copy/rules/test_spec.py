@@ -105,7 +105,7 @@ def test_exactly_one_side_is_in_a_container(source: str, destination: str, messa
 
 def test_the_path_of_a_request_is_checked_alike() -> None:
     check_container_path(b"/a")
-    with pytest.raises(UsageError, match=r'"\\udcff" is not absolute'):
+    with pytest.raises(UsageError, match=r'"\\xff" is not absolute'):
         check_container_path(b"\xff")
 
 
