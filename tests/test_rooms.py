@@ -69,6 +69,7 @@ ARROWS: dict[str, set[str]] = {
         *("proxy", "containerd.daemon", "containerd.settings", "cri.calls.transport", "_proto"),
         *("wire.codes", "signals", *_BASE),
     },
+    "proxy.accept": {"proxy.serve.log", "wire.limits"},
     "proxy.admin": {"streaming.loop", *_BASE},
     "proxy.settings": {
         *("proxy.pulls.decisions", "proxy.pulls.kubelet_config", "proxy.serve", "copy.tree"),
@@ -79,14 +80,18 @@ ARROWS: dict[str, set[str]] = {
         *("_proto", "errors"),
     },
     "proxy.relay": {
-        *("proxy.relay", "streaming.loop", "errors", "wire.client_call", "wire.codes"),
+        *("proxy.relay", "proxy.accept", "proxy.serve.log", "streaming.loop", "errors"),
+        *("wire.client_call", "wire.codes"),
         *("wire.grpc_http2", "wire.hpack", "wire.http2", "wire.http2_reader", "wire.limits"),
     },
     "proxy.relay.calls": {"wire.grpc_http2"},
     "proxy.serve": {
-        *("proxy.serve", "copy.stream.connection", "streaming.loop", "wire.http1_server"),
-        *("wire.progress", "wire.websocket_handshake", *_BASE),
+        *("proxy.serve", "proxy.accept", "copy.stream.connection", "streaming.loop"),
+        *("wire.http1_server", "wire.limits", "wire.progress", "wire.websocket_handshake", *_BASE),
     },
+    "proxy.serve.log": {"wire.limits"},
+    "proxy.serve.places": {"wire.limits"},
+    "proxy.serve.owner": set(),
     "proxy.pulls": {
         *("proxy.pulls", "proxy.lookup", "proxy.relay.calls", "proxy.relay.upstream"),
         *("proxy.serve.log", "proxy.serve.tokens", "progress", "containerd.settings"),

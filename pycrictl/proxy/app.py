@@ -8,6 +8,7 @@ import resource
 import signal
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,7 +35,7 @@ from pycrictl.proxy.relay.calls import Answer, CallRecord, Peer
 from pycrictl.proxy.relay.server import LINGER_S, RelayServer
 from pycrictl.proxy.relay.upstream import Upstream
 from pycrictl.proxy.serve.listen import UnixListener, notify
-from pycrictl.proxy.serve.log import Log
+from pycrictl.proxy.serve.log import Log, Seldom
 from pycrictl.proxy.serve.stream_server import COPY_PATH, StreamServer
 from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.proxy.settings import MAX_LIMIT, ProxySettings
@@ -127,6 +128,7 @@ class App:
             on_call=self._ended,
         )
         self._upstream = upstream
+        self._log_reset = Seldom(self._log.info, "stream")
 
     async def run(self) -> None:
         """Serve until a signal ends it.
@@ -209,8 +211,9 @@ class App:
         """Log a stream that passed through; unary calls would drown everything else."""
         # Clients try streams of lists in vain where the runtime has none.
         if not _ends(record.path) and record.code != UNIMPLEMENTED:
-            self._log.info(
-                "stream",
+            # A client can begin and reset as many as it likes.
+            write = self._log_reset if record.code is None else partial(self._log.info, "stream")
+            write(
                 method=record.path.rpartition("/")[2],
                 code="" if record.code is None else record.code,
                 bytes=record.response_bytes,
@@ -295,7 +298,8 @@ def run(settings: ProxySettings, environ: Mapping[str, str]) -> None:
     async def serve() -> None:
         await App(settings, environ).run()
 
-    asyncio.run(serve())
+    with Log(LOGGER).of_asyncio():
+        asyncio.run(serve())
 
 
 def _ends(path: str) -> bool:

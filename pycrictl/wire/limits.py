@@ -1,4 +1,4 @@
-"""What one peer may make this program do over HTTP/2: all limits in one table. Pure.
+"""What one peer may make this program do: all limits in one table. Pure.
 
 HTTP/2 leaves to each receiver what it puts up with (RFC 9113, 10.5). All readers here keep to these
 numbers. Up to them the work is linear in what the peer sends; beyond them its call is reset or its
@@ -81,11 +81,35 @@ WRITE_BUFFER_BYTES: Final = 256 * 1024
 REPLY_BUFFER_BYTES: Final = 4 * WRITE_BUFFER_BYTES
 """What may wait of the proxy's own frames for an end before nothing more is read from it."""
 
-FAULT_LINES: Final = 20
-"""The log lines about faults of peers in a row; of the others there is a number only."""
+STREAM_CONNECTIONS: Final = 512
+"""The connections of the stream server, those that have not shown a token yet included."""
 
-FAULT_LINES_PER_S: Final = 0.5
+DESCRIPTOR_SHARE: Final = 4
+"""One of so many file descriptors at most is a connection of the stream server."""
+
+HEAD_S: Final = 10.0
+"""How long such a connection may take for the head of its request."""
+
+CROWDED_HEAD_S: Final = 1.0
+"""The same once half of the places are taken."""
+
+BACKLOG: Final = 1024
+"""The connections that wait in the kernel's queue until they are accepted."""
+
+ACCEPTED_AT_ONCE: Final = 4
+"""The connections that are accepted before others have their turn."""
+
+DESCRIPTORS_KEPT: Final = 64
+"""The file descriptors that are kept for the work of those who are connected; of few, a third."""
+
+FAULT_LINES: Final = 10
+"""The log lines of one kind in a row about what peers can do as often as they like."""
+
+FAULT_LINES_PER_S: Final = 0.1
 """How many more of them each second allows."""
+
+FAULT_COUNT_S: Final = 20.0
+"""How often the number of those that were left out is logged."""
 
 
 class Allowance:

@@ -32,16 +32,21 @@ class Program:
         folder: an existing one with a short path, for the sockets and the log.
         upstream: the runtime's endpoint.
         flags: more of the command line.
+        descriptors: how many it may have open.
     """
 
-    def __init__(self, folder: Path, upstream: str, *flags: str) -> None:
+    def __init__(
+        self, folder: Path, upstream: str, *flags: str, descriptors: int | None = None
+    ) -> None:
         self.socket_path = folder / "px" / "cri.sock"
         self.admin_path = folder / "px" / "admin.sock"
         self.log_path = folder / "proxy.log"
         self.endpoint = f"unix://{self.socket_path}"
         self.channel = grpc.insecure_channel(self.endpoint, options=OPTIONS)
         self.kubelet = Kubelet(self.channel, cgroup_parent=f"/{folder.name}")
+        limit = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"] if descriptors else []
         self._command = [
+            *limit,
             *(sys.executable, "-m", "pycrictl", "proxy", "--upstream", upstream),
             *("--listen", self.endpoint, "--admin-socket", f"unix://{self.admin_path}"),
             *("--config", os.devnull, *flags),

@@ -35,7 +35,7 @@ from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.relay.calls import Answer, CallRequest, Peer
 from pycrictl.proxy.relay.upstream import Upstream
-from pycrictl.proxy.serve.log import Log
+from pycrictl.proxy.serve.log import Log, Seldom
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.wire.codes import (
     DEADLINE_EXCEEDED,
@@ -98,6 +98,7 @@ class PullLimiter:
         self._lookup = lookup
         self._layers = layers
         self._log = log
+        self._log_gone = Seldom(log.info, "pull", outcome="gone")
         self._on_change = on_change
         self._loop = asyncio.get_running_loop()
         self._salt = secrets.token_bytes(32)
@@ -157,8 +158,9 @@ class PullLimiter:
             raise
         finally:
             del self._waiters[ticket]
-            self._log.info(
-                "pull",
+            # A client can begin and give up as many as it likes.
+            write = self._log_gone if outcome == "gone" else partial(self._log.info, "pull")
+            write(
                 image=image,
                 pod="-" if pod is None else str(pod),
                 outcome=outcome,

@@ -7,7 +7,6 @@ away, as it would without the proxy. Calls to the methods in ``own`` are answere
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 import struct
@@ -16,6 +15,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from pycrictl.errors import RemoteProtocolError
+from pycrictl.proxy.accept import Acceptor, Connector
 from pycrictl.proxy.relay.budget import Budget
 from pycrictl.proxy.relay.calls import (
     Answer,
@@ -27,15 +27,13 @@ from pycrictl.proxy.relay.calls import (
 )
 from pycrictl.proxy.relay.connection import Relay
 from pycrictl.proxy.relay.upstream import HANDSHAKE_TIMEOUT_S, runtime_name
+from pycrictl.proxy.serve.log import Log, Seldom
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.wire import codes, limits
 
 # How long a client may take to leave a connection that it was asked to leave and does not use.
 LINGER_S: Final = 1.0
-_BACKLOG: Final = 1024
 _PEERCRED: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
-
-_log = logging.getLogger(__name__)
 
 
 Handler: TypeAlias = Callable[[CallRequest, Peer], Awaitable[Answer]]
@@ -63,18 +61,18 @@ class RelayServer:
         self.budget = Budget()
         self._on_call = on_call
         self._connections: set[_ClientSide] = set()
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._is_retired = False
         self._changed = asyncio.Event()
-        self._fault_lines = limits.Allowance(limits.FAULT_LINES, limits.FAULT_LINES_PER_S)
-        self._suppressed_faults = 0
+        self._log = Log(__name__)
+        self._faults = {
+            kind: Seldom(self._log.warning, kind) for kind in ("client_error", "runtime_error")
+        }
 
     async def start(self, listener: socket.socket) -> None:
         """Begin to accept clients. The listener is closed by ``stop``."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(
-            lambda: _ClientSide(self), sock=listener, backlog=_BACKLOG
-        )
+        connect = Connector(lambda: _ClientSide(self))
+        self._acceptor = Acceptor(listener, connect, log=self._log, name="cri")
 
     def retire(self) -> None:
         """Accept no more clients; those that are there take their next calls elsewhere.
@@ -82,8 +80,8 @@ class RelayServer:
         Calls under way go on, and so does a call that a client makes before it knows.
         """
         self._is_retired = True
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
         for connection in self._connections:
             connection.go_away()
 
@@ -128,14 +126,13 @@ class RelayServer:
         if self._on_call is not None:
             self._on_call(record, peer)
 
-    def fault(self, kind: str, peer: Peer, problem: str, now: float) -> None:
-        """Log what a peer did wrong. Of a flood there is a line now and then, with their number."""
-        if not self._fault_lines.take(now):
-            self._suppressed_faults += 1
-            return
-        more = f" suppressed={self._suppressed_faults}" if self._suppressed_faults else ""
-        self._suppressed_faults = 0
-        _log.warning("%s pid=%d error=%r%s", kind, peer.pid, problem, more)
+    def fault(self, kind: str, peer: Peer, problem: str) -> None:
+        """Log what a peer did wrong."""
+        self._faults[kind](pid=peer.pid, error=problem)
+
+    def failed(self, path: str, exc: Exception) -> None:
+        """Log that a handler did not do its work."""
+        self._log.failure("handler_failed", exc, path=path)
 
 
 class _ClientSide(asyncio.Protocol):
@@ -256,7 +253,7 @@ class _ClientSide(asyncio.Protocol):
             self._pump()
 
     def _refuse_client(self, exc: RemoteProtocolError) -> None:
-        self._forwarder.fault("client_error", self._peer, exc.message, self._loop.time())
+        self._forwarder.fault("client_error", self._peer, exc.message)
         self._is_refused = True
         self._pump()
         if self._transport is not None:
@@ -302,8 +299,7 @@ class _ClientSide(asyncio.Protocol):
             elif isinstance(event, Requested):
                 requested[event.stream_id] = event.request
             elif isinstance(event, RuntimeBroke):
-                now = self._loop.time()
-                self._forwarder.fault("runtime_error", self._peer, event.problem, now)
+                self._forwarder.fault("runtime_error", self._peer, event.problem)
             elif event.stream_id in self._answering:
                 self._answering[event.stream_id].cancel()
             else:
@@ -342,8 +338,8 @@ class _ClientSide(asyncio.Protocol):
             answer = await self._forwarder.own[request.path](request, self._peer)
         except asyncio.CancelledError:
             answer = Answer(codes.UNAVAILABLE, "pycrictl proxy: the proxy is stopping")
-        except Exception:
-            _log.exception("handler_failed path=%s", request.path)
+        except Exception as exc:
+            self._forwarder.failed(request.path, exc)
             answer = Answer(codes.INTERNAL, "pycrictl proxy: internal error")
         self.relay.answer(stream_id, answer, now=self._loop.time())
         self._pump()

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import PurePath
+from traceback import extract_tb
 from typing import Final
+
+from pycrictl.wire import limits
 
 MAX_VALUE_CHARS: Final = 500
 
@@ -47,3 +54,76 @@ class Log:
     def warning(self, event: str, **fields: object) -> None:
         """Report what needs attention."""
         self._logger.warning("%s", pairs(event, fields))
+
+    def failure(self, event: str, exc: BaseException | None, **fields: object) -> None:
+        """Report a fault of this program: the error, and where it came from."""
+        self.warning(event, **fields, **_described(exc))
+
+    @contextmanager
+    def of_asyncio(self) -> Iterator[None]:
+        """Write what asyncio logs as lines of this log."""
+        logger = logging.getLogger("asyncio")
+        handler, before = _OfAsyncio(self), logger.propagate
+        logger.addHandler(handler)
+        logger.propagate = False
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.propagate = before
+
+
+class Seldom:
+    """Reports an event that peers can bring about as often as they like.
+
+    There is a line for some of them, and for the others their number now and then.
+
+    Args:
+        write: a method of a log.
+        event: its name.
+        common: what all of them have, for the line with the number.
+    """
+
+    def __init__(self, write: Callable[..., None], event: str, **common: object) -> None:
+        self._write = write
+        self._event = event
+        self._common = common
+        self._allowance = limits.Allowance(limits.FAULT_LINES, limits.FAULT_LINES_PER_S)
+        self._left_out = 0
+
+    def __call__(self, **fields: object) -> None:
+        """Report one, in a running loop."""
+        loop = asyncio.get_running_loop()
+        if self._allowance.take(loop.time()):
+            self._write(self._event, **fields)
+            return
+        if not self._left_out:
+            loop.call_later(limits.FAULT_COUNT_S, self._count)
+        self._left_out += 1
+
+    def _count(self) -> None:
+        self._write(self._event, **self._common, left_out=self._left_out)
+        self._left_out = 0
+
+
+class _OfAsyncio(logging.Handler):
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+        self._seldom = Seldom(log.warning, "asyncio")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        exc = record.exc_info[1] if record.exc_info else None
+        fields = {"message": record.getMessage().partition("\n")[0], **_described(exc)}
+        try:
+            self._seldom(**fields)
+        except RuntimeError:  # the loop has ended
+            self._log.warning("asyncio", **fields)
+
+
+def _described(exc: BaseException | None) -> dict[str, object]:
+    """Return an error in one line, with the places in the source that led to it."""
+    if exc is None:
+        return {}
+    places = [f"{PurePath(at.filename).name}:{at.lineno}" for at in extract_tb(exc.__traceback__)]
+    return {"error": repr(exc), "at": ",".join(places[-5:])}

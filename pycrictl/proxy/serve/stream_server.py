@@ -23,24 +23,18 @@ from websockets.frames import CloseCode
 
 from pycrictl.copy.stream.connection import PROTOCOL
 from pycrictl.errors import ConfigError, RemoteProtocolError
+from pycrictl.proxy.serve.door import Door, Guest
 from pycrictl.proxy.serve.log import Log
 from pycrictl.proxy.serve.records import BUFFER_BYTES, LineRecords, MessageRecords, listen
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.units import quote
-from pycrictl.wire.http1_server import (
-    MAX_HEAD_BYTES,
-    Request,
-    parse_request,
-    serialize_response,
-)
+from pycrictl.wire.http1_server import Request, parse_request, serialize_response
 from pycrictl.wire.progress import Report, encode_report
 from pycrictl.wire.websocket_handshake import accept_key, serialize_acceptance
 
 PATH: Final = "/progress/"
 COPY_PATH: Final = "/copy/"
 
-MAX_CONNECTIONS: Final = 512
-HEAD_TIMEOUT_S: Final = 10.0
 STUCK_S: Final = 60.0
 """How long a client may take nothing of what it is sent."""
 
@@ -55,6 +49,17 @@ class _Refused(Exception):
         self.status = status
         self.reason = reason
         self.headers = headers
+
+    def response(self) -> bytes:
+        """Return it as an answer, after which the connection ends."""
+        body = f"{self.reason.lower()}\n".encode()
+        headers = [
+            *self.headers,
+            ("Content-Type", "text/plain"),
+            ("Content-Length", str(len(body))),
+            ("Connection", "close"),
+        ]
+        return serialize_response(self.status, self.reason, headers, body)
 
 
 class Address(NamedTuple):
@@ -120,7 +125,7 @@ class StreamServer(Generic[PayloadT]):
         self._log = log
         self._redeem_copy = redeem_copy
         self._address = Address("", 0)
-        self._server: asyncio.Server | None = None
+        self._door: Door | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, address: Address) -> None:
@@ -129,15 +134,14 @@ class StreamServer(Generic[PayloadT]):
         Raises:
             ConfigError: that is not possible there.
         """
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         try:
-            self._server = await asyncio.start_server(
-                self._accept, address.host, address.port, limit=MAX_HEAD_BYTES
-            )
+            listener = socket.create_server(address, family=family)
         except OSError as exc:
-            raise ConfigError(
-                f"cannot listen on {quote(address.authority)}: {(exc.strerror or str(exc)).lower()}"
-            ) from None
-        port: int = self._server.sockets[0].getsockname()[1]
+            reason = os.strerror(exc.errno or 0).lower()
+            raise ConfigError(f"cannot listen on {quote(address.authority)}: {reason}") from None
+        self._door = Door(listener, self._requested, log=self._log)
+        port: int = listener.getsockname()[1]
         self._address = Address(address.host, port)
 
     @property
@@ -156,32 +160,13 @@ class StreamServer(Generic[PayloadT]):
 
     async def stop(self) -> None:
         """End all streams."""
-        if self._server is not None:
-            self._server.close()
+        if self._door is not None:
+            self._door.close()
         await end_tasks(self._tasks)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._tasks) >= MAX_CONNECTIONS:
-            writer.transport.abort()
-            return
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        # The kernel's buffer is the larger one; this only bounds what is written at once.
-        writer.transport.set_write_buffer_limits(high=BUFFER_BYTES)
-        try:
-            await self._serve(reader, writer)
-        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # the client is gone, or sends something other than HTTP
-        except asyncio.CancelledError:
-            pass  # it stops; raising would be logged as an error
-        finally:
-            self._tasks.discard(task)
-            await _close(writer)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with asyncio.timeout(HEAD_TIMEOUT_S):
-            head = await reader.readuntil(b"\r\n\r\n")
+    def _requested(self, guest: Guest, head: bytes, early: bytes) -> None:
+        """Check a request and use up its token; only then is there something to be done for it."""
+        assert self._door is not None
         try:
             request = parse_request(head)
             self._check(request)
@@ -189,50 +174,69 @@ class StreamServer(Generic[PayloadT]):
             if accept is None:
                 raise _Refused(400, "Bad Request")
             if request.target.startswith(COPY_PATH):
-                await self._copy(request, accept, reader, writer)
-                return
-            token = request.target.removeprefix(PATH)
-            payload = self._redeem(token) if request.target.startswith(PATH) else None
-            if payload is None:
-                raise _Refused(404, "Not Found")
+                work = self._copy(guest, self._redeemed_copy(request, accept, early), accept)
+            else:
+                token = request.target.removeprefix(PATH)
+                payload = self._redeem(token) if request.target.startswith(PATH) else None
+                if payload is None:
+                    raise _Refused(404, "Not Found")
+                stream = MessageRecords(accept) if accept else LineRecords(request.minor_version)
+                work = self._follow_up(guest, stream, payload, early)
         except RemoteProtocolError:
-            await self._refuse(writer, _Refused(400, "Bad Request"))
-            return
+            self._door.answer(guest, _Refused(400, "Bad Request").response())
         except _Refused as refused:
-            await self._refuse(writer, refused)
-            return
-        stream = MessageRecords(accept) if accept else LineRecords(request.minor_version)
-        await self._run(stream, payload, reader, writer)
+            self._door.answer(guest, refused.response())
+        else:
+            self._door.admit(guest)
+            task = asyncio.create_task(work)
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
 
-    async def _copy(
-        self,
-        request: Request,
-        accept: str,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
-        """Upgrade, and hand the connection over to what serves the copy."""
-        token = request.target.removeprefix(COPY_PATH)
-        ticket = self._redeem_copy(token)
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        assert self._door is not None
+        self._tasks.discard(task)
+        self._door.left()
+
+    def _redeemed_copy(self, request: Request, accept: str, early: bytes) -> Ticket:
+        ticket = self._redeem_copy(request.target.removeprefix(COPY_PATH))
         if ticket is None:
             raise _Refused(404, "Not Found")
-        try:
-            assert isinstance(writer.transport, asyncio.Transport)
-            writer.transport.pause_reading()
-            if not accept or PROTOCOL not in request.headers.tokens("Sec-WebSocket-Protocol"):
-                raise _Refused(400, "Bad Request")
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(0):
-                    # What was read already would be missing from the stream.
-                    if await reader.read(1):
-                        raise _Refused(400, "Bad Request")
-            writer.write(serialize_acceptance(accept, PROTOCOL))
-            await _drain(writer)
-            sock = socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno()))
-        except BaseException:
+        is_right = accept and PROTOCOL in request.headers.tokens("Sec-WebSocket-Protocol")
+        if early or not is_right:
             ticket.drop()
-            raise
-        await ticket.serve(sock)
+            raise _Refused(400, "Bad Request")
+        return ticket
+
+    async def _copy(self, guest: Guest, ticket: Ticket, accept: str) -> None:
+        """Upgrade, and hand the connection over to what serves the copy."""
+        try:
+            guest.sock.send(serialize_acceptance(accept, PROTOCOL))
+            await ticket.serve(guest.sock)
+        except OSError:  # the client is gone
+            ticket.drop()
+            guest.sock.close()
+        except asyncio.CancelledError:
+            pass  # it stops; raising would be logged as an error
+
+    async def _follow_up(
+        self, guest: Guest, stream: MessageRecords | LineRecords, payload: PayloadT, early: bytes
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=BUFFER_BYTES)
+        reader.feed_data(early)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, guest.sock)
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        # The kernel's buffer is the larger one; this only bounds what is written at once.
+        transport.set_write_buffer_limits(high=BUFFER_BYTES)
+        try:
+            await self._run(stream, payload, reader, writer)
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # the client is gone
+        except asyncio.CancelledError:
+            pass  # it stops; raising would be logged as an error
+        finally:
+            await _close(writer)
 
     def _check(self, request: Request) -> None:
         """Refuse what a page of another site could make a browser send (and DNS rebinding)."""
@@ -248,18 +252,6 @@ class StreamServer(Generic[PayloadT]):
                 raise _Refused(403, "Forbidden")
         if request.method != "GET":
             raise _Refused(405, "Method Not Allowed", ("Allow", "GET"))
-
-    async def _refuse(self, writer: asyncio.StreamWriter, refused: _Refused) -> None:
-        body = f"{refused.reason.lower()}\n".encode()
-        headers = [
-            *refused.headers,
-            ("Content-Type", "text/plain"),
-            ("Content-Length", str(len(body))),
-            ("Connection", "close"),
-        ]
-        writer.write(serialize_response(refused.status, refused.reason, headers, body))
-        async with asyncio.timeout(HEAD_TIMEOUT_S):
-            await writer.drain()
 
     async def _run(
         self,

@@ -360,7 +360,7 @@ def test_names_and_values_are_judged_alike(name: bytes, value: bytes) -> None:
         server.receive_data(frames)
     except h2.exceptions.ProtocolError:
         # White space around a value, and the connection's own fields, are left to the runtime.
-        assert is_refused or value != value.strip(b" \t")
+        assert is_refused or value != value.strip(b" \t") or name == b"te"
     else:
         # It lets pass what no field may have, as gRPC's servers do not.
         is_odd = name.translate(None, grpc_http2._NAME_OCTETS)

@@ -145,7 +145,7 @@ def test_pings_without_end_end_the_connection(
     *_, last = units(received)
     assert last.raw == http2.goaway(0, http2.ErrorCode.ENHANCE_YOUR_CALM)
     assert caplog.text.count("client_error") == 1
-    assert f"pid={os.getpid()} error='HTTP/2: too many frames carry nothing'" in caplog.text
+    assert f'pid={os.getpid()} error="HTTP/2: too many frames carry nothing"' in caplog.text
 
 
 def test_log_of_floods_is_short(
