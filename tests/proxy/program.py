@@ -38,13 +38,14 @@ class Program:
         self.socket_path = folder / "px" / "cri.sock"
         self.admin_path = folder / "px" / "admin.sock"
         self.log_path = folder / "proxy.log"
+        self.state_path = folder / "state"
         self.endpoint = f"unix://{self.socket_path}"
         self.channel = grpc.insecure_channel(self.endpoint, options=OPTIONS)
         self.kubelet = Kubelet(self.channel, cgroup_parent=f"/{folder.name}")
         self._command = [
             *(sys.executable, "-m", "pycrictl", "proxy", "--upstream", upstream),
             *("--listen", self.endpoint, "--admin-socket", f"unix://{self.admin_path}"),
-            *("--config", os.devnull, *flags),
+            *("--config", os.devnull, "--state-dir", str(self.state_path), *flags),
         ]
         self._process: subprocess.Popen[bytes] | None = None
 
