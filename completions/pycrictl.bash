@@ -456,17 +456,20 @@ _pycrictl_describe() {
                 '--container-copy-size-limit='
                 '--container-copies-per-pod='
                 '--spool-dir=@directory'
+                '--state-dir=@directory'
             )
             ;;
         pull-limiter)
-            switches=(-w --watch -h --help)
+            switches=(-w --watch --failed -h --help)
             valued=(
                 '--admin-socket=@socket'
                 '-o=json|yaml|table'
                 '--output=json|yaml|table'
                 '--interval='
+                '--since='
+                '--image='
             )
-            positionals=('status|set' '')
+            positionals=('status|set|history' '')
             ;;
         completion)
             switches=(-h --help)

@@ -649,19 +649,23 @@ function __pycrictl_describe --no-scope-shadowing
                 '--stream-address'\t''\t'Address to serve streams on (default: 127.0.0.1:0, any port)' \
                 '--container-copy-size-limit'\t''\t'Largest copy, such as 10Gi (default: 0, no limit)' \
                 '--container-copies-per-pod'\t''\t'Make at most N copies per pod at once (default: 0, no limit)' \
-                '--spool-dir'\t'@directory'\t'Where to spool copies out of containers (default: /var/tmp)'
+                '--spool-dir'\t'@directory'\t'Where to spool copies out of containers (default: /var/tmp)' \
+                '--state-dir'\t'@directory'\t'Where to keep the history of pulls (default: /var/lib/pycrictl; empty: none)'
         case 'pull-limiter'
             set switches \
                 '-w'\t'Show it repeatedly, until Ctrl-C' \
                 '--watch'\t'Show it repeatedly, until Ctrl-C' \
+                '--failed'\t'With history: only pulls that brought no image' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
                 '--admin-socket'\t'@socket'\t'The proxy\'s admin socket' \
                 '-o'\t'json|yaml|table'\t'Output format' \
                 '--output'\t'json|yaml|table'\t'Output format' \
-                '--interval'\t''\t'With --watch: the pause (default: 2)'
-            set positionals 'status|set' ''
+                '--interval'\t''\t'With --watch: the pause (default: 2)' \
+                '--since'\t''\t'With history: only pulls that ended within the last DURATION, such as 24h' \
+                '--image'\t''\t'With history: only images with TEXT in their name'
+            set positionals 'status|set|history' ''
         case 'completion'
             set switches \
                 '-h'\t'Show this message and exit' \

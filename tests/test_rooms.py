@@ -73,6 +73,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.admin": {"streaming.loop", *_BASE},
     "proxy.settings": {
         *("proxy.pulls.decisions", "proxy.pulls.kubelet_config", "proxy.serve", "copy.tree"),
+        "proxy.figures.history",
         *("config", *_BASE),
     },
     "proxy.lookup": {
@@ -106,6 +107,13 @@ ARROWS: dict[str, set[str]] = {
     },
     "proxy.pulls.status": {"proxy.pulls", "containerd.settings", *_BASE},
     "proxy.pulls.kubelet_config": {"config", "yamltree", *_BASE},
+    "proxy.figures": {
+        *("proxy.figures", "proxy.lookup", "proxy.pulls", "proxy.serve.log"),
+        *("progress.reference", "_proto", *_BASE),
+    },
+    "proxy.figures.record": {"proxy.pulls.book"},
+    "proxy.figures.history": {"proxy.figures.record"},
+    "proxy.figures.summary": {"proxy.figures.record"},
     "proxy.copies": {
         *("proxy.copies", "proxy.lookup", "proxy.relay.calls", "proxy.serve.log"),
         *("proxy.serve.tokens", "copy", "wire.codes", "_proto", *_BASE),
@@ -135,6 +143,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "proxy.pulls.limiter": {"google"},
     "proxy.pulls.progress": {"google"},
     "proxy.copies.service": {"google"},
+    "proxy.figures.recorder": {"google"},
     "show": {"google", "yaml"},
     "show.displays.meters": {"tqdm"},
     "cli.tree": {"typer"},

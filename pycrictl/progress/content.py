@@ -33,6 +33,7 @@ from pycrictl.progress.leases import (
 )
 from pycrictl.progress.names import Expected, Names
 from pycrictl.progress.tracker import Phase, Tracker
+from pycrictl.progress.weight import Weight, weigh
 from pycrictl.wire.progress import Report
 
 if TYPE_CHECKING:
@@ -163,6 +164,16 @@ class ContentWatcher:
     def forget(self, expected: Expected) -> None:
         """Take back an announcement: its pull has ended, or never began."""
         self._names.forget(expected)
+
+    def weigh(self, name: str, since_s: float) -> Weight | None:
+        """Return what a pull took that has just ended; arguments and errors as ``weight.weigh``."""
+        return weigh(
+            self._client,
+            self._documents,
+            snapshotter=self._snapshotter,
+            name=name,
+            since_s=since_s,
+        )
 
     def poll(self, tracker: Tracker, now: float, *, wall_s: float | None = None) -> PollResult:
         """Look at all pulls and report every layer of them to ``tracker``.

@@ -23,6 +23,7 @@ from pycrictl.proxy.admin import AdminServer
 from pycrictl.proxy.copies.job import CopyJob
 from pycrictl.proxy.copies.quotas import Quotas
 from pycrictl.proxy.copies.service import COPY_FROM, COPY_TO, Copies
+from pycrictl.proxy.figures.recorder import PullRecorder
 from pycrictl.proxy.lookup import Lookup, PullTarget
 from pycrictl.proxy.pulls import reports
 from pycrictl.proxy.pulls.kubelet_config import KUBELET_CONFIG, read_kubelet_config
@@ -82,6 +83,13 @@ class App:
         upstream = Upstream(settings.upstream)
         lookup = Lookup(upstream)
         self._layers = LayerPoller(settings.upstream, log=self._log, on_look=bell.ring)
+        self._recorder = PullRecorder(
+            layers=self._layers,
+            lookup=lookup,
+            log=self._log,
+            on_record=(),
+            history_folder=settings.state_dir,
+        )
         self._limiter = PullLimiter(
             self._queue,
             upstream=upstream,
@@ -89,6 +97,7 @@ class App:
             layers=self._layers,
             log=self._log,
             on_change=bell.ring,
+            on_end=self._recorder.take,
         )
         self._progress = PullProgress(
             lookup,
@@ -116,7 +125,9 @@ class App:
             log=self._log,
             redeem_copy=self._copies.redeem,
         )
-        self._admin = AdminServer({"status": self._status, "set-limit": self._set_limit})
+        self._admin = AdminServer(
+            {"status": self._status, "set-limit": self._set_limit, "history": self._history}
+        )
         self._relay = RelayServer(
             settings.upstream,
             own={
@@ -146,6 +157,7 @@ class App:
             stack.callback(admin.close)
             await self._streams.start(settings.stream_address)
             stack.push_async_callback(self._layers.close)
+            stack.push_async_callback(self._recorder.stop)
             stack.push_async_callback(self._copies.stop)
             stack.push_async_callback(self._streams.stop)
             await self._admin.start(admin.socket)
@@ -262,6 +274,10 @@ class App:
         self._limit_origin = "pull-limiter set"
         self._log.info("limit", limit=limit, before=before)
         return {"limit": limit, "before": before}
+
+    async def _history(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Say where the history is: reading it there delays no call."""
+        return {"folder": self._settings.state_dir}
 
     def _kubelet(self) -> dict[str, Any]:
         path = self._settings.kubelet_config or KUBELET_CONFIG

@@ -16,6 +16,7 @@ import tomli
 from pycrictl.config import Setting, socket_path
 from pycrictl.copy.tree.content import DEFAULT_FOLDER
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
+from pycrictl.proxy.figures.history import STATE_FOLDER
 from pycrictl.proxy.pulls.decisions import Policy
 from pycrictl.proxy.pulls.kubelet_config import read_kubelet_config
 from pycrictl.proxy.serve.stream_server import Address, parse_address
@@ -43,6 +44,7 @@ class ProxySettings:
         drain_timeout_s: how long pulls and copies may go on at the end; None without a limit.
         copies_per_pod: the most copies of a pod at once; 0 for no limit.
         spool_dir: where copies out of containers are spooled.
+        state_dir: where the history of pulls is kept; empty for none.
     """
 
     upstream: str
@@ -59,6 +61,7 @@ class ProxySettings:
     copy_size_limit_bytes: int
     copies_per_pod: int
     spool_dir: str
+    state_dir: str
 
 
 def load(flags: Mapping[str, object]) -> ProxySettings:
@@ -101,6 +104,7 @@ def load(flags: Mapping[str, object]) -> ProxySettings:
         copy_size_limit_bytes=values["container-copy-size-limit"],
         copies_per_pod=values["container-copies-per-pod"],
         spool_dir=values["spool-dir"],
+        state_dir=values["state-dir"],
     )
 
 
@@ -248,6 +252,7 @@ _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "container-copy-size-limit": _size,
     "container-copies-per-pod": _count,
     "spool-dir": _folder,
+    "state-dir": lambda value: _folder(value) if value else "",
 }
 
 _DEFAULTS: Final[dict[str, Any]] = {
@@ -262,4 +267,5 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "container-copy-size-limit": 0,
     "container-copies-per-pod": 0,
     "spool-dir": DEFAULT_FOLDER,
+    "state-dir": STATE_FOLDER,
 }

@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 import yaml
 
 from pycrictl.containerd.settings import PullSettings
-from pycrictl.proxy.admin import AdminServer
+from pycrictl.proxy.admin import AdminServer, Call
+from pycrictl.proxy.figures.history import append
+from pycrictl.proxy.figures.record import Outcome
 from pycrictl.proxy.lookup import PodKey
 from pycrictl.proxy.pulls.book import PullKey
 from pycrictl.proxy.pulls.decisions import Policy
@@ -21,6 +24,7 @@ from pycrictl.proxy.pulls.kubelet_config import KubeletPulls
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, status_document
 from tests.cli.run import Run, start
+from tests.proxy.figures.records import record
 
 TABLE = """\
 LIMIT   SLOTS TAKEN   WHEN FULL   LIMIT FROM
@@ -94,13 +98,26 @@ def document() -> dict[str, Any]:
     }
 
 
+@contextmanager
+def serving(path: str, calls: Mapping[str, Call]) -> Iterator[str]:
+    """An admin service at a socket."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    loop = asyncio.new_event_loop()
+    server = AdminServer(calls)
+    loop.run_until_complete(server.start(listener))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield path
+    asyncio.run_coroutine_threadsafe(server.stop(), loop).result(60)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[str]:
     """The socket of an admin service with the document above and a limit of 2."""
-    name = str(tmp_path / "a.sock")
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(name)
-    loop = asyncio.new_event_loop()
 
     async def status(request: Mapping[str, Any]) -> dict[str, Any]:
         return document()
@@ -108,15 +125,8 @@ def path(tmp_path: Path) -> Iterator[str]:
     async def set_limit(request: Mapping[str, Any]) -> dict[str, Any]:
         return {"limit": request["limit"], "before": 2}
 
-    server = AdminServer({"status": status, "set-limit": set_limit})
-    loop.run_until_complete(server.start(listener))
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    yield name
-    asyncio.run_coroutine_threadsafe(server.stop(), loop).result(60)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    with serving(str(tmp_path / "a.sock"), {"status": status, "set-limit": set_limit}) as path:
+        yield path
 
 
 def limiter(path: str, *words: str) -> Run:
@@ -144,7 +154,18 @@ def test_set(path: str) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["set"], ["set", "x"], ["set", "-1"], ["set", "9" * 5000], ["status", "3"], ["stop"]],
+    [
+        [],
+        ["set"],
+        ["set", "x"],
+        ["set", "-1"],
+        ["set", "9" * 5000],
+        ["status", "3"],
+        ["stop"],
+        ["status", "--failed"],
+        ["history", "1"],
+        ["history", "--since", "soon"],
+    ],
 )
 def test_wrong_words(path: str, words: list[str]) -> None:
     run = limiter(path, *words)
@@ -173,3 +194,97 @@ def test_watch_goes_on_until_ctrl_c(path: str) -> None:
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 0
+
+
+# History
+
+NOW_S = 1_700_000_100.0
+
+HISTORY = """\
+ENDED                  IMAGE   POD           WAITED   PULLED   GOT       REUSED    RATE        \
+ATTEMPTS   OUTCOME
+2023-11-14T22:13:20Z   a/b:1   default/web   2s       4s       8.0 MiB   1.0 KiB   2.0 MiB/s   \
+1          pulled
+2023-11-14T22:14:20Z   a/b:1   default/db    2s       3s       8.0 MiB   1.0 KiB   2.7 MiB/s   \
+1          pulled (shared)
+2023-11-14T22:14:50Z   c/d:2   -             0s       1.5s     -         -         -           \
+3          failed: denied\\x1b
+
+3 pulls, 1 failed; waited 2s median, 2s p95; pulled 3s median, 4s p95; 8.0 MiB got, 1.0 KiB reused
+"""
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[str]:
+    """The socket of an admin service whose proxy has pulled three times."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    append(folder, record())
+    append(folder, record(ended_s=NOW_S - 40, pod="default/db", is_joined=True, pulled_s=3.0))
+    failed = record(
+        ended_s=NOW_S - 10,
+        image="c/d:2",
+        pod="",
+        outcome=Outcome.FAILED,
+        cause="denied\x1b",
+        waited_s=0.0,
+        pulled_s=1.5,
+        attempts=3,
+        digest="",
+        got_bytes=None,
+        reused_bytes=None,
+    )
+    append(folder, failed)
+
+    async def where(request: Mapping[str, Any]) -> dict[str, Any]:
+        return {"folder": str(folder)}
+
+    with serving(str(tmp_path / "a.sock"), {"history": where}) as path:
+        yield path
+
+
+def shown(path: str, *words: str) -> Run:
+    words = ("pull-limiter", "history", *words, "--admin-socket", path)
+    return Run(*words, wall_clock=lambda: NOW_S)
+
+
+def test_the_history(history: str) -> None:
+    run = shown(history)
+    assert (run.code, run.stderr) == (0, "")
+    assert run.stdout == HISTORY
+
+
+@pytest.mark.parametrize(
+    ("words", "images"),
+    [
+        (["--since", "1m"], ["a/b:1", "c/d:2"]),
+        (["--since", "5s"], []),
+        (["--image", "a/"], ["a/b:1", "a/b:1"]),
+        (["--failed"], ["c/d:2"]),
+        (["--failed", "--image", "b:1"], []),
+    ],
+)
+def test_a_part_of_the_history(history: str, words: list[str], images: list[str]) -> None:
+    document = json.loads(shown(history, *words, "-o", "json").stdout)
+    assert [pull["image"] for pull in document["pulls"]] == images
+    assert document["summary"]["count"] == len(images)
+    assert document == yaml.safe_load(shown(history, *words, "-o", "yaml").stdout)
+
+
+def test_no_pulls_at_all(history: str) -> None:
+    assert shown(history, "--image", "nothing").stdout == "no pulls\n"
+
+
+def test_a_history_that_cannot_be_read(tmp_path: Path) -> None:
+    async def where(request: Mapping[str, Any]) -> dict[str, Any]:
+        return {"folder": str(tmp_path / "a.sock")}
+
+    async def nowhere(request: Mapping[str, Any]) -> dict[str, Any]:
+        return {"folder": ""}
+
+    with serving(str(tmp_path / "a.sock"), {"history": where}) as path:
+        run = shown(path)
+    assert (run.code, run.stdout) == (1, "")
+    assert run.stderr.startswith("pycrictl: cannot read the history in ")
+    with serving(str(tmp_path / "b.sock"), {"history": nowhere}) as path:
+        assert shown(path).stderr.startswith("pycrictl: the proxy keeps no history\n")

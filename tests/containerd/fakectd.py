@@ -182,7 +182,8 @@ class FakeContainerd:
     ) -> Message:
         answer = images_pb2.ListImagesResponse()
         for name, target in list(self.images.items()):
-            if f"target.digest=={target}" in request.filters or not request.filters:
+            mine = {f"target.digest=={target}", f"name=={name}"}
+            if mine & set(request.filters) or not request.filters:
                 answer.images.add(name=name).target.digest = target
         return answer
 

@@ -41,6 +41,7 @@ class Program:
         self.socket_path = folder / "px" / "cri.sock"
         self.admin_path = folder / "px" / "admin.sock"
         self.log_path = folder / "proxy.log"
+        self.state_path = folder / "state"
         self.endpoint = f"unix://{self.socket_path}"
         self.channel = grpc.insecure_channel(self.endpoint, options=OPTIONS)
         self.kubelet = Kubelet(self.channel, cgroup_parent=f"/{folder.name}")
@@ -49,7 +50,7 @@ class Program:
             *limit,
             *(sys.executable, "-m", "pycrictl", "proxy", "--upstream", upstream),
             *("--listen", self.endpoint, "--admin-socket", f"unix://{self.admin_path}"),
-            *("--config", os.devnull, *flags),
+            *("--config", os.devnull, "--state-dir", str(self.state_path), *flags),
         ]
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -26,6 +26,7 @@ kubelet-config = "/e.yaml"
 container-copy-size-limit = "10Gi"
 container-copies-per-pod = 3
 spool-dir = "/var/spool"
+state-dir = "/var/lib/x"
 """
 
 
@@ -48,6 +49,8 @@ def test_defaults(tmp_path: Path) -> None:
     assert (found.drain_timeout_s, found.stream_address) == (None, ("127.0.0.1", 0))
     assert (found.copy_size_limit_bytes, found.copies_per_pod) == (0, 0)
     assert found.spool_dir == "/var/tmp"
+    assert found.state_dir == "/var/lib/pycrictl"
+    assert settings(tmp_path, 'state-dir = ""').state_dir == ""
 
 
 def test_every_flag_has_a_key(tmp_path: Path) -> None:
@@ -67,6 +70,7 @@ def test_every_flag_has_a_key(tmp_path: Path) -> None:
         copy_size_limit_bytes=10 << 30,
         copies_per_pod=3,
         spool_dir="/var/spool",
+        state_dir="/var/lib/x",
     )
     assert found.stream_address == ("::1", 99)
 
@@ -128,6 +132,7 @@ def test_where_the_limit_comes_from(
         ("container-copies-per-pod", "-1"),
         ("spool-dir", '"spool"'),
         ("spool-dir", "1"),
+        ("state-dir", '"state"'),
     ],
 )
 def test_a_bad_value_is_named_with_file_and_key(tmp_path: Path, key: str, value: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from pycrictl.cli import tree
 from pycrictl.cli.table import BY_NAME
 from pycrictl.proxy import settings
+from pycrictl.proxy.figures.history import STATE_FOLDER
 
 UNIT = Path(__file__).parents[2] / "packaging" / "pycrictl-proxy.service"
 
@@ -33,6 +34,7 @@ def test_systemd_makes_the_directory_of_the_sockets() -> None:
     assert settings.DEFAULT_LISTEN.startswith(directory)
     assert settings.DEFAULT_ADMIN.startswith(directory)
     assert unit["RuntimeDirectoryMode"] == "0700"
+    assert f"/var/lib/{unit['StateDirectory']}" == STATE_FOLDER
 
 
 def test_it_is_ready_before_kubelet_and_has_time_to_drain() -> None:

@@ -129,7 +129,10 @@ class Call:
         end: how it ended; None before.
         ended: when.
         error: why it failed.
+        cause: why the attempt before it failed.
         is_continued: whether another attempt followed.
+        is_joined: whether another call leads its pull.
+        is_refused: whether the limit was why it failed.
     """
 
     ticket: int
@@ -142,7 +145,10 @@ class Call:
     end: State | None = None
     ended: float = 0.0
     error: str = ""
+    cause: str = ""
     is_continued: bool = False
+    is_joined: bool = False
+    is_refused: bool = False
 
     @property
     def image(self) -> str:
@@ -164,6 +170,7 @@ class Book:
         calls: the calls under way, by ticket, in order of arrival.
         line: the pulls that wait for a slot, in order of arrival.
         running: the pulls at the runtime, by number.
+        latest: the call that was entered last; None before the first.
         ended: the last calls that ended, the oldest first.
     """
 
@@ -172,6 +179,7 @@ class Book:
         self.line: list[Pull] = []
         self.running: dict[int, Pull] = {}
         self.ended: deque[Call] = deque()
+        self.latest: Call | None = None
         # Of each pod and image: the calls under way, and the last that ended if none followed it.
         self._by_pod: dict[PodKey, dict[str, list[Call]]] = {}
 
@@ -179,8 +187,8 @@ class Book:
         self, ticket: int, pull: Pull, *, pod: PodKey | None, reference: str, now: float
     ) -> Call:
         """Enter a call that shares ``pull``."""
-        call = Call(ticket, pull, pod, reference, reference, now)
-        self.calls[ticket] = pull.calls[ticket] = call
+        call = Call(ticket, pull, pod, reference, reference, now, is_joined=bool(pull.calls))
+        self.calls[ticket] = pull.calls[ticket] = self.latest = call
         if pod is not None:
             calls = self._by_pod.setdefault(pod, {}).setdefault(call.image, [])
             for earlier in calls:
@@ -188,6 +196,7 @@ class Book:
                 if earlier.end is State.FAILED and now - earlier.ended <= ATTEMPT_GAP_S:
                     earlier.is_continued = True
                     call.asked, call.attempt = earlier.asked, earlier.attempt + 1
+                    call.cause = earlier.error
             calls[:] = [*(one for one in calls if one.end is None), call]
         return call
 

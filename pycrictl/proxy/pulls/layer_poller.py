@@ -20,6 +20,7 @@ from pycrictl.progress.content import ContentWatcher, PollResult
 from pycrictl.progress.names import Expected
 from pycrictl.progress.sources import open_watcher
 from pycrictl.progress.tracker import Item, Tracker
+from pycrictl.progress.weight import Weight
 from pycrictl.proxy.serve.log import Log
 
 POLL_INTERVAL_S: Final = 0.3
@@ -155,6 +156,14 @@ class LayerPoller:
         if self._task is None and self._pulls:
             await self._look()
 
+    async def weigh(self, name: str, since_s: float) -> Weight | None:
+        """Return what a pull took that has just ended; see ``progress.weight``.
+
+        Returns:
+            None if the runtime is not containerd, cannot be asked or has no such image.
+        """
+        return await self._ask(lambda connection: connection.watcher.weigh(name, since_s))
+
     async def close(self) -> None:
         """End polling for good."""
         if self._task is not None:
@@ -179,6 +188,20 @@ class LayerPoller:
             self._looked.set()
 
     async def _look(self) -> PollResult | None:
+        forgotten, self._forgotten = self._forgotten, set()
+        looked = await self._ask(lambda connection: connection.poll(forgotten))
+        if looked is None:
+            return None
+        result, items = looked
+        mine = {known.reference for known in self._pulls.values()}
+        self._items = {name: found for name, found in items.items() if name not in self._forgotten}
+        others = items.keys() - mine - {pull.image for pull in result.active}
+        if len(others) > MAX_ENDED:
+            self._forgotten |= others
+        return result
+
+    async def _ask(self, work: Callable[[_Connection], T]) -> T | None:
+        """Ask containerd in a thread; None if the runtime is another or does not answer."""
         if not self._is_containerd:
             return None
         async with self._lock:
@@ -187,8 +210,7 @@ class LayerPoller:
                     self._connect(await self._in_thread(self._open))
                 connection = self._connection
                 assert connection is not None
-                forgotten, self._forgotten = self._forgotten, set()
-                result, items = await self._in_thread(lambda: connection.poll(forgotten))
+                result = await self._in_thread(lambda: work(connection))
             except Unimplemented:
                 self._is_containerd = False
                 self._disconnect()
@@ -201,11 +223,6 @@ class LayerPoller:
                 self._has_complained = True
                 return None
         self._has_complained = False
-        mine = {known.reference for known in self._pulls.values()}
-        self._items = {name: found for name, found in items.items() if name not in self._forgotten}
-        others = items.keys() - mine - {pull.image for pull in result.active}
-        if len(others) > MAX_ENDED:
-            self._forgotten |= others
         return result
 
     async def _in_thread(self, work: Callable[[], T]) -> T:

@@ -12,7 +12,7 @@ import itertools
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
@@ -22,7 +22,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.redact import redact_text
 from pycrictl.progress.reference import canonical
 from pycrictl.proxy.lookup import Lookup, pod_key
-from pycrictl.proxy.pulls.book import PullKey
+from pycrictl.proxy.pulls.book import Call, PullKey
 from pycrictl.proxy.pulls.decisions import (
     Decision,
     Finished,
@@ -35,7 +35,7 @@ from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.relay.calls import Answer, CallRequest, Peer
 from pycrictl.proxy.relay.upstream import Upstream
-from pycrictl.proxy.serve.log import Log, Seldom
+from pycrictl.proxy.serve.log import Log
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.wire.codes import (
     DEADLINE_EXCEEDED,
@@ -71,6 +71,25 @@ class _Waiter:
     answer: asyncio.Future[Answer]
 
 
+@dataclass(frozen=True, slots=True)
+class PullEnd:
+    """A call that is over.
+
+    Attributes:
+        call: as the book has it.
+        code: the name of the gRPC status that it was answered with; empty if it was not.
+        error: its message, without secrets.
+        response: the message that it was answered with.
+        peer: who asked.
+    """
+
+    call: Call
+    code: str
+    error: str
+    response: bytes = field(repr=False)
+    peer: Peer
+
+
 class PullLimiter:
     """Answers PullImage calls.
 
@@ -79,8 +98,9 @@ class PullLimiter:
         upstream: makes the pulls.
         lookup: asks whether an image is present.
         layers: follows the layers of running pulls.
-        log: gets a line for each call.
+        log: gets a line when something goes wrong.
         on_change: called after every event.
+        on_end: called when a call is over.
     """
 
     def __init__(
@@ -92,14 +112,15 @@ class PullLimiter:
         layers: LayerPoller,
         log: Log,
         on_change: Callable[[], None],
+        on_end: Callable[[PullEnd], None],
     ) -> None:
         self._queue = queue
         self._upstream = upstream
         self._lookup = lookup
         self._layers = layers
         self._log = log
-        self._log_gone = Seldom(log.info, "pull", outcome="gone")
         self._on_change = on_change
+        self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._salt = secrets.token_bytes(32)
         self._tickets = itertools.count(1)
@@ -148,26 +169,20 @@ class PullLimiter:
             deadline=None if request.timeout_s is None else asked + request.timeout_s,
             is_present=is_present,
         )
+        call = self._queue.book.latest
+        assert call is not None
         self._carry_out(decisions)
-        outcome, error = "gone", "the caller hung up"
+        code, error, response = "", "the caller hung up", b""
         try:
             answer = await waiter.answer
-            outcome, error = name_of(answer.code), answer.message
+            code, error, response = name_of(answer.code), answer.message, answer.response or b""
         except asyncio.CancelledError:
             self._carry_out(self._queue.cancel(ticket, now=self._now()))
             raise
         finally:
             del self._waiters[ticket]
-            # A client can begin and give up as many as it likes.
-            write = self._log_gone if outcome == "gone" else partial(self._log.info, "pull")
-            write(
-                image=image,
-                pod="-" if pod is None else str(pod),
-                outcome=outcome,
-                error="" if outcome == "OK" else redact_text(error),
-                duration_s=round(self._loop.time() - asked, 3),
-                pid=peer.pid,
-                uid=peer.uid,
+            self._on_end(
+                PullEnd(call, code, "" if code == "OK" else redact_text(error), response, peer)
             )
         return answer
 

@@ -252,6 +252,7 @@ class PullQueue(Generic[OutcomeT]):
             out.append(self._refuse(call, Reason.FULL, message, now))
 
     def _refuse(self, call: Call, reason: Reason, message: str, now: float) -> Refused:
+        call.is_refused = True
         self.book.end(call, State.FAILED, now=now, error=message)
         return Refused(call.ticket, reason, message)
 
@@ -259,6 +260,7 @@ class PullQueue(Generic[OutcomeT]):
         """Go on with a pull that lost a caller, its leader if ``led``, before it has an outcome."""
         if (leader := pull.leader) is not None:
             if led:
+                leader.is_joined = False
                 out.append(LeaderChanged(pull.number, leader.ticket))
                 if pull.is_waiting:
                     pull.reference = leader.reference

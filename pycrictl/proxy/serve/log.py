@@ -91,15 +91,16 @@ class Seldom:
         self._allowance = limits.Allowance(limits.FAULT_LINES, limits.FAULT_LINES_PER_S)
         self._left_out = 0
 
-    def __call__(self, **fields: object) -> None:
-        """Report one, in a running loop."""
+    def __call__(self, **fields: object) -> bool:
+        """Report one, in a running loop; return whether it got a line of its own."""
         loop = asyncio.get_running_loop()
         if self._allowance.take(loop.time()):
             self._write(self._event, **fields)
-            return
+            return True
         if not self._left_out:
             loop.call_later(limits.FAULT_COUNT_S, self._count)
         self._left_out += 1
+        return False
 
     def _count(self) -> None:
         self._write(self._event, **self._common, left_out=self._left_out)

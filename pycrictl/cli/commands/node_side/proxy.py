@@ -119,6 +119,14 @@ def proxy(
             help="Where to spool copies out of containers (default: /var/tmp).",
         ),
     ] = None,
+    state_dir: Annotated[
+        str | None,
+        Option(
+            "--state-dir",
+            metavar="DIR",
+            help="Where to keep the history of pulls (default: /var/lib/pycrictl; empty: none).",
+        ),
+    ] = None,
 ) -> None:
     """Serve the CRI in front of a runtime: pull progress, a pull limit, copies.
 
@@ -161,6 +169,7 @@ def proxy(
             "container-copy-size-limit": container_copy_size_limit,
             "container-copies-per-pod": container_copies_per_pod,
             "spool-dir": spool_dir,
+            "state-dir": state_dir,
         }
     )
     _log_to(app.env.stderr, debug=bool(app.flags.debug))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def pull_limiter(
     app: AppContext,
     action: Annotated[
-        str, Argument(metavar="status|set", help="What to do.", show_default=False)
+        str, Argument(metavar="status|set|history", help="What to do.", show_default=False)
     ] = "",
     limit: Annotated[
         str,
@@ -42,20 +42,43 @@ def pull_limiter(
             show_default=False,
         ),
     ] = None,
+    since: Annotated[
+        float | None,
+        Option(
+            "--since",
+            **options.DURATION,
+            help="With history: only pulls that ended within the last DURATION, such as 24h.",
+        ),
+    ] = None,
+    image: Annotated[
+        str,
+        Option(
+            "--image", metavar="TEXT", help="With history: only images with TEXT in their name."
+        ),
+    ] = "",
+    failed: Annotated[
+        bool, Option("--failed", help="With history: only pulls that brought no image.")
+    ] = False,
 ) -> None:
-    """Show or set a running proxy's limit on parallel image pulls.
+    """Show or set a running proxy's limit on parallel image pulls; show its last pulls.
 
     status shows the limit, what is being pulled, who waits for what, and what else limits pulls on
-    the node. set changes the limit at once, until the proxy restarts; 0 means no limit.
+    the node. set changes the limit at once, until the proxy restarts; 0 means no limit. history
+    shows the last 10,000 pulls, also those of earlier runs of the proxy, and sums them up.
 
     Example: pycrictl pull-limiter status --watch
+
+    Example: pycrictl pull-limiter history --since 24h --failed
     """
+    from pycrictl.cli.commands.node_side import pull_limiter_history
     from pycrictl.config import Setting, socket_path
     from pycrictl.proxy import admin
 
     options.check_output(output, "json", "yaml", "table")
     path = socket_path(Setting(admin_socket, "flag"), "admin-socket")
     timeout_s = max(app.config.timeout_s.value, 10.0)
+    if action != "history" and (since is not None or image or failed):
+        raise UsageError("--since, --image and --failed go with pull-limiter history only")
     if action == "status" and not limit:
         _show_status(
             app,
@@ -74,8 +97,19 @@ def pull_limiter(
             )
         answer = admin.ask(path, "set-limit", timeout_s=timeout_s, limit=number)
         app.env.stdout.write(f"limit {answer['before']} -> {answer['limit']}\n")
+    elif action == "history" and not limit:
+        pull_limiter_history.write(
+            app,
+            pull_limiter_history.folder(path, timeout_s),
+            output=output,
+            since_s=since,
+            image=image,
+            only_failed=failed,
+        )
     else:
-        raise UsageError("say what to do: pull-limiter status, or pull-limiter set N")
+        raise UsageError(
+            "say what to do: pull-limiter status, pull-limiter set N, or pull-limiter history"
+        )
 
 
 def _show_status(

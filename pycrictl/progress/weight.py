@@ -1,0 +1,92 @@
+"""What a pull took that has just ended, as containerd's stores show it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NamedTuple
+
+from pycrictl._proto.containerd import content_pb2, snapshots_pb2
+from pycrictl.containerd.client import ContainerdClient
+from pycrictl.containerd.documents import Documents
+from pycrictl.containerd.store import ImageConfig, Index, Manifest, chain_ids
+from pycrictl.errors import Invalid
+
+
+class Weight(NamedTuple):
+    """What became of an image's layers.
+
+    Attributes:
+        digest: of what the image's name stands for, a manifest or an index.
+        got_bytes: of layers that came during the pull, compressed.
+        reused_bytes: of layers that were there before.
+        extracted_bytes: of layers that were unpacked during the pull, on disk.
+    """
+
+    digest: str
+    got_bytes: int
+    reused_bytes: int
+    extracted_bytes: int
+
+
+def weigh(
+    client: ContainerdClient, documents: Documents, *, snapshotter: str, name: str, since_s: float
+) -> Weight | None:
+    """Return what a pull took; None if its image is not there any more.
+
+    A layer came during the pull if its blob did. A containerd that discards blobs after they are
+    unpacked leaves only the snapshot to judge by.
+
+    Args:
+        client: of the containerd that made the pull.
+        documents: of the same.
+        snapshotter: where layers are unpacked.
+        name: of the image, in its canonical spelling.
+        since_s: wall time at which the pull began.
+
+    Raises:
+        PycrictlError: containerd cannot be asked.
+    """
+    images = client.images(f"name=={name}")
+    digest = images[0].target.digest if images else ""
+    manifest = _manifest(client, documents, digest)
+    if manifest is None:
+        return None
+    sizes = {layer.digest: layer.size_bytes for layer in manifest.layers}
+    names = _snapshot_names(documents, manifest)
+    blobs = client.infos(sizes)
+    snapshots: dict[str, snapshots_pb2.Info] = {}
+    with suppress(Invalid):  # a snapshotter that is not loaded
+        snapshots = client.snapshots(snapshotter, names.values())
+    got_bytes = extracted_bytes = 0
+    for layer, size_bytes in sizes.items():
+        blob, snapshot = blobs.get(layer), snapshots.get(names.get(layer, ""))
+        is_unpacked = snapshot is not None and _is_new(snapshot, since_s)
+        if is_unpacked if blob is None else _is_new(blob, since_s):
+            got_bytes += size_bytes
+        if is_unpacked:
+            extracted_bytes += client.usage(snapshotter, names[layer]) or 0
+    return Weight(digest, got_bytes, sum(sizes.values()) - got_bytes, extracted_bytes)
+
+
+def _manifest(client: ContainerdClient, documents: Documents, digest: str) -> Manifest | None:
+    """Return the manifest that was fetched: of an index, the first one whose blob is there."""
+    document = documents.get(digest) if digest else None
+    if isinstance(document, Index):
+        fetched = client.infos(document.manifests)
+        for one in document.manifests:
+            if one in fetched and isinstance(found := documents.get(one), Manifest):
+                return found
+    return document if isinstance(document, Manifest) else None
+
+
+def _snapshot_names(documents: Documents, manifest: Manifest) -> dict[str, str]:
+    """Return the chain IDs of the layers by their digests; none for what nobody unpacks."""
+    config = documents.get(manifest.config_digest)
+    if not isinstance(config, ImageConfig) or len(config.diff_ids) != len(manifest.layers):
+        return {}
+    digests = [layer.digest for layer in manifest.layers]
+    return dict(zip(digests, chain_ids(config.diff_ids), strict=True))
+
+
+def _is_new(info: content_pb2.Info | snapshots_pb2.Info, since_s: float) -> bool:
+    return info.created_at.ToNanoseconds() / 1e9 >= since_s

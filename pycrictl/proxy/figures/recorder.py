@@ -1,0 +1,205 @@
+"""Makes a record of each PullImage call that is over, and hands it to all who want it.
+
+Nothing of this delays an answer: what a pull took is found out after it, and files are written in
+a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from pycrictl._proto import cri_pb2
+from pycrictl.progress.reference import canonical
+from pycrictl.proxy.figures import history
+from pycrictl.proxy.figures.record import Outcome, PullRecord
+from pycrictl.proxy.lookup import CallFailed, Lookup
+from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S
+from pycrictl.proxy.pulls.layer_poller import LayerPoller
+from pycrictl.proxy.pulls.limiter import PullEnd
+from pycrictl.proxy.serve.log import Log, Seldom
+
+STOP_S: Final = 2.0
+"""How long the end of the proxy waits for what is still to be found out or written."""
+
+MAX_WAITING: Final = 1000
+"""How many records wait for a disk that does not write; more are dropped."""
+
+
+class PullRecorder:
+    """Takes the ends of calls.
+
+    Args:
+        layers: finds out what pulls took on containerd.
+        lookup: asks other runtimes for the size of images.
+        log: gets a line for each call.
+        on_record: called with each record when it is complete.
+        history_folder: gets those that no further attempt follows; empty to keep no history.
+    """
+
+    def __init__(
+        self,
+        *,
+        layers: LayerPoller,
+        lookup: Lookup,
+        log: Log,
+        on_record: Iterable[Callable[[PullRecord], None]],
+        history_folder: str,
+    ) -> None:
+        self._layers = layers
+        self._lookup = lookup
+        self._log = log
+        # A client can begin and give up as many as it likes.
+        self._log_gone = Seldom(log.info, "pull", outcome=Outcome.GONE.value)
+        self._on_record = tuple(on_record)
+        self._history = HistoryWriter(history_folder, log=log) if history_folder else None
+        self._loop = asyncio.get_running_loop()
+        self._findings: dict[int, asyncio.Task[dict[str, Any]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._held: dict[asyncio.TimerHandle, PullRecord] = {}
+
+    def take(self, end: PullEnd) -> None:
+        """Take a call that is over."""
+        record = PullRecord.of(end, wall_s=time.time())
+        image_id = ""
+        if end.response:
+            with contextlib.suppress(DecodeError):
+                image_id = cri_pb2.PullImageResponse.FromString(end.response).image_ref
+        record = replace(record, digest=image_id)
+        if record.outcome is Outcome.PULLED:
+            task = self._loop.create_task(self._complete(record, end))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            self._hand_out(record, end)
+
+    async def stop(self) -> None:
+        """Wait a moment for records that are not complete, then write what there is."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=STOP_S)
+        for task in tuple(self._tasks):
+            task.cancel()
+        for timer, record in self._held.items():
+            timer.cancel()
+            self._keep(record)
+        self._held.clear()
+        if self._history is not None:
+            await asyncio.to_thread(self._history.stop)
+
+    async def _complete(self, record: PullRecord, end: PullEnd) -> None:
+        """Hand out the record when it is known what the pull took, once for all who share it."""
+        number = end.call.pull.number
+        finding = self._findings.get(number)
+        if finding is None:
+            finding = self._loop.create_task(self._find_out(record.image, end))
+            self._findings[number] = finding
+            finding.add_done_callback(lambda _: self._findings.pop(number, None))
+        found: dict[str, Any] = {}
+        try:
+            found = await asyncio.shield(finding)
+        finally:
+            self._hand_out(replace(record, **found), end)
+
+    async def _find_out(self, image: str, end: PullEnd) -> dict[str, Any]:
+        """Return the fields of the record that only the runtime knows."""
+        elapsed_s = self._loop.time() - (end.call.pull.started or end.call.ended)
+        weight = await self._layers.weigh(canonical(image), time.time() - elapsed_s)
+        if weight is not None:
+            size_bytes = weight.got_bytes + weight.reused_bytes
+            return {**weight._asdict(), "size_bytes": size_bytes}
+        with contextlib.suppress(CallFailed):
+            request = cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=image))
+            answer = await self._lookup.call("ImageStatus", request)
+            return {"size_bytes": answer.image.size or None}
+        return {}
+
+    def _hand_out(self, record: PullRecord, end: PullEnd) -> None:
+        fields: dict[str, object] = dict(
+            image=record.image,
+            pod=record.pod or "-",
+            outcome=record.code or record.outcome.value,
+            error=end.error,
+            waited_s=record.waited_s,
+            pulled_s=record.pulled_s,
+            bytes="" if record.got_bytes is None or record.is_joined else record.got_bytes,
+            reused="" if record.reused_bytes is None or record.is_joined else record.reused_bytes,
+            attempt=record.attempts if record.attempts > 1 else "",
+            pid=end.peer.pid,
+            uid=end.peer.uid,
+        )
+        for call in self._on_record:
+            call(record)
+        if record.outcome is Outcome.GONE:
+            if not self._log_gone(**fields):
+                return
+        else:
+            self._log.info("pull", **fields)
+        if record.outcome.is_good:
+            self._keep(record)
+            return
+
+        def keep_last() -> None:
+            del self._held[timer]
+            if not end.call.is_continued:
+                self._keep(record)
+
+        timer = self._loop.call_later(ATTEMPT_GAP_S, keep_last)
+        self._held[timer] = record
+
+    def _keep(self, record: PullRecord) -> None:
+        if self._history is not None:
+            self._history.add(record)
+
+
+class HistoryWriter:
+    """Appends records to the history in a thread of its own, so that no disk delays a call.
+
+    Args:
+        folder: of the history; made if it is missing.
+        log: gets a line when nothing can be written, once until it works again.
+    """
+
+    def __init__(self, folder: str, *, log: Log) -> None:
+        self._folder = Path(folder)
+        self._log = log
+        self._records: queue.Queue[PullRecord | None] = queue.Queue(MAX_WAITING)
+        self._thread: threading.Thread | None = None
+        self._has_complained = False
+
+    def add(self, record: PullRecord) -> None:
+        """Have a record written soon."""
+        if self._thread is None:
+            # Not one of a pool: it must not keep the program alive if a disk hangs.
+            self._thread = threading.Thread(target=self._run, name="history", daemon=True)
+            self._thread.start()
+        with contextlib.suppress(queue.Full):
+            self._records.put_nowait(record)
+
+    def stop(self) -> None:
+        """Write what waits, for a moment at most."""
+        if self._thread is not None:
+            with contextlib.suppress(queue.Full):
+                self._records.put(None, timeout=STOP_S)
+            self._thread.join(STOP_S)
+
+    def _run(self) -> None:
+        while (record := self._records.get()) is not None:
+            try:
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                history.append(self._folder, record)
+            except OSError as exc:
+                if not self._has_complained:
+                    reason = (exc.strerror or str(exc)).lower()
+                    self._log.warning("no_history", folder=str(self._folder), error=reason)
+                self._has_complained = True
+            else:
+                self._has_complained = False

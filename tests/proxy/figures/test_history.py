@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from pycrictl.proxy.figures import history
+from pycrictl.proxy.figures.history import append, newest
+from tests.proxy.figures.records import record
+
+
+def test_what_is_written_is_read_in_order(tmp_path: Path) -> None:
+    assert newest(tmp_path) == []
+    records = [record(image=f"a:{number}") for number in range(3)]
+    for one in records:
+        append(tmp_path, one)
+    assert newest(tmp_path) == records
+    assert newest(tmp_path, kept=2) == records[1:]
+    assert (tmp_path / history.NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_it_is_bounded_and_keeps_enough(tmp_path: Path) -> None:
+    for number in range(100):
+        append(tmp_path, record(image=f"a:{number}"), file_bytes=5000)
+    sizes = [path.stat().st_size for path in tmp_path.iterdir()]
+    assert len(sizes) == 2
+    assert max(sizes) < 6000
+    found = [one.image for one in newest(tmp_path)]
+    assert found == [f"a:{number}" for number in range(100)][-len(found) :]
+    assert len(found) >= 10
+
+
+def test_as_many_as_are_promised_fit(tmp_path: Path) -> None:
+    long = record(image="i" * 150, pod="p" * 60, cause="c" * 300, digest="d" * 71)
+    append(tmp_path, long)
+    assert (tmp_path / history.NAME).stat().st_size * history.KEPT <= history.FILE_BYTES
+
+
+@pytest.mark.parametrize(
+    "torn", [b'{"ended": "2', b"\x00\x00", b"[1]\n", b"\xff\n", b'{"a":' * 9000]
+)
+def test_a_torn_line_costs_nothing_else(tmp_path: Path, torn: bytes) -> None:
+    append(tmp_path, record(image="before"))
+    with (tmp_path / history.NAME).open("ab") as file:
+        file.write(torn)
+    append(tmp_path, record(image="after"))
+    assert [one.image for one in newest(tmp_path)] == ["before", "after"]
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("")
+    (tmp_path / history.NAME).symlink_to(target)
+    with pytest.raises(OSError, match="symbolic"):
+        append(tmp_path, record())
+    assert target.read_text() == ""
+
+
+def _write(folder: Path, name: str) -> None:
+    for number in range(200):
+        append(folder, record(image=f"{name}:{number}"), file_bytes=20_000)
+
+
+def test_two_processes_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_write, args=(tmp_path, name)) for name in ("a", "b")]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+        assert writer.exitcode == 0
+    found = [one.image for one in newest(tmp_path)]
+    for name in ("a", "b"):
+        mine = [int(image.partition(":")[2]) for image in found if image.startswith(name)]
+        assert mine == sorted(mine)  # whatever is left of them
+        assert len(mine) == len(set(mine))
+    assert len(found) >= 20_000 // 450
+    assert len(list(tmp_path.iterdir())) == 2

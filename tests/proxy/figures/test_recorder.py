@@ -1,0 +1,150 @@
+"""Records of the calls of a whole proxy, in its log and in its history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.proxy.figures.history import newest
+from pycrictl.proxy.figures.record import PullRecord
+from tests.containerd.fakectd import FakeContainerd
+from tests.containerd.made import Made
+from tests.fakecri import FakeServer, Status
+from tests.node.kubelet import IMAGE
+from tests.proxy.program import Program
+from tests.proxy.pulls.test_limiter import ABSENT, PRESENT, Gate, pod, prepare, status
+from tests.waiting import wait_until
+
+Start = Callable[..., Program]
+
+
+def history(proxy: Program, count: int) -> list[PullRecord]:
+    wait_until(lambda: len(newest(proxy.state_path)) >= count)
+    return newest(proxy.state_path)
+
+
+def test_a_pull_is_logged_and_kept(fake: FakeServer, start: Start) -> None:
+    image = cri_pb2.Image(id="sha256:1", size=5000)
+    fake.prepare("ImageStatus", ABSENT, cri_pb2.ImageStatusResponse(image=image))
+    fake.prepare("PullImage", cri_pb2.PullImageResponse(image_ref="sha256:1"))
+    proxy = start()
+    proxy.kubelet.pull("a/b:1", pod("web"))
+    (found,) = history(proxy, 1)
+    assert (found.image, found.pod, found.outcome) == ("a/b:1", "default/web", "pulled")
+    assert (found.digest, found.size_bytes, found.got_bytes) == ("sha256:1", 5000, None)
+    assert " pull image=a/b:1 pod=default/web outcome=OK waited_s=0.0 pulled_s=" in proxy.log()
+    proxy.kill9()
+    proxy.start()
+    assert newest(proxy.state_path) == [found]
+
+
+def test_a_failure_counts_once_its_attempts_are_over(fake: FakeServer, start: Start) -> None:
+    fake.prepare("ImageStatus", ABSENT, repeat=True)
+    denied = Status(grpc.StatusCode.UNKNOWN, "denied: https://u:hunter2@host")
+    fake.prepare("PullImage", denied, cri_pb2.PullImageResponse(image_ref="r"), denied)
+    proxy = start()
+    with pytest.raises(grpc.RpcError):
+        proxy.kubelet.pull("a/b:1", pod("web"))
+    proxy.kubelet.pull("a/b:1", pod("web"))
+    with pytest.raises(grpc.RpcError):
+        proxy.kubelet.pull("c/d:1", pod("web"))
+    first, second = history(proxy, 2)
+    assert (first.outcome, first.attempts) == ("pulled", 2)
+    assert (second.outcome, second.image, second.code) == ("failed", "c/d:1", "Unknown")
+    assert first.cause == second.cause
+    assert "hunter2" not in second.cause
+    assert second.cause.startswith("denied")
+
+
+def test_what_is_held_back_is_written_at_the_end(fake: FakeServer, start: Start) -> None:
+    prepare(fake, Status(grpc.StatusCode.UNKNOWN, "denied"))
+    proxy = start()
+    with pytest.raises(grpc.RpcError):
+        proxy.kubelet.pull("a/b:1", pod("web"))
+    proxy.terminate()
+    assert proxy.wait() == 0
+    assert [one.cause for one in newest(proxy.state_path)] == ["denied"]
+
+
+def test_callers_that_share_a_pull_ask_once_what_it_took(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    proxy = start("--max-parallel-image-pulls", "1")
+    futures: list[Any] = [proxy.kubelet.start_pull("a/b:1", pod(f"w{n}")) for n in range(5)]
+    wait_until(lambda: len(status(proxy)["joined"]) == 4)
+    gate.open.set()
+    assert all(future.result(60).image_ref for future in futures)
+    found = history(proxy, 5)
+    assert sorted(one.is_joined for one in found) == [False, True, True, True, True]
+    assert fake.methods().count("ImageStatus") == 5 + 1
+
+
+def test_a_present_image_asks_for_nothing_more(fake: FakeServer, start: Start) -> None:
+    prepare(fake, cri_pb2.PullImageResponse(image_ref="sha256:1"), status=PRESENT)
+    proxy = start()
+    proxy.kubelet.pull("a/b:1")
+    (found,) = history(proxy, 1)
+    assert (found.outcome, found.digest, found.pod) == ("present", "sha256:1", "")
+    assert fake.methods().count("ImageStatus") == 1
+
+
+def test_a_disk_that_does_not_write_is_reported_once(
+    fake: FakeServer, start: Start, folder: Path
+) -> None:
+    prepare(fake, cri_pb2.PullImageResponse(image_ref="r"))
+    (folder / "file").write_text("")
+    proxy = start("--state-dir", f"{folder}/file")
+    for _ in range(3):
+        assert proxy.kubelet.pull("a/b:1")
+    wait_until(lambda: proxy.log().count(" pull ") == 3 and " no_history " in proxy.log())
+    assert proxy.log().count(" no_history ") == 1
+
+
+def test_no_history_is_kept_if_none_is_wanted(fake: FakeServer, start: Start) -> None:
+    prepare(fake, cri_pb2.PullImageResponse(image_ref="r"))
+    proxy = start("--state-dir", "")
+    assert proxy.kubelet.pull("a/b:1")
+    wait_until(lambda: " pull " in proxy.log())
+    proxy.terminate()
+    assert proxy.wait() == 0
+    assert not proxy.state_path.exists()
+
+
+class _Cri(grpc.GenericRpcHandler):
+    """As much of the CRI as a pull needs: the image is there from its pull on."""
+
+    def __init__(self, on_pull: Callable[[], object]) -> None:
+        self._on_pull = on_pull
+
+    def service(self, details: grpc.HandlerCallDetails) -> Any:
+        if details.method == IMAGE + "PullImage":
+            return grpc.unary_unary_rpc_method_handler(self._pull)
+        if details.method == IMAGE + "ImageStatus":
+            return grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
+        return None
+
+    def _pull(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        self._on_pull()
+        return cri_pb2.PullImageResponse(image_ref="sha256:id").SerializeToString()
+
+
+def test_bytes_of_a_pull_on_containerd(folder: Path) -> None:
+    def land() -> None:
+        image = Made(containerd, "library/a", ["one", "two"])
+        image.begin("lease", at_s=4e9)
+        image.complete(0, at_s=1.0)
+        image.complete(1, at_s=4e9)
+        containerd.images["docker.io/library/a:1"] = image.manifest
+
+    containerd = FakeContainerd(folder, _Cri(land))
+    with containerd, Program(folder, containerd.endpoint) as proxy:
+        proxy.kubelet.pull("a:1", pod("web"))
+        (found,) = history(proxy, 1)
+        assert (found.got_bytes, found.reused_bytes, found.size_bytes) == (1000, 1000, 2000)
+        assert found.digest == containerd.images["docker.io/library/a:1"]
+        assert " bytes=1000 reused=1000 " in proxy.log()
