@@ -123,19 +123,21 @@ class PullRecorder:
         return {}
 
     def _hand_out(self, record: PullRecord, end: PullEnd) -> None:
-        fields: dict[str, object] = dict(
-            image=record.image,
-            pod=record.pod or "-",
-            outcome=record.code or record.outcome.value,
-            error=end.error,
-            waited_s=record.waited_s,
-            pulled_s=record.pulled_s,
-            bytes="" if record.got_bytes is None or record.is_joined else record.got_bytes,
-            reused="" if record.reused_bytes is None or record.is_joined else record.reused_bytes,
-            attempt=record.attempts if record.attempts > 1 else "",
-            pid=end.peer.pid,
-            uid=end.peer.uid,
-        )
+        fields: dict[str, object] = {
+            "image": record.image,
+            "pod": record.pod or "-",
+            "outcome": record.code or record.outcome.value,
+            "error": end.error,
+            "waited_s": record.waited_s,
+            "pulled_s": record.pulled_s,
+            "bytes": "" if record.got_bytes is None or record.is_joined else record.got_bytes,
+            "reused": ""
+            if record.reused_bytes is None or record.is_joined
+            else record.reused_bytes,
+            "attempt": record.attempts if record.attempts > 1 else "",
+            "pid": end.peer.pid,
+            "uid": end.peer.uid,
+        }
         for call in self._on_record:
             call(record)
         if record.outcome is Outcome.GONE:
