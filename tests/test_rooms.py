@@ -132,7 +132,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "proxy.copies.service": {"google"},
     "show": {"google", "yaml"},
     "show.displays.meters": {"tqdm"},
-    "cli.tree": {"typer"},
+    "cli.validation": {"typer"},
 }
 
 KNOWN_THIRD_PARTY = {
