@@ -42,7 +42,7 @@ BENCHMARKS = (
     Benchmark(
         name="ps",
         what="wall time of 'pycrictl ps -a' of 500 containers / of a bare program printing IDs",
-        goal=Goal("<=", 0.6),
+        goal=Goal("<=", 0.55),
         show=milliseconds,
         measure=lambda: _list(500, ["--all"], []),
     ),

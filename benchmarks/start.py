@@ -19,14 +19,14 @@ BENCHMARKS = (
     Benchmark(
         name="images",
         what="wall time of 'pycrictl images' / of a bare program that makes the same call",
-        goal=Goal("<=", 0.65),
+        goal=Goal("<=", 0.55),
         show=milliseconds,
         measure=lambda: _compare("images"),
     ),
     Benchmark(
         name="help",
         what="wall time of 'pycrictl --help' / of a bare program that lists images",
-        goal=Goal("<=", 0.75),
+        goal=Goal("<=", 0.45),
         show=milliseconds,
         measure=lambda: _compare("--help"),
     ),

@@ -80,7 +80,7 @@ function __pycrictl_describe --no-scope-shadowing
                 'config'\t'Show or change the configuration file' \
                 'update-runtime-config'\t'Update the runtime\'s configuration' \
                 'proxy'\t'Serve the CRI in front of a runtime: pull progress, a pull limit, copies' \
-                'pull-limiter'\t'Show or set a running proxy\'s limit on parallel image pulls' \
+                'pull-limiter'\t'Show or set a running proxy\'s limit on image pulls; show its last pulls' \
                 'completion'\t'Print a shell completion script'
         case 'ps'
             set switches \
@@ -712,7 +712,7 @@ function __pycrictl_describe --no-scope-shadowing
                 'config'\t'Show or change the configuration file' \
                 'update-runtime-config'\t'Update the runtime\'s configuration' \
                 'proxy'\t'Serve the CRI in front of a runtime: pull progress, a pull limit, copies' \
-                'pull-limiter'\t'Show or set a running proxy\'s limit on parallel image pulls' \
+                'pull-limiter'\t'Show or set a running proxy\'s limit on image pulls; show its last pulls' \
                 'completion'\t'Print a shell completion script'
     end
 end

@@ -27,7 +27,7 @@ def run() -> NoReturn:
 
         wait_and_act(sys.argv[2:])
         os._exit(0)
-    if "__complete" in sys.argv:  # Typer takes a good part of the time that completion has
+    if "__complete" in sys.argv:  # the rest takes a good part of the time it has
         from pycrictl.cli.completion import answer
 
         if answer.is_asked(sys.argv[1:]):

@@ -1,7 +1,8 @@
 """``crictl.yaml`` as the ``config`` command shows and changes it.
 
 A change touches only the values that it sets: comments, order, blank lines and the quoting of
-other values stay as they are, and no defaults are added.
+other values stay as they are, and no defaults are added. crictl's own way (``is_whole``) is to
+write every key, and no blank lines.
 """
 
 from __future__ import annotations
@@ -35,8 +36,11 @@ _ABSENT: Final[Mapping[str, Any]] = {
     "disable_pull_on_run": False,
     "max_retries": config.DEFAULT_MAX_RETRIES,
 }
+_ZERO: Final = {**_ABSENT, "max_retries": 0}
 _PLAIN: Final = re.compile(r"(?:unix://)?/[A-Za-z0-9/._+@-]*")
 """Texts that need no quotes for any reader of YAML."""
+_SPACED: Final = re.compile(r"^([a-z-]+):[ \t]+", re.MULTILINE)
+_BLANK: Final = re.compile(r"^[ \t]*\n", re.MULTILINE)
 
 
 def path_of(flag: str | None, environ: Mapping[str, str]) -> str:
@@ -51,18 +55,34 @@ def path_of(flag: str | None, environ: Mapping[str, str]) -> str:
     return path
 
 
-def values(path: str) -> dict[str, str]:
+def values(path: str, *, is_whole: bool = False) -> dict[str, str]:
     """Return every key with what the file says, as text; a file that does not exist says nothing.
+
+    Args:
+        is_whole: whether a key that the file lacks counts as zero, as for crictl.
 
     Raises:
         ConfigError: the file cannot be read or is invalid.
     """
     found = _parse(path, _read(path) or "")
+    absent = _ZERO if is_whole else _ABSENT
     shown = {}
     for key in KEYS:
         value = getattr(found, _FIELDS[key])
-        shown[key] = _shown(_ABSENT[_FIELDS[key]] if value is None else value)
+        shown[key] = _shown(absent[_FIELDS[key]] if value is None else value)
     return shown
+
+
+def create(path: str) -> bool:
+    """Write every key as zero into a file that does not exist; return whether that was so.
+
+    Raises:
+        ConfigError: it cannot be read or written.
+    """
+    if _read(path) is not None:
+        return False
+    change(path, {}, is_whole=True)
+    return True
 
 
 def check_key(key: str) -> None:
@@ -77,17 +97,29 @@ def check_key(key: str) -> None:
         )
 
 
-def change(path: str, settings: Mapping[str, str]) -> None:
+def change(path: str, settings: Mapping[str, str], *, is_whole: bool = False) -> None:
     """Set keys in the file, which is created if it does not exist; write all of them or none.
+
+    Args:
+        is_whole: whether to write as crictl does: also the keys that the file lacks, as zero,
+            repeated keys each time, and endpoints that are not unix sockets.
 
     Raises:
         UsageError: an unknown key or an invalid value; nothing was written.
         ConfigError: the file cannot be read or written, or is invalid.
     """
-    checked: dict[str, Any] = {key: _checked(key, text) for key, text in settings.items()}
+    checked: dict[str, Any] = {
+        key: _checked(key, text, any_endpoint=is_whole) for key, text in settings.items()
+    }
     before = _read(path)
     old = _parse(path, before or "")
-    after = with_values(before or "", checked)
+    if is_whole:
+        lacking = [key for key in KEYS if getattr(old, _FIELDS[key]) is None]
+        checked = {key: _ZERO[_FIELDS[key]] for key in lacking} | checked
+        checked = {key: checked[key] for key in KEYS if key in checked}
+        after = whole(before or "", checked)
+    else:
+        after = with_values(before or "", checked)
     wanted = old._replace(**{_FIELDS[key]: value for key, value in checked.items()})
     if not _says(after, wanted):
         raise ConfigError(
@@ -116,6 +148,24 @@ def with_values(text: str, settings: Mapping[str, Any]) -> str:
     for edit in sorted(edits, key=lambda edit: edit.span.start, reverse=True):
         text = text[: edit.span.start] + edit.text + text[edit.span.stop :]
     return text
+
+
+def whole(text: str, settings: Mapping[str, Any]) -> str:
+    """Return the text of a valid file with keys set each time that they stand there."""
+    from pycrictl import yamltree
+
+    members = yamltree.parse(text, exact=True).members
+    for member in reversed(members):
+        if member.key not in settings:
+            continue
+        span, value = member.node.span, settings[member.key]
+        is_quoted = text[span.start : span.start + 1] in ("'", '"')
+        space = "" if text[span.start - 1 : span.start].isspace() else " "
+        written = json.dumps(value) if is_quoted and isinstance(value, str) else _scalar(value)
+        text = text[: span.start] + space + written + text[span.stop :]
+    there = {member.key for member in members}
+    text = with_values(text, {key: value for key, value in settings.items() if key not in there})
+    return _BLANK.sub("", _SPACED.sub(r"\1: ", text))
 
 
 class _Edit(NamedTuple):
@@ -176,7 +226,7 @@ def _shown(value: str | int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _checked(key: str, text: str) -> str | int | bool:
+def _checked(key: str, text: str, *, any_endpoint: bool) -> str | int | bool:
     check_key(key)
     try:
         parsed = config.parse_file(f"{key}: {json.dumps(text, ensure_ascii=False)}\n")
@@ -184,7 +234,7 @@ def _checked(key: str, text: str) -> str | int | bool:
         raise UsageError(error.message.removeprefix("line 1: ")) from None
     value: str | int | bool | None = getattr(parsed, _FIELDS[key])
     assert value is not None, "a text in quotes is a value"
-    if isinstance(value, str) and value:
+    if isinstance(value, str) and value and not any_endpoint:
         config.socket_path(Setting(value, "flag"), key)
     return value
 

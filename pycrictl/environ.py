@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 FALLBACK_SIZE = (80, 24)
 
+OWN_NAME = "pycrictl"
+
 
 def is_terminal(stream: TextIO) -> bool:
     """Return whether ``stream`` is open on a terminal."""
@@ -105,7 +107,12 @@ class Environment:
         environ: environment variables.
         clock: seconds that never go back, for intervals and deadlines.
         wall_clock: seconds since 1970, for timestamps that are shown.
+
+    Attributes:
+        program: the name that the program is called by, which begins every message.
     """
+
+    program: str = OWN_NAME
 
     def __init__(
         self,
@@ -149,32 +156,42 @@ class Environment:
 
         None if stdin is not a terminal and has ended: that is not an empty password.
         """
+        is_own = self.program == OWN_NAME
+        prompt, prompted = (
+            ("Password: ", self.stderr) if is_own else ("Enter Password:", self.stdout)
+        )
         if not self.stdin_is_terminal:
+            if not is_own:
+                self.stdout.write(f"{prompt}\n")
             line = self.stdin.readline()
             return line.rstrip("\n") if line else None
         import getpass
 
         try:
-            return getpass.getpass("Password: ", stream=self.stderr)
+            return getpass.getpass(prompt, stream=prompted)
         except EOFError:  # Ctrl-D
             return ""
 
     def note(self, text: str) -> None:
         """Write one line about what is, or is not, done."""
-        self._say(f"pycrictl: {_line(text)}\n")
+        if self.program != OWN_NAME:
+            text = f"info: {text[:1].upper()}{text[1:]}"
+        self._say(f"{self.program}: {_line(text)}\n")
 
     def warn(self, text: str) -> None:
         """Write one line about what does not end the program."""
-        self._say(f"pycrictl: warning: {_line(text)}\n")
+        self._say(f"{self.program}: warning: {_line(text)}\n")
 
     def error(self, message: str, *, hint: str | None = None) -> None:
         """Write why the program ends, and what can be done about it."""
-        lines = f"pycrictl: {_line(message)}\n"
+        lines = f"{self.program}: {_line(message)}\n"
         if hint:
             lines += f"hint: {_line(hint)}\n"
         self._say(lines)
 
     def _say(self, lines: str) -> None:
+        if self.program != OWN_NAME:  # hints name commands to type
+            lines = lines.replace(f"'{OWN_NAME} ", f"'{self.program} ")
         try:
             self.stderr.write(lines)
             self.stderr.flush()
@@ -199,7 +216,7 @@ class Environment:
             line = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
             handler.setFormatter(Line(line, datefmt="%H:%M:%S"))
         else:
-            handler.setFormatter(Line("pycrictl: %(message)s"))
+            handler.setFormatter(Line(f"{self.program}: %(message)s"))
         logger = logging.getLogger("pycrictl")
         logger.handlers = [handler]
         logger.setLevel(logging.DEBUG if debug else logging.WARNING)

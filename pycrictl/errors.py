@@ -26,6 +26,7 @@ system. ``cli.main`` alone catches them and prints ``pycrictl: <message>`` and t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum, unique
 from typing import ClassVar
 
@@ -64,6 +65,55 @@ class UsageError(PycrictlError):
     reference = "usage"
 
 
+class OptionError(UsageError):
+    """An option is unknown, lacks its value, or has one that cannot be read.
+
+    Attributes:
+        flag_error: the same in the words of Go's flag package, which scripts may know.
+    """
+
+    def __init__(self, message: str, *, flag_error: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.flag_error = flag_error
+
+
+class MissingArgument(UsageError):
+    """The command line lacks an argument."""
+
+
+class ExtraArgument(UsageError):
+    """The command line has an argument too many."""
+
+
+class UnknownFormat(UsageError):
+    """The command has no such output format.
+
+    Attributes:
+        output: the format as given, in quotes and printable.
+    """
+
+    def __init__(self, output: str, formats: Sequence[str]) -> None:
+        super().__init__(
+            f"unknown output format {output}", hint=f"formats are {', '.join(formats)}"
+        )
+        self.output = output
+
+
+class UnknownCommand(UsageError):
+    """The first word names no command.
+
+    Attributes:
+        word: that word.
+    """
+
+    reference = "unknown-command"
+    exit_code = ExitCode.UNKNOWN_COMMAND
+
+    def __init__(self, word: str, *, hint: str) -> None:
+        super().__init__(f'unknown command "{word}"', hint=hint)
+        self.word = word
+
+
 class ConfigError(PycrictlError):
     """A configuration file cannot be read or holds an invalid value."""
 
@@ -98,6 +148,10 @@ class NotFound(RuntimeFault):
     """No such pod, container or image."""
 
     reference = "not-found"
+
+
+class NothingSelected(NotFound):
+    """The options select nothing."""
 
 
 class AlreadyExists(RuntimeFault):

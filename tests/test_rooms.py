@@ -146,7 +146,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "proxy.figures.recorder": {"google"},
     "show": {"google", "yaml"},
     "show.displays.meters": {"tqdm"},
-    "cli.tree": {"typer"},
+    "cli.validation": {"typer"},
 }
 
 KNOWN_THIRD_PARTY = {

@@ -7,21 +7,17 @@ completes to, so a metavar stands for one kind of thing everywhere.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from typer.core import TyperArgument, TyperOption
-
-from pycrictl.cli import tree
+from pycrictl.cli import declare, page
+from pycrictl.cli.program import HELP, set_globals
 from pycrictl.cli.table import COMMANDS, Entry, Grammar
 from pycrictl.config import KEYS
 from pycrictl.units import format_duration
-
-if TYPE_CHECKING:
-    import typer._click as click
 
 
 class Completes(Enum):
@@ -168,17 +164,15 @@ _VARIABLE: Final = re.compile(r" \[\$(\w+)\]")
 @cache
 def program() -> Command:
     """Return the whole tree, walked once."""
-    command = tree.root()
-    description = (command.help or "").split("\n\n")
     return Command(
         path=(),
         aliases=(),
         family="",
-        summary=_sentence(description[0]).removesuffix("."),
-        description=tuple(map(_sentence, description[1:])),
+        summary=HELP.removesuffix("."),
+        description=(),
         examples=(),
         arguments=(),
-        options=_options((), command),
+        options=tuple(_options((), declare.parameters(set_globals))),
         subcommands=tuple(_command((), entry) for entry in COMMANDS),
         is_remote=False,
     )
@@ -186,83 +180,61 @@ def program() -> Command:
 
 def _command(parent: tuple[str, ...], entry: Entry) -> Command:
     path = (*parent, entry.name)
-    command = tree.build(entry, parent=" ".join(parent))
-    paragraphs = [_sentence(text) for text in (command.help or "").split("\n\n")[1:]]
+    found = declare.parameters(entry.load())
+    texts = entry.texts(parent=" ".join(parent))[1:]
     return Command(
         path=path,
         aliases=entry.aliases,
         family=entry.family,
         summary=entry.summary,
-        description=tuple(text for text in paragraphs if not text.startswith(_EXAMPLE)),
+        description=tuple(text for text in texts if not text.startswith(_EXAMPLE)),
         examples=tuple(
             (entry.summary, text.removeprefix(_EXAMPLE))
-            for text in paragraphs
+            for text in texts
             if text.startswith(_EXAMPLE)
         ),
-        arguments=tuple(_arguments(path, command)),
-        options=_options(path, command),
+        arguments=tuple(_arguments(path, found)),
+        options=tuple(_options(path, found)),
         subcommands=tuple(_command(path, inner) for inner in entry.subcommands),
         is_remote=entry.grammar is Grammar.REMOTE,
     )
 
 
-def _sentence(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _params(command: click.Command) -> list[click.Parameter]:
-    # Below the root, which settles how help is asked for.
-    root = tree.root()
-    with root.make_context("pycrictl", [], resilient_parsing=True) as parent:
-        ctx = command.make_context(command.name, [], parent=parent, resilient_parsing=True)
-        return command.get_params(ctx)
-
-
-def _arguments(path: tuple[str, ...], command: click.Command) -> list[Argument]:
-    found = []
-    for param in _params(command):
-        if not isinstance(param, TyperArgument):
+def _arguments(path: tuple[str, ...], found: Iterable[declare.Parameter]) -> Iterator[Argument]:
+    for each in found:
+        if not isinstance(each.declared, declare.Argument):
             continue
         # One parameter may take words of several kinds: "[CONTAINER-ID] COMMAND...".
-        for word in (param.metavar or "").split(" "):
+        for word in each.declared.metavar.split(" "):
             bare = word.removesuffix("...")
             metavar = bare[1:-1] if bare.startswith("[") and bare.endswith("]") else bare
-            found.append(
-                Argument(
-                    metavar=metavar,
-                    help=_sentence(param.help or ""),
-                    choices=_choices(path, metavar),
-                    is_required=bare == metavar,
-                    is_repeatable=word.endswith("..."),
-                    completes=_completes(path, metavar),
-                )
-            )
-    return found
-
-
-def _options(path: tuple[str, ...], command: click.Command) -> tuple[Option, ...]:
-    found = []
-    for param in _params(command):
-        if not isinstance(param, TyperOption) or param.hidden:
-            continue
-        names = tuple(sorted(param.opts, key=lambda name: name.startswith("--")))
-        metavar = "" if param.is_flag else param.metavar or ""
-        text = _sentence(param.help or "")
-        variables = param.envvar or _VARIABLE.findall(text)
-        found.append(
-            Option(
-                names=names,
+            yield Argument(
                 metavar=metavar,
-                help=_VARIABLE.sub("", text),
-                choices=_choices(path, metavar, names[-1]),
-                is_switch=bool(param.is_flag),
-                is_repeatable=bool(param.multiple),
-                default=_default(param),
-                environ=(variables,) if isinstance(variables, str) else tuple(variables),
+                help=each.declared.help,
+                choices=_choices(path, metavar),
+                is_required=bare == metavar,
+                is_repeatable=word.endswith("..."),
                 completes=_completes(path, metavar),
             )
+
+
+def _options(path: tuple[str, ...], found: Iterable[declare.Parameter]) -> Iterator[Option]:
+    for each in (*found, page.HELP):
+        if not isinstance(each.declared, declare.Option):
+            continue
+        names, metavar = each.declared.spellings, each.declared.metavar or ""
+        variable = each.declared.envvar
+        yield Option(
+            names=names,
+            metavar=metavar,
+            help=_VARIABLE.sub("", each.declared.help),
+            choices=_choices(path, metavar, names[-1]),
+            is_switch=each.is_switch,
+            is_repeatable=each.is_list,
+            default=_default(each, metavar),
+            environ=tuple([variable] if variable else _VARIABLE.findall(each.declared.help)),
+            completes=_completes(path, metavar),
         )
-    return tuple(found)
 
 
 def _completes(path: tuple[str, ...], metavar: str) -> Completes:
@@ -284,8 +256,8 @@ def _choices(path: tuple[str, ...], metavar: str, name: str = "") -> tuple[str, 
     return {"FORMAT": _LIST_FORMATS, "NAME=VALUE": _FILTERS}.get(metavar, ())
 
 
-def _default(param: TyperOption) -> str:
-    value: Any = param.default
-    if param.is_flag or value is None or not param.show_default:
+def _default(parameter: declare.Parameter, metavar: str) -> str:
+    value = parameter.shown_default
+    if parameter.is_switch or value is None:
         return ""
-    return format_duration(value) if param.metavar == "DURATION" else str(value)
+    return format_duration(value) if metavar == "DURATION" else str(value)

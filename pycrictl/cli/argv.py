@@ -1,9 +1,9 @@
-"""crictl's command line grammar, turned into words that Typer takes unambiguously. Pure.
+"""crictl's command line grammar, turned into words that every parser takes unambiguously. Pure.
 
 crictl parses with the rules of Go's flag package, which differ from getopt's: ``-name x`` is
 ``--name x``; booleans never take the next word but may be written ``--all=false``; a repeated
 scalar option is not an error, the last one wins; short options may be bundled where every letter is
-an option. This module knows nothing of Typer: it is given the options as plain data.
+an option. The options are given as plain data.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pycrictl.errors import UsageError
+from pycrictl.errors import OptionError
 from pycrictl.units import parse_bool
 
 
 class OptionSpec(NamedTuple):
-    """One option: the spelling handed to Typer, and whether it is a switch or may be repeated."""
+    """One option: its longest spelling, and whether it is a switch or may be repeated."""
 
     canonical: str
     is_switch: bool = False
@@ -53,7 +53,7 @@ def parse(
             first positional ends all parsing and the rest is passed on untouched, ``--`` included.
 
     Raises:
-        UsageError: an unknown option, a missing value, or a switch whose value is not a boolean.
+        OptionError: an unknown option, a missing value, or a switch whose value is not a boolean.
     """
     line = CommandLine([], [], set())
     switches: dict[str, bool] = {}
@@ -80,7 +80,10 @@ def parse(
                 continue
             if value is None:
                 if position == len(args):
-                    raise UsageError(f'option "{_spelling(name)}" needs a value')
+                    raise OptionError(
+                        f'option "{_spelling(name)}" needs a value',
+                        flag_error=f"flag needs an argument: -{name}",
+                    )
                 value = args[position]
                 position += 1
             if option.is_repeatable:
@@ -109,16 +112,20 @@ def _boolean(name: str, value: str | None) -> bool:
     try:
         return parse_bool(value)
     except ValueError as exc:
-        raise UsageError(f'option "{_spelling(name)}": {exc}') from None
+        raise OptionError(
+            f'option "{_spelling(name)}": {exc}',
+            flag_error=f'invalid boolean value "{value}" for -{name}: parse error',
+        ) from None
 
 
 def _spelling(name: str) -> str:
     return f"-{name}" if len(name) == 1 else f"--{name}"
 
 
-def _unknown(word: str, name: str, options: Mapping[str, OptionSpec]) -> UsageError:
+def _unknown(word: str, name: str, options: Mapping[str, OptionSpec]) -> OptionError:
     from difflib import get_close_matches
 
     near = get_close_matches(name, options, n=1)
     hint = f"did you mean {_spelling(near[0])}?" if near else None
-    return UsageError(f'unknown option "{word.partition("=")[0]}"', hint=hint)
+    message = f'unknown option "{word.partition("=")[0]}"'
+    return OptionError(message, flag_error=f"flag provided but not defined: -{name}", hint=hint)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from pycrictl.cli import crictl
+
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
@@ -40,22 +42,27 @@ class AppContext:
     Attributes:
         env: streams, clocks and facts of the terminal.
         flags: the global options as given.
-        program: the name that the program is called by.
+        command: the name of the command; empty before it is known.
         path: the words that call the command, from the program's name on.
         negated: the command's switches that were explicitly given as false, in full.
         recording: what the global options want recorded of the run.
         tracer: gets the spans of this run's calls.
     """
 
-    def __init__(self, env: Environment, flags: Flags, *, program: str = "pycrictl") -> None:
+    def __init__(self, env: Environment, flags: Flags) -> None:
         self.env = env
         self.flags = flags
-        self.program = program
-        self.path = program
+        self.command = ""
+        self.path = env.program
         self.negated: frozenset[str] = frozenset()
         self.recording: Recording | None = None
         self.tracer: Tracer | None = None
         self._config: Config | None = None
+
+    @property
+    def program(self) -> str:
+        """The name that the program is called by."""
+        return self.env.program
 
     @property
     def config(self) -> Config:
@@ -113,7 +120,8 @@ class AppContext:
             ConnectError: nothing answers at an endpoint.
         """
         with self.open_client("runtime") as client:
-            if not needs_images or self.config.image_endpoint == self.config.runtime_endpoint:
+            is_apart = self.config.image_endpoint != self.config.runtime_endpoint
+            if not (is_apart and crictl.needs_images(needs_images)):
                 yield client, client
             else:
                 with self.open_client("image") as images:

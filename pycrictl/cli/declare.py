@@ -1,13 +1,14 @@
 """What a command says of its options and arguments, once, for every reader of command lines.
 
 A command is a function: its first parameter takes the application's context, each other one is
-``Annotated`` with an ``Option`` or an ``Argument``. ``cli.plain`` reads valid lines by that, and
-``cli.tree`` hands it to Typer for help and for what is to be said of invalid ones.
+``Annotated`` with an ``Option`` or an ``Argument``. By that ``cli.plain`` reads lines, ``cli.page``
+writes the help, and ``cli.validation`` lets Typer say what is wrong with values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, NamedTuple, get_type_hints
 
 from pycrictl.cli.argv import OptionSpec
@@ -32,7 +33,7 @@ class Option:
         envvar: the variable that gives its value where the line does not; empty for none.
         parser: turns its text into its value, or raises ValueError; None for text.
         show_default: whether the help shows its default.
-        answer: a line to print in place of running the command; empty for none.
+        answer: gives a line to print in place of running the command; None for none.
     """
 
     __slots__ = ("answer", "envvar", "help", "metavar", "names", "parser", "show_default")
@@ -45,7 +46,7 @@ class Option:
         envvar: str = "",
         parser: Callable[[str], Any] | None = None,
         show_default: bool = True,
-        answer: str = "",
+        answer: Callable[[], str] | None = None,
     ) -> None:
         self.names = names
         self.metavar = metavar
@@ -54,6 +55,11 @@ class Option:
         self.parser = parser
         self.show_default = show_default
         self.answer = answer
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """Its spellings, those with one dash first."""
+        return tuple(sorted(self.names, key=lambda name: name.startswith("--")))
 
     @property
     def canonical(self) -> str:
@@ -97,6 +103,12 @@ class Parameter(NamedTuple):
     def is_switch(self) -> bool:
         """Whether it is given without a value."""
         return self.type is bool
+
+    @property
+    def shown_default(self) -> Any:
+        """The default if the help shows it, else None."""
+        is_shown = self.declared.show_default and self.default not in (..., "")
+        return self.default if is_shown else None
 
     @property
     def is_list(self) -> bool:
@@ -147,16 +159,17 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def parameters(function: Callable[..., None]) -> list[Parameter]:
+@cache
+def parameters(function: Callable[..., None]) -> tuple[Parameter, ...]:
     """Return the parameters of a command's function that are given on the command line."""
     hints = get_type_hints(function, include_extras=True)
     names = function.__code__.co_varnames[1 : function.__code__.co_argcount]
     defaults = function.__defaults__ or ()
     required = (...,) * (len(names) - len(defaults))
-    return [
+    return tuple(
         Parameter(name, hints[name].__origin__, hints[name].__metadata__[0], default)
         for name, default in zip(names, (*required, *defaults), strict=True)
-    ]
+    )
 
 
 def specs(found: Iterable[Parameter]) -> dict[str, OptionSpec]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Final
 
-from pycrictl.cli import plain
+from pycrictl.cli import crictl, plain
 from pycrictl.cli.context import AppContext, Exit
 from pycrictl.cli.declare import BadParameter, require_utf8
 from pycrictl.cli.program import recorded
@@ -46,17 +46,15 @@ def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -
         The exit status.
     """
     env = env or Environment()
-    context = AppContext(env=env, flags=Flags(), program=_program_name())
+    env.program = crictl.program_name()
+    context = AppContext(env=env, flags=Flags())
     signals = _Signals(context)
     try:
         signals.take()
-        code = _dispatch(sys.argv[1:] if argv is None else list(argv), context)
+        code = _dispatch(sys.argv[1:] if argv is None else argv, context)
         env.stdout.flush()
-    except BadParameter as exc:
-        hint = f"see '{context.path} --help'"
-        code = _report(context, exc.message, hint=hint, code=exc.exit_code)
     except PycrictlError as exc:
-        code = _report(context, exc.message, hint=exc.hint, code=exc.exit_code)
+        code = _conclude(context, exc)
     except (KeyboardInterrupt, Terminated) as exc:
         code = _ended(context, exc)
     except BrokenPipeError:
@@ -79,27 +77,15 @@ def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -
     return code
 
 
-def _dispatch(words: list[str], app: AppContext) -> int:
-    call = plain.read(words, app, os.environ)
-    if call is None:
-        from pycrictl.cli import tree
-
-        call = tree.read(words, app)
-    if call is None:
-        return ExitCode.OK
+def _dispatch(words: Sequence[str], app: AppContext) -> int:
+    call = plain.read(words, app)
     require_utf8(call)
     try:
         with recorded(app):
             call.function(app, **call.values)
     except Exit as exc:
-        return exc.exit_code
+        return crictl.exit_status(exc.exit_code)
     return ExitCode.OK
-
-
-def _program_name() -> str:
-    """Return ``crictl`` if the program is linked under that name, else its own."""
-    name = os.path.basename(sys.argv[0])  # noqa: PTH119 (pathlib costs 5 ms at every start)
-    return name if name in ("pycrictl", "crictl") else "pycrictl"
 
 
 class _Signals:
@@ -112,7 +98,8 @@ class _Signals:
     def take(self) -> None:
         """Take the signals over, but for ignored ones, as SIGINT is in background jobs."""
         for number in ENDING:
-            if signal.getsignal(number) is not signal.SIG_IGN:
+            is_ignored = signal.getsignal(number) is signal.SIG_IGN
+            if not is_ignored or crictl.hears(number):
                 signal.signal(number, self._end)
 
     def _end(self, number: int, frame: FrameType | None) -> None:
@@ -120,8 +107,9 @@ class _Signals:
         if now_s < self._deaf_until_s:
             return
         self._deaf_until_s = now_s + DEAF_S
+        is_interrupt = number == signal.SIGINT or crictl.hears(number)
         raise_ending(
-            KeyboardInterrupt() if number == signal.SIGINT else Terminated(number),
+            KeyboardInterrupt() if is_interrupt else Terminated(number),
             is_quiet=not self._context.flags.debug,
         )
 
@@ -130,7 +118,22 @@ def _ended(context: AppContext, cause: BaseException) -> int:
     """Report what a signal did; return the exit status."""
     if isinstance(cause, Terminated):
         return cause.exit_code
-    return _report(context, "interrupted", code=ExitCode.INTERRUPTED)
+    return _report(context, "interrupted", code=crictl.exit_status(ExitCode.INTERRUPTED))
+
+
+def _conclude(context: AppContext, exc: PycrictlError) -> int:
+    """Report an error as the program does that is called; return the exit status."""
+    verdict = crictl.verdict(context.command, exc)
+    if verdict is None:
+        hint = f"see '{context.path} --help'" if isinstance(exc, BadParameter) else exc.hint
+        return _report(context, exc.message, hint=hint, code=crictl.exit_status(exc.exit_code))
+    if verdict.message:
+        _report(context, verdict.message, code=verdict.code)
+    if verdict.reason:
+        context.env.stdout.write(f"Incorrect Usage: {verdict.reason}\n\n")
+    if verdict.shows_help:
+        _dispatch([context.command, "--help"] if context.command else ["--help"], context)
+    return verdict.code
 
 
 def _report(context: AppContext, message: str, *, hint: str | None = None, code: int) -> int:

@@ -9,27 +9,28 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, TypeVar
 
 from pycrictl import units
+from pycrictl.cli import crictl
 from pycrictl.cli.declare import Argument, BadParameter, Option
-from pycrictl.errors import UsageError
+from pycrictl.errors import UnknownFormat
 
 T = TypeVar("T")
 
 
-def _value(parse: Callable[[str], T], metavar: str) -> dict[str, Any]:
+def value_of(parse: Callable[[str], T], metavar: str) -> dict[str, Any]:
     """Return the settings of an option whose text ``parse`` reads or refuses (ValueError)."""
     return {"parser": parse, "metavar": metavar}
 
 
-DURATION: Final = _value(units.parse_duration, "DURATION")
+DURATION: Final = value_of(units.parse_duration, "DURATION")
 """Settings of an option that takes a Go duration; its value is in seconds."""
 
-INTEGER: Final = _value(units.parse_int, "INT")
+INTEGER: Final = value_of(units.parse_int, "INT")
 """Settings of an option that takes an integer in Go's spellings."""
 
-COUNT: Final = _value(units.parse_int, "N")
+COUNT: Final = value_of(units.parse_int, "N")
 """The same, where the help says what is counted."""
 
-SIZE: Final = _value(units.parse_size, "SIZE")
+SIZE: Final = value_of(units.parse_size, "SIZE")
 """Settings of an option that takes a size with a unit; its value is in bytes."""
 
 
@@ -44,7 +45,7 @@ def _interval(text: str) -> float:
     return seconds
 
 
-INTERVAL: Final = _value(_interval, "SECONDS")
+INTERVAL: Final = value_of(_interval, "SECONDS")
 """Settings of an option that takes seconds between two looks."""
 
 
@@ -62,7 +63,7 @@ def split_pairs(values: Sequence[str] | None, option: str) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for item in split_list(values):
         key, equals, value = item.partition("=")
-        if not equals or not key:
+        if not equals or not key or not crictl.takes_value(value):
             raise BadParameter(option, f'"{item}" is not KEY=VALUE')
         pairs[key] = value
     return pairs
@@ -72,12 +73,10 @@ def check_output(given: str, *formats: str) -> None:
     """Refuse an output format that the command does not have.
 
     Raises:
-        UsageError: names the formats there are.
+        UnknownFormat: names the formats there are.
     """
     if given not in formats:
-        raise UsageError(
-            f'unknown output format "{given}"', hint=f"formats are {', '.join(formats)}"
-        )
+        raise UnknownFormat(units.quote(given), formats)
 
 
 Output = Annotated[str, Option("--output", "-o", metavar="json|yaml|table", help="Output format.")]

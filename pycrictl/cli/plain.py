@@ -1,106 +1,154 @@
-"""Valid command lines, read without Typer, whose import takes longer than most commands.
+"""Command lines, read without Typer, whose import takes longer than most commands.
 
-Whatever is not plainly valid, and all that asks for help, is left to ``cli.tree``, which finds the
-words for it. What is valid means the same to both.
+Typer is asked for one thing only: what to say of values that are wrong, missing or too many
+(``cli.validation``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pycrictl.cli import argv
+from pycrictl.cli import argv, crictl
 from pycrictl.cli.declare import HELP, Call, Option, Parameter, parameters, specs
 from pycrictl.cli.program import HELP_WORDS, set_globals
-from pycrictl.cli.table import BY_NAME, Entry
-from pycrictl.errors import UsageError
+from pycrictl.cli.table import Entry, find
 
 if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext
 
 
 class NotPlainError(Exception):
-    """The command line is for Typer to read."""
+    """A value is wrong, or one is missing or too many."""
 
 
-def read(words: Sequence[str], app: AppContext, environ: Mapping[str, str]) -> Call | None:
-    """Return the command of a command line, or None where it is not plainly valid.
+Reader = Callable[[Callable[..., None], argv.CommandLine, str], dict[str, Any]]
+"""Takes a command's function, its line and its path; returns the value of each parameter."""
+
+
+def values(function: Callable[..., None], line: argv.CommandLine, path: str) -> dict[str, Any]:
+    """Return the value of each parameter of a command's function, by its name.
+
+    Raises:
+        UsageError: a value is wrong, missing or too many.
+    """
+    try:
+        return plain_values(function, line)
+    except NotPlainError:
+        from pycrictl.cli import validation
+
+        return validation.values(function, line, path)
+
+
+def read(words: Sequence[str], app: AppContext, reader: Reader = values) -> Call:
+    """Return what a command line asks for: a command, a page of help, or the program's version.
 
     Args:
         words: the line without the program's name.
-        app: gets the global options and what concerns the command, unless None is returned.
-        environ: the variables that options may be given by.
+        app: gets the global options and what concerns the command.
+        reader: reads the values.
+
+    Raises:
+        UsageError: the line is wrong.
+        ConfigError: under the name ``crictl``, if the configuration file is.
     """
-    try:
-        found = parameters(set_globals)
-        line = argv.parse(words, specs(found), interspersed=False)
-        if not line.positionals or line.positionals[0] not in BY_NAME:
-            return None
-        name, *rest = line.positionals
-        options = _values(found, line._replace(positionals=[]), environ)
-        path, call, negated = _command(BY_NAME[name], f"{app.program} {name}", rest, environ)
-    except (NotPlainError, UsageError):
-        return None
+    line = argv.parse(words, specs(parameters(set_globals)), interspersed=False)
+    if call := _answer(app, line, set_globals):
+        return call
+    given = reader(set_globals, line._replace(positionals=[]), app.path)
+    word, *rest = line.positionals or HELP_WORDS[:1]
+    if word in HELP_WORDS:
+        if not rest:
+            return _page(app)
+        word, rest = rest[0], [HELP[0]]
+    entry = find(word)
+    app.command, app.path = entry.name, f"{app.program} {word}"
     app.negated = frozenset(line.negated)
-    set_globals(app, **options)
-    app.path, app.negated = path, frozenset(negated)
-    return call
+    set_globals(app, **given)
+    if crictl.reads_configuration(entry.name):
+        _ = app.config
+    return _command(entry, rest, app, reader)
 
 
-def _command(
-    entry: Entry, path: str, words: Sequence[str], environ: Mapping[str, str]
-) -> tuple[str, Call, set[str]]:
-    """Return the words that name a command, the command, and its negated switches."""
+def _command(entry: Entry, words: Sequence[str], app: AppContext, reader: Reader) -> Call:
     function = entry.load()
-    found = parameters(function)
-    options = specs(found)
+    options = specs(parameters(function))
     if entry.subcommands:
         head = argv.parse(words, options, interspersed=False).positionals
         if head and (inner := entry.subcommand(head[0])):
-            return _command(inner, f"{path} {inner.name}", head[1:], environ)
-    line = argv.parse(words, options, interspersed=entry.grammar.is_interspersed)
-    if entry.grammar.has_help_word and line.positionals and line.positionals[0] in HELP_WORDS:
-        raise NotPlainError
-    return path, Call(function, _values(found, line, environ)), line.negated
+            app.path += f" {inner.name}"
+            return _command(inner, head[1:], app, reader)
+    interspersed = crictl.is_interspersed(entry.name, entry.grammar.is_interspersed)
+    line = argv.parse(words, options, interspersed=interspersed)
+    if entry.grammar.has_help_word and line.positionals[:1] in ([word] for word in HELP_WORDS):
+        return _page(app, entry)
+    if call := _answer(app, line, function, entry):
+        return call
+    app.negated = frozenset(line.negated)
+    positionals = crictl.positionals(entry.name, line.positionals)
+    return Call(function, reader(function, line._replace(positionals=positionals), app.path))
 
 
-def _values(
-    found: Sequence[Parameter], line: argv.CommandLine, environ: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return the value of each parameter by its name."""
+def _answer(
+    app: AppContext,
+    line: argv.CommandLine,
+    function: Callable[..., None],
+    entry: Entry | None = None,
+) -> Call | None:
+    """Return what a line asks for in place of running the command."""
+    if HELP[0] in line.options:
+        return _page(app, entry)
+    for each in parameters(function):
+        option = each.declared
+        if isinstance(option, Option) and option.answer and option.canonical in line.options:
+            return Call(_write_line, {"text": option.answer()})
+    return None
+
+
+def _page(app: AppContext, entry: Entry | None = None) -> Call:
+    from pycrictl.cli import page
+
+    app.recording = None
+    return Call(page.show, {"entry": entry})
+
+
+def _write_line(app: AppContext, text: str) -> None:
+    app.env.stdout.write(f"{text}\n")
+
+
+def plain_values(function: Callable[..., None], line: argv.CommandLine) -> dict[str, Any]:
+    """Return what ``values`` does.
+
+    Raises:
+        NotPlainError: a value is wrong, missing or too many.
+    """
     given: dict[str, list[str]] = {}
     for word in line.options:
         name, _, text = word.partition("=")
         given.setdefault(name, []).append(text)
-    if HELP[0] in given:
-        raise NotPlainError
     left = line.positionals
-    values = {}
-    for parameter in found:
+    found = {}
+    for parameter in parameters(function):
         declared = parameter.declared
         if isinstance(declared, Option):
-            texts = given.get(declared.canonical)
-            if texts and declared.answer:
-                raise NotPlainError
-            values[parameter.name] = _option(parameter, declared, texts, environ)
+            found[parameter.name] = _option(parameter, declared, given.get(declared.canonical))
             continue
         if not left and parameter.default is ...:
             raise NotPlainError
         if not left:
-            values[parameter.name] = parameter.default
+            found[parameter.name] = parameter.default
         elif parameter.is_list:
-            values[parameter.name], left = left, []
+            found[parameter.name], left = left, []
         else:
-            values[parameter.name], *left = left
+            found[parameter.name], *left = left
     if left:
         raise NotPlainError
-    return values
+    return found
 
 
-def _option(
-    parameter: Parameter, option: Option, texts: list[str] | None, environ: Mapping[str, str]
-) -> Any:
-    if texts is None and option.envvar and (text := environ.get(option.envvar)):
+def _option(parameter: Parameter, option: Option, texts: list[str] | None) -> Any:
+    if texts is None and option.envvar and (text := os.environ.get(option.envvar)):
         texts = [text]
     if texts is None:
         return parameter.default

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Annotated, Final
 
 from pycrictl import __version__
+from pycrictl.cli import crictl
 from pycrictl.cli.context import AppContext, Recording
 from pycrictl.cli.declare import Option
 from pycrictl.cli.options import DURATION, INTEGER
@@ -16,6 +17,12 @@ HELP: Final = "Inspect and debug the container runtime of a Kubernetes node over
 
 HELP_WORDS: Final = ("help", "h")
 """crictl takes these as the first positional of every command."""
+
+
+def _version() -> str:
+    if crictl.is_called():
+        return f"{crictl.NAME} version {crictl.VERSION}"
+    return f"pycrictl version {__version__}"
 
 
 def set_globals(
@@ -99,8 +106,9 @@ def set_globals(
         Option(
             "--version",
             "-v",
-            answer=f"pycrictl version {__version__}",
+            answer=_version,
             help="Print the program's version and exit.",
+            show_default=False,
         ),
     ] = False,
 ) -> None:
@@ -140,7 +148,9 @@ def recorded(app: AppContext) -> Iterator[None]:
             from pycrictl.cri.calls.tracing import Tracer, is_sampled
 
             if is_sampled(wanted.per_million):
-                app.tracer = Tracer(wanted.collector, wall_clock=env.wall_clock)
+                app.tracer = Tracer(
+                    wanted.collector, service=app.program, wall_clock=env.wall_clock
+                )
                 command = app.path.split()[1]
                 stack.enter_context(app.tracer.recording(command, warn=env.warn))
         yield

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pycrictl.cli import list_options
+from pycrictl.cli import crictl, list_options
 from pycrictl.cli.context import AppContext, Exit
 from pycrictl.cli.declare import Option
 from pycrictl.cli.options import INTEGER, check_output
@@ -50,7 +50,7 @@ class Measuring:
     warnings: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.output = self.output or "table"
+        self.output = crictl.known_format(self.output or "table", "json", "yaml", "table")
         check_output(self.output, "json", "yaml", "table")
         if not 0 <= self.seconds <= LONGEST_S:
             raise UsageError(f'"{self.seconds}" for --seconds is not between 0 and {LONGEST_S}')
@@ -92,6 +92,8 @@ class Measuring:
             before = measured.stats
             viewer.pause(self.seconds)
             measured = sample()
+            if not viewer.is_in_place:
+                viewer.show(crictl.clear_screen)
             viewer.show(partial(render.write_table, table(before, measured.stats)))
         else:
             is_yaml = self.output == "yaml"

@@ -10,6 +10,8 @@ from enum import Enum, auto
 from importlib import import_module
 from typing import Final, NamedTuple
 
+from pycrictl.errors import UnknownCommand
+
 
 class Grammar(Enum):
     """Which grammar a command's words follow."""
@@ -59,6 +61,11 @@ class Entry(NamedTuple):
         """Import the command's module and return its function."""
         function: Callable[..., None] = getattr(import_module(self.module), self.function)
         return function
+
+    def texts(self, *, parent: str = "") -> list[str]:
+        """Return the paragraphs of its help, which have the name of ``parent`` for PARENT."""
+        text = (self.load().__doc__ or "").replace("PARENT", parent)
+        return [" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
 
     def subcommand(self, word: str) -> Entry | None:
         """Return the sub-command that a word names."""
@@ -210,7 +217,7 @@ COMMANDS: Final = (
     Entry(
         "pull-limiter",
         "node_side.pull_limiter:pull_limiter",
-        "Show or set a running proxy's limit on parallel image pulls",
+        "Show or set a running proxy's limit on image pulls; show its last pulls",
         NODE_SIDE,
         grammar=Grammar.NEW,
     ),
@@ -223,3 +230,18 @@ COMMANDS: Final = (
 )
 
 BY_NAME: Final = {name: entry for entry in COMMANDS for name in entry.names}
+
+
+def find(word: str) -> Entry:
+    """Return the command that a word names.
+
+    Raises:
+        UnknownCommand: there is none of that name; the hint names the nearest.
+    """
+    if word in BY_NAME:
+        return BY_NAME[word]
+    from difflib import get_close_matches
+
+    near = get_close_matches(word.lower(), BY_NAME, n=1)
+    hint = f'did you mean "{near[0]}"?' if near else "'pycrictl --help' lists the commands"
+    raise UnknownCommand(word, hint=hint)

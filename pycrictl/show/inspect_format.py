@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
-from pycrictl.errors import UsageError
+from pycrictl.errors import UnknownFormat
 from pycrictl.show import render
 from pycrictl.units import quote
 
@@ -31,7 +31,8 @@ class InspectFormat:
         formats: the ones that the command has.
 
     Raises:
-        UsageError: there is no such format, or the template is invalid.
+        UnknownFormat: there is no such format.
+        TemplateError: the template is invalid.
     """
 
     def __init__(
@@ -40,9 +41,7 @@ class InspectFormat:
         self._kind = output or "json"
         self._template: Template | None = None
         if self._kind not in formats:
-            raise UsageError(
-                f"unknown output format {quote(output)}", hint=f"formats are {', '.join(formats)}"
-            )
+            raise UnknownFormat(quote(output), formats)
         if self._kind == "go-template":
             from pycrictl.show.gotemplate import Template
 

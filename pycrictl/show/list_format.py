@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
-from pycrictl.errors import UsageError
+from pycrictl.errors import UnknownFormat
 from pycrictl.show import render
 from pycrictl.units import quote
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from pycrictl.show.protodata import Document
     from pycrictl.show.render import Block, Table
 
-FORMATS: Final = ("json", "yaml", "table", "wide", "jsonpath=…", "custom-columns=…")
+FORMAT_NAMES: Final = ("json", "yaml", "table", "wide", "jsonpath", "custom-columns")
+FORMATS: Final = (*FORMAT_NAMES[:-2], "jsonpath=…", "custom-columns=…")
 
 ITEMS: Final = "items"
 """kubectl's name for any list, which paths may use instead of the list's own."""
@@ -75,9 +76,7 @@ class ListFormat:
 
             self._columns = Columns(argument)
         elif equals or self._kind not in ("json", "yaml", "table", "wide"):
-            raise UsageError(
-                f"unknown output format {quote(output)}", hint=f"formats are {', '.join(FORMATS)}"
-            )
+            raise UnknownFormat(quote(output), FORMATS)
         elif self._kind in ("table", "wide"):
             self._kind = "ids" if quiet else "blocks" if verbose else self._kind
         if sort_by:

@@ -1,9 +1,9 @@
 """What crictl 1.36.0 printed, returned and called: recordings to compare with.
 
-``data/*.jsonl`` holds one recording a line. Messages on stderr, help pages and completion scripts
-are not kept. The recordings come from two scenes: ``real`` (and ``changes``, ``teardown``,
-``process``) from containerd 1.6.20 with three pods, five containers and five images; ``fake`` and
-``logs`` from a prepared runtime, whose answers ``scene`` builds.
+``data/*.jsonl`` holds one recording a line. Of messages on stderr only their kind is kept; help
+pages and completion scripts are not. The recordings come from two scenes: ``real`` (and
+``changes``, ``teardown``, ``process``) from containerd 1.6.20 with three pods, five containers and
+five images; ``fake`` and ``logs`` from a prepared runtime, whose answers ``scene`` builds.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class Capture:
         command: as given to a shell; some use variables of the scene.
         stdout: with a final line break, which the command itself may not have written; None
             where it was not kept.
+        told: ``error`` where an error line was on standard error, ``note`` where only other
+            messages were, else nothing. What containers write does not count.
         rc: the exit status; negative for the signal that ended the shell.
         rpc: the calls, in order.
         is_help: whether stdout was a help page.
@@ -46,6 +48,7 @@ class Capture:
     rc: int
     rpc: list[Rpc]
     is_help: bool = False
+    told: str = ""
 
     @property
     def output(self) -> str:

@@ -18,9 +18,10 @@ ALL = tuple(PROGRAM.walk())
 COLUMNS = 80
 
 
-def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert Run(*words).code == 0
-    return capsys.readouterr().out
+def shown(*words: str) -> str:
+    run = Run(*words)
+    assert run.code == 0
+    return run.stdout
 
 
 def named(command: Command) -> str:
@@ -28,8 +29,8 @@ def named(command: Command) -> str:
 
 
 @pytest.mark.parametrize("command", ALL, ids=named)
-def test_it_fits_and_is_whole(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys, *command.path, "--help")
+def test_it_fits_and_is_whole(command: Command) -> None:
+    text = shown(*command.path, "--help")
     assert max(map(len, text.splitlines())) <= COLUMNS
     assert text.startswith(f"Usage: pycrictl {' '.join(command.path)}".rstrip())
     flat = surface._VARIABLE.sub("", " ".join(text.split()))
@@ -47,19 +48,19 @@ def test_it_fits_and_is_whole(command: Command, capsys: pytest.CaptureFixture[st
     assert "None" not in text
 
 
-def test_h_and_help_and_the_aliases_show_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_h_and_help_and_the_aliases_show_the_same() -> None:
     for command in ALL[1:]:
-        whole = shown(capsys, *command.path, "--help")
-        assert shown(capsys, *command.path, "-h") == whole
+        whole = shown(*command.path, "--help")
+        assert shown(*command.path, "-h") == whole
         if len(command.path) == 1:
-            assert shown(capsys, "help", *command.path) == whole
+            assert shown("help", *command.path) == whole
         for alias in command.aliases:
-            other = shown(capsys, *command.path[:-1], alias, "--help")
+            other = shown(*command.path[:-1], alias, "--help")
             assert other.splitlines()[1:] == whole.splitlines()[1:]
 
 
-def test_commands_stand_by_family_with_their_aliases(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys, "--help")
+def test_commands_stand_by_family_with_their_aliases() -> None:
+    text = shown("--help")
     sections = re.findall(r"^(\S[^\n]*):\n((?:  .*\n)+)", text, re.MULTILINE)
     families = dict(sections)
     wanted = list(dict.fromkeys(entry.family for entry in COMMANDS))

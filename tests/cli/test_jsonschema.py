@@ -63,15 +63,17 @@ def test_usage_errors(words: list[str], line: str) -> None:
     assert line in run.stderr
 
 
-def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help() -> None:
     for words in (["run", "--help"], ["help", "run"], ["run", "h"]):
-        assert Run(*words).code == 0
-        text = capsys.readouterr().out
+        run = Run(*words)
+        assert run.code == 0
+        text = run.stdout
         assert text.startswith("Usage: pycrictl run ")
         assert "  jsonschema, js  Print the JSON Schemas" in text
     for words in (["run", "js", "--help"], ["run", "jsonschema", "help"]):
-        assert Run(*words).code == 0
-        text = capsys.readouterr().out
+        run = Run(*words)
+        assert run.code == 0
+        text = run.stdout
         assert text.startswith("Usage: pycrictl run jsonschema [OPTIONS]\n")
         assert "--container" in text
         assert max(map(len, text.splitlines())) <= 80

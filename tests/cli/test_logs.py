@@ -104,8 +104,14 @@ def test_every_difference_has_its_recording() -> None:
     assert set(DIFFERENT) | set(SCENE) <= {capture.name for capture in CAPTURES}
 
 
-@pytest.mark.parametrize("capture", CAPTURES, ids=lambda capture: capture.name)
-def test_replay(fake: FakeServer, capture: Capture, tmp_path: Path) -> None:
+def is_interrupted(capture: Capture) -> bool:
+    """Whether a recording follows a log until Ctrl-C."""
+    words = _words(capture)
+    return "-f" in words and "--tail" in words
+
+
+def prepare(fake: FakeServer, capture: Capture, folder: Path) -> list[str]:
+    """Offers a recording's logs; returns the words behind ``crictl``."""
     fake.offer("ListContainers", cri_pb2.ListContainersResponse())
     fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse())
     if "ReopenContainerLog" in (rpc["rpc"] for rpc in capture.rpc):
@@ -113,9 +119,14 @@ def test_replay(fake: FakeServer, capture: Capture, tmp_path: Path) -> None:
     if capture.name.startswith("l-"):
         fake.offer("ContainerStatus", _of_prepared_scene)
     else:
-        fake.offer("ContainerStatus", _of_real_scene(capture, tmp_path))
-    words = _words(capture)
-    if "-f" in words and "--tail" in words:
+        fake.offer("ContainerStatus", _of_real_scene(capture, folder))
+    return _words(capture)
+
+
+@pytest.mark.parametrize("capture", CAPTURES, ids=lambda capture: capture.name)
+def test_replay(fake: FakeServer, capture: Capture, tmp_path: Path) -> None:
+    words = prepare(fake, capture, tmp_path)
+    if is_interrupted(capture):
         done = _interrupted(fake, tmp_path, words)
     else:
         done = run("-t", "20s", "-r", fake.endpoint, *words)

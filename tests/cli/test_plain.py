@@ -1,8 +1,7 @@
-"""Both readers of command lines against each other: ``plain`` and Typer's ``tree``."""
+"""Both readers of values against each other: the plain one, and Typer."""
 
 from __future__ import annotations
 
-import os
 import shlex
 from itertools import chain
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pycrictl.cli import declare, plain, tree
+from pycrictl.cli import declare, plain, validation
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.program import set_globals
 from pycrictl.cli.table import BY_NAME, COMMANDS, Entry
@@ -31,23 +30,22 @@ class Meant(NamedTuple):
     beside: tuple[Any, ...]
 
 
-def by_plain(words: list[str]) -> Meant | None:
+def meant(words: list[str], reader: plain.Reader) -> Meant | None:
+    """What a line means; None for one that is wrong."""
     app = AppContext(Environment(), Flags())
-    call = plain.read(words, app, os.environ)
-    beside = (app.flags, app.path, app.negated, app.recording)
-    if call is None:
-        assert beside == (Flags(), "pycrictl", frozenset(), None)
+    try:
+        call = plain.read(words, app, reader)
+    except (UsageError, plain.NotPlainError):
         return None
-    return Meant(call, beside)
+    return Meant(call, (app.flags, app.path, app.negated, app.recording))
+
+
+def by_plain(words: list[str]) -> Meant | None:
+    return meant(words, lambda function, line, _: plain.plain_values(function, line))
 
 
 def by_typer(words: list[str]) -> Meant | None:
-    app = AppContext(Environment(), Flags())
-    try:
-        call = tree.read(words, app)
-    except UsageError:
-        return None
-    return None if call is None else Meant(call, (app.flags, app.path, app.negated, app.recording))
+    return meant(words, validation.values)
 
 
 def recorded_lines() -> list[list[str]]:
@@ -72,9 +70,9 @@ def test_every_recorded_line_means_the_same() -> None:
     assert len(lines) > 300
     valid = 0
     for words in lines:
-        meant = by_plain(words)
-        assert meant == by_typer(words), words
-        valid += meant is not None
+        found = by_plain(words)
+        assert found == by_typer(words), words
+        valid += found is not None
     assert valid > 200
 
 
@@ -134,9 +132,9 @@ def test_variables_mean_the_same(text: str, monkeypatch: pytest.MonkeyPatch) -> 
     for name in ("CRICTL_AUTH", "CRICTL_CREDS", "CRICTL_PULL_TIMEOUT"):
         monkeypatch.setenv(name, text)
     for words in (["pull", "x"], ["pull", "-pt", "3s", "x"], ["run", "a", "b"]):
-        meant = by_plain(words)
-        assert meant == by_typer(words)
-        assert (meant is None) == (text == "5" and "-pt" not in words)
+        found = by_plain(words)
+        assert found == by_typer(words)
+        assert (found is None) == (text == "5" and "-pt" not in words)
 
 
 @pytest.mark.parametrize(
@@ -151,13 +149,13 @@ def test_variables_mean_the_same(text: str, monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_what_lines_mean(words: list[str], values: dict[str, Any] | None) -> None:
-    meant = by_plain(words)
-    assert meant == by_typer(words)
+    found = by_plain(words)
+    assert found == by_typer(words)
     if values is None:
-        assert meant is None
+        assert found is None
     else:
-        assert meant is not None
-        assert meant.call.values.items() >= values.items()
+        assert found is not None
+        assert found.call.values.items() >= values.items()
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.target)

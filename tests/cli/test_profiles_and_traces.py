@@ -69,7 +69,13 @@ def test_a_root_span_and_one_for_each_call(fake: FakeServer, collector: Collecto
     fake.prepare("Version", VERSION)
     assert traced(fake, collector, "version").code == 0
     root, call = collector.spans
-    assert (root.name, call.name) == ("version", "Version")
+    assert (root.name, call.name) == ("version", "runtime.v1.RuntimeService/Version")
+    assert {item.key: item.value.string_value for item in call.attributes} == {
+        "rpc.system": "grpc",
+        "rpc.service": "runtime.v1.RuntimeService",
+        "rpc.method": "Version",
+    }
+    assert not root.attributes
     assert collector.services == ["pycrictl"]
     assert call.parent_span_id == root.span_id
     assert call.trace_id == root.trace_id

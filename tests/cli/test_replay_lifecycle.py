@@ -68,17 +68,21 @@ def _first(requests: list[dict[str, str]], field: str) -> str:
     return next((request[field] for request in requests if field in request), "id")
 
 
+def replay(fake: FakeServer, capture: Capture, folder: Path) -> Run:
+    """Runs the recorded command on a runtime that answers as recorded."""
+    prepare(fake, capture, time.time())
+    timeout = "5s" if capture.name.startswith("f-") else "20s"
+    return Run("-t", timeout, "-r", fake.endpoint, *words_of(capture, folder))
+
+
 @pytest.mark.parametrize("capture", CAPTURES, ids=lambda capture: capture.name)
 def test_replay(fake: FakeServer, capture: Capture, tmp_path: Path) -> None:
-    words = words_of(capture, tmp_path)
     if capture.name in DIFFERENT:
-        run = Run("-r", fake.endpoint, *words)
+        run = Run("-r", fake.endpoint, *words_of(capture, tmp_path))
         assert (run.code, run.stdout, fake.calls) == (1, "", [])
         assert len(run.stderr.splitlines()) in (1, 2)
         return
-    prepare(fake, capture, time.time())
-    timeout = "5s" if capture.name.startswith("f-") else "20s"
-    run = Run("-t", timeout, "-r", fake.endpoint, *words)
+    run = replay(fake, capture, tmp_path)
     assert run.code == capture.rc, run.stderr
     # Removals run at once: crictl prints them in any order.
     assert sorted(run.stdout.splitlines()) == sorted((capture.stdout or "").splitlines())

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 from pycrictl.cri.calls.methods import method
 from tests.captures import calls, capture, runtimes, scene
@@ -126,7 +127,8 @@ class Scene:
             command, environ = command.partition(_NO_DEFAULTS)[2], {}
         command = self._here(command)
         if _PLAIN.fullmatch(command) and "$(" not in command:
-            done = Run(*shlex.split(self._with_ids(command))[1:], environ=environ)
+            with patch.object(sys, "argv", ["crictl"]):
+                done = Run(*shlex.split(self._with_ids(command))[1:], environ=environ)
             return Outcome(done.code, done.stdout, done.stderr)
         path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
         shell = subprocess.run(
@@ -207,7 +209,9 @@ class Scene:
         previous.parent.mkdir(parents=True)
         previous.write_text("2026-01-02T03:04:05.6Z stdout F previous attempt line 1\n")
         program = self.folder / "bin" / "crictl"
-        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m pycrictl "$@"\n')
+        program.write_text(
+            f"#!{sys.executable}\nfrom pycrictl.__main__ import run\n\nrun()\n", "utf-8"
+        )
         program.chmod(0o755)
 
     def _push_images(self) -> None:

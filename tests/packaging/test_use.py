@@ -54,7 +54,7 @@ def names_itself(program: Installed) -> None:
     assert program.run("--version").stdout == f"pycrictl version {__version__}\n"
     assert program.run("ps", "--help").stdout.startswith("Usage: pycrictl ps ")
     as_crictl = program.run("ps", "--help", program=program.link)
-    assert as_crictl.stdout.startswith("Usage: crictl ps ")
+    assert as_crictl.stdout.startswith("NAME:\n   crictl ps - ")
     for shell, name in FILES.items():
         script = program.run("completion", shell)
         assert (script.returncode, script.stderr) == (0, "")

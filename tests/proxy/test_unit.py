@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from pycrictl.cli import tree
+from pycrictl.cli import declare
 from pycrictl.cli.table import BY_NAME
 from pycrictl.proxy import settings
 from pycrictl.proxy.figures.history import STATE_FOLDER
@@ -23,8 +23,8 @@ def entries() -> dict[str, str]:
 def test_it_starts_this_program() -> None:
     program, command, *words = shlex.split(entries()["ExecStart"])
     assert Path(program).name == "pycrictl"
-    options = {spelling for param in tree.build(BY_NAME[command]).params for spelling in param.opts}
-    assert {word for word in words if word.startswith("-")} <= options
+    options = declare.specs(declare.parameters(BY_NAME[command].load()))
+    assert {word.lstrip("-") for word in words if word.startswith("-")} <= options.keys()
     assert settings.DEFAULT_PATH in words
 
 

@@ -52,7 +52,7 @@ GLOBALS: Final = {
     for name, short in _SHORT.items()
     for spelling in filter(None, (name, short))
 }
-"""The program's own options; Typer's tree takes too long to import."""
+"""The program's own options; what they are declared by takes too long to import."""
 
 
 def is_asked(words: Sequence[str]) -> bool:

@@ -58,7 +58,7 @@ class Call:
         if self._log:
             self._log.debug("> %s %s", name, describe(request))
         self._tracer = client.tracer
-        self._span = self._tracer.begin(name) if self._tracer is not None else None
+        self._span = self._tracer.begin(self._method.path[1:]) if self._tracer is not None else None
         self._connection = begin(
             client.path,
             self._method.path,

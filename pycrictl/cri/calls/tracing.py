@@ -23,7 +23,6 @@ from pycrictl.cri.calls.transport import Connection
 from pycrictl.errors import StreamError
 from pycrictl.wire import codes
 
-SERVICE_NAME: Final = "pycrictl"
 EXPORT_TIMEOUT_S: Final = 2.0
 MILLION: Final = 1_000_000
 
@@ -53,11 +52,19 @@ class Tracer:
 
     Args:
         endpoint: ``HOST:PORT`` of the collector.
+        service: the name that the program is called by.
         wall_clock: seconds since 1970.
     """
 
-    def __init__(self, endpoint: str, *, wall_clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        service: str = "pycrictl",
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
         self._endpoint = endpoint
+        self._service = service
         self._wall_clock = wall_clock
         self._trace_id = secrets.token_bytes(16)
         self._root: Span | None = None
@@ -80,7 +87,11 @@ class Tracer:
                 warn(exc.message)
 
     def begin(self, name: str) -> Span:
-        """Begin a span; the first one is the root, all others are its children."""
+        """Begin a span; the first one is the root, all others are its children.
+
+        Args:
+            name: the command; of a call the service and the method, with a slash between them.
+        """
         parent_id = self._root.span_id if self._root is not None else b""
         span = Span(name, secrets.token_bytes(8), parent_id, self._now_ns())
         self._root = self._root or span
@@ -123,9 +134,9 @@ class Tracer:
         request = otlp_pb2.ExportTraceServiceRequest()
         resource_spans = request.resource_spans.add()
         name = resource_spans.resource.attributes.add(key="service.name")
-        name.value.string_value = SERVICE_NAME
+        name.value.string_value = self._service
         scope_spans = resource_spans.scope_spans.add()
-        scope_spans.scope.name = SERVICE_NAME
+        scope_spans.scope.name = "pycrictl"
         for span in self._spans:
             scope_spans.spans.append(self._message(span))
         return request
@@ -133,7 +144,7 @@ class Tracer:
     def _message(self, span: Span) -> otlp_pb2.Span:
         kinds = otlp_pb2.Span.SpanKind
         outcomes = otlp_pb2.Status.StatusCode
-        return otlp_pb2.Span(
+        message = otlp_pb2.Span(
             trace_id=self._trace_id,
             span_id=span.span_id,
             parent_span_id=span.parent_id,
@@ -146,6 +157,12 @@ class Tracer:
                 code=outcomes.STATUS_CODE_ERROR if span.error else outcomes.STATUS_CODE_UNSET,
             ),
         )
+        if not span.is_root:  # as OpenTelemetry's conventions for RPC have it
+            service, _, method = span.name.partition("/")
+            attributes = (("rpc.system", "grpc"), ("rpc.service", service), ("rpc.method", method))
+            for key, value in attributes:
+                message.attributes.add(key=key).value.string_value = value
+        return message
 
     def _now_ns(self) -> int:
         return int(self._wall_clock() * _NANOS)

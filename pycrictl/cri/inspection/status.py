@@ -10,7 +10,13 @@ from pycrictl.cri.calls.many import call_each
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.inspection import answers
 from pycrictl.cri.lists import lookup
-from pycrictl.errors import NotFound, PycrictlError, RemoteProtocolError, UsageError
+from pycrictl.errors import (
+    NotFound,
+    NothingSelected,
+    PycrictlError,
+    RemoteProtocolError,
+    UsageError,
+)
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -108,12 +114,12 @@ def at_least_one(statuses: Iterator[T], kind: str) -> list[T]:
     """Return all of the statuses.
 
     Raises:
-        NotFound: there is none.
+        NothingSelected: there is none.
     """
     found = list(statuses)
     if not found:
         hint = "without IDs, running containers are selected; see --all and --state"
-        raise NotFound(f"no {kind} is selected", hint=hint if kind == "container" else None)
+        raise NothingSelected(f"no {kind} is selected", hint=hint if kind == "container" else None)
     return found
 
 

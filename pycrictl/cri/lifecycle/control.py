@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.lists import fetch, lookup
-from pycrictl.errors import PycrictlError, UsageError
+from pycrictl.errors import MissingArgument, PycrictlError, UsageError
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -58,10 +58,11 @@ def check_ids(ids: Sequence[str], kind: str) -> tuple[str, ...]:
     """Return the IDs without repetitions, after checking them.
 
     Raises:
-        UsageError: none is given, or one is empty, as an unset variable of a script makes it.
+        MissingArgument: none is given.
+        UsageError: one is empty, as an unset variable of a script makes it.
     """
     if not ids:
-        raise UsageError(f"no {kind} is named")
+        raise MissingArgument(f"no {kind} is named")
     if "" in ids:
         raise UsageError(f"the ID of one {kind} is empty")
     return tuple(dict.fromkeys(ids))

@@ -53,9 +53,12 @@ def pods(
     return _fetch(client, _PODS, filter=condition or cri_pb2.PodSandboxFilter())
 
 
-def images(client: CriClient, name: str = "") -> list[cri_pb2.Image]:
-    """Return the images in the runtime's order; some runtimes ignore ``name``."""
-    condition = cri_pb2.ImageFilter(image=cri_pb2.ImageSpec(image=name))
+def images(client: CriClient) -> list[cri_pb2.Image]:
+    """Return the images in the runtime's order.
+
+    The API's filter is never used: one runtime ignores it, another one compares whole references.
+    """
+    condition = cri_pb2.ImageFilter(image=cri_pb2.ImageSpec())
     return _fetch(client, _IMAGES, filter=condition)
 
 

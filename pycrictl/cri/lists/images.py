@@ -40,23 +40,25 @@ class ImageFilter(NamedTuple):
         name: one of FILTERS.
         value: what stands behind the ``=``.
         pattern: the value of ``reference``, compiled.
+        is_exact: whether an ID is compared as the runtime has it, with ``sha256:`` or without.
     """
 
     name: str
     value: str
     pattern: Pattern | None = None
+    is_exact: bool = False
 
 
-def parse_filters(items: Iterable[str]) -> tuple[ImageFilter, ...]:
+def parse_filters(items: Iterable[str], *, is_exact: bool = False) -> tuple[ImageFilter, ...]:
     """Read ``name=value`` items.
 
     Raises:
         UsageError: an unknown name, a missing ``=`` or an invalid regular expression.
     """
-    return tuple(_parse_filter(item) for item in items)
+    return tuple(_parse_filter(item, is_exact) for item in items)
 
 
-def _parse_filter(item: str) -> ImageFilter:
+def _parse_filter(item: str, is_exact: bool) -> ImageFilter:
     name, equals, value = item.partition("=")
     if not equals or name not in FILTERS:
         raise UsageError(
@@ -64,7 +66,7 @@ def _parse_filter(item: str) -> ImageFilter:
             hint=f"filters are {', '.join(f'{known}=…' for known in FILTERS)}",
         )
     pattern = Pattern(value, option="--filter") if name == "reference" else None
-    return ImageFilter(name, value, pattern)
+    return ImageFilter(name, value, pattern, is_exact)
 
 
 def list_images(
@@ -77,7 +79,7 @@ def list_images(
         name: as ``select_by_name`` reads it; empty for all images.
         filters: further conditions, applied one after the other.
     """
-    images = sort_images(fetch.images(client, name))
+    images = sort_images(fetch.images(client))
     return apply_filters(select_by_name(images, name), filters)
 
 
@@ -125,7 +127,7 @@ def _apply(images: list[cri_pb2.Image], condition: ImageFilter) -> list[cri_pb2.
     if pattern is not None:
         return [image for image in images if any(map(pattern.matches, _repositories(image)))]
     # The CRI does not say when an image was made or pulled: the order is that of the list.
-    position = next((i for i, image in enumerate(images) if _is_identified(image, value)), None)
+    position = next((i for i, image in enumerate(images) if _is_identified(image, condition)), None)
     if position is None:
         return images
     return images[position + 1 :] if condition.name == "before" else images[:position]
@@ -144,10 +146,13 @@ def _is_named(image: cri_pb2.Image, name: str) -> bool:
     return any(text == repository or text.endswith(f"/{repository}") for text in known)
 
 
-def _is_identified(image: cri_pb2.Image, text: str) -> bool:
-    """Return whether ``text`` is a tag, or begins a digest with its repository or an ID."""
+def _is_identified(image: cri_pb2.Image, condition: ImageFilter) -> bool:
+    """Return whether the value is a tag, or begins a digest with its repository or an ID."""
+    text = condition.value
     if "@" in text:
         return any(digest.startswith(text) for digest in image.repo_digests)
+    if condition.is_exact and ":" not in text:
+        return image.id.startswith(text)
     return text in image.repo_tags or _has_id(image, text)
 
 

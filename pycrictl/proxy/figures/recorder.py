@@ -130,7 +130,7 @@ class PullRecorder:
             "error": end.error,
             "waited_s": record.waited_s,
             "pulled_s": record.pulled_s,
-            "bytes": "" if record.got_bytes is None or record.is_joined else record.got_bytes,
+            "bytes": _known(record, record.got_bytes),
             "reused": ""
             if record.reused_bytes is None or record.is_joined
             else record.reused_bytes,
@@ -160,6 +160,11 @@ class PullRecorder:
     def _keep(self, record: PullRecord) -> None:
         if self._history is not None:
             self._history.add(record)
+
+
+def _known(record: PullRecord, size_bytes: int | None) -> int | str:
+    """Return a number for the log; of a shared pull, only its first caller's line has them."""
+    return "" if size_bytes is None or record.is_joined else size_bytes
 
 
 class HistoryWriter:

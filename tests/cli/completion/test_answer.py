@@ -12,11 +12,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from typer.core import TyperOption
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cli import tree
+from pycrictl.cli import declare
 from pycrictl.cli.completion import answer, candidates
+from pycrictl.cli.program import set_globals
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status, hostile
 from tools.surface import Completes
@@ -288,14 +288,10 @@ def test_every_kind_is_known() -> None:
 
 
 def test_the_global_options_are_the_programs() -> None:
-    command = tree.root()
-    with command.make_context("pycrictl", [], resilient_parsing=True) as ctx:
-        options = [each for each in command.get_params(ctx) if isinstance(each, TyperOption)]
-    live = {name.lstrip("-"): bool(each.is_flag) for each in options for name in each.opts}
-    assert {name: spec.is_switch for name, spec in answer.GLOBALS.items()} == live
-    for each in options:
-        canonical = {answer.GLOBALS[name.lstrip("-")].canonical for name in each.opts}
-        assert len(canonical) == 1
+    live = declare.specs(declare.parameters(set_globals))
+    assert answer.GLOBALS == {
+        name: spec._replace(canonical=spec.canonical.lstrip("-")) for name, spec in live.items()
+    }
 
 
 def test_little_is_imported(runtime: FakeServer) -> None:

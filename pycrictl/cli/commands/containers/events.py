@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pycrictl.cli import list_options
+from pycrictl.cli import crictl, list_options
 from pycrictl.cli.context import AppContext, Exit
 from pycrictl.cli.declare import Option
 from pycrictl.errors import ExitCode, UsageError
@@ -37,8 +37,7 @@ def events(
             try:
                 chosen.write_message(event, app.env.stdout)
             except TemplateError as error:
-                has_failed = True
-                app.env.warn(f"event of container {event.container_id[:13]}: {error.message}")
+                has_failed |= crictl.has_failed(app.env, event.container_id, error.message)
             app.env.stdout.flush()
     app.env.note("the runtime ended the stream of events")
     if has_failed:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pycrictl.cli import options
+from pycrictl.cli import crictl, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Option
 from pycrictl.cli.results import Results
 from pycrictl.errors import UsageError
 
 _LIMIT: dict[str, Any] = {**options.INTEGER, "show_default": False}
+_SCORE: dict[str, Any] = {**options.value_of(crictl.score, "INT"), "show_default": False}
 
 
 def update(
@@ -42,7 +43,7 @@ def update(
     ] = None,
     oom_score_adj: Annotated[
         int | None,
-        Option("--oom-score-adj", **_LIMIT, help="OOM score adjustment, from -1000 to 1000."),
+        Option("--oom-score-adj", **_SCORE, help="OOM score adjustment, from -1000 to 1000."),
     ] = None,
 ) -> None:
     """Change the resource limits of containers.
@@ -66,11 +67,12 @@ def update(
     )
     if oom_score_adj is not None and not -1000 <= oom_score_adj <= 1000:
         raise UsageError("--oom-score-adj must be from -1000 to 1000")
-    if resources.is_empty:
+    if resources.is_empty and not crictl.is_called():
         if "" in (cpuset_cpus, cpuset_mems):
             raise UsageError("every limit is empty", hint="is a script's variable not set?")
         raise UsageError("nothing to update", hint="give a limit, such as --memory")
-    if cpu_count is not None or cpu_maximum is not None:
+    is_for_windows = cpu_count is not None or cpu_maximum is not None
+    if is_for_windows and not crictl.is_called():
         app.env.warn("--cpu-count and --cpu-maximum are for Windows and are ignored")
     with app.open_client("runtime") as client:
         Results(app.env).say(update_containers(client, ids, resources))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from pycrictl.cli import list_options, options
+from pycrictl.cli import crictl, list_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Argument, Option
 from pycrictl.errors import UsageError
@@ -43,10 +43,10 @@ def images(
     """
     from pycrictl.cri.lists.images import list_images, parse_filters
     from pycrictl.show import list_views
-    from pycrictl.show.list_format import ListFormat, Views
+    from pycrictl.show.list_format import FORMAT_NAMES, ListFormat, Views
 
     chosen = ListFormat(
-        output or "table",
+        crictl.known_format(output or "table", *FORMAT_NAMES),
         name="images",
         quiet=quiet,
         verbose=verbose,
@@ -55,7 +55,7 @@ def images(
     )
     if repository == "":
         raise UsageError("the name of one image is empty", hint="is a script's variable not set?")
-    conditions = parse_filters(options.split_list(filters))
+    conditions = parse_filters(options.split_list(filters), is_exact=crictl.is_called())
 
     def table(found: Sequence[cri_pb2.Image], wide: bool) -> Table:
         return list_views.images_table(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pycrictl.cli import list_options, options
+from pycrictl.cli import crictl, list_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Argument, Option
 
@@ -40,7 +40,7 @@ def inspecti(
     from pycrictl.show.inspect_format import InspectFormat
 
     chosen = InspectFormat(output, template=template)
-    conditions = parse_filters(options.split_list(filters))
+    conditions = parse_filters(options.split_list(filters), is_exact=crictl.is_called())
     targets = status.checked(images or (), "image")
     with app.open_client("image") as client:
         if not targets:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Annotated
 
-from pycrictl.cli import launch_options, options
+from pycrictl.cli import crictl, launch_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Argument, Option
 from pycrictl.cli.pulling import pull_image
 from pycrictl.cli.results import Results
-from pycrictl.errors import RuntimeFault, UsageError
+from pycrictl.errors import MissingArgument, RuntimeFault, UsageError
 
 if TYPE_CHECKING:
     from pycrictl.pull.image import Turns
@@ -77,7 +77,7 @@ def pull(
     from pycrictl.cri.specs.auth import auth_config
 
     if not images:
-        raise UsageError("no image given")
+        raise MissingArgument("no image given")
     if "" in images:
         raise UsageError("the name of one image is empty", hint="is a script's variable not set?")
     if pull_timeout < 0:
@@ -105,6 +105,7 @@ def pull(
             try:
                 image_ref = pull_image(client, request, outlet, timeout_s=pull_timeout, turns=turns)
             except RuntimeFault as error:
+                error.message = crictl.pull_failure(error.message)
                 results.fail(error)
             else:
                 results.say([f"Image is up to date for {image_ref}"])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from pycrictl.cli import options
+from pycrictl.cli import crictl, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Argument, Option
-from pycrictl.errors import UsageError
+from pycrictl.errors import MissingArgument
 
 if TYPE_CHECKING:
     from pycrictl.environ import Environment
@@ -42,24 +42,30 @@ def config(
     from pycrictl import configfile
 
     words = words or []
-    if sum((get is not None, bool(set_), list_, bool(words))) != 1 or len(words) > 2:
-        raise UsageError("give one of --get, --set, --list, or KEY [VALUE]")
     path = configfile.path_of(app.flags.config, app.env.environ)
+    is_whole = crictl.is_called()
+    if is_whole:
+        if configfile.create(path):
+            app.env.warn(f"config file {path} did not exist")
+        get, set_, list_ = crictl.one_action(get, set_, list_)
+    if sum((get is not None, bool(set_), list_, bool(words))) != 1 or len(words) > 2:
+        raise MissingArgument("give one of --get, --set, --list, or KEY [VALUE]")
     if list_:
-        _write_table(app.env, configfile.values(path))
+        _write_table(app.env, configfile.values(path, is_whole=is_whole))
     elif set_:
-        configfile.change(path, options.split_pairs(set_, "--set"))
+        configfile.change(path, options.split_pairs(set_, "--set"), is_whole=is_whole)
     elif len(words) == 2:
-        configfile.change(path, {words[0]: words[1]})
+        crictl.inform(app.env, f'setting "{words[0]}" to "{words[1]}"')
+        configfile.change(path, {words[0]: words[1]}, is_whole=is_whole)
     else:
         key = get if get is not None else words[0]
         configfile.check_key(key)
-        app.env.stdout.write(f"{configfile.values(path)[key]}\n")
+        app.env.stdout.write(f"{configfile.values(path, is_whole=is_whole)[key]}\n")
 
 
 def _write_table(env: Environment, values: dict[str, str]) -> None:
     from pycrictl.show import render
 
-    if env.stdout_is_terminal:
+    if env.stdout_is_terminal or crictl.is_called():
         env.stdout.write(render.CLEAR_SCREEN)
     render.write_table(render.Table(("KEY", "VALUE"), list(values.items())), env.stdout)

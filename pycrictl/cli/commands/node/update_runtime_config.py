@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from pycrictl.cli import crictl
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Option
-from pycrictl.errors import UsageError
+from pycrictl.errors import MissingArgument, UsageError
 
 
 def update_runtime_config(
@@ -23,8 +24,9 @@ def update_runtime_config(
     from pycrictl.cri.lifecycle import control
 
     if pod_cidr is None:
-        raise UsageError("nothing to update", hint="give --pod-cidr")
-    if not pod_cidr:
+        raise MissingArgument("nothing to update", hint="give --pod-cidr")
+    if not pod_cidr and not crictl.is_called():
         raise UsageError("--pod-cidr is empty", hint="is a script's variable not set?")
     with app.open_client("runtime") as client:
         control.update_runtime_config(client, pod_cidr=pod_cidr)
+    crictl.inform(app.env, "the runtime's configuration was updated")

@@ -60,7 +60,7 @@ def pull_limiter(
         bool, Option("--failed", help="With history: only pulls that brought no image.")
     ] = False,
 ) -> None:
-    """Show or set a running proxy's limit on parallel image pulls; show its last pulls.
+    """Show or set a running proxy's limit on image pulls; show its last pulls.
 
     status shows the limit, what is being pulled, who waits for what, and what else limits pulls on
     the node. set changes the limit at once, until the proxy restarts; 0 means no limit. history

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pycrictl.cli import options
+from pycrictl.cli import crictl, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Option
 from pycrictl.cli.results import Results
@@ -41,5 +41,6 @@ def rmp(
             else:
                 results.fail(removal.error)
     if not ids:
-        app.env.note("no pod sandboxes to remove")
+        kind = "pods" if crictl.is_called() else "pod sandboxes"
+        app.env.note(f"no {kind} to remove")
     results.finish()

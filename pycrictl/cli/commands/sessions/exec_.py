@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-from pycrictl.cli import list_options, options, stream_options
+from pycrictl.cli import crictl, list_options, options, stream_options
 from pycrictl.cli.context import AppContext, Exit
 from pycrictl.cli.declare import Argument, Option
-from pycrictl.errors import NotFound, PycrictlError, UsageError
+from pycrictl.errors import MissingArgument, NothingSelected, PycrictlError, UsageError
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -101,7 +101,8 @@ def exec_(
     if target == "":
         raise UsageError("the container ID is empty")
     if not command:
-        raise UsageError("no command is given" + ("" if is_selected else " after the container ID"))
+        where = "" if is_selected else " after the container ID"
+        raise MissingArgument(f"no command is given{where}")
     if timeout < 0:
         raise UsageError("--timeout must not be negative")
     if sync and (interactive or tty):
@@ -137,6 +138,8 @@ def exec_(
                 timeout_s=client.timeout_s,
                 tls=tls,
             )
+        if crictl.passes_over(ignored=ignore_errors):
+            return 0
         codes = [
             _report(app.env, container_id, outcome, is_alone=len(ids) == 1)
             for container_id, outcome in zip(ids, outcomes, strict=True)
@@ -154,7 +157,7 @@ def exec_(
             elif ignore_errors:
                 app.env.warn("no container is selected")
             else:
-                raise NotFound(
+                raise NothingSelected(
                     "no container is selected",
                     hint="without --state, only running containers are selected",
                 )
@@ -184,7 +187,8 @@ def _run_sync(
         if isinstance(answer, PycrictlError):
             outcomes.append(answer)
         else:
-            write_all(env, stdout=answer.stdout, stderr=answer.stderr)
+            stdout, stderr = crictl.whole_output(answer.stdout, answer.stderr, answer.exit_code)
+            write_all(env, stdout=stdout, stderr=stderr)
             outcomes.append(ExitReported(answer.exit_code))
     return outcomes
 
@@ -198,7 +202,8 @@ def _report(env: Environment, container_id: str, outcome: Outcome, *, is_alone: 
     what = f"running a command in container {quote(container_id)}"
     if not isinstance(outcome, PycrictlError):
         if outcome.exit_code is not None:
-            if outcome.exit_code and not is_alone:  # of one alone, the exit status says it
+            # Of one alone the exit status says it, which crictl does not pass on.
+            if outcome.exit_code and (not is_alone or crictl.is_called()):
                 env.error(
                     f"the command in container {quote(container_id)} ended with status"
                     f" {outcome.exit_code}"

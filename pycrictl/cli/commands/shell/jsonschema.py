@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+from pycrictl.cli import crictl
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Option
-from pycrictl.errors import UsageError
+from pycrictl.errors import MissingArgument
 
 if TYPE_CHECKING:
     from pycrictl.cri.specs.schema import Schema
@@ -36,7 +37,7 @@ def pod_and_container(
     from pycrictl.cri.specs.schema import container_schema, pod_schema
 
     if not pod and not container:
-        raise UsageError("no schema is selected", hint="give --pod, --container or both")
+        raise MissingArgument("no schema is selected", hint="give --pod, --container or both")
     if pod:
         _write(app, pod_schema())
     if container:
@@ -46,4 +47,8 @@ def pod_and_container(
 def _write(app: AppContext, schema: Schema) -> None:
     import json
 
+    if crictl.is_called():
+        from pycrictl.cli import crictl_schema
+
+        schema = crictl_schema.plain(schema)
     app.env.stdout.write(json.dumps(schema, indent=2) + "\n")

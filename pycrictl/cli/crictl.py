@@ -1,0 +1,235 @@
+"""What differs when the program is called ``crictl``: scripts then find what crictl 1.36 has.
+
+The only module that knows the differences, but for the form of the help (``page``). Commands raise
+the same errors under both names; what comes of an error is decided here. It is loaded at every
+start, so it imports little.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
+
+from pycrictl.environ import OWN_NAME, is_terminal
+from pycrictl.errors import (
+    ExitCode,
+    ExtraArgument,
+    MissingArgument,
+    NothingSelected,
+    OptionError,
+    PycrictlError,
+    UnknownCommand,
+    UnknownFormat,
+    UsageError,
+)
+from pycrictl.units import parse_int
+
+if TYPE_CHECKING:
+    from pycrictl.environ import Environment
+
+NAME: Final = "crictl"
+VERSION: Final = "1.36.0"
+"""The version of crictl that is kept, which scripts ask for."""
+
+TITLE: Final = "crictl - client for CRI"
+"""How the help of the program begins."""
+
+SUMMARIES: Final = {"pull": "Pull an image from a registry."}
+"""What scripts look for in a page, where the command's own summary says it otherwise."""
+
+CLEAR_SCREEN: Final = "\x1b[2J\x1b[H"
+"""What crictl writes before some tables, also where no terminal reads them."""
+
+NEEDS_ARGUMENT: Final = frozenset(
+    ("attach", "checkpoint", "logs", "pull", "start", "stop", "update")
+)
+"""Commands for which a missing argument is an error; all others show their help."""
+
+IGNORES_ARGUMENTS: Final = frozenset(("imagefsinfo", "pods", "runtime-config"))
+"""Commands that ignore arguments."""
+
+HELP_FOR_FORMAT: Final = frozenset(("metricdescs", "metricsp"))
+"""Commands that answer an unknown output format with their help."""
+
+
+def program_name() -> str:
+    """Return ``crictl`` if the program is called so, else its own.
+
+    What follows a dot or begins with a digit does not count: ``crictl.pyz``, ``crictl-v1.36``.
+    """
+    name = os.path.basename(sys.argv[0])  # noqa: PTH119 (pathlib costs 5 ms)
+    if not name.startswith(NAME):
+        return OWN_NAME
+    rest = name.removeprefix(NAME)
+    version = rest.lstrip("-_").removeprefix("v")
+    return NAME if not rest or rest[0] == "." or version[:1].isdigit() else OWN_NAME
+
+
+def is_called() -> bool:
+    """Return whether the program is called ``crictl``."""
+    return program_name() == NAME
+
+
+def hears(number: int) -> bool:
+    """Return whether a signal interrupts the program as Ctrl-C does, also if it was ignored.
+
+    Shells let background jobs ignore SIGINT; Go's programs take it all the same.
+    """
+    return is_called() and number in (signal.SIGINT, signal.SIGTERM)
+
+
+def reads_configuration(command: str) -> bool:
+    """Return whether a command reads the configuration file in any case, also for its help."""
+    return is_called() and command != "config"
+
+
+def needs_images(asked: bool) -> bool:
+    """Return whether a command connects to the image service too, which crictl always does."""
+    return asked or is_called()
+
+
+def exit_status(code: int) -> int:
+    """Return the status to exit with: crictl has 1 for every failure, also of remote commands."""
+    return min(code, ExitCode.FAILURE) if is_called() else code
+
+
+def known_format(given: str, *formats: str) -> str:
+    """Return the output format: crictl's tables stand for formats that ``formats`` has not."""
+    is_known = given.partition("=")[0] in formats
+    return "table" if is_called() and not is_known else given
+
+
+def takes_value(value: str) -> bool:
+    """Return whether ``value`` can stand behind the equals sign of a pair."""
+    return not (is_called() and "=" in value)
+
+
+def is_interspersed(command: str, by_default: bool) -> bool:
+    """Return whether a command takes options after arguments."""
+    return by_default and not (is_called() and command in IGNORES_ARGUMENTS)
+
+
+def positionals(command: str, words: list[str]) -> list[str]:
+    """Return the arguments that a command sees."""
+    return [] if is_called() and command in IGNORES_ARGUMENTS else words
+
+
+def score(text: str) -> int:
+    """Return the value of ``--oom-score-adj``, for which crictl takes any text for 0.
+
+    Raises:
+        ValueError: it is not an integer.
+    """
+    try:
+        return parse_int(text)
+    except ValueError:
+        if is_called():
+            return 0
+        raise
+
+
+def passes_over(*, ignored: bool) -> bool:
+    """Return whether failures of commands in containers are passed over in silence."""
+    return ignored and is_called()
+
+
+def whole_output(stdout: bytes, stderr: bytes, code: int) -> tuple[bytes, bytes]:
+    """Return what ``exec --sync`` writes to standard output and to standard error.
+
+    crictl writes both to standard output, each as a line, and neither if the command failed.
+    """
+    if not is_called():
+        return stdout, stderr
+    if code:
+        return b"", stderr
+    return b"".join(part + b"\n" for part in (stdout, stderr) if part), b""
+
+
+def inform(env: Environment, text: str) -> None:
+    """Write a note about a success, which pycrictl itself passes over in silence."""
+    if is_called():
+        env.note(text)
+
+
+def pull_failure(message: str) -> str:
+    """Return the message of a failed pull."""
+    return f"pulling image: {message}" if is_called() else message
+
+
+def clear_screen(out: TextIO) -> None:
+    """Write what crictl writes before a table of statistics, also where no terminal reads it."""
+    if is_called() and not is_terminal(out):
+        out.write(CLEAR_SCREEN)
+
+
+def has_failed(env: Environment, container_id: str, failure: str) -> bool:
+    """Report an event that a template cannot show; return whether the command has failed by it.
+
+    crictl reports it among the events, and goes on.
+    """
+    if is_called():
+        message = failure.replace("template: :", "template: tmplExecuteRawJSON:", 1)
+        message = message.replace(": at <", ': executing "tmplExecuteRawJSON" at <', 1)
+        told = "failed to format container event with the error: failed to template data"
+        env.stdout.write(f"{told}: {message}\n")
+    else:
+        env.warn(f"event of container {container_id[:13]}: {failure}")
+    return not is_called()
+
+
+def one_action(
+    get: str | None, pairs: list[str] | None, lists: bool
+) -> tuple[str | None, list[str] | None, bool]:
+    """Return the action of ``config`` that counts: the first of --get, --set and --list."""
+    if get is not None:
+        return get, None, False
+    return None, pairs, lists and not pairs
+
+
+class Verdict(NamedTuple):
+    """What comes of an error.
+
+    Attributes:
+        message: the error line; empty for none.
+        code: the exit status.
+        shows_help: whether the command's page of help goes to standard output.
+        reason: why the command line is wrong, before that page; empty if the page says it.
+    """
+
+    message: str = ""
+    code: int = ExitCode.FAILURE
+    shows_help: bool = False
+    reason: str = ""
+
+
+def verdict(command: str, error: PycrictlError) -> Verdict | None:
+    """Return what crictl makes of an error, or None where only the names differ.
+
+    Args:
+        command: the name of the command; empty for the program itself.
+    """
+    if not is_called():
+        return None
+    match error:
+        case OptionError():
+            return Verdict(error.flag_error, shows_help=True, reason=error.flag_error)
+        case MissingArgument() if command not in NEEDS_ARGUMENT:
+            return Verdict(code=ExitCode.OK, shows_help=True)
+        case ExtraArgument():
+            return Verdict(code=ExitCode.OK, shows_help=True)
+        case NothingSelected():
+            nothing = f"nothing found per filter: {error.message}"
+            return Verdict(nothing, code=ExitCode.OK, shows_help=True)
+        case UnknownFormat() if command in HELP_FOR_FORMAT:
+            return Verdict(code=ExitCode.OK, shows_help=True)
+        case UnknownFormat() if command == "events":
+            return Verdict(f"don't support {error.output} format")
+        case UsageError() if command == "events" and error.message.startswith("template: "):
+            return Verdict(f"failed to parse go-template: {error.message}")
+        case UsageError() if command == "events" and error.message.startswith("--template"):
+            return Verdict("template can't be used with this format")
+        case UnknownCommand():
+            return Verdict(f"No help topic for '{error.word}'", code=error.exit_code)
+    return None

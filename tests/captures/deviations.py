@@ -1,0 +1,46 @@
+"""Recordings that the program does not reproduce under the name ``crictl``, and why.
+
+The page pycrictl-compat(7) has each of these reasons.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+BETTER_LOG: Final = "lines in no known format and unfinished ones are shown"
+COMPLETION: Final = "completion scripts complete options, values, IDs and names"
+SIGNAL: Final = "the first Ctrl-C or SIGTERM ends exec and attach"
+SANDBOX_IMAGE: Final = "--prune keeps the image that pod sandboxes are made of"
+
+DEVIATIONS: Final[dict[str, str]] = {
+    "completion-bash": COMPLETION,
+    "completion-zsh": COMPLETION,
+    "endpoint-bare-path": "no configuration file is needed, and none is missed",
+    "f-inspect-yaml": "integers above 2**53 stay exact",
+    "f-rm-all": "a log file that does not exist need not be removed",
+    "images-repo-only": "the name selects here, also where the runtime ignores it",
+    "l-garbage-first": BETTER_LOG,
+    "l-noeol": BETTER_LOG,
+    "l-noeol-tail1": BETTER_LOG,
+    "m-attach-sigint-twice": SIGNAL,
+    "m-exec-sigint": SIGNAL,
+    "m-images-after-prune": SANDBOX_IMAGE,
+    "m-portforward-refused": "a refused connection is reported, and forwarding goes on",
+    "m-portforward-websocket": "WebSocket works with released runtimes",
+    "m-rmi-prune": SANDBOX_IMAGE,
+    "x-exec-sigterm": SIGNAL,
+}
+
+
+def kind_of_messages(stderr: str) -> str:
+    """The kind of what the program itself said, as recordings have it; containers write too."""
+    own = [line for line in stderr.splitlines() if line.startswith("crictl: ")]
+    if any(not line.startswith(("crictl: info: ", "crictl: warning: ")) for line in own):
+        return "error"
+    return "note" if own else ""
+
+
+def is_page(stdout: str) -> bool:
+    """Whether an output is a page of help, possibly below what is wrong with the command line."""
+    return re.match(r"(Incorrect Usage: .+\n\n)?NAME:\n   crictl\b", stdout) is not None

@@ -1,0 +1,302 @@
+"""Recordings replayed under the name ``crictl``: output, exit status and kind of messages."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cli.table import COMMANDS
+from pycrictl.environ import Environment
+from tests.captures import Capture, everything
+from tests.captures import capture as recording
+from tests.captures.deviations import DEVIATIONS, is_page, kind_of_messages
+from tests.captures.fixtures import utc
+from tests.cli import test_logs, test_replay_lifecycle, test_replay_lists, test_replay_sessions
+from tests.cli.run import Run, start
+from tests.fakecri import FakeServer, Status, hang
+from tests.waiting import wait_until
+from tools.manual import prose, roff
+
+__all__ = ["utc"]
+
+Replay = Callable[[FakeServer, Capture, Path], Run]
+
+
+def replay_logs(fake: FakeServer, capture: Capture, folder: Path) -> Run:
+    """Runs the recorded command on the logs of its scene."""
+    return Run("-t", "20s", "-r", fake.endpoint, *test_logs.prepare(fake, capture, folder))
+
+
+LOGS = [capture for capture in test_logs.CAPTURES if not test_logs.is_interrupted(capture)]
+
+SOURCES: tuple[tuple[Replay, list[Capture]], ...] = (
+    (test_replay_lists.replay, test_replay_lists.REPLAYED),
+    (test_replay_sessions.replay, test_replay_sessions.REPLAYED),
+    (test_replay_lifecycle.replay, test_replay_lifecycle.CAPTURES),
+    (replay_logs, LOGS),
+)
+REPLAYED = [(replay, capture) for replay, captures in SOURCES for capture in captures]
+
+OF_PIPE = {"x-logrus-tty": (1, "error")}
+"""Exit statuses and kinds of messages that the end of a recorded pipe hides."""
+
+
+@pytest.mark.parametrize(
+    ("replay", "capture"), REPLAYED, ids=[capture.name for _, capture in REPLAYED]
+)
+def test_replay(
+    fake: FakeServer,
+    capture: Capture,
+    replay: Replay,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/local/bin/crictl"])
+    run = replay(fake, capture, tmp_path)
+    differences = []
+    status, told = OF_PIPE.get(capture.name, (capture.rc, capture.told))
+    if run.code != status:
+        differences.append(f"status {run.code}, recorded {status}")
+    if kind_of_messages(run.stderr) != told:
+        differences.append(f"messages {run.stderr!r}, recorded {told!r}")
+    if capture.is_help:
+        if not is_page(run.stdout):
+            differences.append(f"no page of help: {run.stdout!r}")
+    elif capture.stdout is not None:
+        try:
+            assert_same_output(run.stdout, capture)
+        except AssertionError as difference:
+            differences.append(f"output {difference}")
+    assert bool(differences) == (capture.name in DEVIATIONS), differences
+
+
+def assert_same_output(stdout: str, capture: Capture) -> None:
+    if capture.output.startswith("\x1b[2J\x1b[H"):
+        assert stdout.startswith("\x1b[2J\x1b[H")
+        stdout = stdout.removeprefix("\x1b[2J\x1b[H")
+    if test_replay_lists.command_of(capture):
+        test_replay_lists.assert_same_text(stdout, capture)
+    else:  # several containers are in no order
+        recorded = capture.output.replace("\n--- (no newline at the end)", "")
+        assert sorted(stdout.splitlines()) == sorted(recorded.splitlines())
+
+
+def test_the_table_of_deviations_holds_only_recordings() -> None:
+    recorded = everything()
+    assert {capture.name for capture in recorded} >= DEVIATIONS.keys()
+    assert len(DEVIATIONS) / len(recorded) < 0.05
+
+
+def test_the_manual_has_the_reason_of_each_deviation() -> None:
+    section = prose.section("pycrictl-compat.md", "UNDER THE NAME CRICTL")
+    (part,) = [part for part in section.parts if part.title == "What stays different"]
+    (points,) = [block for block in part.blocks if isinstance(block, roff.Points)]
+    assert {point.text for point in points.items} >= set(DEVIATIONS.values())
+
+
+@pytest.mark.parametrize("name", ["crictl", "crictl.pyz", "/usr/local/bin/crictl"])
+def test_the_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [name])
+    run = Run("rm", "")
+    assert (run.code, run.stdout) == (1, "")
+    assert run.stderr == "crictl: the ID of one container is empty\n"
+
+
+@pytest.mark.parametrize("name", ["pycrictl", "critest", "mycrictl", "crictl-wrapper", ""])
+def test_other_names(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [name])
+    assert Run("rm").stderr == "pycrictl: no container is named\n"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"], ["h"], []])
+def test_the_help_of_the_program(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["crictl"])
+    run = Run(*words)
+    assert run.code == 0
+    page = run.stdout
+    assert page.startswith("NAME:\n   crictl - client for CRI\n\nUSAGE:\n   crictl ")
+    assert "\nCOMMANDS:\n   attach" in page
+    assert "pycrictl" not in page
+
+
+@pytest.mark.parametrize("command", [entry.name for entry in COMMANDS])
+def test_the_help_of_a_command(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["crictl"])
+    run = Run(command, "--help")
+    assert run.code == 0
+    page = run.stdout
+    assert page.startswith(f"NAME:\n   crictl {command} - ")
+    assert f"\n\nUSAGE:\n   crictl {command} [command options]" in page
+
+
+@pytest.mark.parametrize(
+    ("command", "status"), [("exit 0", 0), ("exit 7", 1), ("exit 3", 1), ("exit 130", 1)]
+)
+def test_exec_ends_with_1(
+    fake: FakeServer, command: str, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["crictl"])
+    code = int(command.split()[1])
+    fake.prepare("ExecSync", cri_pb2.ExecSyncResponse(stdout=b"out", stderr=b"err", exit_code=code))
+    run = Run("-r", fake.endpoint, "exec", "-s", "c", "sh", "-c", command)
+    assert run.code == status
+    assert run.stdout == ("" if code else "out\nerr\n")
+    assert bool(run.stderr) is bool(code)
+
+
+def test_hints_name_the_program() -> None:
+    stderr = io.StringIO()
+    env = Environment(stderr=stderr)
+    env.program = "crictl"
+    env.error("no such container", hint="'pycrictl ps -a' lists them")
+    assert stderr.getvalue() == "crictl: no such container\nhint: 'crictl ps -a' lists them\n"
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    """A program of the name, in a folder of its own."""
+    path = tmp_path / "bin" / "crictl"
+    path.parent.mkdir()
+    path.write_text(f"#!{sys.executable}\nfrom pycrictl.__main__ import run\n\nrun()\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("words", "rpc"), [("exec -s c sleep 9", "ExecSync"), ("version", "Version")]
+)
+def test_an_interrupted_call_ends_with_1(
+    fake: FakeServer, program: str, words: str, rpc: str, number: signal.Signals
+) -> None:
+    fake.offer(rpc, hang(30))
+    process = subprocess.Popen(
+        [program, "-r", fake.endpoint, *words.split()], stderr=subprocess.PIPE, text=True
+    )
+    wait_until(lambda: rpc in fake.methods())
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=30)
+    assert (process.returncode, stderr) == (1, "crictl: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "rpc"),
+    [("attach c", "Attach"), ("exec c true", "Exec"), ("port-forward p 1:1", "PortForward")],
+)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_is_killed_before_it_is_up_leaves_nothing(
+    fake: FakeServer, words: str, rpc: str, number: signal.Signals
+) -> None:
+    fake.offer(rpc, hang(30))
+    process = start("-r", fake.endpoint, *words.split())
+    wait_until(lambda: rpc in fake.methods())
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=30)
+    is_end = rpc == "PortForward" and number == signal.SIGINT  # how users end it
+    assert (process.returncode, stdout) == (0 if is_end else 128 + number, "")
+    is_said = number == signal.SIGINT and not is_end
+    assert stderr == ("pycrictl: interrupted\n" if is_said else "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_background_job(
+    fake: FakeServer, tmp_path: Path, program: str, number: signal.Signals
+) -> None:
+    """Shells without job control let background jobs ignore SIGINT."""
+    log = tmp_path / "0.log"
+    log.write_text(test_logs.line("one"))
+    fake.offer("ListContainers", None)
+    fake.offer("ContainerStatus", test_logs.container_status(str(log), lives=True))
+    script = f"""
+        {program} -r {fake.endpoint} logs -f c > {tmp_path}/out & job=$!
+        until grep -qs one {tmp_path}/out; do sleep 0.05; done
+        kill -{number.name.removeprefix("SIG")} $job
+        wait $job; echo $?
+    """
+    done = subprocess.run(
+        ["sh", "-c", script], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("runp-jsonschema", ["runp", "js"]), ("run-jsonschema-both", ["run", "js", "-p", "-c"])],
+)
+def test_the_schema(name: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["crictl"])
+    made, recorded = Run(*words).stdout, recording(name).output
+    assert [json.loads(text) for text in split(made)] == [
+        json.loads(text) for text in split(recorded)
+    ]
+
+
+def split(documents: str) -> list[str]:
+    """The JSON documents of a text; each begins and ends at the margin."""
+    return re.findall(r"(?ms)^\{.*?^\}", documents)
+
+
+CONFIG = """\
+runtime-endpoint: "foo"
+image-endpoint: 'bar' # inline
+timeout:    5
+
+# below a blank line
+timeout: 6
+"""
+
+
+def test_config_writes_every_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["crictl"])
+    path = tmp_path / "crictl.yaml"
+    path.write_text(CONFIG)
+    assert Run("-c", str(path), "config", "--set", "timeout=7,image-endpoint=baz").code == 0
+    assert path.read_text() == (
+        'runtime-endpoint: "foo"\n'
+        'image-endpoint: "baz" # inline\n'
+        "timeout: 7\n"
+        "# below a blank line\n"
+        "timeout: 7\n"
+        "debug: false\n"
+        "pull-image-on-create: false\n"
+        "disable-pull-on-run: false\n"
+        "max-retries: 0\n"
+    )
+    before = path.read_text()
+    for wrong in ("timeout=1s", "debug=yes", "nosuch=1", "timeout", "debug=true=1"):
+        run = Run("-c", str(path), "config", "--set", f"timeout=9,{wrong}")
+        assert (run.code, run.stdout, path.read_text()) == (1, "", before)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("events", "-o", "ini"), 'don\'t support "ini" format'),
+        (("events", "--template", "x"), "template can't be used with"),
+        (("events", "-o", "go-template", "--template", "{{"), "failed to parse go-template"),
+        (("nosuch",), "No help topic for 'nosuch'"),
+        (("pull", "x"), "pulling image: "),
+        (("rm", "-a"), "No containers to remove"),
+        (("rmp", "-a"), "No pods to remove"),
+        (("rmi", "-a"), "No images to remove"),
+        (("inspect",), "nothing found per filter"),
+    ],
+)
+def test_what_scripts_look_for(
+    fake: FakeServer, words: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["crictl"])
+    fake.offer("PullImage", Status(grpc.StatusCode.NOT_FOUND, "none"))
+    for name in ("ListContainers", "ListPodSandbox", "ListImages"):
+        fake.offer(name, None)
+    assert message in Run("-r", fake.endpoint, *words).stderr
