@@ -70,7 +70,7 @@ ARROWS: dict[str, set[str]] = {
         *("wire.codes", "signals", *_BASE),
     },
     "proxy.accept": {"proxy.serve.log", "wire.limits"},
-    "proxy.admin": {"streaming.loop", *_BASE},
+    "proxy.admin": {"proxy.accept", "proxy.serve.log", "streaming.loop", *_BASE},
     "proxy.settings": {
         *("proxy.pulls.decisions", "proxy.pulls.kubelet_config", "proxy.serve", "copy.tree"),
         "proxy.figures.history",

@@ -20,6 +20,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from pycrictl.errors import ConnectError, PycrictlError, RemoteProtocolError
+from pycrictl.proxy.accept import Acceptor, Connector
+from pycrictl.proxy.serve.log import Log
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.units import quote
 
@@ -40,19 +42,23 @@ class AdminServer:
 
     def __init__(self, calls: Mapping[str, Call]) -> None:
         self._calls = calls
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, listener: socket.socket) -> None:
         """Begin to accept connections."""
-        self._server = await asyncio.start_unix_server(
-            self._serve, sock=listener, limit=MAX_REQUEST_BYTES
-        )
+
+        def protocol() -> asyncio.StreamReaderProtocol:
+            reader = asyncio.StreamReader(limit=MAX_REQUEST_BYTES)
+            return asyncio.StreamReaderProtocol(reader, self._serve)
+
+        log = Log(__name__)
+        self._acceptor = Acceptor(listener, Connector(protocol), log=log, name="admin")
 
     async def stop(self) -> None:
         """End all connections."""
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
         await end_tasks(self._tasks)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

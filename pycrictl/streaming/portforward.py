@@ -252,7 +252,7 @@ class _Passage:
             await end_tasks(tasks)
 
     async def _receive(self) -> None:
-        core = self._core
+        core, loop = self._core, asyncio.get_running_loop()
         while not self._closed.done():
             # A peer that takes nothing gets no answers: it may itself wait until it is read from.
             if not self._connection.is_full:
@@ -261,7 +261,7 @@ class _Passage:
                 data = await self._connection.read()
             except StreamError:
                 data = b""
-            core.receive_data(data) if data else core.receive_eof()
+            core.receive_data(data, loop.time()) if data else core.receive_eof()
             for event in core.events_received():
                 await self._handle(event)
 

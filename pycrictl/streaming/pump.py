@@ -274,7 +274,7 @@ class _Pump:
         return self._outcome
 
     async def _receive(self) -> None:
-        core = self._core
+        core, loop = self._core, asyncio.get_running_loop()
         await self._handle_events()  # a WebSocket is ready from the beginning
         while not core.is_over:
             # A peer that takes nothing gets no answers: it may itself wait until it is read from.
@@ -285,7 +285,7 @@ class _Pump:
             except StreamError as exc:
                 core.receive_eof(exc)
             else:
-                core.receive_data(data) if data else core.receive_eof()
+                core.receive_data(data, loop.time()) if data else core.receive_eof()
             await self._handle_events()
         self._flush()
         if core.error is not None:

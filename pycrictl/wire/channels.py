@@ -53,10 +53,10 @@ class _WebSocketCommand(RemoteCommand):
         self._websocket = WebSocket(Side.CLIENT, peer="the runtime")
         self._events.append(Ready())
 
-    def receive_data(self, data: bytes) -> None:
+    def receive_data(self, data: bytes, now: float = 0.0) -> None:
         if self.is_over:
             return
-        self._websocket.receive_data(data)
+        self._websocket.receive_data(data, now)
         try:
             for piece in self._websocket.pieces_received():
                 self._receive_piece(piece)
@@ -149,7 +149,7 @@ class _SpdyCommand(RemoteCommand):
     def awaits_outcome_only(self) -> bool:
         return self._still_sending == {Channel.ERROR} and not self._is_reported
 
-    def receive_data(self, data: bytes) -> None:
+    def receive_data(self, data: bytes, now: float = 0.0) -> None:
         if self.is_over:
             return
         self._connection.receive_data(data)

@@ -194,8 +194,8 @@ class RemoteCommand(ABC):
         return events
 
     @abstractmethod
-    def receive_data(self, data: bytes) -> None:
-        """Take in bytes from the peer. They are dropped if all is over."""
+    def receive_data(self, data: bytes, now: float = 0.0) -> None:
+        """Take in bytes from the peer at a time in seconds. They are dropped if all is over."""
 
     @abstractmethod
     def receive_eof(self, error: StreamError | None = None) -> None:

@@ -102,6 +102,12 @@ ACCEPTED_AT_ONCE: Final = 4
 DESCRIPTORS_KEPT: Final = 64
 """The file descriptors that are kept for the work of those who are connected; of few, a third."""
 
+STREAM_IDLE_FRAMES: Final = 1000
+"""The frames without content in a row on a WebSocket: pings and empty messages."""
+
+STREAM_IDLE_FRAMES_PER_S: Final = 10
+"""How many more of them each second allows."""
+
 FAULT_LINES: Final = 10
 """The log lines of one kind in a row about what peers can do as often as they like."""
 

@@ -128,8 +128,8 @@ class PortForward(ABC):
         """
 
     @abstractmethod
-    def receive_data(self, data: bytes) -> None:
-        """Take in bytes from the peer. They are dropped if all is over."""
+    def receive_data(self, data: bytes, now: float = 0.0) -> None:
+        """Take in bytes from the peer at a time in seconds. They are dropped if all is over."""
 
     @abstractmethod
     def receive_eof(self) -> None:
@@ -174,7 +174,7 @@ class SpdyForward(PortForward):
         if not self.is_over:
             self._connection.end_stream(self._data_id)
 
-    def receive_data(self, data: bytes) -> None:
+    def receive_data(self, data: bytes, now: float = 0.0) -> None:
         """See ``PortForward``."""
         self._connection.receive_data(data)
         for event in self._connection.events_received():
@@ -255,9 +255,9 @@ class WebSocketForward(PortForward):
                 hint="use the transport spdy",
             )
 
-    def receive_data(self, data: bytes) -> None:
+    def receive_data(self, data: bytes, now: float = 0.0) -> None:
         """See ``PortForward``."""
-        self._websocket.receive_data(data)
+        self._websocket.receive_data(data, now)
         try:
             for piece in self._websocket.pieces_received():
                 if not self.is_over:

@@ -17,6 +17,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from pycrictl.errors import RemoteProtocolError, StreamError
+from pycrictl.wire import limits
 
 NORMAL: Final = 1000
 _PROTOCOL_ERROR: Final = 1002
@@ -89,7 +90,6 @@ class WebSocket:
             browser send what an intermediary takes for something else. Between two programs of
             one machine there is neither, and masking takes longer than all the rest: there the
             key may be 0.
-        max_idle_frames: the most frames without content, one after another; None for any number.
         peer: what errors call the peer.
 
     Attributes:
@@ -103,7 +103,6 @@ class WebSocket:
         side: Side,
         *,
         is_masking: bool = True,
-        max_idle_frames: int | None = None,
         peer: str = "the peer",
     ) -> None:
         self.is_over = False
@@ -111,13 +110,13 @@ class WebSocket:
         self._is_client = side is Side.CLIENT
         self._key_bytes = 0 if self._is_client else _KEY_BYTES
         self._has_keys = self._is_client and is_masking
-        self._max_idle_frames = max_idle_frames
         self._peer = peer
         self._is_close_sent = False
         self._pong: bytes | None = None
         self._output: list[bytes | memoryview] = []
         self._pieces: list[Piece] = []
-        self._idle_frames = 0
+        self._idle = limits.Allowance(limits.STREAM_IDLE_FRAMES, limits.STREAM_IDLE_FRAMES_PER_S)
+        self._now = 0.0
         # The head that is being read: with all of a control frame, or a message's first byte.
         self._head = b""
         self._missing = _FIRST_BYTES
@@ -144,8 +143,9 @@ class WebSocket:
         """Send our close. Has no effect a second time."""
         self._send_close(code.to_bytes(2, "big"))
 
-    def receive_data(self, data: bytes | memoryview) -> None:
-        """Take in bytes from the peer. They are dropped if all is over."""
+    def receive_data(self, data: bytes | memoryview, now: float = 0.0) -> None:
+        """Take in bytes from the peer at a time in seconds. They are dropped if all is over."""
+        self._now = now
         view = memoryview(data)
         position, end = 0, len(view)
         while position < end and not self.is_over:
@@ -275,7 +275,7 @@ class WebSocket:
     def _read_payload(self, data: memoryview) -> None:
         size = len(data)
         self._left -= size
-        self._idle_frames = 0
+        self._idle.earned = limits.STREAM_IDLE_FRAMES
         if self._key != _NO_KEY:
             data = memoryview(mask(data, self._key))
             self._key = _turned(self._key, size)
@@ -314,8 +314,7 @@ class WebSocket:
         self._end(None if is_normal else failure)
 
     def _count_idle(self) -> None:
-        self._idle_frames += 1
-        if self._max_idle_frames is not None and self._idle_frames > self._max_idle_frames:
+        if not self._idle.take(self._now):
             self._fail("it sends too many empty messages")
 
     def _fail(self, problem: str, code: int = _PROTOCOL_ERROR) -> None:

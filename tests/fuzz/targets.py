@@ -203,7 +203,7 @@ def _whole_and_in_pieces(
 
 def _websocket(side: Side) -> Callable[[list[bytes]], object]:
     def read(parts: list[bytes]) -> object:
-        core = WebSocket(side, max_idle_frames=100)
+        core = WebSocket(side)
         messages: list[tuple[int, bytes, bool]] = []
         is_open = False
         for part in parts:

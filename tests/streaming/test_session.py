@@ -179,18 +179,28 @@ def test_messages_in_any_pieces(piece_bytes: int) -> None:
 
 
 def test_a_server_that_asks_for_pongs_and_takes_none() -> None:
-    pings = frame(PING, b"x" * 100) * 1000
+    pings = frame(PING, b"x" * 100) * 999 + frame(BINARY, b"\x01a")
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         for _ in range(100):
             await write(writer, pings)
-        writer.write(frame(BINARY, b"\x01a") + frame(BINARY, status(0)) + close_frame(1000))
+        writer.write(frame(BINARY, status(0)) + close_frame(1000))
         await reader.read()
 
     scene = Scene(talk)
     assert scene.run() == ExitReported(0)
-    assert scene.stdout.getvalue() == "a"
+    assert scene.stdout.getvalue() == "a" * 100
+
+
+@pytest.mark.parametrize("empty", [frame(PING, b"x"), frame(BINARY), frame(BINARY, b"\x01")])
+def test_a_flood_of_empty_frames_ends_the_session(empty: bytes) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await write(writer, empty * 100)
+
+    with pytest.raises(StreamError, match="it sends too many empty messages"):
+        Scene(talk).run()
 
 
 @pytest.mark.parametrize(

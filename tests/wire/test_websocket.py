@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.errors import RemoteProtocolError, StreamError
+from pycrictl.wire import limits
 from pycrictl.wire.websocket import Side, WebSocket, mask
 from tests.wire.frames import (
     BINARY,
@@ -29,8 +30,8 @@ KEYS = {Side.CLIENT: b"", Side.SERVER: b"\x01\x82\xff\x04"}
 both_sides = pytest.mark.parametrize("side", Side)
 
 
-def fed(*pieces: bytes, side: Side = Side.CLIENT, max_idle_frames: int | None = None) -> WebSocket:
-    core = WebSocket(side, max_idle_frames=max_idle_frames)
+def fed(*pieces: bytes, side: Side = Side.CLIENT) -> WebSocket:
+    core = WebSocket(side)
     for piece in pieces:
         core.receive_data(piece)
     return core
@@ -240,11 +241,11 @@ def test_the_reason_of_a_close() -> None:
     assert str(core.error) == "it closed the stream with status 1011: '\\x1b[2Jsorry'"
 
 
-def broken(*pieces: bytes, side: Side, max_idle_frames: int | None = None) -> tuple[str, int]:
+def broken(*pieces: bytes, side: Side) -> tuple[str, int]:
     """What is said of pieces that come after a good message, and the status of our close."""
     key = KEYS[side]
     good, late = (frame(BINARY, b"\0" + word, key=key) for word in (b"good", b"late"))
-    core = fed(good, *pieces, late, side=side, max_idle_frames=max_idle_frames)
+    core = fed(good, *pieces, late, side=side)
     assert messages(core) == [(0, b"good")]
     assert core.is_over
     assert type(core.error) is RemoteProtocolError
@@ -321,18 +322,31 @@ def test_lengths_have_one_form(head: bytes) -> None:
 @pytest.mark.parametrize(
     ("opcode", "payload"), [(BINARY, b""), (BINARY, b"\x01"), (PING, b"x"), (PONG, b"")]
 )
-def test_frames_without_content_can_be_limited(side: Side, opcode: int, payload: bytes) -> None:
-    data = frame(opcode, payload, key=KEYS[side])
-    core = fed(data * 10, frame(BINARY, b"\0x", key=KEYS[side]), data * 10, side=side)
+def test_frames_without_content_are_limited(side: Side, opcode: int, payload: bytes) -> None:
+    """In a row, and each second."""
+    empty = frame(opcode, payload, key=KEYS[side])
+    content = frame(BINARY, b"\0x", key=KEYS[side])
+    count = limits.STREAM_IDLE_FRAMES
+    core = fed(empty * count, content, empty * count, side=side)
     assert not core.is_over
-    core = fed(
-        *(data * 10, frame(BINARY, b"\0x", key=KEYS[side]), data * 10),
-        side=side,
-        max_idle_frames=10,
-    )
-    assert not core.is_over
-    core.receive_data(data)
+    core.receive_data(empty)
     assert str(core.error).endswith("it sends too many empty messages")
+    core = fed(empty * count, side=side)
+    core.receive_data(empty * limits.STREAM_IDLE_FRAMES_PER_S, 1.0)
+    assert not core.is_over
+    core.receive_data(empty, 1.0)
+    assert core.is_over
+
+
+@both_sides
+@pytest.mark.parametrize("interval_s", [0.2, 1.0, 30.0])
+def test_session_with_nothing_but_pings_lives(side: Side, interval_s: float) -> None:
+    ping = frame(PING, b"still there?", key=KEYS[side])
+    core = WebSocket(side)
+    for number in range(10_000):
+        core.receive_data(ping, number * interval_s)
+        assert sent(core, side) == [(PONG, b"still there?")]
+    assert not core.is_over
 
 
 # Anything at all

@@ -36,9 +36,6 @@ CHANNEL_END: Final = 255
 PIECE_BYTES: Final = 2 * 1024 * 1024
 """The most content that is received, or sent in a message, at once."""
 
-MAX_IDLE_FRAMES: Final = 1000
-"""The most frames without content, one after another."""
-
 _GOODBYE_S: Final = 1.0
 
 
@@ -97,7 +94,6 @@ class CopyConnection:
         self._core = WebSocket(
             side,
             is_masking=not (self._is_plain and _is_same_machine(sock)),
-            max_idle_frames=MAX_IDLE_FRAMES,
             peer=label,
         )
         self._buffer = memoryview(bytearray(PIECE_BYTES))
@@ -150,7 +146,7 @@ class CopyConnection:
             self._core.receive_eof()
 
     def _feed(self, data: bytes | memoryview) -> None:
-        self._core.receive_data(data)
+        self._core.receive_data(data, time.monotonic())
         self._pieces += (piece for piece in self._core.pieces_received() if piece.data)
         try:
             self._flush()
