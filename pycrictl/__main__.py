@@ -12,6 +12,7 @@ if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
 import os
 import sys
 from contextlib import suppress
+from io import TextIOWrapper
 from typing import NoReturn
 
 
@@ -22,6 +23,7 @@ def run() -> NoReturn:
     its time. Nothing here needs it: streams are flushed, and everything else is closed where it was
     opened.
     """
+    _open_standard_streams()
     if getattr(sys, "frozen", False) and sys.argv[1:2] == ["--survivor"]:
         from pycrictl.copy.tree.survivor import wait_and_act
 
@@ -49,6 +51,23 @@ def run() -> NoReturn:
         with suppress(AttributeError, OSError, ValueError):  # closed by the parent process
             stream.flush()
     os._exit(code if 0 <= code < 256 else 255)  # a remote command may have any
+
+
+def _open_standard_streams() -> None:
+    """Open what the parent process has closed, so that nothing else gets these descriptors.
+
+    What comes from or goes to a path alone (O_PATH) fails as if it were closed. Where standard
+    output is not UTF-8, what it cannot take is escaped, as it is on standard error.
+    """
+    for fd, (name, flags, mode) in enumerate(
+        (("stdin", os.O_PATH, "r"), ("stdout", os.O_PATH, "w"), ("stderr", os.O_WRONLY, "w"))
+    ):
+        if getattr(sys, name) is None:
+            with suppress(OSError):
+                if os.open(os.devnull, flags) == fd:
+                    setattr(sys, name, open(fd, mode, closefd=False))
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.encoding != "utf-8":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 if __name__ == "__main__":

@@ -82,9 +82,12 @@ def write_all(fd: int, piece: memoryview) -> None:
 
 def _descriptor(stream: TextIO, name: str) -> int:
     try:
-        return stream.fileno()
+        fd = stream.fileno()
+        if not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_PATH:  # as __main__ opens what is closed
+            return fd
     except (OSError, ValueError):
-        raise UsageError(f"{name} is closed", hint="an archive needs it open") from None
+        pass
+    raise UsageError(f"{name} is closed", hint="an archive needs it open")
 
 
 def _pass_on(source: int, target: int) -> None:

@@ -20,6 +20,7 @@ from pycrictl.copy.rules.policy import Skipped
 from pycrictl.errors import ExitCode, UsageError
 from pycrictl.progress.speed import Speed
 from pycrictl.show.displays.copies import CopyDisplay, Progress, open_copy_display
+from pycrictl.show.displays.phrases import plural
 from pycrictl.show.displays.writers import Silent
 from pycrictl.units import quote
 
@@ -86,6 +87,9 @@ def copy(
             copier = Copier(client, request.destination, options)
             summary = _copy_to(app.env, copier, request, meter)
         meter.finish(summary)
+    if quiet and meter.skipped:
+        left_out = plural(meter.skipped, "entry", "entries")
+        app.env.error(f"left out {left_out}", hint="without --quiet, each is named")
     return ExitCode.FAILURE if meter.skipped else ExitCode.OK
 
 

@@ -23,7 +23,7 @@ from pycrictl.signals import DEAF_S, ENDING, ending, raise_ending
 SIGNAL_BASE: Final = 128
 """Exit status of a program ended by signal N is this plus N, as shells count."""
 
-_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF)
 """Errors of writing that come without a file name only from standard output."""
 
 
@@ -58,13 +58,12 @@ def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -
     except (KeyboardInterrupt, Terminated) as exc:
         code = _ended(context, exc)
     except BrokenPipeError:
-        code = _close_stdout()
+        code = SIGNAL_BASE + signal.SIGPIPE
     except OSError as exc:
         reason = f"{exc.strerror or exc}".lower()
-        if exc.errno in _NO_ROOM and exc.filename is None:
+        if exc.errno in _UNWRITABLE and exc.filename is None:
             reason = f"cannot write to standard output: {reason}"
         code = _report(context, reason, code=ExitCode.FAILURE)
-        _close_stdout()
     except UnicodeEncodeError:
         message = "an argument, a variable or a file name is not UTF-8, as the CRI's texts are"
         code = _report(context, message, code=ExitCode.FAILURE)
@@ -144,11 +143,3 @@ def _report(context: AppContext, message: str, *, hint: str | None = None, code:
         traceback.print_exc(file=context.env.stderr)
     context.env.error(message, hint=hint)
     return int(code)
-
-
-def _close_stdout() -> int:
-    """Make sure that the interpreter's own flush at exit cannot fail again."""
-    devnull = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(devnull, 1)
-    os.close(devnull)
-    return SIGNAL_BASE + signal.SIGPIPE

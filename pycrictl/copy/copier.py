@@ -113,6 +113,9 @@ class Copier:
 
     def _methods(self) -> Iterator[Method]:
         """Yield the methods to try. What each needs is loaded when its turn comes."""
+        from pycrictl.copy.tree.rootfs import raise_descriptor_limit
+
+        raise_descriptor_limit()
         client, container_id, options = self._client, self._container_id, self._options
         names = NAMES if options.method == "auto" else (options.method,)
         if "rpc" in names:

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar, cast
 
 from pycrictl.signals import DEAF_S, ENDING, ending, undisturbed
@@ -16,13 +16,19 @@ __all__ = ["end_tasks", "in_thread", "new_loop", "run_in_loop"]
 T = TypeVar("T")
 
 
+class _Loop(asyncio.SelectorEventLoop):
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # its making has failed: there are no descriptors left
+            super().__del__()
+
+
 def new_loop() -> asyncio.AbstractEventLoop:
     """Return a new loop, which no signal leaves half made.
 
     Once a signal ends the program, it does not report what becomes of its tasks.
     """
     with undisturbed():
-        loop = asyncio.new_event_loop()
+        loop = _Loop()
         loop.set_exception_handler(_report)
     return loop
 
@@ -40,7 +46,11 @@ def run_in_loop(main: Coroutine[Any, Any, T]) -> T:
     Raises:
         KeyboardInterrupt: SIGINT came.
     """
-    with asyncio.Runner(loop_factory=new_loop) as runner, _cancelled_by_signals(runner.get_loop()):
+    with (
+        closing(main),
+        asyncio.Runner(loop_factory=new_loop) as runner,
+        _cancelled_by_signals(runner.get_loop()),
+    ):
         return runner.run(main)
 
 

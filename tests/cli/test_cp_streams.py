@@ -145,3 +145,14 @@ def copy(
 def start(words: list[str], **streams: Any) -> subprocess.Popen[bytes]:
     others: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL} | streams
     return subprocess.Popen(words, stderr=subprocess.PIPE, **others)
+
+
+def test_a_quiet_copy_says_that_something_was_left_out(
+    fake: FakeServer, root: Path, tmp_path: Path
+) -> None:
+    hint = "hint: without --quiet, each is named"
+    for name, count in (("a", "1 entry"), ("b", "2 entries")):
+        os.mkfifo(root / "to" / name)
+        said = run(fake, "", f"{ID}:/to/.", str(tmp_path / name))
+        assert said == [f"pycrictl: left out {count}", hint]
+        assert (tmp_path / name).is_dir()

@@ -26,7 +26,6 @@ from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.total import report_total
 from pycrictl.copy.tree.content import CHUNK_BYTES, OnBytes
 from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
-from pycrictl.copy.tree.rootfs import raise_descriptor_limit
 from pycrictl.copy.tree.walk import OnSkip
 from pycrictl.units import quote
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
@@ -54,7 +53,6 @@ class OverExec:
         self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
         """Copy out of the container."""
-        raise_descriptor_limit()
         source = _Packing(self._remote, path, follow=follow, on_skip=watch.on_skip)
         with (
             open_destination(LocalRoot(), local) as destination,
@@ -77,7 +75,6 @@ class OverExec:
         self, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
         """Copy into the container."""
-        raise_descriptor_limit()
         _tar_version(self._remote)
         with ExitStack() as stack:
             source = stack.enter_context(open_source(LocalRoot(), local, follow=follow))

@@ -28,7 +28,6 @@ from pycrictl.copy.total import report_total
 from pycrictl.copy.tree.content import CHUNK_BYTES
 from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess, Locate
 from pycrictl.copy.tree.places import LocalRoot, Root, Source, open_destination, open_source
-from pycrictl.copy.tree.rootfs import raise_descriptor_limit
 from pycrictl.errors import CopyError, Unimplemented
 from pycrictl.units import quote
 
@@ -226,7 +225,6 @@ def check_kernel(handler: str, container_id: str) -> None:
 
 @contextmanager
 def _source(root: Root, path: bytes, follow: bool, watch: Watch) -> Iterator[Source]:
-    raise_descriptor_limit()
     with open_source(root, path, follow=follow) as source:
         report_total(source, watch)
         yield source

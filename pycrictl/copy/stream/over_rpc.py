@@ -22,7 +22,6 @@ from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import take_apart
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
-from pycrictl.copy.tree.rootfs import raise_descriptor_limit
 from pycrictl.copy.tree.walk import OnSkip
 from pycrictl.errors import CopyError, Invalid, Unimplemented
 from pycrictl.units import quote
@@ -86,7 +85,6 @@ class OverRpc:
         self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
         """See ``Method``."""
-        raise_descriptor_limit()
         text = take_apart(path)
         name = b"." if text.wants_contents else text.name
         with open_destination(LocalRoot(), local) as destination:
@@ -121,7 +119,6 @@ class OverRpc:
         from pycrictl.copy.stream.transfer import send
 
         self._require_plain(rules)
-        raise_descriptor_limit()
         with open_source(LocalRoot(), local, follow=follow) as source:
             if self._has_others:
                 self._probe()
@@ -262,7 +259,8 @@ def _loading(*modules: str) -> Iterator[None]:
     def load() -> None:
         for module in modules:
             if not is_over.is_set():
-                import_module(module)
+                with suppress(OSError):  # where it is needed, importing it fails again
+                    import_module(module)
 
     threading.Thread(target=load, daemon=True).start()
     try:

@@ -228,9 +228,13 @@ def _directory(root: Root, path: bytes, *, shown: bytes) -> Directory | None:
     """Return the directory at ``path``, or None if there is no such directory."""
     try:
         fd = root.find(path, follow=True)
-        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+        status = os.fstat(fd)
+        if not stat.S_ISDIR(status.st_mode):
             os.close(fd)
             return None
+        if not status.st_nlink:  # a process may stay in it
+            os.close(fd)
+            raise CopyError(f"the directory {quote(os.fsdecode(path))} has been removed")
         return Directory(fd, path)
     except (FileNotFoundError, NotADirectoryError):
         return None

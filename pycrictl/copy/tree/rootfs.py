@@ -38,6 +38,7 @@ _MAX_REMOVED_DEPTH: Final = 600
 """More than is ever made here; others may have nested more into it in the meantime."""
 
 _DESCRIPTORS: Final = 4096
+_LEAST_DESCRIPTORS: Final = 64
 
 _CLOEXEC_PATH: Final = os.O_PATH | os.O_CLOEXEC
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -52,6 +53,7 @@ _HINTS: Final = {
     errno.EBUSY: "a single mounted file can only be written with --in-place",
     errno.EACCES: "run as root",
     errno.EPERM: "run as root",
+    errno.EMFILE: "raise the limit of open files with ulimit -n",
     errno.EOVERFLOW: "the file system does not have this program's user",
 }
 
@@ -86,8 +88,17 @@ def reopen_regular(pinned: int, *, device: int | None, shown: bytes) -> tuple[in
 
 
 def raise_descriptor_limit() -> None:
-    """Allow this process as many descriptors as it may have: a deep tree needs one a level."""
+    """Allow this process as many descriptors as it may have: a deep tree needs one a level.
+
+    Raises:
+        CopyError: it may have so few that it could not even clear up.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= hard < _LEAST_DESCRIPTORS:
+        raise CopyError(
+            f"a copy needs {_LEAST_DESCRIPTORS} descriptors, and the limit is {hard}",
+            hint="raise it with ulimit -n",
+        )
     wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -47,7 +47,7 @@ def summary(copied: Copied) -> str:
     files, directories, links = (copied[key] for key in ("files", "directories", "links"))
     words = [phrases.plural(files, "file")] if files or not (directories or links) else []
     if directories:
-        words.append("1 directory" if directories == 1 else f"{directories} directories")
+        words.append(phrases.plural(directories, "directory", "directories"))
     if links:
         words.append(phrases.plural(links, "link"))
     size = f" ({format_bytes(copied['size_bytes'])})" if files else ""

@@ -110,9 +110,9 @@ def ordinal(number: int) -> str:
     return f"{number}{'th' if teens else _ORDINALS.get(number % 10, 'th')}"
 
 
-def plural(number: int, noun: str) -> str:
-    """Return ``1 layer``, ``2 layers``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def plural(number: int, noun: str, several: str = "") -> str:
+    """Return ``1 layer``, ``2 layers``; ``several`` is the plural, if it is irregular."""
+    return f"{number} {noun}" if number == 1 else f"{number} {several or noun + 's'}"
 
 
 def width(text: str) -> int:

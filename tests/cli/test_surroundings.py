@@ -1,0 +1,109 @@
+"""What the parent process may leave the program: closed streams, few descriptors, no directory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pycrictl import __version__
+from pycrictl._proto import cri_pb2
+from tests.cli.run import PROGRAM
+from tests.cli.streaming_server import Played, playing
+from tests.copy.node.test_on_node import ID, needs_root
+from tests.copy.trees import stages_in
+from tests.fakecri import FakeServer
+from tests.proxy.copier import pretended
+
+CLOSED = "pycrictl: cannot write to standard output: bad file descriptor\n"
+FULL = "pycrictl: cannot write to standard output: no space left on device\n"
+
+
+def run(script: str, *words: str, **variables: str) -> tuple[int, str, str]:
+    """Run the program by a script in which it is ``"$@"``."""
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", *PROGRAM, *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **variables},
+        errors="surrogateescape",
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("words", ["--version", "--help", "ps --help", "completion", "ps"])
+def test_results_that_cannot_be_written_are_an_error(fake: FakeServer, words: str) -> None:
+    fake.offer("ListContainers", cri_pb2.ListContainersResponse())
+    for redirection, said in ((">&-", CLOSED), ("<&- >&-", CLOSED), (">/dev/full", FULL)):
+        command = ("-r", fake.endpoint, *words.split())
+        assert run(f'exec "$@" {redirection}', *command) == (1, "", said)
+        assert run(f'exec "$@" {redirection} 2>&-', *command) == (1, "", "")
+    assert run('exec "$@" <&- 2>&-', "--version")[0] == 0
+
+
+def test_no_connection_takes_the_place_of_a_closed_stream(fake: FakeServer) -> None:
+    with playing(fake, Played(stdout=b"out\n", stderr=b"err\n", is_cat=True)):
+        words = ("-r", fake.endpoint, "exec", "-i", "a", "cat")
+        assert run('exec "$@" <&-', *words) == (0, "out\n", "err\n")
+        assert run('exec "$@" 2>&-', *words) == (0, "out\n", "")
+        assert run('exec "$@" >&-', *words) == (1, "", CLOSED)
+
+
+@pytest.mark.parametrize("limit", range(5, 21))
+@needs_root
+def test_too_few_descriptors_are_one_line(fake: FakeServer, tmp_path: Path, limit: int) -> None:
+    with pretended(fake, tmp_path / "root"):
+        words = ("-r", fake.endpoint, "cp", "--method", "node", str(tmp_path / "root/to"))
+        code, _, stderr = run(f'ulimit -n {limit}; exec "$@"', *words, f"{ID}:/new")
+        assert (code, stages_in(tmp_path / "root")) == (1, [])
+        assert stderr.startswith("pycrictl: ")
+        assert "descriptors" in stderr or "too many open files" in stderr
+        assert len([line for line in stderr.splitlines() if not line.startswith("hint: ")]) == 1
+
+
+@pytest.mark.parametrize("limit", [5, 6, 7, 8, 9, 10])
+def test_a_loop_that_cannot_be_made_is_one_line(fake: FakeServer, limit: int) -> None:
+    with playing(fake, Played()):
+        words = ("-r", fake.endpoint, "exec", "a", "true")
+        code, _, stderr = run(f'ulimit -n {limit}; exec "$@"', *words)
+        assert code == 0 or (code == 1 and len(stderr.splitlines()) == 1), stderr
+
+
+@needs_root
+def test_a_directory_that_was_removed(fake: FakeServer, tmp_path: Path) -> None:
+    gone = 'mkdir gone; cd gone; rmdir ../gone; exec "$@"'
+    code, stdout, _ = run(f"cd {tmp_path}; {gone}", "-r", fake.endpoint, "--version")
+    assert (code, stdout) == (0, f"pycrictl version {__version__}\n")
+    with pretended(fake, tmp_path / "root"):
+        (tmp_path / "root/f").write_text("")
+        words = ("-r", fake.endpoint, "cp", "--method", "node", f"{ID}:/f")
+        for name in ("y", "."):
+            said = 'pycrictl: the directory "." has been removed\n'
+            assert run(f"cd {tmp_path}; {gone}", *words, name) == (1, "", said)
+        assert run(f"cd {tmp_path}; {gone}", *words, str(tmp_path / "y"))[0] == 0
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        *({"LC_ALL": "C"}, {"LC_ALL": "xx_YY.junk"}, {"TERM": "dumb"}, {"TERM": ""}),
+        *({"COLUMNS": "0", "LINES": "-5"}, {"COLUMNS": "9" * 5000}, {"TZ": "x/../\udcff"}),
+        *({"HOME": "/proc/1/nothing"}, {"PYTHONIOENCODING": "ascii"}, {"TMPDIR": "/nothing"}),
+    ],
+    ids=lambda variables: ",".join(variables),
+)
+def test_odd_variables_change_nothing(fake: FakeServer, variables: dict[str, str]) -> None:
+    labels = {"a": "é\u202e"}
+    fake.offer(
+        "ListPodSandbox",
+        cri_pb2.ListPodSandboxResponse(items=[cri_pb2.PodSandbox(id="p", labels=labels)]),
+    )
+    for words in (["pods"], ["pods", "-v"], ["pods", "-o", "json"], ["pods", "-o", "yaml"]):
+        code, stdout, stderr = run('exec "$@"', "-r", fake.endpoint, *words, **variables)
+        assert (code, stderr) == (0, ""), stderr
+        assert "p" in stdout
