@@ -194,7 +194,7 @@ class ContentWatcher:
             leases = self._client.leases()
             known = {key for key, pull in self._pulls.items() if pull.manifests}
             running = self._book.running(leases, known, wall_s)
-            self._end_others(running, {lease.id for lease in leases}, tracker, now)
+            self._end_others(running, {lease.id for lease in leases}, tracker, now, wall_s)
             for lease in running:
                 if lease.id not in self._pulls:
                     self._pulls[lease.id] = Pull(lease.id, created_at(lease), self._snapshotter)
@@ -232,7 +232,7 @@ class ContentWatcher:
                 self._greet(pull, held[pull.lease_id], statuses, wall_s)
                 self._follow(pull, sight, now, wall_s)
                 if pull.is_ready(now):
-                    _report(tracker, pull, now)
+                    _report(tracker, pull, now, wall_s)
             nameless += not pull.image
 
     def _greet(
@@ -306,6 +306,7 @@ class ContentWatcher:
         lease_ids: Set[str],
         tracker: Tracker,
         now: float,
+        wall_s: float,
     ) -> None:
         running_ids = {lease.id for lease in running}
         for lease_id, pull in list(self._pulls.items()):
@@ -320,7 +321,7 @@ class ContentWatcher:
             if ended := self._end(pull, reason, now):
                 self._ended.append(ended)
             if pull.image:
-                _report(tracker, pull, now)
+                _report(tracker, pull, now, wall_s)
             del self._pulls[lease_id]
             for other in self._pulls.values():  # it may have held layers of theirs
                 other.recheck_at = -math.inf
@@ -379,7 +380,8 @@ def _add_ingests(
     sight.is_crowded = 0 < max_downloads < open_count
 
 
-def _report(tracker: Tracker, pull: Pull, now: float) -> None:
+def _report(tracker: Tracker, pull: Pull, now: float, wall_s: float) -> None:
+    age_s = max(wall_s - pull.started_s, 0.0)
     for layer in pull.layers:
         report = Report(
             image=pull.image,
@@ -390,8 +392,9 @@ def _report(tracker: Tracker, pull: Pull, now: float) -> None:
             phase=layer.phase,
             extracted=layer.extracted,
             extracted_total=layer.extracted_total,
+            resumed=layer.resumed,
         )
-        tracker.apply(report, now=now, idle_s=layer.idle_s)
+        tracker.apply(report, now=now, idle_s=layer.idle_s, age_s=age_s)
 
 
 def _seconds(timestamp: Timestamp) -> float:

@@ -6,9 +6,9 @@ the layer's chain ID. A layer whose snapshot is there already is never fetched. 
 up by digest: a layer that two pulls share is held by the lease of only one of them.
 
 Phases: a layer is ``downloading`` until its blob is complete, though its extraction snapshot may be
-there before. From then on it is ``extracting``, with ``extracted`` 0 while it waits for its turn:
-nothing is left to download, and unpacking is what the pull still has to do. ``done`` is a committed
-snapshot. ``present`` is what this pull did not have to fetch.
+there before. Then it is ``extracting``, or ``waiting`` until it is its turn: unpacking is what the
+pull still has to do. ``done`` is a committed snapshot. ``present`` is what this pull did not have
+to fetch.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class Layer:
         chain_ids: one for each place in the image, as a layer may be in it twice; empty until the
             config is read, and for good if ``needs_unpacking`` is False.
         progress: compressed bytes, ``size_bytes`` from the end of the download on.
+        resumed: how many of them were there before this pull began.
         extracted: bytes unpacked, at most ``extracted_total``, an estimate (0 while unknown).
         idle_s: how long no byte has come while it should.
         was_there: the blob was complete before the pull began.
@@ -80,6 +81,7 @@ class Layer:
     needs_unpacking: bool = True
     phase: Phase = Phase.WAITING
     progress: int = 0
+    resumed: int = 0
     extracted: int = 0
     extracted_total: int = 0
     idle_s: float = 0.0
@@ -93,18 +95,20 @@ class Layer:
     def wants_trailer(self) -> bool:
         """Whether the end of its blob should be read to estimate its unpacked size."""
         is_readable = self.is_gzip and self.size_bytes >= _SMALLEST_GZIP_BYTES
-        return is_readable and not self.has_trailer and self.phase is Phase.EXTRACTING
+        is_to_be_unpacked = self.is_complete and self.phase in (Phase.EXTRACTING, Phase.WAITING)
+        return is_readable and not self.has_trailer and is_to_be_unpacked
 
     def settle(self, phase: Phase) -> None:
         """Set the layer's final phase."""
         self.is_settled = self.is_complete = True
         self.phase, self.idle_s, self.extraction = phase, 0.0, None
-        self.progress, self.extracted = self.size_bytes, self.extracted_total
+        self.progress, self.extracted = self.size_bytes, self.extracted_total or self.extracted
 
     def extract_to(self, size_bytes: int) -> None:
         """Take the bytes unpacked so far; files may need more room on a disk than in an archive."""
-        known = self.extracted_total > 0
-        self.extracted = min(size_bytes, self.extracted_total) if known else size_bytes
+        self.extracted = max(size_bytes, self.extracted)
+        if self.extracted_total > 0:
+            self.extracted = min(self.extracted, self.extracted_total)
 
 
 class Layers:
@@ -128,7 +132,10 @@ class Layers:
     def add(self, descriptors: Iterable[LayerDescriptor]) -> None:
         """Add the layers of a manifest."""
         for digest, size_bytes, media_type in descriptors:
-            self._layers.setdefault(digest, Layer(digest, size_bytes, is_gzip(media_type)))
+            layer = Layer(digest, size_bytes, is_gzip(media_type))
+            if media_type.endswith(".tar"):  # not compressed
+                layer.extracted_total = size_bytes
+            self._layers.setdefault(digest, layer)
 
     def place(self, descriptors: Sequence[LayerDescriptor], chain_ids: Sequence[str]) -> None:
         """Take the chain IDs of a manifest's layers, which come from its config.
@@ -212,12 +219,15 @@ class Layers:
             self._has_unpacked = True
             layer.phase = Phase.EXTRACTING
         elif layer.phase is not Phase.EXTRACTING:
-            layer.phase = Phase.PRESENT if layer.was_there else Phase.EXTRACTING
+            layer.phase = Phase.PRESENT if layer.was_there else Phase.WAITING
         if not layer.needs_unpacking:
             layer.settle(Phase.PRESENT if layer.was_there else Phase.DONE)
 
     def _download(self, layer: Layer, ingest: Ingest, wall_s: float, *, is_crowded: bool) -> None:
         layer.progress = min(ingest.offset, layer.size_bytes)
+        if ingest.updated_s < self._started_s:  # no byte has come since
+            layer.resumed = layer.progress
+        layer.resumed = min(layer.resumed, layer.progress)
         # containerd 2.x opens all layers at once and then lets a few download; whether a layer
         # without a byte has its turn is only certain while there is room for all.
         is_queued = layer.progress == 0 and is_crowded

@@ -92,10 +92,12 @@ class ImageTracker(Tracker):
                 self._verdicts[image] = verdict
         return verdict
 
-    def apply(self, report: Report, *, now: float, idle_s: float = 0.0) -> None:
+    def apply(
+        self, report: Report, *, now: float, idle_s: float = 0.0, age_s: float | None = None
+    ) -> None:
         """Take in a report on a wanted image."""
         if self.wants(report.image):
-            super().apply(report, now=now, idle_s=idle_s)
+            super().apply(report, now=now, idle_s=idle_s, age_s=age_s)
 
 
 def _failed_items(view: View) -> dict[str, str]:
@@ -324,7 +326,8 @@ class _StreamWatch:
     async def _follow_once(self) -> None:
         def receive(report: Report) -> None:
             self._has_news = self._has_begun = True
-            self._tracker.apply(report, now=time.monotonic())
+            age_s = max(time.time() - report.started, 0.0) if report.started else None
+            self._tracker.apply(report, now=time.monotonic(), age_s=age_s)
 
         try:
             url = await in_thread(self._open_url)

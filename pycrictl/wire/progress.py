@@ -1,9 +1,9 @@
 """The messages of the image pull progress stream (KEP-5334), as text and as data. Pure.
 
 One message is one JSON object. The KEP's keys are ``image``, ``layer``, ``progress``, ``total``
-and ``error``; our server adds ``phase``, ``queue_position``, ``extracted`` and
-``extracted_total``, which a reader of the KEP alone ignores. Over a WebSocket every message has
-its own frame, over plain HTTP every message has its own line.
+and ``error``; our server adds ``phase``, ``queue_position``, ``extracted``, ``extracted_total``,
+``resumed``, ``started``, ``behind`` and ``pod``, which a reader of the KEP alone ignores. Over a
+WebSocket every message has its own frame, over plain HTTP every message has its own line.
 
 This module reads what a message says and not what it means: phases, sums and rates are up to
 ``pycrictl.progress.tracker``.
@@ -35,6 +35,7 @@ _INT64_MAX: Final = 2**63 - 1
 _INT64_MIN: Final = -(2**63)
 _EXCERPT: Final = 60
 _JSON_SPACE: Final = " \t\r\n"
+_RARE_KEYS: Final = frozenset({"resumed", "started", "behind", "pod"})
 _NUMBER_KEYS: Final = frozenset({"progress", "total"})
 
 # What json.loads calls in the end. Calling it directly takes half the time for a short message.
@@ -45,7 +46,9 @@ class Report(NamedTuple):
     """What one message says. Empty texts and zeros stand for what it leaves out.
 
     ``progress`` and ``total`` count compressed bytes and may be anything an int64 can hold.
-    ``image`` and ``layer`` both empty: the whole pod; ``layer`` empty: the whole image.
+    ``image`` and ``layer`` both empty: the whole pod; ``layer`` empty: the whole image. ``resumed``
+    are bytes that were there before this pull began, ``started`` is when it began (Unix time in
+    seconds), ``behind`` who is ahead of it in the queue, ``pod`` whose it is (NAMESPACE/NAME).
     """
 
     image: str
@@ -57,6 +60,10 @@ class Report(NamedTuple):
     queue_position: int = 0
     extracted: int = 0
     extracted_total: int = 0
+    resumed: int = 0
+    started: float = 0.0
+    behind: str = ""
+    pod: str = ""
 
 
 class _NotAReport(ValueError):
@@ -135,8 +142,13 @@ class ProgressDecoder:
             if type(extracted_total) is not int or not 0 <= extracted_total <= _INT64_MAX:
                 extracted_total = 0
 
+            resumed, started, behind, pod = 0, 0.0, "", ""
+            if not _RARE_KEYS.isdisjoint(fields):
+                resumed, started, behind, pod = _rare(fields)
+
             if "\\" in text:  # only an escape can bring in half a surrogate pair
                 image, layer, error, phase = map(_encodable, (image, layer, error, phase))
+                behind, pod = _encodable(behind), _encodable(pod)
             return Report._make(
                 (
                     image,
@@ -148,6 +160,10 @@ class ProgressDecoder:
                     queue_position,
                     extracted,
                     extracted_total,
+                    resumed,
+                    started,
+                    behind,
+                    pod,
                 )
             )
         except StopIteration:  # the scanner's word for "no JSON value starts here"
@@ -233,6 +249,19 @@ def _error_text(value: object) -> str:
     if type(value) is not str:
         raise _NotAReport('"error" is not a string')
     return value[: MAX_TEXT - 1] + "…"
+
+
+def _rare(fields: dict[str, object]) -> tuple[int, float, str, str]:
+    """Return what few messages have: ``resumed``, ``started``, ``behind`` and ``pod``."""
+    resumed, started = fields.get("resumed"), fields.get("started")
+    texts = (fields.get("behind", ""), fields.get("pod", ""))
+    behind, pod = (one[:MAX_TEXT] if isinstance(one, str) else "" for one in texts)
+    return (
+        resumed if type(resumed) is int and 0 <= resumed <= _INT64_MAX else 0,
+        float(started) if isinstance(started, int | float) and 0 < started < 1e11 else 0.0,
+        behind,
+        pod,
+    )
 
 
 def _int64(key: str, value: object) -> int:

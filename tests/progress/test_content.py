@@ -163,7 +163,7 @@ def test_an_extraction_snapshot_is_there_before_its_layer(
     watch.poll(0.5, START_S + 1.5)
     first, second = watch.layers(made.shown_name)
     assert (first.phase, first.extracted) == (Phase.EXTRACTING, 4096)
-    assert (second.phase, second.extracted) == (Phase.EXTRACTING, 0)  # waits for its turn
+    assert (second.phase, second.progress) == (Phase.WAITING, second.total)  # for its turn
 
 
 def test_a_shared_layer_is_followed_under_both_images(watch: Watch, fake: FakeContainerd) -> None:

@@ -45,7 +45,6 @@ def test_a_forgotten_image_begins_anew() -> None:
     tracker.forget("a")
     assert tracker.view(5.0).items == ()
     view = see(("a", "l", 90 * MIB, 100 * MIB), tracker=tracker, now=6.0)
-    assert view.totals.resumed == 90 * MIB
     assert keys(view.changed) == [("a", "l")]
     rate = view.totals.rate
     assert rate is not None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pycrictl.progress.tracker import Awaited, Item, Phase, Totals, View
 
@@ -28,6 +29,7 @@ def layer(
     extracted: int = 0,
     extracted_total: int = 0,
     idle_s: float = 0.0,
+    behind: str = "",
 ) -> Item:
     """An item; ``name`` in place of a digest made of ``number``."""
     return Item(
@@ -41,6 +43,7 @@ def layer(
         extracted,
         extracted_total,
         idle_s,
+        behind=behind,
     )
 
 
@@ -54,8 +57,13 @@ def view(
     eta_s: float | None = None,
     dropped: int = 0,
     awaited: Sequence[Awaited] = (),
+    images: Mapping[str, Totals] | None = None,
+    **more: Any,
 ) -> View:
-    """A view of these items, all of them changed unless told otherwise."""
+    """A view of these items, all of them changed unless told otherwise.
+
+    ``more`` are fields of the totals.
+    """
     known = [item for item in items if item.total]
     totals = Totals(
         progress=sum(item.progress for item in known),
@@ -66,6 +74,7 @@ def view(
         resumed=resumed,
         rate=rate,
         eta_s=eta_s,
+        **more,
     )
     return View(
         tuple(items),
@@ -74,6 +83,7 @@ def view(
         now,
         dropped,
         tuple(awaited),
+        images or {},
     )
 
 

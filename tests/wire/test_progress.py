@@ -25,7 +25,8 @@ names = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 int64s = st.integers(INT64_MIN, INT64_MAX)
 counts = st.integers(0, INT64_MAX)
 reports = st.builds(
-    Report, names, names, int64s, int64s, names, names, counts, counts, counts
+    Report, names, names, int64s, int64s, names, names, counts, counts, counts,
+    counts, st.floats(0.5, 4e9), names, names,
 )  # fmt: skip
 
 
@@ -332,6 +333,13 @@ def test_a_huge_line_is_not_gathered() -> None:
     assert decoder.bad_count == 1
 
 
+@pytest.mark.parametrize(
+    "odd", [{"resumed": -1}, {"started": "now"}, {"started": 1e12}, {"behind": 7}, {"pod": None}]
+)
+def test_odd_values_of_rare_keys_count_as_missing(odd: dict[str, object]) -> None:
+    assert decode(json.dumps({"progress": 5, **odd})) == Report("", "", 5, 0)
+
+
 # Writing
 
 
@@ -340,7 +348,7 @@ def test_only_the_numbers_are_always_written() -> None:
 
 
 def test_everything_set_is_written() -> None:
-    report = Report("a", "b", 1, 2, "c", "failed", 3, 4, 5)
+    report = Report("a", "b", 1, 2, "c", "failed", 3, 4, 5, 6, 7.5, "d", "e")
     assert json.loads(encode_report(report)) == report._asdict()
 
 

@@ -110,8 +110,11 @@ def _of_layer(item: Item, state: State, image: str, error: str) -> Report:
         phase = Phase.FAILED
     elif phase is Phase.FAILED:  # the layer's attempt; another one may follow
         phase = Phase.DOWNLOADING
-    if phase is Phase.DONE and item.extracted_total:
-        extracted = item.extracted_total
+    extracted_total = 0 if item.is_estimated else item.extracted_total
+    if phase is Phase.DONE and extracted_total:
+        extracted = extracted_total
+    elif phase is Phase.DONE:
+        extracted = 0
     return Report(
         image=image,
         layer=item.layer,
@@ -120,5 +123,6 @@ def _of_layer(item: Item, state: State, image: str, error: str) -> Report:
         error=error if phase is Phase.FAILED else "",
         phase=phase,
         extracted=extracted,
-        extracted_total=item.extracted_total,
+        extracted_total=extracted_total,
+        resumed=item.resumed,
     )

@@ -26,6 +26,7 @@ REPAINT_S: Final = 2.0
 
 _ASCII: Final = str.maketrans({"…": "~", "·": "-"})
 _SPEED_WIDTH: Final = len("999.9 KiB/s")
+_SCALE: Final = 1 << 20
 _ETA_WIDTH: Final = len("ETA 0:00")
 
 
@@ -96,25 +97,39 @@ class Meters:
 
 
 def amount_line(label: str, amount: phrases.Amount, more: Sequence[str], width: int) -> Meter | str:
-    """Return the line of a total: as many of its words as fit, the first ones first.
+    """Return the line of a total: as many of its words as fit.
+
+    What matters least goes first: ``more`` from its end, the rate, what is unpacked, the time left.
 
     Args:
+        label: the line's first word.
+        amount: what it says.
         more: words behind those of the amount.
+        width: columns.
     """
+    percent, size, unpacked, speed, eta = amount.words
     if amount.total <= 0:
-        return phrases.cut(sentence(label, *amount.words, *more), width)
-    percent, size, speed, eta = amount.words
+        return phrases.cut(sentence(label, size, speed, eta, *more), width)
     if width < NARROW:
-        words = [word.strip() for word in (percent, size, speed, eta) if word]
+        words = [word.strip() for word in (percent, size, eta, unpacked, speed) if word]
         return phrases.join_fitting(words, width)
     # As wide as it will be: a redrawn bar must not change its length.
-    words = [size.rjust(len(phrases.part(amount.total, amount.total)))]
+    size = size.rjust(len(phrases.part(amount.total, amount.total)))
+    if unpacked:
+        most = phrases.part(amount.to_unpack, amount.to_unpack, is_estimated=True)
+        unpacked = unpacked.ljust(len(f"unpacked {most}"))
     if speed or not more:
-        words += speed.ljust(_SPEED_WIDTH), eta.ljust(_ETA_WIDTH)
-    words += more
+        speed, eta = speed.ljust(_SPEED_WIDTH), eta.ljust(_ETA_WIDTH)
     left = " ".join(filter(None, (label, f"{percent:>4}")))
-    rights = [join(words[:count]) for count in range(len(words), 0, -1)]
-    return fit(left, rights, width, amount.done, amount.total)
+    choices = [
+        *((size, unpacked, speed, eta, *more[:count]) for count in range(len(more), -1, -1)),
+        (size, unpacked, eta),
+        (size, eta),
+        (size,),
+    ]
+    rights = [join(filter(None, words)) for words in choices]
+    share = amount.done / amount.total if amount.share is None else amount.share
+    return fit(left, rights, width, int(share * _SCALE), _SCALE)
 
 
 def fit(left: str, rights: Sequence[str], width: int, done: int, total: int) -> Meter | str:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pycrictl.progress.tracker import Awaited, Item, Phase, View
+from pycrictl.progress.tracker import COMPLETE, Awaited, Item, Phase, Totals, View
 from pycrictl.show.displays import phrases
 from pycrictl.units import format_bytes
 
-COMPLETE: Final = frozenset({Phase.DONE, Phase.PRESENT})
 ACTIVE: Final = frozenset({Phase.DOWNLOADING, Phase.EXTRACTING})
 STALL_S: Final = 30.0
 """A download without a byte for this long is said to stall."""
@@ -38,6 +37,17 @@ def awaited(pull: Awaited) -> tuple[str, str]:
 def awaited_name(pull: Awaited) -> str:
     """Return the reference, safe to show, if it is known."""
     return phrases.short_image(pull.image) or "an image"
+
+
+def waits_to_unpack(item: Item) -> bool:
+    """Return whether all of an item is here, and it is not its turn to be unpacked."""
+    return item.phase is Phase.WAITING and 0 < item.total == item.progress
+
+
+def queue(item: Item) -> str:
+    """Return ``queued, 2nd, behind default/web`` of an item in a queue."""
+    behind = f", behind {phrases.short_image(item.behind)}" if item.behind else ""
+    return f"queued, {phrases.ordinal(item.queue_position)}{behind}"
 
 
 def failure(item: Item) -> str:
@@ -88,6 +98,19 @@ class ImagePull:
         return sum(item.total for item in self.items)
 
     @property
+    def has_moved(self) -> bool:
+        """Whether anything of it has come, or is being waited for at the registry."""
+        return any(item.phase is not Phase.WAITING or item.progress for item in self.items)
+
+    @property
+    def failed(self) -> Item | None:
+        """The item with the last cause of its failure; None if nothing has failed."""
+        failed = [item for item in self.items if item.phase is Phase.FAILED]
+        return next(
+            (item for item in reversed(failed) if item.error), failed[-1] if failed else None
+        )
+
+    @property
     def counts(self) -> str:
         """``12/31 done · 6 waiting``."""
         words = [f"{self.count(*COMPLETE)}/{len(self.items)} done"]
@@ -101,9 +124,8 @@ class ImagePull:
     def summary(self, elapsed_s: float) -> str:
         """Return the image's last line, without its name: how the pull ended, or how far it got."""
         words = []
-        failed = [item for item in self.items if item.phase is Phase.FAILED]
-        if failed:
-            words.append(failure(failed[0]))
+        if (failed := self.failed) is not None:
+            words.append(failure(failed))
         elif not self.is_complete:
             words.append(f"at {phrases.part(self.progress, self.total)}")
         if self.has_layers:
@@ -150,6 +172,9 @@ class History:
         pulls = by_image(view.items)
         for pull in pulls:
             began, ended = self._spans.get(pull.image, (view.now, None))
+            totals = view.images.get(pull.image)
+            if totals is not None and totals.began is not None:
+                began = totals.began
             if not pull.is_over:
                 ended = None
             elif ended is None:
@@ -176,14 +201,30 @@ class History:
             self.last = replace(self.last, items=left)
 
 
+def amount(totals: Totals, done: int | None = None) -> phrases.Amount:
+    """Return how far something is; ``done`` are bytes that ``totals`` does not count."""
+    return phrases.Amount(
+        totals.progress if done is None else done,
+        totals.total,
+        totals.rate,
+        totals.eta_s,
+        totals.share,
+        totals.extracted,
+        totals.extracted_total,
+        totals.is_estimated,
+    )
+
+
 def totals(view: View) -> tuple[phrases.Amount, list[str]]:
-    """Return how far all items are, and the words ``4/6 layers`` and ``1 failed``."""
+    """Return how far all items are, and the words ``4/6 layers``, ``1 image`` and ``1 failed``."""
     totals = view.totals
     noun = "pod"
     if any(item.image for item in view.items):
         noun = "layer" if any(item.layer for item in view.items) else "image"
-    done = totals.progress if totals.total else sum(item.progress for item in view.items)
+    done = None if totals.total else sum(item.progress for item in view.items)
     words = [f"{totals.done}/{phrases.plural(totals.count, noun)}"]
+    if totals.to_come:
+        words.append(f"{phrases.plural(totals.to_come, 'image')} to come")
     if totals.failed:
         words.append(f"{totals.failed} failed")
-    return phrases.Amount(done, totals.total, totals.rate, totals.eta_s), words
+    return amount(totals, done), words

@@ -35,13 +35,17 @@ def short_image(reference: str) -> str:
     return clean(f"{name}{at}{algorithm}{colon}{digits[:DIGEST_WIDTH]}")
 
 
-def part(done_bytes: int, total_bytes: int) -> str:
-    """Return ``3.1/12.3 MiB``, or only what is done while the total is unknown (0)."""
+def part(done_bytes: int, total_bytes: int, *, is_estimated: bool = False) -> str:
+    """Return ``3.1/12.3 MiB``, or only what is done while the total is unknown (0).
+
+    ``3.1/~12.3 MiB`` if the total is an estimate.
+    """
     if total_bytes <= 0:
         return format_bytes(done_bytes)
     total, _, unit = format_bytes(total_bytes).partition(" ")
     power = _UNIT_LETTERS.index(unit[0])
-    return f"{done_bytes / 1024**power:.{1 if power else 0}f}/{total} {unit}"
+    about = "~" if is_estimated else ""
+    return f"{done_bytes / 1024**power:.{1 if power else 0}f}/{about}{total} {unit}"
 
 
 def percent(done: int, total: int) -> int:
@@ -57,19 +61,44 @@ class Amount(NamedTuple):
         total: bytes; 0 while unknown.
         rate: bytes a second; None while there is too little to tell.
         eta_s: seconds that are left; None while unknown.
+        share: how much of all work is done, from 0 to 1; None: what ``done`` is of ``total``.
+        unpacked: bytes.
+        to_unpack: bytes in all; 0 if nothing is unpacked.
+        is_estimated: ``to_unpack`` is an estimate.
     """
 
     done: int
     total: int
     rate: float | None
     eta_s: float | None
+    share: float | None = None
+    unpacked: int = 0
+    to_unpack: int = 0
+    is_estimated: bool = False
 
     @property
-    def words(self) -> tuple[str, str, str, str]:
-        """``45%``, ``5.2/10.0 GiB``, ``120.3 MiB/s``, ``ETA 0:05``; empty where unknown."""
+    def percent(self) -> str:
+        """Return ``45%``, rounded down; empty while the total is unknown."""
+        if self.total <= 0:
+            return ""
+        if self.share is not None:
+            return f"{int(self.share * 100)}%"
+        return f"{percent(self.done, self.total)}%"
+
+    @property
+    def words(self) -> tuple[str, str, str, str, str]:
+        """``45%``, ``5.2/10.0 GiB``, ``unpacked 2.1/~25.0 GiB``, ``120.3 MiB/s``, ``ETA 0:05``.
+
+        Empty where unknown.
+        """
+        unpacked = ""
+        if self.to_unpack:
+            size = part(self.unpacked, self.to_unpack, is_estimated=self.is_estimated)
+            unpacked = f"unpacked {size}"
         return (
-            f"{percent(self.done, self.total)}%" if self.total > 0 else "",
+            self.percent,
             part(self.done, self.total),
+            unpacked,
             "" if self.rate is None else f"{format_bytes(self.rate):>9}/s",
             "" if self.eta_s is None else f"ETA {clock(self.eta_s)}",
         )
@@ -81,7 +110,22 @@ class Amount(NamedTuple):
     @property
     def fields(self) -> dict[str, Any]:
         """The keys of its JSON object."""
-        return {"progress": self.done, "total": self.total}
+        fields: dict[str, Any] = {"progress": self.done, "total": self.total}
+        if self.to_unpack:
+            fields |= {"extracted": self.unpacked, "extracted_total": self.to_unpack}
+        if self.is_estimated:
+            fields["extracted_estimated"] = True
+        return fields
+
+    @property
+    def speed(self) -> dict[str, Any]:
+        """The keys ``rate`` and ``eta_s``, as far as they are known."""
+        fields: dict[str, Any] = {}
+        if self.rate is not None:
+            fields["rate"] = round(self.rate)
+        if self.eta_s is not None:
+            fields["eta_s"] = round(self.eta_s, 1)
+        return fields
 
 
 def clock(seconds: float) -> str:

@@ -93,7 +93,8 @@ class Bars(Meters):
         if self._aggregate and pulls:
             amount, words = per_image.totals(view)
             verb = "in" if all(pull.is_complete for pull in pulls) else "after"
-            elapsed = f"{verb} {phrases.duration(view.now - self._first_s)}"
+            began = self._first_s if view.totals.began is None else view.totals.began
+            elapsed = f"{verb} {phrases.duration(view.now - began)}"
             end = [sentence("Total", amount.words[1], *words, elapsed)]
             pulls = [pull for pull in pulls if pull.count(Phase.FAILED)]
         return [*self._last_lines(pulls), *end]
@@ -152,7 +153,7 @@ def pool(pulls: Sequence[ImagePull], slots: int, width: int) -> list[Meter | str
     claims: list[tuple[int, int, Item]] = []
     for pull in shown:
         if pull.has_layers:
-            open_items = sorted((item for item in pull.items if _rank(item) < 3), key=_rank)
+            open_items = sorted(_open_items(pull), key=_rank)
             claims += [(_rank(item), place, item) for place, item in enumerate(open_items)]
     claims.sort(key=lambda claim: claim[:2])
     chosen = {(item.image, item.layer) for _, _, item in claims[: max(free, 0)]}
@@ -169,12 +170,21 @@ def pool(pulls: Sequence[ImagePull], slots: int, width: int) -> list[Meter | str
             continue
         if has_headings:
             lines.append(heading(pull, width))
-        for item in pull.items:
+        for item in sorted(pull.items, key=lambda item: item.phase is not Phase.FAILED):
             if (item.image, item.layer) in chosen:
                 label = phrases.short_digest(item.layer)
+                if item.phase is Phase.FAILED:  # the image has, whichever layer it was
+                    label = "" if has_headings else phrases.cut_middle(pull.name, width // 3)
                 label = label[:NARROW_DIGEST] if is_narrow else "  " * has_headings + label
                 lines.append(item_line(item, label, width))
     return lines
+
+
+def _open_items(pull: ImagePull) -> list[Item]:
+    """Return what has not arrived of an image, and one item for all that have failed."""
+    failed = pull.failed
+    items = [item for item in pull.items if _rank(item) < 3 and item.phase is not Phase.FAILED]
+    return items if failed is None else [failed, *items]
 
 
 def heading(pull: ImagePull, width: int) -> str:
@@ -188,19 +198,23 @@ def heading(pull: ImagePull, width: int) -> str:
 def item_line(item: Item, label: str, width: int) -> Meter | str:
     """Return the line of one layer, or of one image whose layers are not known."""
     if item.phase is Phase.FAILED:
-        return phrases.cut(f"{label} {per_image.failure(item)}", width)
+        space = " " if label.strip() else ""
+        return phrases.cut(f"{label}{space}{per_image.failure(item)}", width)
     done, total = item.progress, item.total
+    is_about = item.phase is Phase.EXTRACTING and item.is_estimated
     if item.phase is Phase.EXTRACTING:
         # Compressed bytes say nothing here: they have all arrived.
         done, total = item.extracted, item.extracted_total
     word = str(item.phase)
     if item.phase is Phase.WAITING and item.queue_position > 0:
-        word = f"queued, {phrases.ordinal(item.queue_position)}"
+        word = per_image.queue(item)
     has_bar = item.phase in ACTIVE and total > 0
     percent = f"{phrases.percent(done, total):>3}%" if has_bar else ""
-    size = phrases.part(done, total)
+    size = phrases.part(done, total, is_estimated=is_about)
     if item.phase is Phase.EXTRACTING and not total:
         size = f"{format_bytes(done)} unpacked" if done else format_bytes(item.total)
+    elif per_image.waits_to_unpack(item):
+        size = f"{format_bytes(total)} to unpack"
     elif item.phase is Phase.WAITING and not done:
         size = format_bytes(total) if total else ""
     stall = [per_image.stall(item)] if per_image.is_stalled(item) else []

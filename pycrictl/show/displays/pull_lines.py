@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any, Final, TextIO
 
-from pycrictl.progress.tracker import Awaited, Item, Phase, View
+from pycrictl.progress.tracker import COMPLETE, Awaited, Item, Phase, View
 from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.modes import HEARTBEAT_S, Outlet
 from pycrictl.show.displays.per_image import ImagePull
@@ -32,6 +32,7 @@ class PlainLines(Lines):
         self._aggregate = aggregate
         self._phases: dict[tuple[str, str], Phase] = {}
         self._over: dict[str, bool] = {}
+        self._starts: dict[str, str] = {}
         self._stalled_s: dict[tuple[str, str], float] = {}
         self._awaited_s: dict[str, float] = {}
         self._history = per_image.History(self.note)
@@ -40,7 +41,7 @@ class PlainLines(Lines):
     def show(self, view: View) -> None:
         """Write the lines for what is new in a view."""
         pulls = self._history.look(view)
-        lines = [f"{pull.name} {_start(pull)}" for pull in pulls if pull.image not in self._over]
+        lines = [line for pull in pulls for line in self._begins(pull)]
         if not self._aggregate:
             for item in view.changed:
                 lines += self._changes(item)
@@ -57,6 +58,7 @@ class PlainLines(Lines):
     def end(self, images: Collection[str]) -> None:
         """Forget these images: ``show`` has reported their ends."""
         self._over = {key: value for key, value in self._over.items() if key not in images}
+        self._starts = {key: value for key, value in self._starts.items() if key not in images}
         self._phases = {key: value for key, value in self._phases.items() if key[0] not in images}
         self._history.forget(images)
 
@@ -69,11 +71,25 @@ class PlainLines(Lines):
         words = self._history.summary(pull).replace("  ", ", ")
         return f"{pull.name} {'done: ' if pull.is_complete else ''}{words}"
 
+    def _begins(self, pull: ImagePull) -> Iterable[str]:
+        """Say that a pull waits, where in the line, and that it has started."""
+        before = self._starts.get(pull.image, "")
+        if before.startswith("started"):
+            return
+        queued = next((item for item in pull.items if item.queue_position), None)
+        if queued is not None and not pull.has_moved:
+            text = per_image.queue(queued)
+        else:
+            text = _start(pull, "started" if pull.has_moved else "waiting")
+        if text != before:
+            self._starts[pull.image] = text
+            yield f"{pull.name} {text}"
+
     def _changes(self, item: Item) -> Iterable[str]:
         key = item.image, item.layer
         before = self._phases.get(key, Phase.WAITING)
         self._phases[key] = item.phase
-        if item.phase is not before and item.layer:
+        if item.phase is not before and item.layer and item.phase is not Phase.FAILED:
             yield f"{_subject(item)} {_phase(item)}"
 
     def _stalls(self, item: Item) -> Iterable[str]:
@@ -105,13 +121,13 @@ class PlainLines(Lines):
             yield amount.sentence("total", *words)
 
 
-def _start(pull: ImagePull) -> str:
+def _start(pull: ImagePull, verb: str) -> str:
     words = [phrases.plural(len(pull.items), "layer")] if pull.has_layers else []
     if pull.total:
         words.append(format_bytes(pull.total))
     if present := pull.count(Phase.PRESENT):
         words.append(f"{present} present")
-    return f"started: {', '.join(words)}" if words else "started"
+    return f"{verb}: {', '.join(words)}" if words else verb
 
 
 def _subject(item: Item) -> str:
@@ -120,10 +136,10 @@ def _subject(item: Item) -> str:
 
 
 def _phase(item: Item) -> str:
-    if item.phase is Phase.FAILED:
-        return per_image.failure(item)
+    if per_image.waits_to_unpack(item):
+        return f"waiting {format_bytes(item.total)} to unpack"
     if item.phase is Phase.WAITING and item.queue_position > 0:
-        return f"queued, {phrases.ordinal(item.queue_position)}"
+        return per_image.queue(item)
     if item.phase in (Phase.WAITING, Phase.DOWNLOADING):
         return f"{item.phase} {phrases.part(item.progress, item.total)}"
     return f"{item.phase} {format_bytes(item.total)}"
@@ -133,9 +149,9 @@ class JsonLines(Objects):
     """One JSON object a line for each item that changed.
 
     ``image``, ``layer``, ``progress``, ``total`` and ``error`` are KEP-5334's fields with its
-    meaning, so that its readers work on them; ``phase``, ``queue_position``, ``extracted`` and
-    ``extracted_total`` are added where they are known. The last line of an item that has arrived
-    has ``progress`` equal to ``total``.
+    meaning, so that its readers work on them; the others are added where they are known, among
+    them the sums, the rate and the time left of the image. The last line of an item that has
+    arrived has ``progress`` equal to ``total``.
 
     Args:
         aggregate: one object for all items together, as the KEP has it for a pod; ``error`` is that
@@ -151,25 +167,48 @@ class JsonLines(Objects):
         """Write an object for each item that changed since the view before."""
         self._history.look(view)
         if view.changed:
-            self.write_objects([_totals(view)] if self._aggregate else map(_object, view.changed))
+            self.write_objects(
+                [_totals(view)]
+                if self._aggregate
+                else (_object(item) | self._image(item.image, view) for item in view.changed)
+            )
 
     def end(self, images: Collection[str]) -> None:
         """Do nothing: the objects have said it."""
 
+    @staticmethod
+    def _image(image: str, view: View) -> dict[str, Any]:
+        """Return the sums of an image."""
+        totals = view.images.get(image)
+        if totals is None or not totals.total:
+            return {}
+        fields: dict[str, Any] = {"image_progress": totals.progress, "image_total": totals.total}
+        if totals.share is not None:
+            fields["percent"] = int(totals.share * 100)
+        fields |= per_image.amount(totals).speed
+        if totals.began is not None:
+            fields["elapsed_s"] = round(view.now - totals.began, 1)
+        return fields
+
 
 def _object(item: Item) -> dict[str, Any]:
     progress, total = item.progress, item.total
-    if item.phase in per_image.COMPLETE:
+    if item.phase in COMPLETE:
         progress = total = total or progress
     fields: dict[str, Any] = {"image": item.image, "layer": item.layer}
     fields = {key: value for key, value in fields.items() if value}
     fields |= {"progress": progress, "total": total}
+    is_shown = not item.is_estimated or item.phase is Phase.EXTRACTING
     extra = {
         "phase": str(item.phase),
         "error": item.error,
         "queue_position": item.queue_position,
-        "extracted": item.extracted,
-        "extracted_total": item.extracted_total,
+        "behind": item.behind,
+        "pod": item.pod,
+        "resumed": item.resumed,
+        "extracted": item.extracted * is_shown,
+        "extracted_total": item.extracted_total * is_shown,
+        "extracted_estimated": item.is_estimated and is_shown,
     }
     return fields | {key: value for key, value in extra.items() if value}
 
@@ -177,5 +216,7 @@ def _object(item: Item) -> dict[str, Any]:
 def _totals(view: View) -> dict[str, Any]:
     amount, _ = per_image.totals(view)
     error = next((item.error for item in view.items if item.error), "")
-    fields = amount._replace(done=view.totals.progress).fields
+    fields = amount._replace(done=view.totals.progress).fields | amount.speed
+    if view.totals.share is not None:
+        fields["percent"] = int(view.totals.share * 100)
     return fields | ({"error": error} if error else {})

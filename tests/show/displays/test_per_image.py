@@ -80,7 +80,7 @@ def test_what_is_said_of_a_pull_that_waits() -> None:
 def test_how_far_all_items_are() -> None:
     items = [layer(1, progress=38 * MIB, total=61 * MIB), layer(2, Phase.FAILED)]
     amount, words = per_image.totals(view(items, rate=10.2 * MIB, eta_s=2.0))
-    assert amount.words == ("62%", "38.0/61.0 MiB", " 10.2 MiB/s", "ETA 0:02")
+    assert amount.words == ("62%", "38.0/61.0 MiB", "", " 10.2 MiB/s", "ETA 0:02")
     assert words == ["0/2 layers", "1 failed"]
     amount, words = per_image.totals(view([layer(name="", progress=5)]))
-    assert (amount.words, words) == (("", "5 B", "", ""), ["0/1 image"])
+    assert (amount.words, words) == (("", "5 B", "", "", ""), ["0/1 image"])

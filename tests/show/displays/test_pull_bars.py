@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pycrictl.progress.tracker import Awaited, Item, Phase
@@ -60,9 +62,14 @@ def test_tells_what_was_there_before_the_first_look() -> None:
         (layer(phase=Phase.WAITING), "000000000001 waiting"),
         (layer(phase=Phase.WAITING, queue_position=11), "000000000001 queued, 11th"),
         (layer(phase=Phase.WAITING, progress=MIB, total=4 * MIB), "waiting      1.0/4.0 MiB"),
-        (layer(phase=Phase.FAILED, error="no such\nblob"), "000000000001 failed: no such blob"),
-        (layer(phase=Phase.FAILED), "000000000001 failed"),
-        (layer(phase=Phase.FAILED, error="x" * 10_000), f"failed: {'x' * 55}…"),
+        (layer(phase=Phase.FAILED, error="no such\nblob"), "  failed: no such blob"),
+        (layer(phase=Phase.FAILED), "  failed"),
+        (layer(phase=Phase.FAILED, error="x" * 10_000), f"  failed: {'x' * 68}…"),
+        (layer(phase=Phase.WAITING, progress=MIB, total=MIB), "waiting      1.0 MiB to unpack"),
+        (
+            layer(phase=Phase.WAITING, queue_position=2, behind="default/web"),
+            "000000000001 queued, 2nd, behind default/web",
+        ),
     ],
 )
 def test_the_line_of_a_layer(item: Item, expected: str) -> None:
@@ -138,12 +145,8 @@ def test_what_moves_comes_before_failures_and_those_before_what_waits() -> None:
     items[18] = layer(18, Phase.DOWNLOADING, 0, MIB)
     items[19] = layer(19, Phase.EXTRACTING, MIB, MIB)
     lines = drawn(*items, size=(80, 7))
-    assert [line.split()[1] for line in lines[1:-1]] == [
-        "waiting",
-        "failed:",
-        "downloading",
-        "extracting",
-    ]
+    assert lines[1] == "  failed: 404"
+    assert [line.split()[1] for line in lines[2:-1]] == ["waiting", "downloading", "extracting"]
     assert lines[0].endswith("0/20 done · 17 waiting · 1 failed")
 
 
@@ -271,3 +274,31 @@ def test_hostile_names_cannot_steer_the_terminal(text: str, size: tuple[int, int
         bars.close()
         assert terminal.look()
         assert "owned" not in "".join(lines) or "\\x1b" in "".join(lines)
+
+
+def total_at(columns: int, **more: Any) -> str:
+    items = [layer(number, Phase.DOWNLOADING, 7 * MIB, 10 * MIB) for number in range(6)]
+    return drawn(*items, size=(columns, 24), rate=2.6 * MIB, eta_s=6.0, **more)[-1]
+
+
+def test_the_total_counts_what_is_unpacked() -> None:
+    more = {"share": 0.38, "extracted": 21 * MIB, "extracted_total": 130 * MIB}
+    line = total_at(110, is_estimated=True, **more)
+    assert line.startswith("Total  38%|")
+    assert " 42.0/60.0 MiB  unpacked 21.0/~130.0 MiB" in line
+    assert "unpacked 21.0/130.0 MiB" in total_at(110, **more)
+
+
+def test_what_matters_least_goes_first() -> None:
+    more = {"share": 0.38, "extracted": 21 * MIB, "extracted_total": 130 * MIB}
+    words = {
+        110: ["MiB/s", "ETA 0:06", "unpacked", "0/6 layers"],
+        80: ["ETA 0:06", "unpacked"],
+        50: ["ETA 0:06"],
+        40: [],
+    }
+    for columns, expected in words.items():
+        line = total_at(columns, **more)
+        assert [word for word in words[110] if word in line] == expected, line
+        assert "42.0/60.0 MiB" in line
+        assert len(line) < columns

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pycrictl.environ import Environment
-from pycrictl.progress.tracker import Awaited, Phase, View
+from pycrictl.progress.tracker import Awaited, Item, Phase, Totals, View
 from pycrictl.show.displays.modes import Outlet
 from pycrictl.show.displays.pull_lines import JsonLines, PlainLines
 from tests.show.views import DEMO, MIB, digest, forty_layers, layer, view
@@ -55,7 +55,6 @@ def test_failure_and_recovery() -> None:
     views = [view([item], now=now) for now, item in enumerate((bad, again, good))]
     assert plain(*views) == [
         f"{DEMO} started: 1 layer, 1.0 MiB",
-        f"{DEMO} {A} failed: unexpected status 500 \\x1b[31m",
         f"{DEMO} failed: unexpected status 500 \\x1b[31m, 0 of 1 layer done, after 0.0 s",
         f"{DEMO} {A} queued, 2nd",
         f"{DEMO} {A} done 1.0 MiB",
@@ -164,7 +163,7 @@ def test_aggregate_leaves_the_layers_out() -> None:
 
 def test_a_whole_run_is_short_and_clean() -> None:
     lines = plain(*(view(forty_layers(step), now=step) for step in range(60)))
-    assert len(lines) == 3 + 40 * 3 + 3 + 5
+    assert len(lines) == 2 + 3 + 40 * 3 + 3 + 5  # two images wait at first
     assert max(map(len, lines)) < 80
 
 
@@ -192,7 +191,7 @@ def test_hostile_text_stays_one_printable_line(text: str) -> None:
     display.show(view(items))
     display.close()
     lines = stderr.getvalue().split("\n")
-    assert len(lines) == 10
+    assert len(lines) == 8
     assert all(line.isprintable() for line in lines)
     assert max(map(len, lines)) < 1_000
 
@@ -265,3 +264,57 @@ def test_aggregate_is_one_object_for_all() -> None:
 def test_what_did_not_change_is_not_written() -> None:
     shown = view([layer(1, progress=1, total=2)])
     assert len(objects(shown, view(shown.items, now=1.0, changed=[]))) == 1
+
+
+def test_a_pull_that_is_queued_has_not_started() -> None:
+    def queued(place: int, behind: str = "") -> Item:
+        return layer(name="", phase=Phase.WAITING, queue_position=place, behind=behind)
+
+    moving = layer(1, Phase.DOWNLOADING, MIB, 4 * MIB)
+    assert plain(
+        view([queued(2, "default/web")]),
+        view([queued(1, "default/web")], now=1.0),
+        view([queued(1, "default/web")], now=2.0),
+        view([moving], now=3.0),
+    )[:3] == [
+        f"{DEMO} queued, 2nd, behind default/web",
+        f"{DEMO} queued, 1st, behind default/web",
+        f"{DEMO} started: 1 layer, 4.0 MiB",
+    ]
+
+
+def test_a_pull_whose_layers_all_wait_has_not_started() -> None:
+    waiting = layer(1, Phase.WAITING, 0, 4 * MIB)
+    lines = plain(view([waiting]), view([layer(1, progress=MIB, total=4 * MIB)], now=1.0))
+    assert lines[:2] == [f"{DEMO} waiting: 1 layer, 4.0 MiB", f"{DEMO} started: 1 layer, 4.0 MiB"]
+
+
+def test_one_line_for_a_failed_image_with_its_last_cause() -> None:
+    items = [layer(number, Phase.FAILED, 0, MIB, error=f"cause {number}") for number in range(9)]
+    assert plain(view(items)) == [
+        f"{DEMO} started: 9 layers, 9.0 MiB",
+        f"{DEMO} failed: cause 8, 0 of 9 layers done, after 0.0 s",
+    ]
+
+
+def test_how_long_it_took_counts_from_the_pulls_start() -> None:
+    totals = Totals(MIB, MIB, 1, 1, 0, 0, None, None, began=-30.0)
+    (_, line) = plain(view([layer(1, Phase.DONE, MIB, MIB)], images={DEMO: totals}))[-2:]
+    assert line == f"{DEMO} done: 1 layer, 1.0 MiB, in 30 s"
+
+
+def test_objects_have_what_is_known_of_their_image() -> None:
+    totals = Totals(
+        5 * MIB, 9 * MIB, 0, 2, 0, 0, 1000.4, 12.345, 0, 0, share=0.5, began=-2.0
+    )  # fmt: skip
+    waiting = layer(1, Phase.WAITING, 0, 4 * MIB, queue_position=2, behind="default/web")
+    (fields,) = objects(view([waiting], images={DEMO: totals}))
+    assert fields["behind"] == "default/web"
+    assert {key: fields[key] for key in list(fields)[-7:-1]} == {
+        "image_progress": 5 * MIB,
+        "image_total": 9 * MIB,
+        "percent": 50,
+        "rate": 1000,
+        "eta_s": 12.3,
+        "elapsed_s": 2.0,
+    }

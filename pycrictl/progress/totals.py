@@ -1,0 +1,240 @@
+"""Sums over tracked items: bytes, rates, time left. Pure: no clock of its own.
+
+* *Shared layers.* A digest under several images counts once, as far as it has come under any. So
+  what one image's pull brings counts for the rate and the time left of the others as well.
+* *Rate.* Bytes that were there at first sight, and layers that the runtime has already, were not
+  downloaded now. When an item starts again from less, what it downloads again counts again.
+* *Time left.* Layers are unpacked one after the other in their order, each after its download. The
+  speed of unpacking is that of the time in which something was being unpacked.
+* *Share.* What is done of a layer never falls, unless its download starts again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pycrictl.progress.speed import Speed
+from pycrictl.progress.view import COMPLETE, Item, Phase, Totals
+
+ETA_AFTER_S: Final = 3.0
+
+
+@dataclass(slots=True, eq=False)
+class Blob:
+    """The bytes behind an item, which the same layer of another image shares.
+
+    Attributes:
+        is_seen: whether a report of it has come.
+        counted: up to where they have been counted for the rate.
+        unpacked: the same of the bytes unpacked.
+        share: how much of its work is done.
+        holders: how many items they belong to.
+    """
+
+    is_seen: bool = False
+    counted: int = 0
+    unpacked: int = 0
+    share: float = 0.0
+    holders: int = 0
+
+    def see(self, item: Item) -> None:
+        """Take the first report for what was there before."""
+        self.is_seen = True
+        self.counted, self.unpacked, self.share = item.progress, item.extracted, item.share
+
+    def advance(self, item: Item) -> tuple[int, int]:
+        """Go to where the furthest of the items stands.
+
+        Returns:
+            The bytes downloaded and the bytes unpacked since the last time.
+        """
+        gained = unpacked = 0
+        if item.phase is not Phase.PRESENT:
+            gained = max(item.progress - self.counted, 0)
+            unpacked = max(item.extracted - self.unpacked, 0)
+        if item.progress < self.counted:
+            self.share = 0.0
+        self.share = max(self.share, item.share)
+        self.counted, self.unpacked = item.progress, item.extracted
+        return gained, unpacked
+
+
+Pairs = Sequence[tuple[Blob, Item]]
+
+
+class Sums:
+    """Adds up, and measures how fast the sums grow.
+
+    Args:
+        window_s: rates are measured over this many seconds.
+    """
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._speed = Speed(window_s)
+        self._speeds: dict[str, Speed] = {}
+        self._unpacking = Speed(window_s)
+        self._unpacking_s = 0.0
+        self._is_unpacking = False
+        self._last: float | None = None
+
+    def start(self, image: str, now: float) -> None:
+        """Note when bytes of an image could have begun to come."""
+        self._speed.start(now)
+        self._speeds.setdefault(image, Speed(self._window_s)).start(now)
+
+    def forget(self, image: str) -> None:
+        """Drop what is known of an image."""
+        self._speeds.pop(image, None)
+
+    def measure_anew(self) -> None:
+        """Forget the rate so far, which was that of other items than those that are left."""
+        self._speed = Speed(self._window_s)
+
+    def add_up(
+        self, pairs: Pairs, now: float, began: Mapping[str, float]
+    ) -> tuple[Totals, dict[str, Totals]]:
+        """Return the totals of all items, and those of each image.
+
+        Args:
+            pairs: the items of the finest level, in their order, with their blobs.
+            began: when the pull of an image began, where that is known.
+        """
+        furthest: dict[Blob, Item] = {}
+        images: dict[str, dict[Blob, None]] = {}
+        for blob, item in pairs:
+            twin = furthest.get(blob)
+            if twin is None or _standing(item) > _standing(twin):
+                furthest[blob] = item
+            images.setdefault(item.image, {})[blob] = None
+        gains: dict[Blob, int] = {}
+        unpacked = 0
+        for blob, item in furthest.items():
+            gains[blob], more = blob.advance(item)
+            unpacked += more
+        self._measure_unpacking(furthest.values(), unpacked, now)
+        self._speed.record(sum(gains.values()), now)
+        starts = [began[image] for image in images if image in began]
+        whole = _sum(furthest.items(), self._speed, self._pace, now, min(starts, default=None))
+        if len(images) == 1:
+            only = next(iter(images))
+            self._speeds[only].record(sum(gains.values()), now)
+            return whole, {only: whole}
+        totals = {}
+        for image, blobs in images.items():
+            speed = self._speeds.setdefault(image, Speed(self._window_s))
+            speed.record(sum(gains[blob] for blob in blobs), now)
+            parts = [(blob, furthest[blob]) for blob in blobs]
+            totals[image] = _sum(parts, speed, self._pace, now, began.get(image))
+        return whole, totals
+
+    def _measure_unpacking(self, items: Iterable[Item], unpacked: int, now: float) -> None:
+        """Let the clock of unpacking run while something is being unpacked."""
+        was = self._is_unpacking
+        self._is_unpacking = any(
+            item.phase is Phase.EXTRACTING and item.is_unpacked for item in items
+        )
+        if self._last is not None and (was or unpacked):
+            self._unpacking_s += now - self._last
+        self._last = now
+        self._unpacking.record(unpacked, self._unpacking_s)
+
+    @property
+    def _pace(self) -> float | None:
+        """Bytes unpacked in a second; None while that is not known."""
+        return self._unpacking.rate(self._unpacking_s)
+
+
+def _sum(
+    parts: Iterable[tuple[Blob, Item]],
+    speed: Speed,
+    pace: float | None,
+    now: float,
+    began: float | None,
+) -> Totals:
+    progress = total = resumed = extracted = extracted_total = 0
+    weighed = 0.0
+    layers, others = [0, 0, 0], [0, 0, 0]
+    left: list[tuple[int, int]] = []
+    has_unknown = is_estimated = False
+    for blob, item in parts:
+        resumed += item.resumed
+        numbers = layers if item.layer else others
+        numbers[0] += 1
+        if item.total:
+            progress += item.progress
+            total += item.total
+            weighed += item.total * blob.share
+        if item.is_unpacked:
+            extracted += item.extracted
+            extracted_total += item.extracted_total
+            is_estimated |= item.is_estimated
+        if item.phase in COMPLETE:
+            numbers[1] += 1
+        elif item.phase is Phase.FAILED:
+            numbers[2] += 1
+        elif item.total:
+            unpacking = item.extracted_total - item.extracted if item.is_unpacked else 0
+            left.append((item.total - item.progress, unpacking))
+        else:
+            has_unknown = True
+    rate = speed.rate(now)
+    count, done, failed = layers if layers[0] else others
+    share = None
+    if total:
+        is_whole = layers[1] + others[1] == layers[0] + others[0]
+        share = 1.0 if is_whole else min(weighed / total, 0.995)
+    return Totals(
+        progress=progress,
+        total=total,
+        done=done,
+        count=count,
+        failed=failed,
+        resumed=resumed,
+        rate=rate,
+        eta_s=None if has_unknown else _time_left(left, speed, rate, pace, now),
+        extracted=extracted,
+        extracted_total=extracted_total,
+        is_estimated=is_estimated,
+        share=share,
+        to_come=others[0] - others[1] - others[2] if layers[0] else 0,
+        began=began,
+    )
+
+
+def _time_left(
+    left: Sequence[tuple[int, int]],
+    speed: Speed,
+    rate: float | None,
+    pace: float | None,
+    now: float,
+) -> float | None:
+    """Return the seconds until the last layer is unpacked; None if that cannot be said.
+
+    Args:
+        left: bytes to download and bytes to unpack of each unfinished layer, in their order.
+        speed: of the download.
+        rate: its bytes a second.
+        pace: bytes unpacked a second.
+        now: the tracker's time.
+    """
+    to_download = sum(one for one, _ in left)
+    to_unpack = sum(one for _, one in left)
+    if to_download:
+        if not rate or speed.measured_s(now) < ETA_AFTER_S:
+            return None
+    elif to_unpack and not pace:
+        return None
+    elif not left:
+        return 0.0 if rate and speed.measured_s(now) >= ETA_AFTER_S else None
+    downloaded_s = unpacked_s = 0.0
+    for download, unpack in left:
+        downloaded_s += download / rate if download and rate else 0.0
+        unpacked_s = max(unpacked_s, downloaded_s) + (unpack / pace if pace else 0.0)
+    return unpacked_s
+
+
+def _standing(item: Item) -> tuple[bool, int, int, bool]:
+    return item.phase in COMPLETE, item.progress, item.extracted, item.phase is not Phase.FAILED

@@ -1,0 +1,206 @@
+"""The work that is left: downloads and unpacking together, one image and all."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pycrictl.progress.tracker import UNPACKED_RATIO, Phase, Tracker, View
+from pycrictl.wire.progress import Report
+from tests.progress.tracking import MIB
+
+
+def extracting(extracted: int, total: int = 400, *, image: str = "a", layer: str = "l") -> Report:
+    return Report(
+        image, layer, 100 * MIB, 100 * MIB, "", "extracting", 0, extracted * MIB, total * MIB
+    )
+
+
+def downloading(progress: int, *, image: str = "a", layer: str = "l") -> Report:
+    return Report(image, layer, progress * MIB, 100 * MIB, phase="downloading")
+
+
+def look(tracker: Tracker, now: float, *reports: Report) -> View:
+    for report in reports:
+        tracker.apply(report, now=now)
+    return tracker.view(now)
+
+
+def test_what_is_downloaded_is_half_of_the_work() -> None:
+    tracker = Tracker()
+    totals = look(tracker, 0.0, downloading(50)).totals
+    assert totals.percent == 25.0
+    assert (totals.extracted, totals.extracted_total) == (0, int(100 * MIB * UNPACKED_RATIO))
+    assert totals.is_estimated
+    totals = look(tracker, 1.0, extracting(0)).totals
+    assert totals.percent == 50.0
+    assert (totals.extracted, totals.extracted_total) == (0, 400 * MIB)
+    assert not totals.is_estimated
+    assert look(tracker, 2.0, extracting(200)).totals.percent == 75.0
+    assert look(tracker, 3.0, extracting(400)).totals.percent == pytest.approx(99.5)
+    done = extracting(400)._replace(phase="done")
+    assert look(tracker, 4.0, done).totals.percent == 100.0
+
+
+def test_a_source_that_says_nothing_of_unpacking_has_no_work_but_the_download() -> None:
+    tracker = Tracker()
+    assert look(tracker, 0.0, Report("a", "l", 50, 100)).totals.percent == 50.0
+    totals = look(tracker, 0.0, Report("a", "l", 100, 100)).totals
+    assert (totals.percent, totals.extracted_total) == (100.0, 0)
+
+
+def test_present_layers_are_not_unpacked() -> None:
+    totals = look(Tracker(), 0.0, Report("a", "l", 100, 100, phase="present")).totals
+    assert (totals.percent, totals.extracted_total, totals.is_estimated) == (100.0, 0, False)
+
+
+def test_it_has_a_time_left_while_it_unpacks() -> None:
+    tracker = Tracker()
+    for second in range(4):
+        view = look(tracker, float(second), extracting(second * 50))
+    assert view.totals.eta_s == pytest.approx(5.0)
+
+
+def test_unpacking_comes_after_the_download() -> None:
+    tracker = Tracker()
+    for second in range(5):
+        view = look(
+            tracker,
+            float(second),
+            extracting(second * 50, layer="first"),
+            downloading(second * 10, layer="second"),
+        )
+    # 60 MiB at 10 MiB/s, and then 250 MiB at 50 MiB/s.
+    assert view.totals.eta_s == pytest.approx(6 + 5)
+
+
+def test_the_speed_of_unpacking_is_that_of_the_time_in_which_something_is_unpacked() -> None:
+    tracker = Tracker()
+    for second in range(3):
+        look(tracker, float(second), extracting(second * 200, layer="first"))
+    done = extracting(400, layer="first")._replace(phase="done")
+    for second in range(3, 12):
+        view = look(tracker, float(second), done, downloading((second - 3) * 10, layer="second"))
+    assert view.totals.rate == pytest.approx(10 * MIB)
+    assert view.totals.eta_s == pytest.approx(2 + 250 / (400 / 3))
+
+
+def test_what_another_pull_brings_counts_for_the_time_left() -> None:
+    """Image b waits for a layer that image a's pull downloads, and its own source lags behind."""
+    tracker = Tracker()
+    for second in range(6):
+        view = look(
+            tracker,
+            float(second),
+            Report("a", "shared", second * 10 * MIB, 100 * MIB),
+            Report("b", "shared", 0, 100 * MIB),
+            Report("a", "own", second * MIB, 100 * MIB),
+        )
+    assert view.images["b"].eta_s == pytest.approx(5.0)
+    assert view.images["b"].rate == pytest.approx(10 * MIB)
+    assert view.images["a"].rate == pytest.approx(11 * MIB)
+    assert view.totals.rate == pytest.approx(11 * MIB)
+    assert view.totals.count == 2
+
+
+def test_an_image_without_a_manifest_is_no_layer() -> None:
+    totals = look(
+        Tracker(), 0.0, Report("a", "l", 100, 100), Report("b", "", 0, 0, phase="waiting")
+    ).totals
+    assert (totals.done, totals.count, totals.to_come) == (1, 1, 1)
+    assert totals.percent is not None
+    assert totals.percent < 100
+
+
+def test_when_a_pull_began() -> None:
+    tracker = Tracker()
+    tracker.apply(downloading(1), now=50.0, age_s=30.0)
+    tracker.apply(downloading(1, image="b"), now=50.0)
+    view = tracker.view(50.0)
+    assert (view.images["a"].began, view.images["b"].began) == (20.0, None)
+    assert view.totals.began == 20.0
+    tracker.forget("a")
+    assert tracker.view(51.0).totals.began is None
+
+
+Step = tuple[str, str, int]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[float, list[Report]]]:
+    """Pulls of up to three images with shared layers, as a source sees them, from begin to end."""
+    sizes = draw(st.lists(st.integers(1, 50), min_size=1, max_size=6))
+    images = {
+        image: draw(st.sets(st.sampled_from(range(len(sizes))), min_size=1))
+        for image in ("a", "b", "c")[: draw(st.integers(1, 3))]
+    }
+    plans = [_life(draw, size) for size in sizes]
+    moments = []
+    now = 0.0
+    for places in _interleaved(draw, [len(plan) for plan in plans]):
+        now += draw(st.floats(0.0, 3.0))
+        reports = [
+            Report(image, f"l{number}", *plans[number][places[number]])
+            for image, numbers in images.items()
+            for number in sorted(numbers)
+        ]
+        moments.append((now, reports))
+    return moments
+
+
+def _life(draw: st.DrawFn, size: int) -> list[tuple[int, int, str, str, int, int, int]]:
+    """What is reported of a layer: progress, total, error, phase, place, unpacked, of how much."""
+    if draw(st.booleans()) and draw(st.booleans()):
+        return [(size, size, "", "present", 0, 0, 0)]
+    unpacked = draw(st.integers(1, 200))
+    shown = draw(st.sampled_from([0, unpacked]))
+    offsets = sorted(draw(st.lists(st.integers(0, size), max_size=4)))
+    extracted = sorted(draw(st.lists(st.integers(0, unpacked), max_size=4)))
+    return [
+        (0, size, "", "waiting", 0, 0, 0),
+        *((offset, size, "", "downloading", 0, 0, 0) for offset in offsets),
+        (size, size, "", "waiting", 0, 0, shown),
+        *((size, size, "", "extracting", 0, done, shown) for done in extracted),
+        (size, size, "", "done", 0, shown, shown),
+    ]
+
+
+def _interleaved(draw: st.DrawFn, lengths: list[int]) -> Iterator[list[int]]:
+    places = [0] * len(lengths)
+    yield list(places)
+    while open_ := [number for number, place in enumerate(places) if place < lengths[number] - 1]:
+        for number in draw(st.sets(st.sampled_from(open_), min_size=1)):
+            places[number] += 1
+        yield list(places)
+
+
+@settings(max_examples=200)
+@given(histories())
+def test_progress_never_goes_backwards_and_ends_at_100(
+    history: list[tuple[float, list[Report]]],
+) -> None:
+    tracker = Tracker()
+    views = [look(tracker, now, *reports) for now, reports in history]
+    for before, after in itertools.pairwise(views):
+        assert before.totals.percent is not None
+        assert after.totals.percent is not None
+        assert before.totals.percent <= after.totals.percent
+        assert before.totals.progress <= after.totals.progress
+        assert before.totals.extracted <= after.totals.extracted
+        for image, totals in before.images.items():
+            assert (totals.share or 0) <= (after.images[image].share or 0)
+    for view in views:
+        sizes = {item.layer: item for item in view.items}
+        assert view.totals.progress == sum(item.progress for item in sizes.values())
+        assert view.totals.total == sum(item.total for item in sizes.values())
+        is_over = all(item.phase in (Phase.DONE, Phase.PRESENT) for item in view.items)
+        assert (view.totals.percent == 100.0) == is_over
+        for totals in (view.totals, *view.images.values()):
+            assert totals.eta_s is None or totals.eta_s >= 0
+            assert totals.extracted <= totals.extracted_total
+    assert views[-1].totals.percent == 100.0
+    assert views[-1].totals.progress == views[-1].totals.total
