@@ -15,7 +15,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import socket
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -27,8 +29,15 @@ MAX_REQUEST_BYTES: Final = 4096
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 IDLE_S: Final = 300.0
 
+# From Python 3.13 on a server would remove the socket's file when it closes, which is the
+# listener's to do, or nobody's after a hand-over.
+_KEEP_PATH: Final[dict[str, Any]] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+
 Call: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 """Answers a call; raises ValueError if its arguments are wrong."""
+
+Take: TypeAlias = Callable[[socket.socket], Awaitable[None]]
+"""Takes a connection whose call has been read, and closes it."""
 
 
 class AdminServer:
@@ -36,23 +45,31 @@ class AdminServer:
 
     Args:
         calls: by their names.
+        takes: calls that are given the connection, by their names.
     """
 
-    def __init__(self, calls: Mapping[str, Call]) -> None:
+    def __init__(
+        self, calls: Mapping[str, Call], *, takes: Mapping[str, Take] | None = None
+    ) -> None:
         self._calls = calls
+        self._takes = takes or {}
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, listener: socket.socket) -> None:
         """Begin to accept connections."""
         self._server = await asyncio.start_unix_server(
-            self._serve, sock=listener, limit=MAX_REQUEST_BYTES
+            self._serve, sock=listener, limit=MAX_REQUEST_BYTES, **_KEEP_PATH
         )
+
+    def pause(self) -> None:
+        """Accept no more connections; ``start`` goes on."""
+        if self._server is not None:
+            self._server.close()
 
     async def stop(self) -> None:
         """End all connections."""
-        if self._server is not None:
-            self._server.close()
+        self.pause()
         await end_tasks(self._tasks)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -65,6 +82,11 @@ class AdminServer:
                     line = await reader.readline()
                 if not line:
                     break
+                if (take := self._taker(line)) is not None:
+                    sock = socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno()))
+                    writer.transport.abort()
+                    await take(sock)
+                    break
                 answer = await self._answer(line)
                 writer.write(json.dumps(answer).encode() + b"\n")
                 async with asyncio.timeout(IDLE_S):
@@ -76,6 +98,13 @@ class AdminServer:
         finally:
             self._tasks.discard(task)
             writer.close()
+
+    def _taker(self, line: bytes) -> Take | None:
+        with contextlib.suppress(ValueError, RecursionError):
+            request = json.loads(line)
+            if isinstance(request, dict) and isinstance(name := request.get("call"), str):
+                return self._takes.get(name)
+        return None
 
     async def _answer(self, line: bytes) -> dict[str, Any]:
         try:
