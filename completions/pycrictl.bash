@@ -440,7 +440,7 @@ _pycrictl_describe() {
             )
             ;;
         proxy)
-            switches=(--serialize-image-pulls -h --help)
+            switches=(--serialize-image-pulls --take-over --reload -h --help)
             valued=(
                 '--upstream=@socket'
                 '--listen=@socket'

@@ -633,6 +633,8 @@ function __pycrictl_describe --no-scope-shadowing
         case 'proxy'
             set switches \
                 '--serialize-image-pulls'\t'Same as a limit of 1' \
+                '--take-over'\t'Take over from the proxy that runs with the same admin socket; no call fails' \
+                '--reload'\t'Have the running proxy hand over to a new one of its own command line' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \

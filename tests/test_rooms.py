@@ -69,10 +69,13 @@ ARROWS: dict[str, set[str]] = {
     "proxy": set(),
     "proxy.app": {
         *("proxy", "containerd.daemon", "containerd.settings", "cri.calls.transport", "_proto"),
-        *("wire.codes", "signals", *_BASE),
+        *("wire.codes", "signals", "streaming.loop", *_BASE),
     },
     "proxy.accept": {"proxy.serve.log", "wire.limits"},
     "proxy.admin": {"proxy.accept", "proxy.serve.log", "streaming.loop", *_BASE},
+    "proxy.ending": {"proxy.copies", "proxy.pulls", "proxy.relay", "proxy.serve"},
+    "proxy.handover": {"proxy.program", "proxy.relay.calls", "proxy.serve.listen", *_BASE},
+    "proxy.program": set(),
     "proxy.settings": {
         *("proxy.pulls.decisions", "proxy.pulls.kubelet_config", "proxy.serve", "copy.tree"),
         "proxy.figures.history",
@@ -103,6 +106,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "proxy.pulls.book": set(),
     "proxy.pulls.decisions": set(),
+    "proxy.pulls.handed": {"proxy.pulls.book", "proxy.lookup", "proxy.relay.calls"},
     "proxy.pulls.queue": {"proxy.pulls.book", "proxy.pulls.decisions", *_BASE},
     "proxy.pulls.reports": {
         *("proxy.pulls.book", "progress.reference", "progress.tracker", "wire.progress"),

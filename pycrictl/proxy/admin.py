@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
@@ -32,17 +33,24 @@ IDLE_S: Final = 300.0
 Call: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 """Answers a call; raises ValueError if its arguments are wrong."""
 
+Take: TypeAlias = Callable[[socket.socket], Awaitable[None]]
+"""Takes a connection whose call has been read, and closes it."""
+
 
 class AdminServer:
     """Answers admin calls.
 
     Args:
         calls: by their names.
+        takes: calls that are given the connection, by their names.
     """
 
-    def __init__(self, calls: Mapping[str, Call]) -> None:
+    def __init__(
+        self, calls: Mapping[str, Call], *, takes: Mapping[str, Take] | None = None
+    ) -> None:
         self._calls = calls
         self._acceptor: Acceptor | None = None
+        self._takes = takes or {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, listener: socket.socket) -> None:
@@ -55,10 +63,14 @@ class AdminServer:
         log = Log(__name__)
         self._acceptor = Acceptor(listener, Connector(protocol), log=log, name="admin")
 
-    async def stop(self) -> None:
-        """End all connections."""
+    def pause(self) -> None:
+        """Accept no more connections; ``start`` goes on."""
         if self._acceptor is not None:
             self._acceptor.close()
+
+    async def stop(self) -> None:
+        """End all connections."""
+        self.pause()
         await end_tasks(self._tasks)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -71,6 +83,11 @@ class AdminServer:
                     line = await reader.readline()
                 if not line:
                     break
+                if (take := self._taker(line)) is not None:
+                    sock = socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno()))
+                    writer.transport.abort()
+                    await take(sock)
+                    break
                 answer = await self._answer(line)
                 writer.write(json.dumps(answer).encode() + b"\n")
                 async with asyncio.timeout(IDLE_S):
@@ -82,6 +99,13 @@ class AdminServer:
         finally:
             self._tasks.discard(task)
             writer.close()
+
+    def _taker(self, line: bytes) -> Take | None:
+        with contextlib.suppress(ValueError, RecursionError):
+            request = json.loads(line)
+            if isinstance(request, dict) and isinstance(name := request.get("call"), str):
+                return self._takes.get(name)
+        return None
 
     async def _answer(self, line: bytes) -> dict[str, Any]:
         try:

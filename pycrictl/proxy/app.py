@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import resource
 import signal
+import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -23,9 +24,11 @@ from pycrictl.proxy.admin import AdminServer
 from pycrictl.proxy.copies.job import CopyJob
 from pycrictl.proxy.copies.quotas import Quotas
 from pycrictl.proxy.copies.service import COPY_FROM, COPY_TO, Copies
+from pycrictl.proxy.ending import Ending, ends
 from pycrictl.proxy.figures.recorder import PullRecorder
+from pycrictl.proxy.handover import Predecessor, Successor, refuse
 from pycrictl.proxy.lookup import Lookup, PullTarget
-from pycrictl.proxy.pulls import reports
+from pycrictl.proxy.program import ENVIRON, replace
 from pycrictl.proxy.pulls.kubelet_config import KUBELET_CONFIG, read_kubelet_config
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter import PULL_PATHS, PullLimiter
@@ -41,19 +44,15 @@ from pycrictl.proxy.serve.stream_server import COPY_PATH, StreamServer
 from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.proxy.settings import MAX_LIMIT, ProxySettings
 from pycrictl.signals import ENDING
+from pycrictl.streaming.loop import end_tasks
 from pycrictl.wire.codes import UNIMPLEMENTED
 
 LOGGER: Final = "pycrictl.proxy"
 
-CALLS_S: Final = 10.0
-"""How long other calls than pulls may hold up the end. Nobody is refused meanwhile: it comes in a
-moment without calls."""
-
-WATCHED_S: Final = reports.LINGER_S + 1.0
-"""How long after the last pull its watchers may hold up the end."""
+HOLD_S: Final = 2.0
+"""How long slots are held for the calls that a predecessor had in line."""
 
 _LOOK_S: Final = 1.0
-_DRAIN_LOOK_S: Final = 0.05
 
 
 class App:
@@ -61,16 +60,25 @@ class App:
 
     Args:
         settings: of the proxy.
-        environ: for systemd's ``NOTIFY_SOCKET``.
+        environ: for systemd's ``NOTIFY_SOCKET``, and ``handover.ENVIRON``.
+        take_over: from the proxy that runs with the same admin socket, if there is one.
     """
 
-    def __init__(self, settings: ProxySettings, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, settings: ProxySettings, environ: Mapping[str, str], *, take_over: bool = False
+    ) -> None:
         self._settings = settings
+        self._admin_of_old = environ.get(ENVIRON) or (settings.admin_socket if take_over else "")
+        self._predecessor: Predecessor | None = None
+        self._successor: Successor | None = None
+        self._is_handing_over = False
+        self._reloading = asyncio.Lock()
+        self._listeners: list[UnixListener] = []
+        self._tasks: set[asyncio.Task[None]] = set()
         self._environ = environ
         self._log = Log(LOGGER)
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        self._stop_now = asyncio.Event()
         self._limit_origin = settings.limit_origin
         self._queue = PullQueue[Answer](
             settings.limit,
@@ -126,7 +134,13 @@ class App:
             redeem_copy=self._copies.redeem,
         )
         self._admin = AdminServer(
-            {"status": self._status, "set-limit": self._set_limit, "history": self._history}
+            {
+                "status": self._status,
+                "set-limit": self._set_limit,
+                "history": self._history,
+                "reload": self._reload,
+            },
+            takes={"take-over": self._hand_over},
         )
         self._relay = RelayServer(
             settings.upstream,
@@ -140,32 +154,44 @@ class App:
         )
         self._upstream = upstream
         self._log_reset = Seldom(self._log.info, "stream")
+        self._ending = Ending(
+            self._relay,
+            self._limiter,
+            self._copies,
+            self._streams,
+            tokens,
+            book=self._queue.book,
+            limit_s=settings.drain_timeout_s,
+            log=self._log,
+        )
 
     async def run(self) -> None:
         """Serve until a signal ends it.
 
         Raises:
             UsageError: a socket is in use or cannot be made.
+            ConnectError, RemoteProtocolError: a running proxy does not hand over.
             ConfigError: the streaming server's address cannot be used.
         """
         settings = self._settings
         _raise_file_limit()
         async with contextlib.AsyncExitStack() as stack:
-            listener = UnixListener(Path(settings.listen))
-            stack.callback(listener.close)
-            admin = UnixListener(Path(settings.admin_socket))
-            stack.callback(admin.close)
+            if self._admin_of_old:
+                self._predecessor = Predecessor.reach(self._admin_of_old)
+            for path in (settings.listen, settings.admin_socket):
+                listener = self._listener(path)
+                self._listeners.append(listener)
+                stack.callback(listener.close)
             await self._streams.start(settings.stream_address)
             stack.push_async_callback(self._layers.close)
             stack.push_async_callback(self._recorder.stop)
             stack.push_async_callback(self._copies.stop)
             stack.push_async_callback(self._streams.stop)
-            await self._admin.start(admin.socket)
             stack.push_async_callback(self._admin.stop)
-            self._take_signals()
-            await self._count_earlier()
-            await self._relay.start(listener.socket)
             stack.push_async_callback(self._limiter.stop)
+            stack.push_async_callback(lambda: end_tasks(self._tasks))
+            self._take_signals()
+            await self._begin()
             self._log.info(
                 "ready",
                 listen=settings.listen,
@@ -178,51 +204,146 @@ class App:
             notify("READY=1", self._environ)
             await self._look_at_runtime()
             await self._stop.wait()
-            notify("STOPPING=1", self._environ)
-            self._limiter.close()
-            await self._drain()
-            await self._relay.stop(drain_s=LINGER_S, is_awaited=_ends)
+            if self._successor is None:
+                notify("STOPPING=1", self._environ)
+                self._limiter.close()
+                await self._ending.drain()
+            else:
+                stack.callback(self._successor.close)
+                await self._ending.finish()
+                async with self._reloading:
+                    pass  # who asked for it gets the answer
+            await self._relay.stop(drain_s=LINGER_S, is_awaited=ends)
         self._log.info("stopped")
+
+    def _listener(self, path: str) -> UnixListener:
+        """Return the predecessor's socket of that path, or a new one."""
+        old = self._predecessor
+        return UnixListener(Path(path), None if old is None else old.sockets.get(path))
+
+    async def _begin(self) -> None:
+        """Serve, from the first moment with all that another program leaves."""
+        old = self._predecessor
+        if old is not None:
+            paths = [str(listener.path) for listener in self._listeners]
+            state = await old.take(self._settings.listen, paths)
+            self._limiter.salt = old.salt
+            self._limiter.adopt(state)
+            if state["waiting"]:
+                self._limiter.hold(state["waiting"])
+                self._loop.call_later(HOLD_S, self._limiter.release)
+        elif self._settings.limit:
+            self._limiter.hold()
+            self._spawn(self._count_earlier())
+        await self._accept()
+        if old is not None:
+            await old.serving()
+            for listener in self._listeners:
+                listener.claim()
+            self._spawn(self._follow(old))
+
+    async def _accept(self) -> None:
+        """Accept clients on sockets that stay open when no more are accepted."""
+        listener, admin = self._listeners
+        await self._relay.start(listener.socket.dup())
+        await self._admin.start(admin.socket.dup())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _follow(self, old: Predecessor) -> None:
+        """Count the pulls of the program before this one until it has ended."""
+        await old.follow(self._limiter.end_adopted)
+        self._limiter.end_all_adopted()
+        self._predecessor = None
+        self._log.info("predecessor_ended", pid=old.pid)
+
+    # The end
 
     def _take_signals(self) -> None:
         """Stop at a signal, in good order at the first and at once at the second."""
 
         def stop() -> None:
-            (self._stop_now if self._stop.is_set() else self._stop).set()
+            (self._ending.at_once if self._stop.is_set() else self._stop).set()
 
         for number in ENDING:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup(1) has it for SIGHUP
-                self._loop.add_signal_handler(number, stop)
+                reaction = self._hang_up if number == signal.SIGHUP else stop
+                self._loop.add_signal_handler(number, reaction)
 
-    async def _drain(self) -> None:
-        """Serve on as before until pulls and copies have ended, and no call is cut off."""
-        limit_s = self._settings.drain_timeout_s
-        self._log.info("stopping", drain="no limit" if limit_s is None else limit_s)
-        await self._while(lambda: bool(self._pulls() or self._copies.snapshot()), limit_s)
-        if limit_s == 0:
+    # The hand-over to a new program
+
+    def _hang_up(self) -> None:
+        """Start a new program at SIGHUP."""
+
+        async def reload() -> None:
+            try:
+                await self._reload({})
+            except ValueError as exc:
+                self._log.warning("reload_failed", reason=str(exc))
+
+        self._spawn(reload())
+
+    async def _reload(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Start a new program by the command line of this one, and return when it serves."""
+        if self._stop.is_set() or self._reloading.locked():
+            raise ValueError("the proxy is stopping or handing over already")
+        async with self._reloading:
+            await replace(
+                self._settings.admin_socket, self._environ, lambda: self._successor is not None
+            )
+        assert self._successor is not None
+        return {"pid": self._successor.pid}
+
+    async def _hand_over(self, sock: socket.socket) -> None:
+        """Hand over to a program that has connected; if it fails, go on."""
+        if self._stop.is_set() or self._is_handing_over:
+            refuse(sock, "it is stopping or handing over already")
             return
-        # Who watches a pull is told its end.
-        ended = self._queue.book.ended
-        if ended and (left_s := ended[-1].ended + WATCHED_S - self._loop.time()) > 0:
-            await self._while(lambda: bool(self._streams.open_count), left_s)
-        await self._while(lambda: any(map(_ends, self._relay.open_paths())), CALLS_S)
+        self._is_handing_over = True
+        try:
+            successor = await Successor.offered(sock, self._listeners, self._limiter.salt)
+            if successor is None or self._stop.is_set():
+                self._log.warning("not_handed_over", reason="the new program did not start")
+                return
+            self._relay.pause()
+            self._admin.pause()
+            pods = {call.pod for call in self._queue.book.calls.values()}
+            state = self._limiter.hand_over(Upstream(successor.listen), successor.ended)
+            if not await successor.serves(state):
+                successor.close()
+                self._limiter.take_back()
+                await self._accept()
+                self._log.warning("not_handed_over", reason="the new program ended at once")
+                return
+        finally:
+            self._is_handing_over = False
+        self._relay.retire()
+        self._streams.leave(lambda target: target.pod in pods)
+        for listener in self._listeners:
+            if str(listener.path) in successor.taken:
+                listener.release()
+            else:
+                listener.close()
+        notify(f"MAINPID={successor.pid}", self._environ)
+        successor.confirm()
+        self._log.info(
+            "handed_over",
+            pid=successor.pid,
+            running=len(state["running"]),
+            waiting=state["waiting"],
+        )
+        self._successor = successor
+        self._stop.set()
 
-    async def _while(self, is_busy: Callable[[], bool], limit_s: float | None) -> None:
-        """Return when nothing is busy any more, the time is over, or it is to end at once."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                while is_busy() and not self._stop_now.is_set():
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._stop_now.wait(), _DRAIN_LOOK_S)
-
-    def _pulls(self) -> int:
-        """Return how many PullImage calls have no answer yet."""
-        return sum(path in PULL_PATHS for path in self._relay.open_paths())
+    # Admin calls
 
     def _ended(self, record: CallRecord, peer: Peer) -> None:
         """Log a stream that passed through; unary calls would drown everything else."""
         # Clients try streams of lists in vain where the runtime has none.
-        if not _ends(record.path) and record.code != UNIMPLEMENTED:
+        if not ends(record.path) and record.code != UNIMPLEMENTED:
             # A client can begin and reset as many as it likes.
             write = self._log_reset if record.code is None else partial(self._log.info, "stream")
             write(
@@ -243,12 +364,11 @@ class App:
 
     async def _count_earlier(self) -> None:
         """Let pulls that an earlier proxy left at the runtime count until they are gone."""
-        if not self._settings.limit:
-            return
-        for lease_id in await self._layers.running() or ():
-            self._limiter.count_earlier(f"earlier pull {lease_id}", self._layers.gone(lease_id))
-
-    # Admin calls
+        try:
+            for lease_id in await self._layers.running() or ():
+                self._limiter.count_earlier(f"earlier pull {lease_id}", self._layers.gone(lease_id))
+        finally:
+            self._limiter.release()
 
     async def _status(self, request: Mapping[str, Any]) -> dict[str, Any]:
         await self._layers.refresh()
@@ -260,6 +380,9 @@ class App:
                 progress=self._layers.progress,
                 limit_origin=self._limit_origin,
             ),
+            "predecessor": None
+            if self._predecessor is None
+            else {"pid": self._predecessor.pid, "pulls": self._limiter.adopted_count},
             "copies": self._copies.snapshot(),
             "kubelet": await asyncio.to_thread(self._kubelet),
             "containerd": await self._containerd(),
@@ -308,20 +431,14 @@ class App:
         return await asyncio.to_thread(read)
 
 
-def run(settings: ProxySettings, environ: Mapping[str, str]) -> None:
-    """Serve until a signal ends it; errors as ``App.run``."""
+def run(settings: ProxySettings, environ: Mapping[str, str], *, take_over: bool = False) -> None:
+    """Serve until a signal ends it; arguments as ``App``, errors as ``App.run``."""
 
     async def serve() -> None:
-        await App(settings, environ).run()
+        await App(settings, environ, take_over=take_over).run()
 
     with Log(LOGGER).of_asyncio():
         asyncio.run(serve())
-
-
-def _ends(path: str) -> bool:
-    """Return whether a call ends by itself; a stream lasts as long as its client."""
-    name = path.rpartition("/")[2]
-    return name != "GetContainerEvents" and not name.startswith("Stream")
 
 
 def _raise_file_limit() -> None:

@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
 import grpc
 
+from pycrictl.proxy import admin
 from tests.node.kubelet import Kubelet
 
 START_S = 60.0
@@ -53,6 +56,7 @@ class Program:
             *("--config", os.devnull, "--state-dir", str(self.state_path), *flags),
         ]
         self._process: subprocess.Popen[bytes] | None = None
+        self._later: list[int] = []
 
     def start(self) -> None:
         """Returns when it serves."""
@@ -71,6 +75,22 @@ class Program:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    def reload(self) -> int:
+        """Have it hand over to a new program; the new one's process, which ends with this too."""
+        answer = admin.ask(str(self.admin_path), "reload", timeout_s=START_S)
+        self._later.append(answer["pid"])
+        return self._later[-1]
+
+    @contextmanager
+    def second(self, *flags: str) -> Iterator[subprocess.Popen[str]]:
+        """Another program with the same flags and these; SIGTERM ends it."""
+        with subprocess.Popen(
+            [*self._command, *flags], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as process:
+            yield process
+            process.terminate()
+            process.communicate(timeout=60)
 
     def terminate(self) -> None:
         """SIGTERM, without waiting for the end."""
@@ -105,3 +125,15 @@ class Program:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+        for pid in self._later:
+            if is_running(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process runs, also one that is not a child of this one."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"

@@ -164,7 +164,11 @@ def test_the_keys_of_the_configuration_are_those_of_the_program() -> None:
 
 def test_the_keys_of_the_proxy_are_its_options() -> None:
     (proxy,) = (command for command in PROGRAM.subcommands if command.name == "proxy")
-    options = {option.names[-1] for option in proxy.options} - {"--config", "--help"}
+    options = (
+        {option.names[-1] for option in proxy.options}
+        - {"--config", "--help"}
+        - {"--take-over", "--reload"}
+    )
     assert options == {f"--{name}" for name, *_ in pages.keys()}
 
 

@@ -91,6 +91,7 @@ class Pull:
         number: names it; later pulls have higher ones.
         takes_slot: False if the runtime had the image before.
         reference: the image as the request that goes to the runtime spells it.
+        asked: when the first call came; its place in the line.
         calls: the calls that share it and have no answer yet, by ticket; the first one leads.
         is_waiting: whether it is in the line.
         started: when the runtime was asked; None before.
@@ -102,12 +103,18 @@ class Pull:
     key: PullKey
     takes_slot: bool
     reference: str
+    asked: float = 0.0
     # Not a dict: its first entry is slow to find once many before it were deleted.
     calls: OrderedDict[int, Call] = field(default_factory=OrderedDict)
     is_waiting: bool = True
     started: float | None = None
     tries: int = 0
     next_try: float | None = None
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """What a line is ordered by."""
+        return self.asked, self.number
 
     @property
     def leader(self) -> Call | None:
@@ -184,10 +191,18 @@ class Book:
         self._by_pod: dict[PodKey, dict[str, list[Call]]] = {}
 
     def begin(
-        self, ticket: int, pull: Pull, *, pod: PodKey | None, reference: str, now: float
+        self,
+        ticket: int,
+        pull: Pull,
+        *,
+        pod: PodKey | None,
+        reference: str,
+        now: float,
+        asked: float | None = None,
     ) -> Call:
-        """Enter a call that shares ``pull``."""
-        call = Call(ticket, pull, pod, reference, reference, now, is_joined=bool(pull.calls))
+        """Enter a call that shares ``pull``, and came at ``asked`` if that was not now."""
+        came = now if asked is None else asked
+        call = Call(ticket, pull, pod, reference, reference, came, is_joined=bool(pull.calls))
         self.calls[ticket] = pull.calls[ticket] = self.latest = call
         if pod is not None:
             calls = self._by_pod.setdefault(pod, {}).setdefault(call.image, [])
@@ -215,7 +230,7 @@ class Book:
         """Return where a pull stands in the line, from 1; 0 if it does not wait."""
         if not pull.is_waiting:
             return 0
-        return 1 + bisect_left(self.line, pull.number, key=lambda waiting: waiting.number)
+        return 1 + bisect_left(self.line, pull.rank, key=lambda waiting: waiting.rank)
 
     def of_pod(self, pod: PodKey) -> Iterator[list[Call]]:
         """Iterate over the images of a pod in the order in which it first asked for them.

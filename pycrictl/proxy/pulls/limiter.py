@@ -11,10 +11,10 @@ import contextlib
 import itertools
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -22,6 +22,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.redact import redact_text
 from pycrictl.progress.reference import canonical
 from pycrictl.proxy.lookup import Lookup, pod_key
+from pycrictl.proxy.pulls import handed
 from pycrictl.proxy.pulls.book import Call, PullKey
 from pycrictl.proxy.pulls.decisions import (
     Decision,
@@ -68,7 +69,8 @@ class _Waiter:
     """A caller without an answer."""
 
     request: CallRequest
-    answer: asyncio.Future[Answer]
+    answer: asyncio.Future[Answer | None]
+    """None: another program has the line now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,9 @@ class PullLimiter:
         log: gets a line when something goes wrong.
         on_change: called after every event.
         on_end: called when a call is over.
+
+    Attributes:
+        salt: of the hashes of credentials; one for all programs that hand over to each other.
     """
 
     def __init__(
@@ -122,16 +127,20 @@ class PullLimiter:
         self._on_change = on_change
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._salt = secrets.token_bytes(32)
+        self.salt = secrets.token_bytes(32)
         self._tickets = itertools.count(1)
         self._waiters: dict[int, _Waiter] = {}
         self._running: dict[int, asyncio.Task[Answer]] = {}
-        self._earlier: dict[int, Coroutine[object, object, None]] = {}
+        self._elsewhere: dict[int, Coroutine[object, object, Answer]] = {}
+        self._adopted: dict[int, asyncio.Future[Answer | None]] = {}
         self._turn: asyncio.Future[None] = self._loop.create_future()
         self._turn.set_result(None)
         self._timer: asyncio.TimerHandle | None = None
         self._latest = 0.0
         self._is_closed = False
+        self._expected = 0
+        self._successor: Upstream | None = None
+        self._say_end: Callable[[int, Answer | None], None] = lambda pull, answer: None
 
     def close(self) -> None:
         """Refuse the calls that come from now on. Those that are there wait and run as before."""
@@ -141,7 +150,10 @@ class PullLimiter:
         """Answer one call; its cancellation means that the caller hung up."""
         if self._is_closed:
             return Answer(UNAVAILABLE, CLOSED)
-        asked = self._loop.time()
+        came = self._loop.time()
+        asked, request = handed.arrival(request, came)
+        if self._successor is not None:
+            return await self._pass_on(request, asked, came)
         try:
             message = cri_pb2.PullImageRequest.FromString(request.message)
         except DecodeError:
@@ -153,10 +165,12 @@ class PullLimiter:
         key = PullKey.of(
             canonical(image),
             credentials=message.auth.SerializeToString(deterministic=True) if has_auth else b"",
-            salt=self._salt,
+            salt=self.salt,
             runtime_handler=message.image.runtime_handler,
             namespace=pod.namespace if pod is not None else "",
         )
+        if self._successor is not None:
+            return await self._pass_on(request, asked, came)
         ticket = next(self._tickets)
         waiter = self._waiters[ticket] = _Waiter(request, self._loop.create_future())
         now = self._now()
@@ -166,24 +180,32 @@ class PullLimiter:
             now=now,
             pod=pod,
             reference=image,
-            deadline=None if request.timeout_s is None else asked + request.timeout_s,
+            deadline=None if request.timeout_s is None else came + request.timeout_s,
             is_present=is_present,
+            asked=asked,
         )
         call = self._queue.book.latest
         assert call is not None
         self._carry_out(decisions)
+        if asked is not None:
+            self._expect_less()
         code, error, response = "", "the caller hung up", b""
+        is_moved = False
         try:
-            answer = await waiter.answer
+            found = await waiter.answer
+            if found is None:
+                is_moved = True
+                return await self._pass_on(request, asked, came)
+            answer = found
             code, error, response = name_of(answer.code), answer.message, answer.response or b""
         except asyncio.CancelledError:
             self._carry_out(self._queue.cancel(ticket, now=self._now()))
             raise
         finally:
             del self._waiters[ticket]
-            self._on_end(
-                PullEnd(call, code, "" if code == "OK" else redact_text(error), response, peer)
-            )
+            if not is_moved:  # else the other program has it
+                error = "" if code == "OK" else redact_text(error)
+                self._on_end(PullEnd(call, code, error, response, peer))
         return answer
 
     def set_limit(self, limit: int) -> None:
@@ -197,7 +219,7 @@ class PullLimiter:
     def count_earlier(self, name: str, end: Coroutine[object, object, None]) -> None:
         """Let a pull that began before the proxy did take a slot until ``end`` returns."""
         ticket = next(self._tickets)
-        self._earlier[ticket] = end
+        self._elsewhere[ticket] = self._wait_for(end)
         key = PullKey(name, credentials_hash=f"earlier {ticket}")
         self._carry_out(self._queue.submit(ticket, key, now=self._now()))
 
@@ -206,8 +228,132 @@ class PullLimiter:
         if self._timer is not None:
             self._timer.cancel()
         await end_tasks(self._running.values())
-        for end in self._earlier.values():
-            end.close()
+        for work in self._elsewhere.values():
+            work.close()
+
+    # One program after another
+
+    def hold(self, expected: int = 0) -> None:
+        """Give no slots before ``release``, or the last of so many calls that are forwarded."""
+        self._queue.is_held = True
+        self._expected = expected
+
+    def _expect_less(self) -> None:
+        self._expected -= 1
+        if not self._expected:
+            self.release()
+
+    def release(self) -> None:
+        """Give slots again."""
+        self._expected = 0
+        self._carry_out(self._queue.release(now=self._now()))
+
+    @property
+    def adopted_count(self) -> int:
+        """How many pulls the program before this one still makes."""
+        return len(self._adopted)
+
+    def hand_over(
+        self, successor: Upstream, say_end: Callable[[int, Answer | None], None]
+    ) -> dict[str, Any]:
+        """Let another program give the slots.
+
+        The calls in line, and those that still come, are made to that program for their callers.
+
+        Args:
+            successor: makes the calls.
+            say_end: gets the number and the outcome of each pull that runs here now; None for one
+                that was given up.
+
+        Returns:
+            What ``adopt`` takes.
+        """
+        book = self._queue.book
+        running = [handed.document(pull) for pull in book.running.values() if pull.calls]
+        waiting = [ticket for pull in book.line for ticket in pull.calls]
+        self._successor, self._say_end = successor, say_end
+        for ticket in waiting:
+            if ticket in self._waiters:
+                self._waiters[ticket].answer.set_result(None)
+            self._carry_out(self._queue.cancel(ticket, now=self._now()))
+        return {"running": running, "waiting": sum(ticket in self._waiters for ticket in waiting)}
+
+    def take_back(self) -> None:
+        """Give the slots again: the other program is gone."""
+        self._successor, self._say_end = None, lambda pull, answer: None
+
+    def adopt(self, state: Mapping[str, Any]) -> None:
+        """Count the pulls that another program makes, whatever the limit is.
+
+        ``end_adopted`` must say when each of them has ended. Calls for the same image join them.
+
+        Args:
+            state: what its ``hand_over`` returned.
+        """
+        for pull in state["running"]:
+            number, key, calls = pull["pull"], handed.key_of(pull), pull["calls"]
+            self._adopted[number] = self._loop.create_future()
+            now = self._now()
+            # What the runtime has already is pulled anew for each call.
+            for call in calls if pull["takesSlot"] else calls[:1]:
+                ticket = next(self._tickets)
+                if call is calls[0]:
+                    self._elsewhere[ticket] = self._until_ended(number, ticket)
+                self._carry_out(
+                    self._queue.submit(
+                        ticket,
+                        key,
+                        now=now,
+                        pod=handed.pod_of(call),
+                        reference=call["reference"],
+                        is_present=not pull["takesSlot"],
+                        asked=call["asked"],
+                        started=pull["started"],
+                    )
+                )
+                if call is calls[0]:
+                    since_s = time.time() - (now - pull["started"])
+                    mine = self._queue.book.calls[ticket].pull.number
+                    self._layers.begin(mine, call["reference"], since_s)
+
+    def end_adopted(self, number: int, answer: Answer | None) -> None:
+        """Take the end of a pull of another program; None if it is not made any more."""
+        outcome = self._adopted.get(number)
+        if outcome is not None and not outcome.done():
+            outcome.set_result(answer)
+
+    def end_all_adopted(self) -> None:
+        """Take the end of the other program."""
+        for number in list(self._adopted):
+            self.end_adopted(number, None)
+
+    async def _until_ended(self, number: int, ticket: int) -> Answer:
+        """Return the outcome of an adopted pull; make it here if it ended and is still wanted."""
+        try:
+            answer = await asyncio.shield(self._adopted[number])
+        finally:
+            del self._adopted[number]
+        if answer is not None:
+            return answer
+        calls = self._queue.book.calls[ticket].pull.calls
+        for other in [one for one in calls if one not in self._waiters]:
+            self._carry_out(self._queue.cancel(other, now=self._now()))
+        for other in calls:
+            return await self._forward(self._waiters[other].request, None)
+        return Answer(UNAVAILABLE, "pycrictl proxy: the pull was given up")
+
+    async def _pass_on(self, request: CallRequest, asked: float | None, came: float) -> Answer:
+        """Make a call that came here at ``came`` to the program that gives the slots now."""
+        assert self._successor is not None
+        request = handed.forwarded(request, came if asked is None else asked)
+        timeout_s = request.timeout_s
+        if timeout_s is not None:
+            timeout_s = max(came + timeout_s - self._loop.time(), 0.0)
+        return await self._successor.unary(
+            request.path, request.message, metadata=request.metadata, timeout_s=timeout_s
+        )
+
+    # Work
 
     def _carry_out(self, decisions: Iterable[Decision[Answer]]) -> None:
         for decision in decisions:
@@ -223,8 +369,8 @@ class PullLimiter:
         self._on_change()
 
     def _start(self, pull: int, ticket: int) -> None:
-        if (end := self._earlier.pop(ticket, None)) is not None:
-            work = self._wait_for(end)
+        if (elsewhere := self._elsewhere.pop(ticket, None)) is not None:
+            work = elsewhere
         else:
             self._layers.begin(pull, self._queue.book.running[pull].reference, time.time())
             # The queue keeps the deadlines: others may have joined who have more time.
@@ -268,6 +414,7 @@ class PullLimiter:
         """Take the end of a task, even if it was cancelled before it began."""
         del self._running[pull]
         self._layers.end(pull)
+        self._say_end(pull, None if task.cancelled() or task.exception() else task.result())
         if task.cancelled():
             answer = Answer(UNAVAILABLE, "pycrictl proxy: the pull was cancelled")
         elif (exc := task.exception()) is not None:

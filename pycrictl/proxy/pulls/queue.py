@@ -26,6 +26,7 @@ only, and one who comes when a slot is free takes it.
 from __future__ import annotations
 
 import heapq
+from bisect import insort
 from typing import TYPE_CHECKING, Final, Generic
 
 from pycrictl.proxy.pulls.book import Book, Call, Pull, PullKey, State
@@ -64,6 +65,7 @@ class PullQueue(Generic[OutcomeT]):
     Attributes:
         book: all calls and pulls; only the queue writes there.
         taken: how many slots are in use.
+        is_held: no slot is given, because calls may be on their way that came before all others.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class PullQueue(Generic[OutcomeT]):
         self.retry_interval_s = retry_interval_s
         self.retries = retries
         self.taken = 0
+        self.is_held = False
         self._last_number = 0
         self._by_key: dict[PullKey, Pull] = {}
         self._deadlines: list[tuple[float, int]] = []  # heap of (when, ticket), also of gone ones
@@ -97,6 +100,8 @@ class PullQueue(Generic[OutcomeT]):
         reference: str = "",
         deadline: float | None = None,
         is_present: bool = False,
+        asked: float | None = None,
+        started: float | None = None,
     ) -> list[Decision[OutcomeT]]:
         """Take a call.
 
@@ -108,34 +113,39 @@ class PullQueue(Generic[OutcomeT]):
             reference: the image as its request spells it; the key's image by default.
             deadline: when the caller stops waiting, None for never. It also ends a running pull.
             is_present: the runtime has the image already.
+            asked: when it came, if that was to another program before; ``now`` by default.
+            started: when its pull began, if it runs already: it has its slot, free or not.
         """
         if ticket in self.book.calls:
             raise ValueError(f"ticket {ticket} is in use")
         reference = reference or key.image
+        asked = now if asked is None else asked
         out = self._advance(now)
         if deadline is not None:
             if deadline <= now:
-                pull = Pull(0, key, takes_slot=False, reference=reference)
-                call = self.book.begin(ticket, pull, pod=pod, reference=reference, now=now)
+                pull = Pull(0, key, takes_slot=False, reference=reference, asked=asked)
+                call = self.book.begin(
+                    ticket, pull, pod=pod, reference=reference, asked=asked, now=now
+                )
                 return [*out, self._refuse(call, Reason.DEADLINE, _TOO_LATE, now)]
             self._add_deadline(deadline, ticket)
         joined = None if is_present else self._by_key.get(key)
         if joined is not None:
             out.append(Joined(joined.number, ticket, next(iter(joined.calls))))
-            self.book.begin(ticket, joined, pod=pod, reference=reference, now=now)
+            self.book.begin(ticket, joined, pod=pod, reference=reference, asked=asked, now=now)
             return out
         self._last_number += 1
-        pull = Pull(self._last_number, key, takes_slot=not is_present, reference=reference)
-        self.book.begin(ticket, pull, pod=pod, reference=reference, now=now)
-        if is_present:
-            self._start(pull, now, out)
+        pull = Pull(
+            self._last_number, key, takes_slot=not is_present, reference=reference, asked=asked
+        )
+        self.book.begin(ticket, pull, pod=pod, reference=reference, asked=asked, now=now)
+        if not is_present:
+            self._by_key[key] = pull
+        if is_present or started is not None or self._has_free_slot():
+            self._start(pull, now if started is None else started, out)
             return out
-        self._by_key[key] = pull
-        if self._has_free_slot():
-            self._start(pull, now, out)
-            return out
-        self.book.line.append(pull)
-        out.append(PullQueued(pull.number, ticket, len(self.book.line)))
+        insort(self.book.line, pull, key=lambda waiting: waiting.rank)
+        out.append(PullQueued(pull.number, ticket, self.book.place(pull)))
         if self.policy is Policy.RETRY:
             self._retry_later(pull, now, out)
         return out
@@ -185,6 +195,13 @@ class PullQueue(Generic[OutcomeT]):
         self.limit = _checked(limit)
         return self.tick(now)
 
+    def release(self, *, now: float) -> list[Decision[OutcomeT]]:
+        """Give slots again after ``is_held``, to all that have come meanwhile."""
+        self.is_held = False
+        out = self._advance(now)
+        self._serve_line(now, out)
+        return out
+
     def tick(self, now: float) -> list[Decision[OutcomeT]]:
         """Do what has fallen due: to be called when ``next_wakeup`` says so."""
         out = self._advance(now)
@@ -224,10 +241,13 @@ class PullQueue(Generic[OutcomeT]):
     def _serve(self, now: float, out: list[Decision[OutcomeT]]) -> None:
         """Give free slots to the line; those who retry look for themselves."""
         if self.policy is Policy.WAIT:
-            while self.book.line and self._has_free_slot():
-                pull = self.book.line[0]
-                self._leave_line(pull)
-                self._start(pull, now, out)
+            self._serve_line(now, out)
+
+    def _serve_line(self, now: float, out: list[Decision[OutcomeT]]) -> None:
+        while self.book.line and self._has_free_slot():
+            pull = self.book.line[0]
+            self._leave_line(pull)
+            self._start(pull, now, out)
 
     def _start(self, pull: Pull, now: float, out: list[Decision[OutcomeT]]) -> None:
         pull.is_waiting, pull.started = False, now
@@ -289,7 +309,7 @@ class PullQueue(Generic[OutcomeT]):
             del self._by_key[pull.key]
 
     def _has_free_slot(self) -> bool:
-        return self.limit == 0 or self.taken < self.limit
+        return not self.is_held and (self.limit == 0 or self.taken < self.limit)
 
 
 def _checked(limit: int) -> int:

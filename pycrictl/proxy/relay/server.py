@@ -70,9 +70,14 @@ class RelayServer:
         }
 
     async def start(self, listener: socket.socket) -> None:
-        """Begin to accept clients. The listener is closed by ``stop``."""
+        """Begin to accept clients. The listener is closed when no more are accepted."""
         connect = Connector(lambda: _ClientSide(self))
         self._acceptor = Acceptor(listener, connect, log=self._log, name="cri")
+
+    def pause(self) -> None:
+        """Accept no more clients; ``start`` goes on."""
+        if self._acceptor is not None:
+            self._acceptor.close()
 
     def retire(self) -> None:
         """Accept no more clients; those that are there take their next calls elsewhere.
@@ -80,8 +85,7 @@ class RelayServer:
         Calls under way go on, and so does a call that a client makes before it knows.
         """
         self._is_retired = True
-        if self._acceptor is not None:
-            self._acceptor.close()
+        self.pause()
         for connection in self._connections:
             connection.go_away()
 

@@ -13,13 +13,25 @@ import socket
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pycrictl.errors import UsageError
 from pycrictl.units import quote
 
 MAX_PATH_BYTES: Final = 107  # sun_path of struct sockaddr_un, without its NUL
 _BACKLOG: Final = 1024
+
+
+class Inherited(NamedTuple):
+    """A socket that another process made.
+
+    Attributes:
+        socket: it listens.
+        lock: the descriptor of its lock; None where systemd made it.
+    """
+
+    socket: socket.socket
+    lock: int | None
 
 
 class UnixListener:
@@ -30,13 +42,18 @@ class UnixListener:
 
     Args:
         path: where clients find it; absolute.
+        inherited: the socket, if it listens there already.
 
     Raises:
         UsageError: somebody serves it already, or it cannot be made there.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, inherited: Inherited | None = None) -> None:
         self.path = path
+        if inherited is not None:
+            self.socket, self._lock = inherited
+            self._identity: tuple[int, int] | None = None
+            return
         # A socket file that nobody listens on yet would be refused or replaced by others, so the
         # name is given to it last, in one step that also replaces a stale one.
         self._first_name = path.with_name(f".{os.getpid():x}")
@@ -49,22 +66,41 @@ class UnixListener:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _check_directory(path.parent)
-            self._lock = _locked(path.with_name(path.name + ".lock"))
+            lock = self._lock = _locked(path.with_name(path.name + ".lock"))
             try:
                 _check_unused(path)
                 self.socket = self._bind()
             except BaseException:
-                os.close(self._lock)
+                os.close(lock)
                 raise
         except OSError as exc:
             raise UsageError(f"cannot listen on {quote(str(path))}: {exc.strerror}") from None
 
     def close(self) -> None:
         """Stop listening and remove the socket file, unless it is somebody else's by now."""
-        self.socket.close()
-        if _identity(self.path) == self._identity:
+        if self._identity is not None and _identity(self.path) == self._identity:
             self.path.unlink(missing_ok=True)
-        os.close(self._lock)
+        self.release()
+
+    def claim(self) -> None:
+        """Remove the file of an inherited socket in the end, unless it is systemd's.
+
+        Before that it is the other process's, which goes on if this one fails.
+        """
+        if self._lock is not None:
+            self._identity = _identity(self.path)
+
+    def release(self) -> None:
+        """Leave the socket to another process that listens on it."""
+        self.socket.close()
+        self._identity = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def descriptors(self) -> list[int]:
+        """Return what the other process must have: the socket, and the lock if there is one."""
+        return [self.socket.fileno(), *([] if self._lock is None else [self._lock])]
 
     def _bind(self) -> socket.socket:
         self._first_name.unlink(missing_ok=True)

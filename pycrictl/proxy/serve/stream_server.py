@@ -127,6 +127,8 @@ class StreamServer(Generic[PayloadT]):
         self._address = Address("", 0)
         self._door: Door | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._progress: dict[asyncio.Task[None], PayloadT] = {}
+        self._is_elsewhere: Callable[[PayloadT], bool] = lambda payload: False
 
     async def start(self, address: Address) -> None:
         """Begin to listen.
@@ -157,6 +159,16 @@ class StreamServer(Generic[PayloadT]):
     def open_count(self) -> int:
         """How many connections are open."""
         return len(self._tasks)
+
+    def leave(self, is_elsewhere: Callable[[PayloadT], bool]) -> None:
+        """End progress streams that another program goes on with, now and when they are opened.
+
+        Their clients are told that this one goes away, and ask anew.
+        """
+        self._is_elsewhere = is_elsewhere
+        for task, payload in self._progress.items():
+            if is_elsewhere(payload):
+                task.cancel()
 
     async def stop(self) -> None:
         """End all streams."""
@@ -271,6 +283,9 @@ class StreamServer(Generic[PayloadT]):
             sender.cancel()
 
         listener.add_done_callback(leave)
+        self._progress[sender] = payload
+        if self._is_elsewhere(payload):
+            sender.cancel()
         try:
             async with contextlib.aclosing(self._follow(payload)) as batches:
                 async for batch in batches:
@@ -298,6 +313,7 @@ class StreamServer(Generic[PayloadT]):
         finally:
             listener.remove_done_callback(leave)
             listener.cancel()
+            del self._progress[sender]
             self._log.info(
                 "stream",
                 target=str(payload),

@@ -66,6 +66,11 @@ class Tokens(Generic[PayloadT]):
         """Return how many tokens are outstanding, with those that expired since the last event."""
         return len(self._grants)
 
+    def outstanding(self, now: float) -> int:
+        """Return how many tokens are still good."""
+        self._sweep(now)
+        return len(self._grants)
+
     def issue(self, pod: str, payload: PayloadT, *, now: float) -> str:
         """Make a token for a pod.
 

@@ -127,6 +127,20 @@ def proxy(
             help="Where to keep the history of pulls (default: /var/lib/pycrictl; empty: none).",
         ),
     ] = None,
+    take_over: Annotated[
+        bool,
+        Option(
+            "--take-over",
+            help="Take over from the proxy that runs with the same admin socket; no call fails.",
+        ),
+    ] = False,
+    reload: Annotated[
+        bool,
+        Option(
+            "--reload",
+            help="Have the running proxy hand over to a new one of its own command line.",
+        ),
+    ] = False,
 ) -> None:
     """Serve the CRI in front of a runtime: pull progress, a pull limit, copies.
 
@@ -146,8 +160,9 @@ def proxy(
 
     Example: pycrictl proxy --upstream unix:///run/containerd/containerd.sock
     """
-    from pycrictl.proxy import settings
+    from pycrictl.proxy import admin, settings
     from pycrictl.proxy.app import run
+    from pycrictl.proxy.program import READY_S
 
     negated = "--serialize-image-pulls" in app.negated
     found = settings.load(
@@ -172,8 +187,12 @@ def proxy(
             "state-dir": state_dir,
         }
     )
+    if reload:
+        answer = admin.ask(found.admin_socket, "reload", timeout_s=2 * READY_S)
+        app.env.note(f"process {answer['pid']} serves now")
+        return
     _log_to(app.env.stderr, debug=bool(app.flags.debug))
-    run(found, app.env.environ)
+    run(found, app.env.environ, take_over=take_over)
 
 
 def _log_to(stream: TextIO, *, debug: bool) -> None:

@@ -1,0 +1,119 @@
+"""What holds up the end of a proxy, and for how long.
+
+Before it stops, everything is served as before and only new pulls are refused: a program that
+closed its socket at once would fail every call of kubelet for as long as a pull takes. After a
+hand-over, only what the new program does not have is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Final
+
+from pycrictl.proxy.copies.service import Copies
+from pycrictl.proxy.pulls.book import Book
+from pycrictl.proxy.pulls.limiter import PULL_PATHS, PullLimiter
+from pycrictl.proxy.pulls.reports import LINGER_S
+from pycrictl.proxy.relay.server import RelayServer
+from pycrictl.proxy.serve.log import Log
+from pycrictl.proxy.serve.stream_server import StreamServer
+from pycrictl.proxy.serve.tokens import Tokens
+
+CALLS_S: Final = 10.0
+"""How long other calls than pulls may hold up the end. Nobody is refused meanwhile: it comes in a
+moment without calls."""
+
+WATCHED_S: Final = LINGER_S + 1.0
+"""How long after the last pull its watchers may hold up the end."""
+
+_LOOK_S: Final = 0.05
+
+
+def ends(path: str) -> bool:
+    """Return whether a call ends of its own accord; a stream lasts as long as its client."""
+    name = path.rpartition("/")[2]
+    return name != "GetContainerEvents" and not name.startswith("Stream")
+
+
+class Ending:
+    """Waits for what is under way.
+
+    Args:
+        relay: the calls.
+        limiter: the pulls.
+        copies: the copies.
+        streams: the streams.
+        tokens: of the URLs that nobody has opened yet.
+        book: of the pulls.
+        limit_s: how long pulls and copies may go on; None for as long as they take.
+        log: gets a line when the waiting begins.
+
+    Attributes:
+        at_once: set to wait no longer.
+    """
+
+    def __init__(
+        self,
+        relay: RelayServer,
+        limiter: PullLimiter,
+        copies: Copies,
+        streams: StreamServer[Any],
+        tokens: Tokens[Any],
+        *,
+        book: Book,
+        limit_s: float | None,
+        log: Log,
+    ) -> None:
+        self._relay = relay
+        self._limiter = limiter
+        self._copies = copies
+        self._streams = streams
+        self._tokens = tokens
+        self._book = book
+        self._limit_s = limit_s
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self.at_once = asyncio.Event()
+
+    async def drain(self) -> None:
+        """Return when pulls and copies have ended, and no call would be cut off."""
+        limit_s = self._limit_s
+        self._log.info("stopping", drain="no limit" if limit_s is None else limit_s)
+        await self._while(lambda: bool(self._pulls() or self._copies.snapshot()), limit_s)
+        if limit_s == 0:
+            return
+        # Who watches a pull is told its end.
+        ended = self._book.ended
+        if ended and (left_s := ended[-1].ended + WATCHED_S - self._loop.time()) > 0:
+            await self._while(lambda: bool(self._streams.open_count), left_s)
+        await self._while(self._has_calls, CALLS_S)
+
+    async def finish(self) -> None:
+        """Return when nothing is left that a successor does not have."""
+        await self._while(
+            lambda: bool(
+                self._book.running
+                or self._copies.snapshot()
+                or self._streams.open_count
+                or self._tokens.outstanding(self._loop.time())
+                or self._has_calls()
+            ),
+            self._limit_s,
+        )
+
+    async def _while(self, is_busy: Callable[[], bool], limit_s: float | None) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                while is_busy() and not self.at_once.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self.at_once.wait(), _LOOK_S)
+
+    def _pulls(self) -> int:
+        """Return how many PullImage calls have no answer yet, those of a predecessor included."""
+        calls = sum(path in PULL_PATHS for path in self._relay.open_paths())
+        return calls + self._limiter.adopted_count
+
+    def _has_calls(self) -> bool:
+        return any(map(ends, self._relay.open_paths()))

@@ -1,0 +1,86 @@
+"""Start a new program that is to take over from this one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+ENVIRON: Final = "PYCRICTL_TAKE_OVER"
+"""The variable that names the old program's admin socket to the new one."""
+
+READY_S: Final = 60.0
+"""How long a new program may take to serve."""
+
+_FOR_THIS_PROCESS: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID")
+_LOOK_S: Final = 0.05
+
+
+async def replace(admin: str, environ: Mapping[str, str], is_replaced: Callable[[], bool]) -> None:
+    """Start a program by the command line of this one, and return when it has taken over.
+
+    Args:
+        admin: path of this program's admin socket, to which the new one connects.
+        environ: of this program.
+        is_replaced: says whether a program has taken over.
+
+    Raises:
+        ValueError: it could not be started, or it has ended or hung before; then it is killed.
+    """
+    # A standalone program is its own interpreter.
+    words = sys.argv[1:] if getattr(sys, "frozen", False) else sys.orig_argv[1:]
+    kept = {name: value for name, value in environ.items() if name not in _FOR_THIS_PROCESS}
+    try:
+        pid = _start_orphan(sys.executable, words, {**kept, ENVIRON: admin})
+    except OSError as exc:
+        raise ValueError(f"cannot start a new program: {exc.strerror}") from None
+    try:
+        async with asyncio.timeout(READY_S):
+            while not is_replaced():
+                if not _is_running(pid):
+                    raise ValueError("the new program ended before it served; the log says why")
+                await asyncio.sleep(_LOOK_S)
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        raise ValueError(f"the new program did not serve within {READY_S:g} s") from None
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state not in ("Z", "X")
+
+
+def _start_orphan(program: str, words: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Start a program that is a child of nobody here; return its process ID.
+
+    systemd notices the end of the service's main process only if that is its own child.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            grandchild = os.fork()
+            if grandchild:
+                os.write(writing, b"%d" % grandchild)
+                os._exit(0)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.execve(program, [program, *words], environ)
+        finally:
+            os._exit(127)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        pid = int(pipe.read() or b"0")
+    os.waitpid(child, 0)
+    if not pid:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return pid

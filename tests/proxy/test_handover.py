@@ -1,0 +1,354 @@
+"""A running proxy hands over to a new program, and its clients do not notice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.errors import PycrictlError
+from tests.fakecri import FakeServer, Status
+from tests.node.kubelet import RUNTIME, Kubelet
+from tests.proxy.program import OPTIONS, Program, is_running
+from tests.proxy.pulls.test_limiter import Gate, pod, prepare, pulls, status
+from tests.proxy.test_app import version
+from tests.waiting import wait_until
+
+Start = Callable[..., Program]
+
+
+def images(pulls: list[dict[str, Any]]) -> list[str]:
+    return [pull["image"].rpartition("/")[2] for pull in pulls]
+
+
+def ask(proxy: Program, kubelet: Kubelet, number: int) -> Any:
+    """Start a pull, and return when the proxy has it."""
+
+    def count() -> int:
+        found = status(proxy)
+        return len(found["running"]) + len(found["waiting"])
+
+    before = count()
+    future = kubelet.start_pull(f"a/b:{number}", pod(f"p{number}"))
+    wait_until(lambda: count() == before + 1)
+    return future
+
+
+def await_pulls(fake: FakeServer, count: int) -> None:
+    """Wait until so many pulls in all have reached the runtime, and no more."""
+    wait_until(lambda: len(pulls(fake)) >= count)
+    assert len(pulls(fake)) == count
+
+
+def let_one_go(gate: Gate, futures: list[Any]) -> None:
+    done = sum(future.done() for future in futures)
+    gate.one.release()
+    wait_until(lambda: sum(future.done() for future in futures) == done + 1)
+
+
+def test_an_idle_proxy_is_replaced(fake: FakeServer, start: Start) -> None:
+    fake.prepare("Version", cri_pb2.VersionResponse(runtime_name="fake"), repeat=True)
+    proxy = start()
+    inode = proxy.socket_path.stat().st_ino
+    pid = proxy.reload()
+    assert proxy.wait() == 0
+    assert proxy.socket_path.stat().st_ino == inode
+    answer = proxy.kubelet.call(
+        RUNTIME + "Version", cri_pb2.VersionRequest(), cri_pb2.VersionResponse
+    )
+    assert answer.runtime_name == "fake"
+    os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: not is_running(pid))
+    assert not proxy.socket_path.exists()
+    assert not proxy.admin_path.exists()
+    assert "Traceback" not in proxy.log()
+
+
+def test_pulls_that_run_and_wait_go_on(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    proxy = start("--max-parallel-image-pulls", "2")
+    futures = [ask(proxy, proxy.kubelet, number) for number in range(5)]
+    new = proxy.reload()
+    wait_until(lambda: len(status(proxy)["waiting"]) == 3)
+    found = status(proxy)
+    assert found["predecessor"] == {"pid": proxy.pid, "pulls": 2}
+    assert found["slotsTaken"] == 2
+    assert images(found["running"]) == ["b:0", "b:1"]
+    assert images(found["waiting"]) == ["b:2", "b:3", "b:4"]
+    assert [pull["pod"] for pull in found["running"]] == ["default/p0", "default/p1"]
+    with grpc.insecure_channel(proxy.endpoint, options=OPTIONS) as channel:
+        futures.append(ask(proxy, Kubelet(channel, cgroup_parent="/late"), 5))
+        for done in range(6):
+            await_pulls(fake, min(done + 2, 6))
+            let_one_go(gate, futures)
+    assert all(future.result(60).image_ref for future in futures)
+    assert [call.request.image.image for call in pulls(fake)] == [f"a/b:{n}" for n in range(6)]
+    assert gate.peak == 2
+    assert proxy.wait() == 0
+    wait_until(lambda: status(proxy)["predecessor"] is None)
+    assert is_running(new)
+    assert proxy.log().count(" pull image=") == 6
+    assert "Traceback" not in proxy.log()
+
+
+def test_programs_follow_one_another_while_the_first_still_pulls(
+    fake: FakeServer, start: Start
+) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    proxy = start("--max-parallel-image-pulls", "1")
+    futures = [ask(proxy, proxy.kubelet, number) for number in range(2)]
+    second = proxy.reload()
+    wait_until(lambda: len(status(proxy)["waiting"]) == 1)
+    futures.append(ask(proxy, proxy.kubelet, 2))
+    third = proxy.reload()
+    wait_until(lambda: len(status(proxy)["waiting"]) == 2)
+    found = status(proxy)
+    assert found["predecessor"] == {"pid": second, "pulls": 1}
+    assert images(found["running"]) == ["b:0"]
+    assert images(found["waiting"]) == ["b:1", "b:2"]
+    assert is_running(proxy.pid)
+    for done in range(3):
+        await_pulls(fake, done + 1)
+        let_one_go(gate, futures)
+    assert [call.request.image.image for call in pulls(fake)] == [f"a/b:{n}" for n in range(3)]
+    assert proxy.wait() == 0
+    wait_until(lambda: not is_running(second))
+    assert is_running(third)
+    assert status(proxy)["running"] == []
+
+
+def test_a_call_joins_a_pull_of_the_program_before(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    proxy = start("--max-parallel-image-pulls", "1")
+    auth = cri_pb2.AuthConfig(username="user", password="hunter2")
+    first = proxy.kubelet.start_pull("a/b:1", pod("p1"), auth=auth)
+    wait_until(lambda: len(status(proxy)["running"]) == 1)
+    proxy.reload()
+    second = proxy.kubelet.start_pull("a/b:1", pod("p2"), auth=auth)
+    wait_until(lambda: len(status(proxy)["joined"]) == 1)
+    gate.open.set()
+    assert first.result(60).image_ref == second.result(60).image_ref == "ref of a/b:1"
+    assert len(pulls(fake)) == 1
+
+
+def test_a_joined_pull_is_made_anew_when_its_own_callers_give_it_up(
+    fake: FakeServer, start: Start
+) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    proxy = start("--max-parallel-image-pulls", "1")
+    first = proxy.kubelet.start_pull("a/b:1", pod("p1"))
+    wait_until(lambda: len(status(proxy)["running"]) == 1)
+    proxy.reload()
+    second = proxy.kubelet.start_pull("a/b:1", pod("p2"))
+    wait_until(lambda: len(status(proxy)["joined"]) == 1)
+    first.cancel()
+    wait_until(lambda: len(pulls(fake)) == 2)
+    assert [pull["pod"] for pull in status(proxy)["running"]] == ["default/p2"]
+    gate.open.set()
+    assert second.result(60).image_ref == "ref of a/b:1"
+    assert status(proxy)["failures"] == []
+
+
+def test_who_hangs_up_leaves_the_line_of_the_new_program(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    proxy = start("--max-parallel-image-pulls", "1")
+    first, second = (ask(proxy, proxy.kubelet, number) for number in range(2))
+    proxy.reload()
+    wait_until(lambda: len(status(proxy)["waiting"]) == 1)
+    second.cancel()
+    wait_until(lambda: status(proxy)["waiting"] == [])
+    first.cancel()
+    wait_until(lambda: status(proxy)["running"] == [])
+    assert status(proxy)["slotsTaken"] == 0
+    assert status(proxy)["failures"] == []
+    assert proxy.wait() == 0
+
+
+def test_a_failure_reaches_the_caller_and_the_new_program(fake: FakeServer, start: Start) -> None:
+    go_on = threading.Event()
+
+    def fail(request: Any, context: grpc.ServicerContext) -> Status:
+        assert go_on.wait(60)
+        return Status(grpc.StatusCode.NOT_FOUND, "no such image")
+
+    prepare(fake, fail)
+    proxy = start()
+    future: Any = proxy.kubelet.start_pull("a/b:1", pod("p1"))
+    wait_until(lambda: len(status(proxy)["running"]) == 1)
+    proxy.reload()
+    go_on.set()
+    assert future.exception(60) is not None
+    assert future.details() == "no such image"
+    wait_until(lambda: status(proxy)["running"] == [])
+    assert [one["error"] for one in status(proxy)["failures"]] == ["no such image"]
+
+
+def test_a_call_under_way_is_finished_by_the_old_program(fake: FakeServer, start: Start) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(request: Any, context: grpc.ServicerContext) -> cri_pb2.ExecSyncResponse:
+        begun.set()
+        assert go_on.wait(60)
+        return cri_pb2.ExecSyncResponse(stdout=b"slow")
+
+    fake.prepare("ExecSync", slowly)
+    proxy = start()
+    with ThreadPoolExecutor(1) as pool:
+        request, response = cri_pb2.ExecSyncRequest(), cri_pb2.ExecSyncResponse
+        call = pool.submit(proxy.kubelet.call, RUNTIME + "ExecSync", request, response)
+        assert begun.wait(60)
+        proxy.reload()
+        assert is_running(proxy.pid)
+        go_on.set()
+        assert call.result(60).stdout == b"slow"
+    assert proxy.wait() == 0
+
+
+def test_sigterm_lets_the_pulls_of_the_program_before_finish(
+    fake: FakeServer, start: Start
+) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    proxy = start("--max-parallel-image-pulls", "1")
+    futures = [ask(proxy, proxy.kubelet, number) for number in range(2)]
+    new = proxy.reload()
+    wait_until(lambda: len(status(proxy)["waiting"]) == 1)
+    os.kill(new, signal.SIGTERM)
+    wait_until(lambda: "stopping" in proxy.log())
+    gate.open.set()
+    assert all(future.result(60).image_ref for future in futures)
+    wait_until(lambda: not is_running(new))
+    assert proxy.wait() == 0
+
+
+def test_the_old_program_goes_on_when_the_new_one_is_killed(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    proxy = start("--max-parallel-image-pulls", "1")
+    running, waiting = (ask(proxy, proxy.kubelet, number) for number in range(2))
+    new = proxy.reload()
+    wait_until(lambda: len(status(proxy)["waiting"]) == 1)
+    os.kill(new, signal.SIGKILL)
+    assert waiting.exception(60) is not None
+    assert waiting.code() is grpc.StatusCode.UNAVAILABLE
+    gate.open.set()
+    assert running.result(60).image_ref
+    assert proxy.wait() == 0
+    assert "Traceback" not in proxy.log()
+
+
+# What changes nothing
+
+
+def refused_reload(proxy: Program) -> str:
+    with pytest.raises(PycrictlError) as caught:
+        proxy.reload()
+    return caught.value.message
+
+
+def test_a_new_program_that_does_not_start_changes_nothing(
+    fake: FakeServer, start: Start, folder: Path
+) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    config = folder / "pycrictl.toml"
+    config.write_text("max-parallel-image-pulls = 1\n")
+    proxy = start("--config", str(config))
+    futures = [ask(proxy, proxy.kubelet, number) for number in range(2)]
+    config.write_text("max-parallel-image-pulls = nonsense\n")
+    assert refused_reload(proxy) == "the new program ended before it served; the log says why"
+    assert "is not valid TOML" in proxy.log()
+    os.kill(proxy.pid, signal.SIGHUP)
+    wait_until(lambda: " reload_failed " in proxy.log())
+    assert len(status(proxy)["waiting"]) == 1
+    # Then it starts, and has read its configuration anew.
+    config.write_text("max-parallel-image-pulls = 2\n")
+    os.kill(proxy.pid, signal.SIGHUP)
+    wait_until(lambda: " handed_over " in proxy.log())
+    assert status(proxy)["limit"] == 2
+    wait_until(lambda: len(status(proxy)["running"]) == 2)
+    gate.open.set()
+    assert all(future.result(60).image_ref for future in futures)
+    assert proxy.wait() == 0
+    assert status(proxy)["predecessor"] is None
+
+
+FAILING = """
+import asyncio, os, sys
+from pycrictl.proxy.handover import Predecessor
+
+step, admin, listen = sys.argv[1:]
+old = Predecessor.reach(admin)
+
+async def take():
+    work = asyncio.create_task(old.take(listen, [admin, listen]))
+    if step == "ready":
+        await asyncio.sleep(0.01)
+    else:
+        assert (await work)["waiting"] == 2
+
+if step != "offered":
+    asyncio.run(take())
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("step", ["offered", "ready", "taken"])
+def test_a_new_program_that_ends_in_the_middle_changes_nothing(
+    fake: FakeServer, start: Start, step: str
+) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    fake.prepare("Version", cri_pb2.VersionResponse(runtime_name="fake"), repeat=True)
+    proxy = start("--max-parallel-image-pulls", "1")
+    futures = [ask(proxy, proxy.kubelet, number) for number in range(3)]
+    words = [step, str(proxy.admin_path), str(proxy.socket_path)]
+    subprocess.run([sys.executable, "-c", FAILING, *words], timeout=60, check=True)
+    wait_until(lambda: " not_handed_over " in proxy.log())
+    assert version(proxy) == "fake"
+    wait_until(lambda: len(status(proxy)["waiting"]) == 2)
+    futures.append(ask(proxy, proxy.kubelet, 3))
+    for done in range(4):
+        await_pulls(fake, done + 1)
+        let_one_go(gate, futures)
+    assert [call.request.image.image for call in pulls(fake)] == [f"a/b:{n}" for n in range(4)]
+
+
+def test_take_over_by_hand(fake: FakeServer, start: Start) -> None:
+    fake.prepare("Version", cri_pb2.VersionResponse(runtime_name="fake"), repeat=True)
+    proxy = start()
+    with proxy.second("--take-over") as second:
+        assert proxy.wait() == 0
+        assert version(proxy) == "fake"
+        assert second.poll() is None
+    assert not proxy.socket_path.exists()
+
+
+def test_another_socket_is_served_from_the_hand_over_on(
+    fake: FakeServer, start: Start, folder: Path
+) -> None:
+    fake.prepare("Version", cri_pb2.VersionResponse(runtime_name="fake"), repeat=True)
+    proxy = start()
+    other = folder / "px" / "other.sock"
+    with proxy.second("--take-over", "--listen", f"unix://{other}"):
+        assert proxy.wait() == 0
+        assert not proxy.socket_path.exists()
+        with CriClient(str(other), timeout_s=30) as client:
+            assert client.call("Version", cri_pb2.VersionRequest()).runtime_name == "fake"
+    assert not other.exists()
