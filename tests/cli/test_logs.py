@@ -357,4 +357,5 @@ def test_closed_stdout(fake: FakeServer, log: Path) -> None:
         check=False,
         env=dict(os.environ),
     )
-    assert (done.returncode, done.stderr) == (0, b"")
+    error = b"pycrictl: cannot write to standard output: bad file descriptor\n"
+    assert (done.returncode, done.stderr) == (1, error)
