@@ -24,7 +24,7 @@ from pycrictl.errors import (
     UnknownFormat,
     UsageError,
 )
-from pycrictl.units import parse_int
+from pycrictl.units import parse_int, quote
 
 if TYPE_CHECKING:
     from pycrictl.environ import Environment
@@ -151,6 +151,12 @@ def inform(env: Environment, text: str) -> None:
     """Write a note about a success, which pycrictl itself passes over in silence."""
     if is_called():
         env.note(text)
+
+
+def report_missing_log(env: Environment, path: str) -> None:
+    """Report that the log file of a container was not there to be removed; empty for none."""
+    if path and is_called():
+        env.error(f"the log file {quote(path, 4096)} does not exist")
 
 
 def pull_failure(message: str) -> str:

@@ -1,11 +1,15 @@
-"""Options that the commands with streams share, and what they are turned into."""
+"""What the commands with streams share: options, what they are turned into, and signals."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Final
 
+from pycrictl.cli import crictl
+from pycrictl.cli.context import Exit
 from pycrictl.cli.declare import Option
-from pycrictl.errors import UsageError
+from pycrictl.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from pycrictl.environ import Environment
@@ -80,3 +84,27 @@ def check_terminal(env: Environment, *, tty: bool, stdin: bool, stdin_flag: str)
         raise UsageError(f"--tty needs {stdin_flag}")
     if tty and not env.stdin_is_terminal:
         raise UsageError("--tty needs a terminal as standard input")
+
+
+@contextmanager
+def patience() -> Iterator[Callable[[int], bool] | None]:
+    """Pass over the first signal of a stream, and end at the next without a word, as crictl does.
+
+    Yields:
+        what says of a signal that comes to an open stream whether it is passed over; None if
+        none is, as under the program's own name.
+    """
+    spared: list[int] = []
+
+    def spares(number: int) -> bool:
+        if spared or not crictl.hears(number):
+            return False
+        spared.append(number)
+        return True
+
+    try:
+        yield spares if crictl.is_called() else None
+    except KeyboardInterrupt:
+        if not spared:
+            raise
+        raise Exit(ExitCode.FAILURE) from None

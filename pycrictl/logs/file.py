@@ -47,17 +47,26 @@ class LogFile:
         except OSError as exc:
             raise _failure(self.path, exc) from None
 
-    def seek_tail(self, lines: int) -> int:
+    def seek_tail(self, lines: int, *, is_strict: bool = False) -> int:
         """Go to the beginning of the last ``lines`` lines; return the offset of that.
 
-        What follows the last line feed is a line. For no lines at all, reading goes on at the end,
-        or at the beginning of an unfinished line.
+        What follows the last line feed is a line, unless ``is_strict``. For no lines at all,
+        reading goes on at the end, or at the beginning of an unfinished line.
         """
         end = os.fstat(self._fd).st_size
-        ends_whole = os.pread(self._fd, 1, max(end - 1, 0)) == b"\n"
+        ends_whole = is_strict or os.pread(self._fd, 1, max(end - 1, 0)) == b"\n"
         offset = self._behind_line_feed(max(lines + ends_whole, 1), end)
         os.lseek(self._fd, offset, os.SEEK_SET)
         return offset
+
+    def has_lines(self, number: int) -> bool:
+        """Return whether so many lines are finished."""
+        return self._behind_line_feed(number, os.fstat(self._fd).st_size) > 0
+
+    def line_ahead(self) -> bytes:
+        """Return the line at the current position, or as much as a block has of it."""
+        position = os.lseek(self._fd, 0, os.SEEK_CUR)
+        return os.pread(self._fd, BLOCK_BYTES, position).partition(b"\n")[0]
 
     def _behind_line_feed(self, number: int, end: int) -> int:
         """Return the offset after the n-th line feed back from ``end``; 0 if there are fewer."""

@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from pycrictl.errors import PycrictlError
 from pycrictl.logs.file import LogFile
 from pycrictl.logs.selection import Selection
-from pycrictl.wire.logline import Chunk
+from pycrictl.units import quote
+from pycrictl.wire.logline import Chunk, detect_format
 
 _GROWTH: Final = 8
 
@@ -62,13 +64,17 @@ class LogReader:
 
     def _present(self, log: LogFile) -> Iterator[Chunk]:
         yield from self._beginning(log, is_whole=True)
+        self._check_format(log)
         yield from self._rest(log)
-        yield from self._end()
+        lines = self._wanted.tail_lines
+        if not (self._wanted.is_strict and lines and log.has_lines(lines)):
+            yield from self._end()
 
     def _growing(self, is_alive: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:
         log = self._open(is_alive, wait)
         try:
             yield from self._beginning(log, is_whole=False)
+            self._check_format(log)
             while True:
                 # Asked first, so that all is read that was written before the answer.
                 lives = is_alive()
@@ -99,7 +105,7 @@ class LogReader:
         lines = self._wanted.tail_lines
         if lines is None:
             return
-        offset = log.seek_tail(lines)
+        offset = log.seek_tail(lines, is_strict=self._wanted.is_strict)
         if not lines or self._wanted.only is None:
             return
         counted = lines
@@ -115,6 +121,12 @@ class LogReader:
             self._decoder = self._wanted.decoder()
         if tail:
             yield Chunk(self._wanted.only, tail)
+
+    def _check_format(self, log: LogFile) -> None:
+        """Refuse a log that does not begin in a known format, if that is asked for."""
+        line = log.line_ahead() if self._wanted.is_strict else b""
+        if line and detect_format(line) is None:
+            raise PycrictlError(f"unsupported log format: {quote(line.decode(errors='replace'))}")
 
     def _rest(self, log: LogFile) -> Iterator[Chunk]:
         for block in log.blocks():

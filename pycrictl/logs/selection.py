@@ -25,6 +25,8 @@ class Selection:
             ``only``, so many lines of that output.
         limit_bytes: end after so many bytes; None for no limit.
         has_timestamps: begin each line with its time.
+        is_strict: as crictl, refuse a log whose first line is in no known format, and do not count
+            an unfinished last line as one of the tail.
     """
 
     only: LogStream | None = None
@@ -32,6 +34,7 @@ class Selection:
     tail_lines: int | None = None
     limit_bytes: int | None = None
     has_timestamps: bool = False
+    is_strict: bool = False
 
     def decoder(self) -> LogDecoder:
         """Return a new decoder that applies all but the tail and the limit."""
@@ -61,6 +64,7 @@ def select(
     tail_lines: int = -1,
     limit_bytes: int = -1,
     has_timestamps: bool = False,
+    is_strict: bool = False,
     now: float,
 ) -> Selection:
     """Read the selection as it is given in options; an empty text or a negative number is none.
@@ -79,6 +83,7 @@ def select(
         tail_lines=tail_lines if tail_lines >= 0 else None,
         limit_bytes=limit_bytes if limit_bytes >= 0 else None,
         has_timestamps=has_timestamps,
+        is_strict=is_strict,
     )
 
 

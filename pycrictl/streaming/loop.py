@@ -38,10 +38,15 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         loop.default_exception_handler(context)
 
 
-def run_in_loop(main: Coroutine[Any, Any, T]) -> T:
+def run_in_loop(
+    main: Coroutine[Any, Any, T], *, spares: Callable[[int], bool] = lambda number: False
+) -> T:
     """Run a coroutine in a loop of its own. Signals of ``ENDING`` cancel it, then take effect.
 
     Another one that comes at once changes nothing, so that cleaning up is not interrupted.
+
+    Args:
+        spares: says of a signal whether it changes nothing.
 
     Raises:
         KeyboardInterrupt: SIGINT came.
@@ -49,13 +54,15 @@ def run_in_loop(main: Coroutine[Any, Any, T]) -> T:
     with (
         closing(main),
         asyncio.Runner(loop_factory=new_loop) as runner,
-        _cancelled_by_signals(runner.get_loop()),
+        _cancelled_by_signals(runner.get_loop(), spares),
     ):
         return runner.run(main)
 
 
 @contextmanager
-def _cancelled_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+def _cancelled_by_signals(
+    loop: asyncio.AbstractEventLoop, spares: Callable[[int], bool]
+) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -64,6 +71,8 @@ def _cancelled_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
 
     def cancel(number: int) -> None:
         nonlocal deaf_until_s
+        if not received and spares(number):
+            return
         received.append(number)
         if loop.time() >= deaf_until_s:
             deaf_until_s = loop.time() + DEAF_S

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 
 from pycrictl.environ import Environment
 from pycrictl.errors import PycrictlError
@@ -30,6 +31,7 @@ def stream_all(
     is_attach: bool = False,
     timeout_s: float,
     tls: TlsFiles | None = None,
+    spares: Callable[[int], bool] | None = None,
 ) -> list[Outcome]:
     """Run commands at once until all are over, whatever happens to one of them.
 
@@ -38,16 +40,27 @@ def stream_all(
         streams: with a terminal or standard input, there must be one command only.
         is_attach: the commands are there already, and not ours to end.
         timeout_s: limit for connecting.
+        spares: says of a signal that comes once a URL is known whether it changes nothing.
 
     Raises:
         OSError: our own output cannot be written.
         KeyboardInterrupt: Ctrl-C, without a terminal for the command.
     """
+    is_up = False
+
+    def spares_now(number: int) -> bool:
+        return is_up and spares is not None and spares(number)
+
+    def ask(ask_url: Callable[[], str]) -> str:
+        nonlocal is_up
+        url = ask_url()
+        is_up = True
+        return url
 
     async def one(ask_url: Callable[[], str], ends: Ends) -> Outcome:
         try:
             return await run_command(
-                ask_url,
+                partial(ask, ask_url),
                 streams,
                 ends,
                 choice=choice,
@@ -69,7 +82,7 @@ def stream_all(
 
     screen = env.stdout.fileno() if streams.tty and env.stdout.isatty() else None
     with Terminal(env.stdin.fileno(), screen=screen) if streams.tty else nullcontext() as terminal:
-        return run_in_loop(every(terminal))
+        return run_in_loop(every(terminal), spares=spares_now)
 
 
 def write_all(env: Environment, *, stdout: bytes, stderr: bytes) -> None:

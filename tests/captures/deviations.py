@@ -8,9 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-BETTER_LOG: Final = "lines in no known format and unfinished ones are shown"
 COMPLETION: Final = "completion scripts complete options, values, IDs and names"
-SIGNAL: Final = "the first Ctrl-C or SIGTERM ends exec and attach"
 SANDBOX_IMAGE: Final = "--prune keeps the image that pod sandboxes are made of"
 
 DEVIATIONS: Final[dict[str, str]] = {
@@ -18,18 +16,12 @@ DEVIATIONS: Final[dict[str, str]] = {
     "completion-zsh": COMPLETION,
     "endpoint-bare-path": "no configuration file is needed, and none is missed",
     "f-inspect-yaml": "integers above 2**53 stay exact",
-    "f-rm-all": "a log file that does not exist need not be removed",
     "images-repo-only": "the name selects here, also where the runtime ignores it",
-    "l-garbage-first": BETTER_LOG,
-    "l-noeol": BETTER_LOG,
-    "l-noeol-tail1": BETTER_LOG,
-    "m-attach-sigint-twice": SIGNAL,
-    "m-exec-sigint": SIGNAL,
+    "l-noeol": "an unfinished last line is shown without a note",
     "m-images-after-prune": SANDBOX_IMAGE,
     "m-portforward-refused": "a refused connection is reported, and forwarding goes on",
     "m-portforward-websocket": "WebSocket works with released runtimes",
     "m-rmi-prune": SANDBOX_IMAGE,
-    "x-exec-sigterm": SIGNAL,
 }
 
 

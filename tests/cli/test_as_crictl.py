@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from tests.captures.deviations import DEVIATIONS, is_page, kind_of_messages
 from tests.captures.fixtures import utc
 from tests.cli import test_logs, test_replay_lifecycle, test_replay_lists, test_replay_sessions
 from tests.cli.run import Run, start
+from tests.cli.streaming_server import Played, playing
 from tests.fakecri import FakeServer, Status, hang
 from tests.waiting import wait_until
 from tools.manual import prose, roff
@@ -104,7 +106,10 @@ def test_the_manual_has_the_reason_of_each_deviation() -> None:
     assert {point.text for point in points.items} >= set(DEVIATIONS.values())
 
 
-@pytest.mark.parametrize("name", ["crictl", "crictl.pyz", "/usr/local/bin/crictl"])
+@pytest.mark.parametrize(
+    "name",
+    ["crictl", "crictl.pyz", "/usr/local/bin/crictl", "crictl-1.36", "crictl-v1.36.0", "crictl1"],
+)
 def test_the_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [name])
     run = Run("rm", "")
@@ -112,7 +117,9 @@ def test_the_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.stderr == "crictl: the ID of one container is empty\n"
 
 
-@pytest.mark.parametrize("name", ["pycrictl", "critest", "mycrictl", "crictl-wrapper", ""])
+@pytest.mark.parametrize(
+    "name", ["pycrictl", "critest", "mycrictl", "crictl-wrapper", "crictl-", "crictlx", ""]
+)
 def test_other_names(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [name])
     assert Run("rm").stderr == "pycrictl: no container is named\n"
@@ -174,7 +181,8 @@ def program(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
-    ("words", "rpc"), [("exec -s c sleep 9", "ExecSync"), ("version", "Version")]
+    ("words", "rpc"),
+    [("exec -s c sleep 9", "ExecSync"), ("exec c true", "Exec"), ("version", "Version")],
 )
 def test_an_interrupted_call_ends_with_1(
     fake: FakeServer, program: str, words: str, rpc: str, number: signal.Signals
@@ -206,6 +214,26 @@ def test_what_is_killed_before_it_is_up_leaves_nothing(
     assert (process.returncode, stdout) == (0 if is_end else 128 + number, "")
     is_said = number == signal.SIGINT and not is_end
     assert stderr == ("pycrictl: interrupted\n" if is_said else "")
+
+
+@pytest.mark.parametrize("words", ["exec -i c cat", "attach -i c"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stream_passes_over_the_first_signal(
+    fake: FakeServer, program: str, words: str, number: signal.Signals
+) -> None:
+    pipe, ends = subprocess.PIPE, []
+    for count in (1, 2):
+        with playing(fake, Played(is_cat=True)) as upgrades:
+            process = subprocess.Popen(
+                [program, "-r", fake.endpoint, *words.split()], stdin=pipe, stdout=pipe, stderr=pipe
+            )
+            wait_until(lambda: upgrades)
+            for _ in range(count):
+                time.sleep(0.5)
+                process.send_signal(number)
+            stdout, stderr = process.communicate(b"typed\n" if count == 1 else None, timeout=30)
+            ends.append((process.returncode, stdout, stderr))
+    assert ends == [(0, b"typed\n", b""), (1, b"", b"")]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

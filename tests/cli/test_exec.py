@@ -58,8 +58,11 @@ def test_sync_keeps_the_output_of_a_failure(fake: FakeServer) -> None:
 
 
 def test_a_negative_status_is_a_failure(fake: FakeServer) -> None:
+    """CRI-O reports one where it has killed the command after ``--timeout``."""
     fake.prepare("ExecSync", cri_pb2.ExecSyncResponse(exit_code=-1))
-    assert run(fake, "-s", "c", "x").code != 0
+    result = run(fake, "-s", "--timeout", "1", "c", "x")
+    assert result.code == 1
+    assert result.stderr.startswith("pycrictl: the runtime ended the command before it was over\n")
 
 
 def containers(*ids: str) -> cri_pb2.ListContainersResponse:

@@ -5,6 +5,7 @@ Each function yields one ``Removal`` a target in the order given, as soon as it 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,12 +32,14 @@ class Removal:
         is_stopped: whether it was running and was stopped for the removal.
         error: why it was not removed; None when it was.
         warnings: lines for the user about what went wrong beside it.
+        missing_log: the path of its log file, if that was to be removed and was not there.
     """
 
     target: str
     is_stopped: bool = False
     error: PycrictlError | None = None
     warnings: tuple[str, ...] = ()
+    missing_log: str = ""
 
 
 def all_containers(client: CriClient) -> tuple[str, ...]:
@@ -92,8 +95,11 @@ def _remove_container(
         lookup.call(client, "RemoveContainer", request, what=f"removing {named}")
     except PycrictlError as error:
         return Removal(container_id, is_stopped, error)
-    warnings = () if keep_logs else remove_logs(answer.status.log_path)
-    return Removal(container_id, is_stopped, warnings=warnings)
+    if keep_logs:
+        return Removal(container_id, is_stopped)
+    path = answer.status.log_path
+    missing = "" if os.path.lexists(path) else path
+    return Removal(container_id, is_stopped, warnings=remove_logs(path), missing_log=missing)
 
 
 def _remove_pod(client: CriClient, pod_sandbox_id: str, *, force: bool) -> Removal:

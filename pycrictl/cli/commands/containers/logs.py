@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from pycrictl.cli import options
+from pycrictl.cli import crictl, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Argument, Option
 
@@ -84,6 +84,7 @@ def logs(
         tail_lines=tail,
         limit_bytes=limit_bytes,
         has_timestamps=timestamps,
+        is_strict=crictl.is_called(),
         now=app.env.wall_clock(),
     )
 
@@ -94,7 +95,7 @@ def logs(
         container_id = containerlog.resolve(client, container)
         if reopen:
             containerlog.reopen_log(client, container_id)
-            app.env.note("the runtime has reopened the log file")
+            crictl.inform(app.env, "the container's log was reopened")
         log = containerlog.container_log(client, container_id, previous=previous)
         reader = LogReader(log.path, wanted, on_bad=warn)
         if not follow:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pycrictl.cli import options
+from pycrictl.cli import crictl, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Option
 from pycrictl.cli.results import Results
@@ -46,6 +46,7 @@ def rm(
             else:
                 results.fail(removal.error)
             results.warn(removal.warnings)
+            crictl.report_missing_log(app.env, removal.missing_log)
     if not ids:
         app.env.note("no containers to remove")
     results.finish()

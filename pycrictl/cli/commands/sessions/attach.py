@@ -44,7 +44,7 @@ def attach(
     stream_options.check_terminal(app.env, tty=tty, stdin=stdin, stdin_flag="--stdin")
     choice = stream_options.check_transport(transport)
     tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
-    with app.open_client("runtime") as client:
+    with app.open_client("runtime") as client, stream_options.patience() as spares:
         ask_url = partial(sessions.attach_url, client, container, stdin=stdin, tty=tty)
         wanted = Streams(stdin=stdin, stderr=not tty, tty=tty)
         (outcome,) = stream_all(
@@ -55,6 +55,7 @@ def attach(
             is_attach=True,
             timeout_s=client.timeout_s,
             tls=tls,
+            spares=spares,
         )
     if isinstance(outcome, ExitReported):
         if outcome.exit_code is None:

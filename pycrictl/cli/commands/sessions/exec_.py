@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from pycrictl.cli import crictl, list_options, options, stream_options
 from pycrictl.cli.context import AppContext, Exit
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.environ import Environment
     from pycrictl.streaming.standard import Outcome
+
+
+_KILLED: Final = PycrictlError(
+    "the runtime ended the command before it was over",
+    hint="that may be the time limit, --timeout",
+)
+"""CRI-O reports the status -1, which no command has."""
 
 
 def exec_(
@@ -130,14 +137,16 @@ def exec_(
             outcomes = _run_sync(app.env, client, ids, command, limit_s=timeout)
         else:
             ask = partial(sessions.exec_url, client, command=command, stdin=interactive, tty=tty)
-            outcomes = stream_all(
-                app.env,
-                [partial(ask, container_id) for container_id in ids],
-                Streams(stdin=interactive, stderr=not tty, tty=tty),
-                choice=choice,
-                timeout_s=client.timeout_s,
-                tls=tls,
-            )
+            with stream_options.patience() as spares:
+                outcomes = stream_all(
+                    app.env,
+                    [partial(ask, container_id) for container_id in ids],
+                    Streams(stdin=interactive, stderr=not tty, tty=tty),
+                    choice=choice,
+                    timeout_s=client.timeout_s,
+                    tls=tls,
+                    spares=spares,
+                )
         if crictl.passes_over(ignored=ignore_errors):
             return 0
         codes = [
@@ -189,7 +198,7 @@ def _run_sync(
         else:
             stdout, stderr = crictl.whole_output(answer.stdout, answer.stderr, answer.exit_code)
             write_all(env, stdout=stdout, stderr=stderr)
-            outcomes.append(ExitReported(answer.exit_code))
+            outcomes.append(ExitReported(answer.exit_code) if answer.exit_code >= 0 else _KILLED)
     return outcomes
 
 
