@@ -41,7 +41,8 @@ class Rules(NamedTuple):
         no_clobber: leave alone what is there already.
         in_place: write into a file that is mounted where it is, since it cannot be replaced.
         max_size_bytes: the most content in all files together, or None.
-        max_entries: the most files, directories and links.
+        max_entries: the most files, directories and links; 0 for any number. Each takes memory.
+        max_entries_name: of the option that sets it.
         umask: permission bits that are taken away unless ``archive``.
     """
 
@@ -50,6 +51,7 @@ class Rules(NamedTuple):
     in_place: bool = False
     max_size_bytes: int | None = None
     max_entries: int = MAX_ENTRIES
+    max_entries_name: str = "--max-entries"
     umask: int = 0
 
 
@@ -132,8 +134,9 @@ class Judge:
             EntryRefused: a rule is broken; the copy must not go on.
         """
         self.entries += 1
-        if self.entries > self._rules.max_entries:
-            raise _refusal(entry.name, "too-many", f"it is the {self.entries}th entry")
+        if 0 < self._rules.max_entries < self.entries:
+            name, limit = self._rules.max_entries_name, self._rules.max_entries
+            raise _refusal(entry.name, "too-many", f"{name} allows no more than {limit} entries")
         path = self._below_top(entry.name, take_apart(entry.name, what=entry.name))
         verdict = self._verdict(entry, path)
         self._remember(path, entry.name, verdict)
