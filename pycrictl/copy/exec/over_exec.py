@@ -106,7 +106,9 @@ class OverExec:
         _tar_version(self._remote)
         stage = RemoteStage(self._remote, path, rules, SourceKind.ARCHIVE, b".")
         repacker = stage.repacker(on_skip=watch.on_skip, on_bytes=watch.on_bytes)
-        return stage.fill(repacker, _read(stream))
+        summary = stage.fill(repacker, _read(stream))
+        watch.note_names(has_absolute=repacker.has_absolute)
+        return summary
 
 
 class _Packing:
