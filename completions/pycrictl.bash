@@ -240,6 +240,7 @@ _pycrictl_describe() {
         cp)
             switches=(-a --archive -L --follow-link --in-place --no-clobber -q --quiet -h --help)
             valued=(
+                '--max-entries='
                 '--max-size='
                 '--method=auto|rpc|node|exec'
                 '--progress=auto|bar|plain|json|none'
@@ -454,6 +455,7 @@ _pycrictl_describe() {
                 '--admin-socket=@socket'
                 '--stream-address='
                 '--container-copy-size-limit='
+                '--container-copy-entry-limit='
                 '--container-copies-per-pod='
                 '--spool-dir=@directory'
                 '--state-dir=@directory'

@@ -379,6 +379,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
+                '--max-entries'\t''\t'Refuse to copy more files, directories and links; 0 for no limit' \
                 '--max-size'\t''\t'Refuse to copy more, such as 10Gi' \
                 '--method'\t'auto|rpc|node|exec'\t'Use the runtime\'s RPCs, this node\'s file systems, or tar in the container' \
                 '--progress'\t'auto|bar|plain|json|none'\t'How to show progress; auto is bars on a terminal' \
@@ -650,6 +651,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--admin-socket'\t'@socket'\t'Socket for pull-limiter (default: unix:///run/pycrictl/admin.sock)' \
                 '--stream-address'\t''\t'Address to serve streams on (default: 127.0.0.1:0, any port)' \
                 '--container-copy-size-limit'\t''\t'Largest copy, such as 10Gi (default: 0, no limit)' \
+                '--container-copy-entry-limit'\t''\t'Accept at most N entries in one copy (default: 1000000; 0 for no limit)' \
                 '--container-copies-per-pod'\t''\t'Make at most N copies per pod at once (default: 0, no limit)' \
                 '--spool-dir'\t'@directory'\t'Where to spool copies out of containers (default: /var/tmp)' \
                 '--state-dir'\t'@directory'\t'Where to keep the history of pulls (default: /var/lib/pycrictl; empty: none)'

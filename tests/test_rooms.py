@@ -78,7 +78,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.program": set(),
     "proxy.settings": {
         *("proxy.pulls.decisions", "proxy.pulls.kubelet_config", "proxy.serve", "copy.tree"),
-        "proxy.figures.history",
+        *("proxy.figures.history", "copy.rules"),
         *("config", *_BASE),
     },
     "proxy.lookup": {

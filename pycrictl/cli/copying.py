@@ -103,7 +103,7 @@ class _Meter:
 
     def __init__(self, display: CopyDisplay, clock: Callable[[], float]) -> None:
         on_total = None if display.interval_s is None else self._set_total
-        self.watch = Watch(self._count, self._skip, on_total)
+        self.watch = Watch(self._count, self._skip, on_total, self._note)
         self.done_bytes = 0
         self.skipped = 0
         self._display = display
@@ -143,6 +143,10 @@ class _Meter:
         self.skipped += 1
         with self._lock:
             self._display.skip(os.fsdecode(skipped.path), skipped.reason)
+
+    def _note(self, text: str) -> None:
+        with self._lock:
+            self._display.note(f"pycrictl: {text}")
 
     def _set_total(self, size_bytes: int) -> None:
         self._total_bytes = size_bytes

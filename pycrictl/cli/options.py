@@ -30,6 +30,17 @@ INTEGER: Final = value_of(units.parse_int, "INT")
 COUNT: Final = value_of(units.parse_int, "N")
 """The same, where the help says what is counted."""
 
+
+def _natural(text: str) -> int:
+    number = units.parse_int(text)
+    if number < 0:
+        raise ValueError(f"{units.quote(text)} is negative")
+    return number
+
+
+NATURAL: Final = value_of(_natural, "N")
+"""The same of one that is not negative."""
+
 SIZE: Final = value_of(units.parse_size, "SIZE")
 """Settings of an option that takes a size with a unit; its value is in bytes."""
 

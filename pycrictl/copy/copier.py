@@ -132,7 +132,7 @@ class Copier:
             from pycrictl.copy.exec.remote import Remote
 
             remote = Remote(client, container_id, choice=options.choice, tls=options.tls)
-            yield OverExec(remote)
+            yield OverExec(remote, max_entries=options.rules.max_entries)
 
 
 def _find(client: CriClient, path: ContainerPath) -> str:

@@ -20,6 +20,8 @@ NAMES: Final = ("rpc", "node", "exec")
 OnTotal = Callable[[int], None]
 """Called once, before the first ``OnBytes``, with the sum of all bytes that it will be given."""
 
+_ABSOLUTE: Final = 'names in the archive begin with "/", which was left out'
+
 T = TypeVar("T")
 
 
@@ -32,11 +34,18 @@ class Watch(NamedTuple):
         on_skip: with what is left out.
         on_total: with the size of the whole, where it is known beforehand. None: the size is not
             wanted, and nothing is measured.
+        on_note: with what else the user should know.
     """
 
     on_bytes: OnBytes
     on_skip: OnSkip
     on_total: OnTotal | None = None
+    on_note: Callable[[str], None] | None = None
+
+    def note_names(self, *, has_absolute: bool) -> None:
+        """Say that slashes were left out of names, if they were."""
+        if has_absolute and self.on_note is not None:
+            self.on_note(_ABSOLUTE)
 
 
 class Method(Protocol):

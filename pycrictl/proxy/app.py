@@ -121,6 +121,7 @@ class App:
                 size_limit_bytes=settings.copy_size_limit_bytes,
                 copies_per_pod=settings.copies_per_pod,
             ),
+            entry_limit=settings.copy_entry_limit,
             runtime_path=settings.upstream,
             spool_folder=settings.spool_dir,
             tokens=tokens,

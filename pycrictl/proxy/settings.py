@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, cast
 import tomli
 
 from pycrictl.config import Setting, socket_path
+from pycrictl.copy.rules.policy import MAX_ENTRIES
 from pycrictl.copy.tree.content import DEFAULT_FOLDER
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
 from pycrictl.proxy.figures.history import STATE_FOLDER
@@ -42,6 +43,7 @@ class ProxySettings:
         kubelet_config: the file given; empty if none was.
         copy_size_limit_bytes: of one copy, as an archive; 0 for no limit.
         drain_timeout_s: how long pulls and copies may go on at the end; None without a limit.
+        copy_entry_limit: the most entries of one copy's archive; 0 for no limit.
         copies_per_pod: the most copies of a pod at once; 0 for no limit.
         spool_dir: where copies out of containers are spooled.
         state_dir: where the history of pulls is kept; empty for none.
@@ -59,6 +61,7 @@ class ProxySettings:
     drain_timeout_s: float | None
     kubelet_config: str
     copy_size_limit_bytes: int
+    copy_entry_limit: int
     copies_per_pod: int
     spool_dir: str
     state_dir: str
@@ -102,6 +105,7 @@ def load(flags: Mapping[str, object]) -> ProxySettings:
         drain_timeout_s=values["drain-timeout"],
         kubelet_config=values["kubelet-config"],
         copy_size_limit_bytes=values["container-copy-size-limit"],
+        copy_entry_limit=values["container-copy-entry-limit"],
         copies_per_pod=values["container-copies-per-pod"],
         spool_dir=values["spool-dir"],
         state_dir=values["state-dir"],
@@ -196,6 +200,12 @@ def _count(value: object) -> int:
     return value
 
 
+def _number(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError("it is not a number from 0")
+    return value
+
+
 def _size(value: object) -> int:
     """Read a number of bytes, or a string such as ``10Gi``."""
     if type(value) is int and value >= 0:
@@ -250,6 +260,7 @@ _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "admin-socket": _socket,
     "stream-address": lambda value: parse_address(_text(value)),
     "container-copy-size-limit": _size,
+    "container-copy-entry-limit": _number,
     "container-copies-per-pod": _count,
     "spool-dir": _folder,
     "state-dir": lambda value: _folder(value) if value else "",
@@ -265,6 +276,7 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "drain-timeout": None,
     "stream-address": Address("127.0.0.1", 0),
     "container-copy-size-limit": 0,
+    "container-copy-entry-limit": MAX_ENTRIES,
     "container-copies-per-pod": 0,
     "spool-dir": DEFAULT_FOLDER,
     "state-dir": STATE_FOLDER,

@@ -13,10 +13,10 @@ with the thousands of containers of a large node.
 from __future__ import annotations
 
 import math
-import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring as quote_string
+from json.encoder import encode_basestring_ascii
 from typing import Any, Final, cast
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
@@ -26,9 +26,6 @@ INDENT: Final = "  "
 
 _Write = Callable[[Any, str], str]
 """Turns a value into text; the second argument is its line break and indentation."""
-
-# JSON escapes the control characters below 0x20; terminals obey those above 0x7e as well.
-_LEFT_RAW: Final = re.compile("[\x7f-\x9f]")
 
 # The proto file names SIGNAL_SIGTERM what crictl shows as SIGTERM.
 _UNSHOWN_PREFIXES: Final = {"Signal": "SIGNAL_"}
@@ -83,10 +80,22 @@ def number_text(value: int | float) -> str:
 
 
 def _escape_controls(text: str) -> str:
-    """Escape the control characters in the strings of a JSON ``text``."""
+    """Escape in the strings of a JSON ``text`` what is not printable, as ``units.escape`` does.
+
+    JSON itself escapes the control characters below 0x20 only. Terminals obey others as well, and
+    those that change the direction of writing, or are invisible, hide what is there.
+    """
     if text.isascii() and "\x7f" not in text:
         return text
-    return _LEFT_RAW.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    escapes = {ord(char): encode_basestring_ascii(char)[1:-1] for char in unprintable(text)}
+    return text.translate(escapes | {0x7F: "\\u007f"})
+
+
+def unprintable(text: str) -> set[str]:
+    """Return the characters of ``text`` that are not printable, but for line breaks and tabs."""
+    if text.isprintable():
+        return set()
+    return {char for char in set(text) if not char.isprintable() and char not in "\n\t"}
 
 
 def _for_html(text: str) -> str:

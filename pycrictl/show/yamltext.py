@@ -1,8 +1,8 @@
 """YAML text of data, spelled as Go's encoder spells it. Pure.
 
 Block style, two spaces, dashes in their parent's column, lines never folded. Keys are in natural
-order. Strings are quoted only where a reader would take them for something else; those of several
-lines are in literal style.
+order. Strings are quoted only where a reader would take them for something else, or where
+something in them is not printable; those of several lines are in literal style.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from pycrictl.show.jsontext import number_text
+from pycrictl.show.jsontext import number_text, unprintable
 
 if TYPE_CHECKING:
     import yaml
@@ -36,9 +36,8 @@ _SEXAGESIMAL: Final = re.compile(r"[-+]?[0-9]+(?::[0-5]?[0-9])+(?:\.[0-9]*)?")
 _TIMESTAMP: Final = re.compile(
     r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:(?:[Tt]|[ \t]+)[0-9:.]+[ \t]*(?:Z|[-+][0-9:]+)?)?"
 )
-# Line breaks of YAML that terminals may obey, and empty last lines, after which libyaml would end
-# the whole document with dots.
-_EXOTIC_BREAK: Final = re.compile("[\x85\u2028\u2029]|(?:^|\n)\n\\Z")
+# Empty last lines, after which libyaml would end the whole document with dots.
+_EMPTY_END: Final = re.compile("(?:^|\n)\n\\Z")
 _KEY_TOKEN: Final = re.compile(r"[0-9]+|.", re.DOTALL)
 
 
@@ -54,7 +53,13 @@ def document_yaml(document: Any) -> str:
         width=_NO_FOLDING,
         sort_keys=False,
     )
-    return text
+    # Only strings in double quotes have any of these.
+    odd = {ord(char): _escaped(char) for char in unprintable(text)} if not text.isascii() else {}
+    return text.translate(odd)
+
+
+def _escaped(char: str) -> str:
+    return f"\\U{ord(char):08X}" if ord(char) > 0xFFFF else f"\\u{ord(char):04X}"
 
 
 def is_ambiguous(text: str) -> bool:
@@ -100,7 +105,7 @@ def _dumper() -> Any:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     def string(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-        if _EXOTIC_BREAK.search(text) or is_ambiguous(text):
+        if _EMPTY_END.search(text) or is_ambiguous(text) or unprintable(text):
             return scalar(dumper, text, '"')
         return scalar(dumper, text, "|" if "\n" in text else None)
 

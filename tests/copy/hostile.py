@@ -34,6 +34,7 @@ class Case:
         made: what is in ``dest`` afterwards: content of a file, ``->target`` of a link, None for
             a directory.
         before: changes ``dest`` first.
+        by_exec: it is taken by tar in a container, too, which cannot be asked to take back a link.
     """
 
     data: bytes
@@ -41,6 +42,7 @@ class Case:
     skipped: tuple[bytes, ...] = ()
     made: dict[str, bytes | None] | None = None
     before: Callable[[Path], None] | None = None
+    by_exec: bool = True
 
 
 def member(
@@ -162,13 +164,13 @@ HOSTILE: Final[dict[str, Case]] = {
     "dotdot-prefixname": Case(archive(evil(b"../dest-sibling/file")), "dot-dot"),
     "dotdot-dir-chmod": Case(archive(member(b"../outside/", FOLDER, mode=0o777)), "dot-dot"),
     "dotdot-second": Case(archive(evil(b"good"), evil(b"../secret")), "dot-dot"),
-    "absolute": Case(archive(evil(b"/tmp/pwned")), "absolute"),
-    "absolute-slashes": Case(archive(evil(b"//tmp/pwned")), "absolute"),
-    "absolute-root": Case(archive(member(b"/", FOLDER, mode=0o777)), "absolute"),
+    "absolute-dotdot": Case(archive(evil(b"/../secret")), "dot-dot"),
+    "absolute-dotdot-deep": Case(archive(evil(b"//a/../../secret")), "dot-dot"),
+    "absolute-pax-dotdot": Case(archive(pax((b"path", b"/../secret")), evil(b"x")), "dot-dot"),
+    "absolute-file-root": Case(archive(evil(b"/")), "top"),
+    "absolute-sym-root": Case(archive(member(b"/", LINK, link=b"outside")), "top"),
     "ustar-prefix": Case(archive(patch(evil(b"secret"), 345, b"..")), "dot-dot"),
-    "ustar-prefix-absolute": Case(archive(patch(evil(b"pwned"), 345, b"/tmp")), "absolute"),
     "pax-path-override": Case(archive(pax((b"path", b"../secret")), evil(b"good")), "dot-dot"),
-    "pax-path-absolute": Case(archive(pax((b"path", b"/etc/x")), evil(b"good")), "absolute"),
     "gnu-longname": Case(archive(member(b"L", b"L", b"../secret\0"), evil(b"good")), "dot-dot"),
     "gnu-longlink": Case(
         archive(member(b"K", b"K", b"../secret\0"), member(b"h", HARD)), "dot-dot"
@@ -179,10 +181,6 @@ HOSTILE: Final[dict[str, Case]] = {
     "sym-trailing-slash": Case(
         archive(member(b"l", LINK, link=b"../dest-sibling/"), evil(b"l/file")), "below"
     ),
-    "sym-overwrite-thru": Case(
-        archive(member(b"l", LINK, link=b"../outside/secret"), evil(b"l")), "type-change"
-    ),
-    "sym-inside-overwrite": Case(archive(member(b"l", LINK, link=b"x"), evil(b"l")), "type-change"),
     "sym-two-links": Case(
         archive(
             member(b"a", LINK, link=b"."), member(b"a/b", LINK, link=b".."), evil(b"a/b/secret")
@@ -198,17 +196,6 @@ HOSTILE: Final[dict[str, Case]] = {
             evil(b"c/secret"),
         ),
         "below",
-    ),
-    "sym-then-dir-chmod": Case(
-        archive(member(b"l", LINK, link=b"../outside"), member(b"l", FOLDER, mode=0o777)),
-        "type-change",
-    ),
-    "sym-deferred-meta": Case(
-        archive(
-            member(b"d", FOLDER, mode=0o777),
-            member(b"d", LINK, link=b"../outside"),
-        ),
-        "type-change",
     ),
     "sym-proc-fd": Case(
         archive(member(b"l", LINK, link=b"/proc/self/fd/7"), evil(b"l/x")), "below"
@@ -233,15 +220,13 @@ HOSTILE: Final[dict[str, Case]] = {
     "file-root": Case(archive(evil(b"./")), "top"),
     "pipe-root": Case(archive(member(b".", PIPE)), "top"),
     # Hard links
-    "hard-abs": Case(archive(member(b"h", HARD, link=b"/etc/passwd")), "absolute"),
+    "hard-abs": Case(archive(member(b"h", HARD, link=b"/etc/passwd")), "hard-link"),
+    "hard-abs-dotdot": Case(archive(member(b"h", HARD, link=b"/../secret")), "dot-dot"),
     "hard-dotdot": Case(archive(member(b"h", HARD, link=b"../secret")), "dot-dot"),
     "hard-missing": Case(archive(member(b"h", HARD, link=b"nothing")), "hard-link"),
     "hard-itself": Case(archive(member(b"h", HARD, link=b"h")), "hard-link"),
     "hard-dir": Case(archive(member(b"d", FOLDER), member(b"h", HARD, link=b"d")), "hard-link"),
     "hard-top": Case(archive(member(b".", FOLDER), member(b"h", HARD, link=b".")), "hard-link"),
-    "hard-then-write": Case(
-        archive(evil(b"f"), member(b"h", HARD, link=b"f"), evil(b"h")), "duplicate"
-    ),
     "hard-via-sym": Case(
         archive(member(b"l", LINK, link=b"../outside"), member(b"h", HARD, link=b"l/secret")),
         "hard-link",
@@ -268,10 +253,29 @@ HOSTILE: Final[dict[str, Case]] = {
         "trailing-slash",
     ),
     # Names twice, and kinds that change
-    "dup-file": Case(archive(evil(b"f"), evil(b"f")), "duplicate"),
-    "dup-other-spelling": Case(archive(evil(b"d/f"), evil(b"./d//f")), "duplicate"),
-    "dup-file-dir": Case(archive(evil(b"x"), member(b"x", FOLDER)), "type-change"),
-    "dup-dir-file": Case(archive(member(b"x", FOLDER), evil(b"x")), "type-change"),
+    "dup-then-below": Case(
+        archive(evil(b"a"), member(b"a", LINK, link=b"../outside"), evil(b"a/secret")), "below"
+    ),
+    "dup-inside-then-below": Case(
+        archive(member(b"d", FOLDER), evil(b"a"), member(b"a", LINK, link=b"d"), evil(b"a/x")),
+        "below",
+    ),
+    "dir-sym-below": Case(
+        archive(member(b"d", FOLDER), member(b"d", LINK, link=b"."), evil(b"d/x")), "below"
+    ),
+    "dir-outward-below": Case(
+        archive(member(b"d", FOLDER), member(b"d", LINK, link=b"../outside"), evil(b"d/secret")),
+        "below",
+    ),
+    "filled-dir-sym": Case(
+        archive(evil(b"d/x"), member(b"d", LINK, link=b"../outside")), "type-change"
+    ),
+    "filled-dir-file": Case(archive(evil(b"x/y"), evil(b"x")), "type-change"),
+    "filled-dir-pipe": Case(archive(member(b"x/y", PIPE), member(b"x", PIPE)), "type-change"),
+    "hard-to-replaced": Case(
+        archive(evil(b"f"), member(b"f", FOLDER), member(b"h", HARD, link=b"f")), "hard-link"
+    ),
+    "hard-to-itself-again": Case(archive(evil(b"f"), member(b"f", HARD, link=b"f")), "hard-link"),
     "file-below-file": Case(archive(evil(b"x"), evil(b"x/y")), "not-a-directory"),
     "below-skipped": Case(archive(member(b"x", PIPE), evil(b"x/y")), "not-a-directory"),
     # Numbers
@@ -374,6 +378,117 @@ HONEST: Final[dict[str, Case]] = {
             member(b"x", FILE, b"1"),
         ),
         made={"a": None, "a/up": b"->../x", "l": b"->a", "x": b"1"},
+    ),
+    # The same name twice, as tar -r writes it: the last one counts
+    "twice": Case(
+        archive(member(b"x", FILE, b"1"), member(b"./x", FILE, b"22")), made={"x": b"22"}
+    ),
+    "twice-deep": Case(
+        archive(member(b"a/x", FILE, b"1"), member(b"b"), member(b"a//x", FILE, b"2")),
+        made={"a": None, "a/x": b"2", "b": b""},
+    ),
+    "twice-with-link-between": Case(
+        archive(
+            member(b"y", FILE, b"0"),
+            member(b"x", FILE, b"1"),
+            member(b"x", LINK, link=b"y"),
+            member(b"x", FILE, b"2"),
+        ),
+        made={"x": b"2", "y": b"0"},
+        by_exec=False,
+    ),
+    "twice-with-outward-link-between": Case(
+        archive(
+            member(b"x", FILE, b"1"),
+            member(b"x", LINK, link=b"../outside/secret"),
+            member(b"x", FILE, b"2"),
+        ),
+        skipped=(b"x",),
+        made={"x": b"2"},
+        by_exec=False,
+    ),
+    "link-then-file": Case(
+        archive(member(b"l", LINK, link=b"x"), member(b"l", FILE, b"1"), member(b"x", FILE, b"2")),
+        made={"l": b"1", "x": b"2"},
+        by_exec=False,
+    ),
+    "file-then-link": Case(
+        archive(member(b"l", FILE, b"1"), member(b"l", LINK, link=b"x")),
+        made={"l": b"->x"},
+        by_exec=False,
+    ),
+    "link-then-dir": Case(
+        archive(
+            member(b"d", FOLDER),
+            member(b"l", LINK, link=b"d"),
+            member(b"l", FOLDER),
+            member(b"l/x", FILE, b"1"),
+        ),
+        made={"d": None, "l": None, "l/x": b"1"},
+        by_exec=False,
+    ),
+    "outward-link-then-dir": Case(
+        archive(
+            member(b"l", LINK, link=b"../outside"),
+            member(b"l", FOLDER, mode=0o777),
+            member(b"l/secret", FILE, b"1"),
+        ),
+        skipped=(b"l",),
+        made={"l": None, "l/secret": b"1"},
+        by_exec=False,
+    ),
+    "dir-then-link": Case(
+        archive(member(b"d", FOLDER, mode=0o777), member(b"d", LINK, link=b"e")),
+        made={"d": b"->e"},
+        by_exec=False,
+    ),
+    "dir-then-outward-link": Case(
+        archive(member(b"d", FOLDER, mode=0o777), member(b"d", LINK, link=b"../outside")),
+        skipped=(b"d",),
+        made={},
+        by_exec=False,
+    ),
+    "dir-then-file-then-dir": Case(
+        archive(member(b"d", FOLDER), member(b"d"), member(b"d", FOLDER), member(b"d/x")),
+        made={"d": None, "d/x": b""},
+        by_exec=False,
+    ),
+    "file-then-pipe": Case(
+        archive(member(b"x", FILE, b"1"), member(b"x", PIPE)),
+        skipped=(b"x",),
+        made={},
+        by_exec=False,
+    ),
+    "hard-then-file": Case(
+        archive(member(b"f", FILE, b"1"), member(b"h", HARD, link=b"f"), member(b"h", FILE, b"22")),
+        made={"f": b"1", "h": b"22"},
+    ),
+    "hard-then-original": Case(
+        archive(
+            member(b"f", FILE, b"1"),
+            member(b"h", HARD, link=b"f"),
+            member(b"f", FILE, b"22"),
+            member(b"g", HARD, link=b"f"),
+        ),
+        made={"f": b"22", "h": b"1", "g": b"22"},
+    ),
+    # Names as tar -P writes them
+    "absolute": Case(
+        archive(member(b"/", FOLDER), member(b"/tmp/x", FILE, b"1"), member(b"//y", FILE, b"2")),
+        made={"tmp": None, "tmp/x": b"1", "y": b"2"},
+    ),
+    "absolute-links": Case(
+        archive(
+            member(b"/f", FILE, b"1"),
+            member(b"/h", HARD, link=b"/f"),
+            member(b"/l", LINK, link=b"/etc/passwd"),
+        ),
+        skipped=(b"/l",),
+        made={"f": b"1", "h": b"1"},
+    ),
+    "absolute-prefix": Case(
+        archive(patch(member(b"x", FILE, b"1"), 345, b"/tmp"), pax((b"path", b"/y")), member(b"z")),
+        made={"tmp": None, "tmp/x": b"1", "y": b""},
     ),
     "sym-dangling": Case(archive(member(b"l", LINK, link=b"later")), made={"l": b"->later"}),
     "sym-k8s-volume": Case(

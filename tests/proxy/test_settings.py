@@ -24,6 +24,7 @@ admin-socket = "/d.sock"
 stream-address = "[::1]:99"
 kubelet-config = "/e.yaml"
 container-copy-size-limit = "10Gi"
+container-copy-entry-limit = 2000000
 container-copies-per-pod = 3
 spool-dir = "/var/spool"
 state-dir = "/var/lib/x"
@@ -48,6 +49,7 @@ def test_defaults(tmp_path: Path) -> None:
     assert (found.policy, found.retry_interval_s, found.retries) == (Policy.WAIT, 10.0, 3)
     assert (found.drain_timeout_s, found.stream_address) == (None, ("127.0.0.1", 0))
     assert (found.copy_size_limit_bytes, found.copies_per_pod) == (0, 0)
+    assert found.copy_entry_limit == 1_000_000
     assert found.spool_dir == "/var/tmp"
     assert found.state_dir == "/var/lib/pycrictl"
     assert settings(tmp_path, 'state-dir = ""').state_dir == ""
@@ -68,6 +70,7 @@ def test_every_flag_has_a_key(tmp_path: Path) -> None:
         drain_timeout_s=120.0,
         kubelet_config="/e.yaml",
         copy_size_limit_bytes=10 << 30,
+        copy_entry_limit=2_000_000,
         copies_per_pod=3,
         spool_dir="/var/spool",
         state_dir="/var/lib/x",
@@ -130,6 +133,8 @@ def test_where_the_limit_comes_from(
         ("container-copy-size-limit", "true"),
         ("container-copy-size-limit", '"10m"'),
         ("container-copies-per-pod", "-1"),
+        ("container-copy-entry-limit", "-1"),
+        ("container-copy-entry-limit", '"1"'),
         ("spool-dir", '"spool"'),
         ("spool-dir", "1"),
         ("state-dir", '"state"'),

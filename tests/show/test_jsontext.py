@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl._proto import cri_pb2
-from pycrictl.show.jsontext import document_json, list_json, message_json, number_text
+from pycrictl.show.jsontext import compact_json, document_json, list_json, message_json, number_text
 from tests.captures import capture
 from tests.captures.scene import from_json, real_images
 from tests.show.messages import messages
@@ -155,3 +155,21 @@ def test_numbers_are_exact(value: float) -> None:
     read = float(number_text(value))
     assert read == value
     assert math.copysign(1, read) == math.copysign(1, value)
+
+
+HIDDEN = "\u202e\u2066\u200f\ufeff\u00ad\U000e0041\U000e007f\u2028\x85\x7f"
+"""Characters that change the direction of writing, are invisible, or are obeyed by terminals."""
+
+
+def test_hidden_characters_are_escaped() -> None:
+    image = cri_pb2.Image(id=f"a{HIDDEN}é→")
+    for text in (
+        message_json(image),
+        list_json("images", [image]),
+        document_json({HIDDEN: [HIDDEN, "é→"]}),
+        compact_json(f"{HIDDEN}é→"),
+    ):
+        assert not set(text) & set(HIDDEN)
+        assert "é→" in text
+    assert json.loads(message_json(image))["id"] == f"a{HIDDEN}é→"
+    assert compact_json("\u202e\U000e0041") == r'"\u202e\udb40\udc41"'

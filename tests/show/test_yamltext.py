@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pycrictl.show import yamltext
 from pycrictl.show.yamltext import document_yaml, is_ambiguous, natural_order
 from tests.captures import capture
+from tests.show.test_jsontext import HIDDEN
 
 RECORDINGS = [
     "f-images-yaml",
@@ -127,3 +128,17 @@ def test_keys_are_in_natural_order() -> None:
     keys = ["", "-", "1", "2", "10", "A", "a", "a-", "a.", "a2", "a10", f"a{'9' * 5000}", "aa", "é"]
     shuffled = keys[::-1]
     assert sorted(shuffled, key=natural_order) == keys
+
+
+@pytest.mark.usefixtures("_emitter")
+@pytest.mark.parametrize("around", ["{}", "a {} b", "a\n{}\n", "é {}", "- {}: '{}"])
+def test_hidden_characters_are_escaped(around: str) -> None:
+    document = {around.format(HIDDEN, HIDDEN): [around.format(HIDDEN, "é")], "é": "→\tb"}
+    text = document_yaml(document)
+    assert not set(text) & set(HIDDEN)
+    assert "é:" in text
+    assert yaml.safe_load(text) == document
+
+
+def test_how_hidden_characters_are_spelled() -> None:
+    assert document_yaml("a\u202e\U000e0041") == '"a\\u202E\\U000E0041"\n'

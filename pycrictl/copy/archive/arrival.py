@@ -89,13 +89,18 @@ class Arrival:
             CopyError: something is in the way.
         """
         verdict = self._judge.judge(entry)
-        if isinstance(verdict, Skipped):
-            self.skip(verdict)
-            return None
         try:
-            return self._begin(verdict)
+            if self._judge.replaced is not None and self._stage is not None:
+                dropped = self._stage.drop(self._judge.replaced.path)
+                if dropped is not None:
+                    self.summary.discount(dropped)
+            if not isinstance(verdict, Skipped):
+                return self._begin(verdict)
         except OSError as exc:
-            raise self.failure(exc, verdict.path) from exc
+            path = verdict.path if isinstance(verdict, Item) else None
+            raise self.failure(exc, path) from exc
+        self.skip(verdict)
+        return None
 
     def _begin(self, verdict: Item) -> int | None:
         if self._meeting is None:
@@ -186,6 +191,11 @@ class Arrival:
             path = () if self._item is None else self._item.path
         top = self._destination.text.path
         return to_error(exc, "copy to", b"/".join((top.rstrip(b"/"), *path)) or top)
+
+    @property
+    def has_absolute(self) -> bool:
+        """Whether a name began with a slash, which was left out."""
+        return self._judge.has_absolute
 
     @property
     def _directory(self) -> Directory:

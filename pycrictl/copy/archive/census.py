@@ -13,11 +13,13 @@ class Census:
     Attributes:
         summary: what there is so far, devices and pipes left out.
         content_bytes: how much content has come; ``summary`` counts a file when it begins.
+        has_absolute: a name begins with a slash.
     """
 
     def __init__(self) -> None:
         self.summary = Summary()
         self.content_bytes = 0
+        self.has_absolute = False
         self._reader = TarReader()
 
     def receive_data(self, data: bytes | memoryview) -> None:
@@ -32,6 +34,7 @@ class Census:
     def count(self, entry: Entry) -> None:
         """Take in an entry itself, while an archive is being written."""
         kind = entry.kind
+        self.has_absolute |= entry.name.startswith(b"/")
         if kind is EntryType.DIRECTORY:
             self.summary.directories += 1
         elif kind is EntryType.SYMLINK:

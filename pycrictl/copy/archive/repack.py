@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from pycrictl.copy.archive.arrival import nothing_copied
-from pycrictl.copy.rules.policy import Item, Judge, Make, Path, Rules, Skipped, take_apart
+from pycrictl.copy.rules.policy import (
+    Item,
+    Judge,
+    Make,
+    Path,
+    Rules,
+    Skipped,
+    ambiguous,
+    take_apart,
+)
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.content import OnBytes
 from pycrictl.copy.tree.walk import OnSkip
@@ -116,13 +125,22 @@ class Repacker:
         for entry in reversed(self._directories.values()):
             yield self._encoded(entry)
 
+    @property
+    def has_absolute(self) -> bool:
+        """Whether a name began with a slash, which was left out."""
+        return self._judge.has_absolute
+
     def keep(self, path: Path) -> None:
         """Count something that has passed but leaves what is there as it is."""
         self.summary.kept += 1
-        content = self._contents.get(path)
-        if content is None:
+        if path in self._contents:
+            self._forget(path)
+        else:
             self.summary.links -= 1
-            return
+
+    def _forget(self, path: Path) -> None:
+        """Take back the count of a file."""
+        content = self._contents[path]
         self.summary.files -= 1
         content.names -= 1
         if not content.names:
@@ -151,6 +169,11 @@ class Repacker:
     def _judged(self, entry: Entry) -> Entry | None:
         """Return the entry as it goes on; None if it is left out."""
         verdict = self._judge.judge(entry)
+        if (replaced := self._judge.replaced) is not None:
+            # One file for another is what every tar understands, and it is the only one that asks.
+            if not (self._is_for_unpacking and replaced[1:] == (Make.FILE, Make.FILE)):
+                raise ambiguous(entry.name)
+            self._forget(self._below(replaced.path))
         if isinstance(verdict, Skipped):
             if not (self._keeps_links and verdict.rule == "outward-link"):
                 self.summary.skipped += 1

@@ -58,6 +58,11 @@ class Unpacker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def has_absolute(self) -> bool:
+        """Whether a name began with a slash, which was left out."""
+        return self._arrival.has_absolute
+
     def receive_data(self, data: bytes | bytearray | memoryview) -> None:
         """Unpack the next bytes.
 

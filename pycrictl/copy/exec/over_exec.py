@@ -20,7 +20,7 @@ from pycrictl.copy.exec.remote_stage import RemoteStage
 from pycrictl.copy.exec.remote_tar import watched
 from pycrictl.copy.exec.running import Ended, in_large_pieces
 from pycrictl.copy.method import Watch
-from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.rules.policy import MAX_ENTRIES, Rules, Skipped
 from pycrictl.copy.rules.spec import SourceKind, take_apart
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.total import report_total
@@ -42,12 +42,14 @@ class OverExec:
 
     Args:
         remote: the container.
+        max_entries: the most that is accepted of its ``tar``; 0 for any number.
     """
 
     name = "exec"
 
-    def __init__(self, remote: Remote) -> None:
+    def __init__(self, remote: Remote, *, max_entries: int = MAX_ENTRIES) -> None:
         self._remote = remote
+        self._rules = Rules(archive=True, max_entries=max_entries)
 
     def copy_from(
         self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
@@ -65,7 +67,9 @@ class OverExec:
             ) as unpacker,
         ):
             with closing(
-                source.repacked(on_bytes=_ignore) if source.is_renamed else source.pieces()
+                source.repacked(self._rules, on_bytes=_ignore)
+                if source.is_renamed
+                else source.pieces()
             ) as pieces:
                 for piece in pieces:
                     unpacker.receive_data(piece)
@@ -93,7 +97,7 @@ class OverExec:
     ) -> Generator[memoryview, None, None]:
         """Yield what is at ``path`` as an archive."""
         source = _Packing(self._remote, path, follow=follow, on_skip=watch.on_skip)
-        with closing(source.repacked(on_bytes=watch.on_bytes)) as pieces:
+        with closing(source.repacked(self._rules, on_bytes=watch.on_bytes)) as pieces:
             for piece in pieces:
                 yield memoryview(piece)
 
@@ -102,7 +106,9 @@ class OverExec:
         _tar_version(self._remote)
         stage = RemoteStage(self._remote, path, rules, SourceKind.ARCHIVE, b".")
         repacker = stage.repacker(on_skip=watch.on_skip, on_bytes=watch.on_bytes)
-        return stage.fill(repacker, _read(stream))
+        summary = stage.fill(repacker, _read(stream))
+        watch.note_names(has_absolute=repacker.has_absolute)
+        return summary
 
 
 class _Packing:
@@ -153,10 +159,12 @@ class _Packing:
                 yield from in_large_pieces(tar.pieces())
                 self._check(tar.ended())
 
-    def repacked(self, *, on_bytes: OnBytes) -> Generator[bytes | memoryview, None, None]:
+    def repacked(
+        self, rules: Rules, *, on_bytes: OnBytes
+    ) -> Generator[bytes | memoryview, None, None]:
         """Yield a clean archive of what ``tar`` writes."""
         repacker = Repacker(
-            Rules(archive=True),
+            rules,
             on_skip=self._on_skip,
             on_bytes=on_bytes,
             name=b"." if self.is_renamed else self.top,

@@ -113,6 +113,7 @@ class OnNode:
             root.check_running()
             summary = unpacker.finish()
             root.check_running()
+            watch.note_names(has_absolute=unpacker.has_absolute)
             return summary
 
     @contextmanager

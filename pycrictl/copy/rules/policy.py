@@ -41,7 +41,8 @@ class Rules(NamedTuple):
         no_clobber: leave alone what is there already.
         in_place: write into a file that is mounted where it is, since it cannot be replaced.
         max_size_bytes: the most content in all files together, or None.
-        max_entries: the most files, directories and links.
+        max_entries: the most files, directories and links; 0 for any number. Each takes memory.
+        max_entries_name: of the option that sets it.
         umask: permission bits that are taken away unless ``archive``.
     """
 
@@ -50,6 +51,7 @@ class Rules(NamedTuple):
     in_place: bool = False
     max_size_bytes: int | None = None
     max_entries: int = MAX_ENTRIES
+    max_entries_name: str = "--max-entries"
     umask: int = 0
 
 
@@ -100,6 +102,20 @@ class Skipped(NamedTuple):
     reason: str
 
 
+class Replaced(NamedTuple):
+    """An entry whose name comes again: the last one counts, as for tar.
+
+    Attributes:
+        path: of both.
+        before: what the earlier one has made; None: it was skipped.
+        after: what the later one makes; None: it is skipped.
+    """
+
+    path: Path
+    before: Make | None
+    after: Make | None
+
+
 class Judge:
     """Judges the entries of one copy, one after another.
 
@@ -113,6 +129,8 @@ class Judge:
         top: the name of the top, ``.`` where the archive has none. Known after the first entry.
         entries: how many have been judged.
         size_bytes: content of all files so far, as announced.
+        has_absolute: a name began with a slash, which was left out.
+        replaced: what the last entry takes the place of, which is to be removed first.
     """
 
     def __init__(self, rules: Rules, *, single: bool = True, name: bytes | None = None) -> None:
@@ -121,9 +139,12 @@ class Judge:
         self.top: bytes | None = name if single else b"."
         self.entries = 0
         self.size_bytes = 0
+        self.has_absolute = False
+        self.replaced: Replaced | None = None
         # By the path as one text, which takes less memory than a tuple.
         self._made: dict[bytes, Make | None] = {}  # None: skipped
         self._symlinks: dict[bytes, bytes] = {}
+        self._filled: set[bytes] = set()  # directories with something in them
 
     def judge(self, entry: Entry) -> Item | Skipped:
         """Decide about one entry.
@@ -132,9 +153,11 @@ class Judge:
             EntryRefused: a rule is broken; the copy must not go on.
         """
         self.entries += 1
-        if self.entries > self._rules.max_entries:
-            raise _refusal(entry.name, "too-many", f"it is the {self.entries}th entry")
+        if 0 < self._rules.max_entries < self.entries:
+            name, limit = self._rules.max_entries_name, self._rules.max_entries
+            raise _refusal(entry.name, "too-many", f"{name} allows no more than {limit} entries")
         path = self._below_top(entry.name, take_apart(entry.name, what=entry.name))
+        self.has_absolute |= entry.name.startswith(b"/")
         verdict = self._verdict(entry, path)
         self._remember(path, entry.name, verdict)
         return verdict
@@ -202,6 +225,8 @@ class Judge:
     def _hardlink(self, item: Item, entry: Entry) -> Item | Skipped:
         original = self._below_top(entry.name, take_apart(entry.link, what=entry.name))
         key = b"/".join(original)
+        if original == item.path:
+            raise _refusal(entry.name, "hard-link", "it is a hard link to itself")
         # A second name of a symbolic link: its target means something else in another place.
         if (target := self._symlinks.get(key)) is not None:
             return self._symlink(item, entry.name, target)
@@ -222,34 +247,36 @@ class Judge:
                 raise _refusal(
                     name, "not-a-directory", "it is below something that is not a directory"
                 )
+            self._filled.add(parent)
             if parent in self._made:
                 break
             self._made[parent] = Make.DIRECTORY
         key = b"/".join(path)
+        self.replaced = None
         make: Make | None = None
         if isinstance(verdict, Item):
             make = Make.FILE if verdict.make is Make.HARDLINK else verdict.make
-            if make is Make.SYMLINK:
-                self._symlinks[key] = verdict.target
-        if key in self._made:
-            before = self._made[key]
-            if make is not Make.DIRECTORY or before is not make:
-                rule = "duplicate" if before is make else "type-change"
+        if key in self._made and not make is self._made[key] is Make.DIRECTORY:
+            if not path or key in self._filled:
+                rule = "duplicate" if self._made[key] is make else "type-change"
                 raise _refusal(name, rule, "the same name came before")
-            return
+            self.replaced = Replaced(path, self._made[key], make)
+            self._symlinks.pop(key, None)
         self._made[key] = make
+        if isinstance(verdict, Item) and make is Make.SYMLINK:
+            self._symlinks[key] = verdict.target
 
 
 def take_apart(name: bytes, *, what: bytes) -> Path:
     """Take a name of an archive apart into components; ``.`` and empty ones are left out.
 
+    So are slashes that it begins with, as ``tar -P`` writes them.
+
     Raises:
-        EntryRefused: absolute, with ``..`` or a NUL, empty, too long or too deep.
+        EntryRefused: with ``..`` or a NUL, empty, too long or too deep.
     """
     if not name:
         raise _refusal(what, "empty", "it has an empty name")
-    if name.startswith(b"/"):
-        raise _refusal(what, "absolute", "its name is absolute")
     if b"\0" in name:
         raise _refusal(what, "nul", "its name contains a NUL")
     if len(name) > MAX_PATH_BYTES:
@@ -283,6 +310,11 @@ def stays_inside(target: bytes, *, depth: int) -> bool:
     while ups < len(parts) and parts[ups] == b"..":
         ups += 1
     return ups <= depth and b".." not in parts[ups:]
+
+
+def ambiguous(name: bytes) -> EntryRefused:
+    """Return the error for a name that comes again where the first cannot be taken back."""
+    return _refusal(name, "duplicate", "the same name came before")
 
 
 def _refusal(name: bytes, rule: str, reason: str) -> EntryRefused:

@@ -36,3 +36,13 @@ class Summary:
         else:
             self.files += 1
             self.size_bytes += item.size_bytes
+
+    def discount(self, item: Item) -> None:
+        """Take something back that has been removed again."""
+        if item.make is Make.DIRECTORY:
+            self.directories -= 1
+        elif item.make is Make.SYMLINK:
+            self.links -= 1
+        else:
+            self.files -= 1
+            self.size_bytes -= item.size_bytes

@@ -191,6 +191,7 @@ class OverRpc:
                     outcome_s=self._outcome_s,
                     on_bytes=watch.on_bytes,
                 )
+        watch.note_names(has_absolute=census.has_absolute)
         return _summary(found, census.summary, watch.on_skip)
 
     def _ask_from(self, path: bytes, *, follow: bool) -> cri_pb2.CopyFromContainerResponse:

@@ -67,7 +67,7 @@ class Stage:
         # The directories from the stage down to where the last item was made.
         self._chain: list[tuple[bytes, Directory]] = []
         self._directories: dict[Path, _Made] = {}
-        self._symlinks: list[Item] = []
+        self._symlinks: dict[Path, Item] = {}
         self._is_root = os.geteuid() == 0
         try:
             self._lock = claim(self.directory, self._name)
@@ -87,7 +87,7 @@ class Stage:
             made.item, made.is_implied = item, False
         elif item.make is Make.SYMLINK:
             # Last of all: nothing that is made can be reached through one.
-            self._symlinks.append(item)
+            self._symlinks[item.path] = item
         elif item.make is Make.HARDLINK:
             parent, name = self._parent(item)
             *folders, original = (TOP, *item.original)
@@ -98,6 +98,23 @@ class Stage:
             return parent.create(name)
         return None
 
+    def drop(self, path: Path) -> Item | None:
+        """Remove an item that was made, below the top; return its kind and size if it was there.
+
+        Content that has another name as well counts as nothing.
+        """
+        if (link := self._symlinks.pop(path, None)) is not None:
+            return link
+        *folders, name = (TOP, *path)
+        parent = self._enter(tuple(folders))
+        status = parent.lstat(name)
+        if status is None:
+            return None
+        parent.remove(name)
+        if self._directories.pop((TOP, *path), None) is not None:
+            return Item(path, Make.DIRECTORY)
+        return Item(path, Make.FILE, status.st_size if status.st_nlink == 1 else 0)
+
     def finish(self) -> list[Path]:
         """Make the links, then give every directory its owner, mode and times, deepest first.
 
@@ -105,7 +122,7 @@ class Stage:
             Directories whose mode is still too generous: a user who is not root could not move
             them otherwise. Their mode is to be set when they are in place.
         """
-        for item in self._symlinks:
+        for item in self._symlinks.values():
             parent, name = self._parent(item)
             parent.symlink(item.target, name)
             self._finish_link(parent, name, item)

@@ -26,6 +26,7 @@ def take_in(
     *,
     size_bytes: int,
     checksum: int,
+    rules: Rules,
     check_wanted: Callable[[], None],
     on_done: Callable[[], None],
 ) -> Summary:
@@ -38,7 +39,9 @@ def take_in(
     On any error nothing was changed, and the reason was sent to the client if it still listens.
     """
     try:
-        summary, skipped = _unpack(connection, locate, path, size_bytes, checksum, check_wanted)
+        summary, skipped = _unpack(
+            connection, locate, path, size_bytes, checksum, rules, check_wanted
+        )
     except Exception as exc:
         on_done()
         connection.send(OUTCOME, outcome.encode_failure(to_error(exc)))
@@ -54,6 +57,7 @@ def _unpack(
     path: bytes,
     size_bytes: int,
     checksum: int,
+    rules: Rules,
     check_wanted: Callable[[], None],
 ) -> tuple[Summary, list[Skipped]]:
     skips = Skips()
@@ -61,7 +65,7 @@ def _unpack(
         is_directory = destination.existing is Existing.DIRECTORY
         with Unpacker(
             destination,
-            Rules(),
+            rules,
             on_skip=skips.add,
             single=not (is_directory or destination.text.wants_contents),
         ) as unpacker:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.stream.connection import CopyConnection, serve_stream
 from pycrictl.copy.tree.identity import Locate
@@ -37,6 +38,7 @@ class CopyJob:
         pod: the ID of the pod's sandbox, whose quota it counts for.
         path: in the container.
         size_bytes: of the archive; 0 while it is not known.
+        rules: what may be in the archive.
         peer: who asked for it.
         locate: finds the container's first process.
         log: gets a line when it is over.
@@ -56,6 +58,7 @@ class CopyJob:
         path: bytes,
         *,
         size_bytes: int,
+        rules: Rules,
         peer: Peer,
         locate: Locate,
         log: Log,
@@ -68,6 +71,7 @@ class CopyJob:
         self._container_id = container_id
         self._path = path
         self._size_bytes = size_bytes
+        self._rules = rules
         self._peer = peer
         self._locate = locate
         self._log = log
@@ -185,6 +189,7 @@ class CopyJob:
                 self._path,
                 size_bytes=self._size_bytes,
                 checksum=self.checksum,
+                rules=self._rules,
                 check_wanted=self._check_wanted,
                 on_done=self._release_soon,
             )

@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.archive.spool import NoSpace
 from pycrictl.copy.node import on_node
+from pycrictl.copy.rules.policy import MAX_ENTRIES, Rules
 from pycrictl.copy.rules.spec import check_container_path
 from pycrictl.copy.tree.identity import FirstProcess
 from pycrictl.errors import (
@@ -74,6 +75,7 @@ class Copies:
     Args:
         lookup: asks the runtime.
         quotas: what may be copied.
+        entry_limit: the most entries of an archive; 0 for any number.
         runtime_path: the runtime's socket.
         spool_folder: where copies out of containers are spooled.
         tokens: of all streams' URLs.
@@ -87,6 +89,7 @@ class Copies:
         lookup: Lookup,
         quotas: Quotas,
         *,
+        entry_limit: int = MAX_ENTRIES,
         runtime_path: str,
         spool_folder: str,
         tokens: Tokens[Any],
@@ -95,6 +98,9 @@ class Copies:
         lifetime_s: float = LIFETIME_S,
     ) -> None:
         self._quotas = quotas
+        self._rules = Rules(
+            max_entries=entry_limit, max_entries_name="the quota container-copy-entry-limit"
+        )
         self._log = log
         self._lifetime_s = lifetime_s
         self._runtime_path = runtime_path
@@ -188,6 +194,7 @@ class Copies:
             container.pod_sandbox_id,
             path.encode(),
             size_bytes=size_bytes,
+            rules=self._rules,
             peer=peer,
             locate=locate,
             log=self._log,

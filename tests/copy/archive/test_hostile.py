@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.copy.archive.repack import Repacker
 from pycrictl.copy.archive.unpack import Unpacker
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.summary import Summary
@@ -114,3 +115,47 @@ def test_an_impossible_owner_cannot_be_kept(parent: Path) -> None:
 def test_a_directory_that_does_not_exist_is_not_made(parent: Path, case: Case) -> None:
     with pytest.raises(CopyError, match="there is no directory"):
         unpack(case, parent / "dest/nowhere", Rules(), [])
+
+
+def repack(case: Case) -> Repacker:
+    """What goes to tar in a container."""
+    repacker = Repacker(
+        Rules(),
+        on_skip=lambda _: None,
+        on_bytes=lambda _: None,
+        single=False,
+        is_for_unpacking=True,
+    )
+    list(repacker.receive_data(case.data))
+    list(repacker.finish())
+    return repacker
+
+
+@pytest.mark.parametrize("name", [name for name in HONEST if not HONEST[name].by_exec])
+def test_no_tar_is_asked_to_take_back_more_than_a_file(name: str) -> None:
+    with pytest.raises(EntryRefused, match="the same name came before"):
+        repack(HONEST[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "size_bytes"),
+    [("twice", 1, 2), ("twice-deep", 2, 1), ("hard-then-file", 2, 3), ("hard-then-original", 3, 3)],
+)
+def test_what_was_replaced_does_not_count(
+    parent: Path, name: str, files: int, size_bytes: int
+) -> None:
+    summary = unpack(HONEST[name], parent / "dest", Rules(), [])
+    assert (summary.files, summary.size_bytes) == (files, size_bytes)
+    summary = repack(HONEST[name]).summary
+    assert (summary.files, summary.size_bytes) == (files, size_bytes)
+
+
+def test_slashes_that_were_left_out_are_known(parent: Path) -> None:
+    for name in ("absolute", "file"):
+        assert repack(HONEST[name]).has_absolute == (name == "absolute")
+        with (
+            open_destination(LocalRoot(), os.fsencode(parent / "dest")) as destination,
+            Unpacker(destination, Rules(), on_skip=lambda _: None, single=False) as unpacker,
+        ):
+            unpacker.receive_data(HONEST[name].data)
+            assert unpacker.has_absolute == (name == "absolute")

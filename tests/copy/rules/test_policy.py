@@ -12,6 +12,7 @@ from pycrictl.copy.rules.policy import (
     Item,
     Judge,
     Make,
+    Replaced,
     Rules,
     Skipped,
     stays_inside,
@@ -67,8 +68,7 @@ def test_names(name: bytes, path: tuple[bytes, ...]) -> None:
     ("name", "rule"),
     [
         (b"", "empty"),
-        (b"/a", "absolute"),
-        (b"//a", "absolute"),
+        (b"/../a", "dot-dot"),
         (b"a\0", "nul"),
         (b"..", "dot-dot"),
         (b"a/../b", "dot-dot"),
@@ -232,15 +232,7 @@ def test_the_top_of_an_archive_is_a_directory(kind: EntryType) -> None:
 @pytest.mark.parametrize(
     ("first", "second", "rule"),
     [
-        (Entry(b"x", F), Entry(b"x", F), "duplicate"),
-        (Entry(b"x", F), Entry(b"./x", F), "duplicate"),
-        (Entry(b"x", L, link=b"y"), Entry(b"x", L, link=b"y"), "duplicate"),
-        (Entry(b"x", F), Entry(b"x", H, link=b"x"), "duplicate"),
-        (Entry(b"x", EntryType.FIFO), Entry(b"x", EntryType.FIFO), "duplicate"),
-        (Entry(b"x", F), Entry(b"x", D), "type-change"),
-        (Entry(b"x", D), Entry(b"x", F), "type-change"),
-        (Entry(b"x", L, link=b"y"), Entry(b"x", F), "type-change"),
-        (Entry(b"x", EntryType.FIFO), Entry(b"x", F), "type-change"),
+        (Entry(b"x", F), Entry(b"x", H, link=b"x"), "hard-link"),
         (Entry(b"x/y", F), Entry(b"x", F), "type-change"),
         (Entry(b"x", F), Entry(b"x/y", F), "not-a-directory"),
         (Entry(b"x", L, link=b"y"), Entry(b"x/y", F), "not-a-directory"),
@@ -250,6 +242,35 @@ def test_the_top_of_an_archive_is_a_directory(kind: EntryType) -> None:
 )
 def test_one_name_for_one_thing(first: Entry, second: Entry, rule: str) -> None:
     assert rule_of(first, second, single=False) == rule
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "before", "after"),
+    [
+        (Entry(b"x", F), Entry(b"./x", F), Make.FILE, Make.FILE),
+        (Entry(b"x", F), Entry(b"/x", L, link=b"y"), Make.FILE, Make.SYMLINK),
+        (Entry(b"x", L, link=b"y"), Entry(b"x", D), Make.SYMLINK, Make.DIRECTORY),
+        (Entry(b"x", D), Entry(b"x", F), Make.DIRECTORY, Make.FILE),
+        (Entry(b"x", D), Entry(b"x", L, link=b"/"), Make.DIRECTORY, None),
+        (Entry(b"x", EntryType.FIFO), Entry(b"x", EntryType.FIFO), None, None),
+    ],
+)
+def test_the_last_of_a_name_counts(
+    first: Entry, second: Entry, before: Make | None, after: Make | None
+) -> None:
+    judge = Judge(Rules(), single=False)
+    judge.judge(first)
+    assert judge.replaced is None
+    judge.judge(second)
+    assert judge.replaced == Replaced((b"x",), before, after)
+    assert judge.has_absolute == second.name.startswith(b"/")
+    judge.judge(Entry(b"z", F))
+    assert judge.replaced is None
+
+
+@pytest.mark.parametrize("second", [Entry(b"t", F), Entry(b"t", L, link=b"x"), Entry(b"t/", D)])
+def test_the_top_is_not_replaced(second: Entry) -> None:
+    assert rule_of(Entry(b"t", F), second) in ("duplicate", "type-change")
 
 
 def test_a_directory_may_come_twice_and_late() -> None:

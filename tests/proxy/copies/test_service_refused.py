@@ -13,7 +13,7 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.rules.outcome import Outcome
 from pycrictl.copy.stream.connection import CHANNEL_END, OUTCOME, TO_CONTAINER, CopyConnection
-from pycrictl.errors import FailedPrecondition, PycrictlError
+from pycrictl.errors import CopyError, FailedPrecondition, PycrictlError
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.hostile import FILE, member
 from tests.copy.node.test_on_node import ID, needs_root
@@ -84,6 +84,18 @@ def test_the_size_limit_is_exact(container: Pretended, start: Start, tmp_path: P
         # Only the one that nobody has opened.
         wait_until(lambda: [copy["direction"] for copy in copier.copies] == ["from"])
         assert len(spools(copier.proxy.pid)) == 1
+
+
+def test_the_entry_limit_is_exact(container: Pretended, start: Start, tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/a").write_text("")
+    copier = Copier(start("--container-copy-entry-limit", "2"))
+    with copier.client:
+        copier.into(tmp_path / "d", "/to/two")
+        (tmp_path / "d/b").write_text("")
+        with pytest.raises(CopyError, match="container-copy-entry-limit allows no more than 2"):
+            copier.into(tmp_path / "d", "/to/three")
+    assert [path.name for path in (container.root / "to").iterdir()] == ["two"]
 
 
 def test_copies_of_a_pod_are_exact(container: Pretended, start: Start) -> None:

@@ -103,6 +103,14 @@ def proxy(
             help="Largest copy, such as 10Gi (default: 0, no limit).",
         ),
     ] = None,
+    container_copy_entry_limit: Annotated[
+        int | None,
+        Option(
+            "--container-copy-entry-limit",
+            **COUNT,
+            help="Accept at most N entries in one copy (default: 1000000; 0 for no limit).",
+        ),
+    ] = None,
     container_copies_per_pod: Annotated[
         int | None,
         Option(
@@ -182,6 +190,7 @@ def proxy(
             "admin-socket": admin_socket,
             "stream-address": stream_address,
             "container-copy-size-limit": container_copy_size_limit,
+            "container-copy-entry-limit": container_copy_entry_limit,
             "container-copies-per-pod": container_copies_per_pod,
             "spool-dir": spool_dir,
             "state-dir": state_dir,

@@ -34,6 +34,14 @@ def cp(
         bool,
         Option("--in-place", help="Write into a single file that is mounted at DST."),
     ] = False,
+    max_entries: Annotated[
+        int,
+        Option(
+            "--max-entries",
+            **options.NATURAL,
+            help="Refuse to copy more files, directories and links; 0 for no limit.",
+        ),
+    ] = 1_000_000,
     max_size: Annotated[
         int | None,
         Option("--max-size", **options.SIZE, help="Refuse to copy more, such as 10Gi."),
@@ -71,7 +79,11 @@ def cp(
 
     how = CopyOptions(
         rules=Rules(
-            archive=archive, no_clobber=no_clobber, in_place=in_place, max_size_bytes=max_size
+            archive=archive,
+            no_clobber=no_clobber,
+            in_place=in_place,
+            max_size_bytes=max_size,
+            max_entries=max_entries,
         ),
         method=method,
         follow=follow_link,
