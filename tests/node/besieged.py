@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -35,7 +36,11 @@ LINES_PER_MIN: Final = 100
 
 @dataclass
 class Siege:
-    """The figures of one row: 99th percentiles of ``version`` on a new connection, and the rest."""
+    """The figures of one row: 99th percentiles of ``version`` on a new connection, and the rest.
+
+    On a machine with too much else to do they say little: ``waited`` is the part of the time in
+    which the proxy could have run and had no processor.
+    """
 
     idle_s: float
     attacked_s: float
@@ -45,13 +50,19 @@ class Siege:
     lines_per_min: float
     has_traceback: bool
     failed: list[str]
+    waited: float
 
     def __str__(self) -> str:
-        start = f", streams start within {self.start_s * 1e3:.0f} ms" if self.start_s else ""
-        return (
-            f"version p99 {self.idle_s * 1e3:.1f} -> {self.attacked_s * 1e3:.1f} ms of {self.calls}"
-            f" calls, {self.peak_bytes / MIB:.1f} MiB, {self.lines_per_min:.0f} lines/min{start}"
-        )
+        parts = [
+            f"version p99 {self.idle_s * 1e3:.1f} -> {self.attacked_s * 1e3:.1f} ms",
+            f"{self.calls} calls",
+            f"{self.peak_bytes / MIB:.1f} MiB",
+            f"{self.lines_per_min:.0f} lines/min",
+            f"without a processor {self.waited:.0%}",
+        ]
+        if self.start_s:
+            parts.append(f"streams start within {self.start_s * 1e3:.0f} ms")
+        return ", ".join(parts)
 
     @property
     def faults(self) -> list[str]:
@@ -79,12 +90,14 @@ def besieged(lab: Lab, name: str, seconds: float) -> Siege:
             where = proxy.log().partition(" streams=")[2].split()[0]
             pod = lab.node.kubelet.run_pod("siege")
         attacked, starts = [], [0.0]
+        waited_s = _waited_s(proxy)
         with attack(name, where):
             for count, _ in enumerate(_until(seconds)):
                 attacked.append(_version_s(proxy, failed))
                 if is_on_streams and count % 20 == 0:
                     starts.append(_start_s(proxy, pod.id))
             peak_bytes = proxy.peak_bytes()
+            waited_s = _waited_s(proxy) - waited_s
         lines = proxy.log().count("\n") - before
         return Siege(
             _p99(idle),
@@ -95,6 +108,7 @@ def besieged(lab: Lab, name: str, seconds: float) -> Siege:
             lines * 60 / max(seconds, 60),
             "Traceback" in proxy.log(),
             failed,
+            waited_s / seconds,
         )
 
 
@@ -144,6 +158,10 @@ def _start_s(proxy: Program, pod_id: str) -> float:
         sock.sendall(f"GET {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
         assert sock.recv(13) == b"HTTP/1.1 200 "
     return time.monotonic() - began
+
+
+def _waited_s(proxy: Program) -> float:
+    return int(Path(f"/proc/{proxy.pid}/schedstat").read_text().split()[1]) / 1e9
 
 
 def _p99(samples: list[float]) -> float:
