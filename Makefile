@@ -11,7 +11,7 @@ lint: .venv/.stamp
 	.venv/bin/mypy && .venv/bin/mypy packaging
 	.venv/bin/vulture
 fuzz: .venv/.stamp ; $(PYTHON) -m tests.fuzz
-soak: install .venv/.stamp ; $(PYTHON) -m tests.node.soak
+soak: install .venv/.stamp ; $(PYTHON) -m tests.node.soak $(ROWS) $(if $(SECONDS),--seconds $(SECONDS))
 kills: install .venv/.stamp ; $(PYTHON) -m tests.node.kills
 bench: install .venv/.stamp ; $(PYTHON) -m benchmarks
 generate: .venv/.stamp ; $(PYTHON) -m tools.generate

@@ -9,7 +9,6 @@ import signal
 import socket
 import time
 from collections.abc import Coroutine, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -154,7 +153,7 @@ class App:
             on_call=self._ended,
         )
         self._upstream = upstream
-        self._log_reset = Seldom(self._log.info, "stream")
+        self._log_stream = Seldom(self._log.info, "stream")
         self._ending = Ending(
             self._relay,
             self._limiter,
@@ -345,9 +344,7 @@ class App:
         """Log a stream that passed through; unary calls would drown everything else."""
         # Clients try streams of lists in vain where the runtime has none.
         if not ends(record.path) and record.code != UNIMPLEMENTED:
-            # A client can begin and reset as many as it likes.
-            write = self._log_reset if record.code is None else partial(self._log.info, "stream")
-            write(
+            self._log_stream(
                 method=record.path.rpartition("/")[2],
                 code="" if record.code is None else record.code,
                 bytes=record.response_bytes,

@@ -1,9 +1,11 @@
-"""Ten minutes of everything at once through the proxy, while the runtime and the registry die.
+"""The proxy under all that can happen to it: ``make soak``, ``make soak ROWS=garbage SECONDS=20``.
 
-Pulls, copies, execs, port-forwards and watches run side by side; containerd is killed with SIGKILL
-and the registry stopped, again and again. What fails meanwhile may fail, but only with one line and
-in time. In the end nothing may be left: no process, descriptor, slot, token, spool file or stage,
-and the proxy's memory must be flat.
+The row ``everything`` takes ten minutes: pulls, copies, execs, port-forwards and watches run side
+by side; containerd is killed with SIGKILL and the registry stopped, again and again. What fails
+meanwhile may fail, but only with one line and in time. In the end nothing may be left: no process,
+descriptor, slot, token, spool file or stage, and the proxy's memory must be flat.
+
+The other rows are attacks, each beside a good client (``besieged``).
 """
 
 from __future__ import annotations
@@ -27,13 +29,16 @@ from pathlib import Path
 from typing import Final
 
 from pycrictl.proxy import admin
+from tests.proxy.attacks import ON_CRI, ON_STREAMS
 from tests.proxy.program import Program
 from tests.waiting import settled
 
+from .besieged import besieged
 from .images import Image
 from .lab import MIB, Lab
 
 SECONDS: Final = 600
+SIEGE_S: Final = 30
 COMMAND_LIMIT_S: Final = 60.0
 """No command may take longer, whatever dies."""
 
@@ -371,29 +376,46 @@ def say(text: str) -> None:
 
 
 def main() -> int:
-    """Run the soak; 0 if nothing was wrong."""
+    """Run the rows; 0 if nothing was wrong."""
+    attacks = (*ON_CRI, *ON_STREAMS)
     parser = argparse.ArgumentParser(description=__doc__, prog="make soak")
-    parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("rows", nargs="*", choices=[[], "everything", *attacks], metavar="ROW")
+    parser.add_argument("--seconds", type=float)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
+    faults: list[str] = []
+    with Lab() as lab:
+        for row in arguments.rows or ("everything", *attacks):
+            if row == "everything":
+                faults += everything(lab, arguments.seconds or SECONDS, arguments.seed)
+            else:
+                siege = besieged(lab, row, arguments.seconds or SIEGE_S)
+                say(f"{row:20}{siege}")
+                faults += [f"{row}: {fault}" for fault in siege.faults]
+    for fault in faults[:20]:
+        say(f"WRONG: {fault}")
+    say(f"{len(faults)} faults" if faults else "nothing is left, nothing was lost")
+    return 1 if faults else 0
+
+
+def everything(lab: Lab, seconds: float, seed: int) -> list[str]:
+    """Do all kinds of work at once; return what was wrong."""
     flags = ("--max-parallel-image-pulls", str(SLOTS), "--container-copies-per-pod", "8")
-    with Lab() as lab, Program(lab.folder, lab.node.endpoint, *flags) as proxy:
-        soak = Soak(lab, proxy, arguments.seed)
+    with Program(lab.folder, lab.node.endpoint, *flags) as proxy:
+        soak = Soak(lab, proxy, seed)
         # What the proxy opens once and keeps counts as there from the start.
         soak.look()
         soak.run("cp", "-q", "--method", "rpc", str(soak.file), f"{soak.container}:/in/first")
         lab.throttle.limit(6 * MIB)
         before = descriptors(proxy.pid)
         with running(soak) as threads:
-            soak.is_over.wait(arguments.seconds)
+            soak.is_over.wait(seconds)
         lab.throttle.heal()
+        lab.throttle.limit(None)
         gc.collect()
         faults = judge(soak, before, threads)
         report(soak, before)
-        for fault in faults[:20]:
-            say(f"WRONG: {fault}")
-        say(f"{len(faults)} faults" if faults else "nothing is left, nothing was lost")
-        return 1 if faults else 0
+        return faults
 
 
 if __name__ == "__main__":

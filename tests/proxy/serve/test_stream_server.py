@@ -13,6 +13,7 @@ from pycrictl.progress.stream import follow
 from pycrictl.proxy.serve.log import Log
 from pycrictl.proxy.serve.stream_server import Address, StreamServer, parse_address
 from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens
+from pycrictl.wire import limits
 from pycrictl.wire.progress import ProgressDecoder, Report
 from tests.waiting import until
 
@@ -217,6 +218,77 @@ def test_garbage_is_dropped() -> None:
     async def test(server: StreamServer[str], source: Source) -> None:
         assert await exchange(server, "\x16\x03\x01" * 10 + "\r\n\r\n") != b""
         assert await exchange(server, "x" * 100_000) == b""
+
+    serve(test)
+
+
+def test_a_request_may_come_in_pieces() -> None:
+    async def test(server: StreamServer[str], source: Source) -> None:
+        reader, writer = await asyncio.open_connection(*server.address)
+        for octet in get(server, "good").encode():
+            writer.write(bytes((octet,)))
+            await writer.drain()
+            await asyncio.sleep(0)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+
+    serve(test)
+
+
+def test_who_waits_is_sent_away_sooner_when_it_is_crowded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "STREAM_CONNECTIONS", 8)
+    monkeypatch.setattr(limits, "HEAD_S", 100.0)
+    monkeypatch.setattr(limits, "CROWDED_HEAD_S", 1.5)
+
+    async def test(server: StreamServer[str], source: Source) -> None:
+        guests = [await asyncio.open_connection(*server.address) for _ in range(3)]
+        await asyncio.sleep(1.6)
+        guests.append(await asyncio.open_connection(*server.address))
+        for reader, _ in guests[:3]:
+            with pytest.raises(ConnectionResetError):
+                await reader.read()
+        with pytest.raises(TimeoutError):  # there is room again
+            await asyncio.wait_for(guests[3][0].read(), 0.5)
+        for _, writer in guests:
+            writer.close()
+
+    serve(test)
+
+
+def test_whoever_speaks_gets_in_although_all_places_are_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "STREAM_CONNECTIONS", 8)
+
+    async def test(server: StreamServer[str], source: Source) -> None:
+        silent = [await asyncio.open_connection(*server.address) for _ in range(50)]
+        assert b" 200 " in await exchange(server, get(server, "good"))
+        for _, writer in silent:
+            writer.close()
+
+    serve(test)
+
+
+def test_streams_under_way_are_never_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "STREAM_CONNECTIONS", 4)
+
+    async def test(server: StreamServer[str], source: Source) -> None:
+        writers = []
+        for _ in range(4):
+            source.tokens["endless"] = "endless"
+            reader, writer = await asyncio.open_connection(*server.address)
+            writer.write(get(server, "endless").encode())
+            await reader.readline()
+            writers.append(writer)
+        with pytest.raises(ConnectionResetError):
+            await exchange(server, get(server, "good"))
+        assert source.open == 4
+        assert "good" in source.tokens
+        writers.pop().close()
+        await until(lambda: source.open == 3)
+        assert b" 200 " in await exchange(server, get(server, "good"))
+        for writer in writers:
+            writer.close()
 
     serve(test)
 
