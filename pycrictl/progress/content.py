@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from pycrictl._proto.containerd import content_pb2, leases_pb2
     from pycrictl.containerd.client import ContainerdClient
+    from pycrictl.progress.owners import Owners
 
 _RECHECK_S: Final = 5.0
 _EMPTY_LEASE_S: Final = 0.5  # creating a container takes a lease too, for a moment
@@ -98,10 +99,14 @@ class EndedPull:
 
 @dataclass(frozen=True, slots=True)
 class PollResult:
-    """The running pulls, oldest first, and those that ended since the previous poll."""
+    """The running pulls, oldest first, and those that ended since the previous poll.
+
+    ``is_settling``: the cause of an ending is still being looked for.
+    """
 
     active: tuple[ActivePull, ...]
     ended: tuple[EndedPull, ...]
+    is_settling: bool = False
 
 
 @dataclass(slots=True)
@@ -121,6 +126,7 @@ class ContentWatcher:
         client: its ``endpoint`` should be set: containerd before 1.7 does not give its process.
         snapshotter: where layers are looked for until a pull shows where it unpacks them.
         max_concurrent_downloads: containerd's setting of that name; 0 for any number.
+        owners: knows what the node's pods need; None if nobody knows.
 
     Not thread-safe, except for ``expect`` and ``forget``.
     """
@@ -131,12 +137,14 @@ class ContentWatcher:
         *,
         snapshotter: str = "overlayfs",
         max_concurrent_downloads: int = 3,
+        owners: Owners | None = None,
     ) -> None:
         self._client = client
         self._snapshotter = snapshotter
         self._max_downloads = max_concurrent_downloads
         self._documents = Documents(client)
-        self._names = Names()
+        self._owners = owners
+        self._names = Names(owners)
         self._identifier = Identifier(client, self._documents, self._names)
         self._book = LeaseBook(client)
         self._pulls: dict[str, Pull] = {}
@@ -232,6 +240,8 @@ class ContentWatcher:
                 self._greet(pull, held[pull.lease_id], statuses, wall_s)
                 self._follow(pull, sight, now, wall_s)
                 if pull.is_ready(now):
+                    if self._owners is not None and not pull.pods:
+                        pull.pods = self._owners.pods_of(pull.image)
                     _report(tracker, pull, now, wall_s)
             nameless += not pull.image
 
@@ -393,6 +403,7 @@ def _report(tracker: Tracker, pull: Pull, now: float, wall_s: float) -> None:
             extracted=layer.extracted,
             extracted_total=layer.extracted_total,
             resumed=layer.resumed,
+            pod=pull.pods,
         )
         tracker.apply(report, now=now, idle_s=layer.idle_s, age_s=age_s)
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.client import ContainerdClient
@@ -39,6 +39,7 @@ from pycrictl.units import format_duration
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
+    from pycrictl.progress.owners import Owners
     from pycrictl.wire.progress import Report
 
 REOPEN_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
@@ -70,19 +71,23 @@ class WatchOutcome:
 
 
 class ImageTracker(Tracker):
-    """A tracker that leaves out reports on other images than one.
+    """A tracker that leaves out reports on other images than those wanted.
 
     Args:
         image: a reference; empty for all images. Reports that name no image always count.
+        is_wanted: decides on images that fit.
     """
 
-    def __init__(self, image: str = "") -> None:
+    def __init__(self, image: str = "", is_wanted: Callable[[str], bool] | None = None) -> None:
         super().__init__()
         self._wanted = image
+        self._is_wanted = is_wanted
         self._verdicts: dict[str, bool] = {}
 
     def wants(self, image: str) -> bool:
         """Return whether reports on ``image`` are taken."""
+        if self._is_wanted is not None and image and not self._is_wanted(image):
+            return False
         if not self._wanted or not image:
             return True
         verdict = self._verdicts.get(image)
@@ -101,11 +106,11 @@ class ImageTracker(Tracker):
 
 
 def _failed_items(view: View) -> dict[str, str]:
-    """Return the first reason of each image with a failed item."""
+    """Return the last reason of each image with a failed item."""
     failures: dict[str, str] = {}
     for item in view.items:
         if item.phase is Phase.FAILED:
-            failures.setdefault(item.image, item.error)
+            failures[item.image] = item.error or failures.get(item.image, "")
     return failures
 
 
@@ -122,8 +127,14 @@ def awaited(result: PollResult, tracker: ImageTracker) -> tuple[Awaited, ...]:
     )
 
 
-def open_watcher(client: CriClient) -> tuple[ContentWatcher, PullSettings]:
+def open_watcher(
+    client: CriClient, owners: Owners | None = None
+) -> tuple[ContentWatcher, PullSettings]:
     """Return a watcher of the containerd behind ``client``'s socket, and its pull settings.
+
+    Args:
+        client: of the runtime.
+        owners: knows what the node's pods need; None if nobody knows.
 
     Raises:
         Unimplemented: the runtime is not containerd.
@@ -142,17 +153,29 @@ def open_watcher(client: CriClient) -> tuple[ContentWatcher, PullSettings]:
         max_concurrent_downloads=(
             3 if settings.max_concurrent_downloads is None else settings.max_concurrent_downloads
         ),
+        owners=owners,
     )
     return watcher, settings
+
+
+Explain: TypeAlias = Callable[[PollResult, ImageTracker, float], PollResult]
+"""Returns what a poll saw with the causes of failures, which go to the tracker, too."""
 
 
 class _ContentWatch:
     """One watch of containerd's content store."""
 
-    def __init__(self, watcher: ContentWatcher, settings: PullSettings, sink: Sink) -> None:
+    def __init__(
+        self,
+        watcher: ContentWatcher,
+        settings: PullSettings,
+        sink: Sink,
+        explain: Explain | None,
+    ) -> None:
         self._watcher = watcher
         self._settings = settings
         self._sink = sink
+        self._explain = explain
         self._has_seen = False
         self._nameless: list[str] = []
         self._has_noted_timeout = False
@@ -163,6 +186,8 @@ class _ContentWatch:
         while True:
             result = self._poll(tracker)
             now = time.monotonic()
+            if self._explain is not None:
+                result = self._explain(result, tracker, now)
             view = tracker.view(now)
             self._note_timeout(view)
             if not view.items:
@@ -172,7 +197,7 @@ class _ContentWatch:
                 running = {pull.image for pull in result.active}
                 ended = dict.fromkeys(pull.image for pull in result.ended if pull.image)
                 endings.end((image for image in ended if image not in running), now)
-            if self._take(result, tracker):
+            if self._take(result, tracker) or result.is_settling:
                 quiet_since = None
             elif quiet_since is None:
                 quiet_since = now
@@ -230,13 +255,17 @@ def watch_content(
     sink: Sink,
     *,
     pace: Pace,
+    explain: Explain | None = None,
 ) -> WatchOutcome:
     """Watch containerd's content store until no wanted pull is left.
+
+    Args:
+        explain: adds why pulls failed; None if nobody shall look.
 
     Raises:
         ConnectError, Unavailable: the runtime went away and stayed away.
     """
-    return _ContentWatch(watcher, settings, sink).run(tracker, pace)
+    return _ContentWatch(watcher, settings, sink, explain).run(tracker, pace)
 
 
 # The runtime's own stream
