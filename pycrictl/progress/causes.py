@@ -19,7 +19,7 @@ SETTLE_S: Final = 0.5
 """How long a line takes to be in the journal."""
 
 LOOK_AGAIN_S: Final = 5.0
-"""Pause between two looks at what pods wait for in vain."""
+"""Pause between two looks: a pull may fail so fast that no poll has seen it."""
 
 
 class Causes:
@@ -56,21 +56,18 @@ class Causes:
             self._look_at = self._look_at or now + SETTLE_S
         if now >= self._next_look:
             self._next_look = now + LOOK_AGAIN_S
-            self._show_waiting(tracker, active, now)
+            self._show_found(tracker, active, now)
         ended = tuple(one for one in result.ended if one.ending is Ending.DONE)
         if self._look_at is not None and now >= self._look_at:
             self._look_at = None
             ended += tuple(self._explained(tracker, active, now))
         return replace(result, ended=ended, is_settling=self._look_at is not None)
 
-    def _show_waiting(self, tracker: ImageTracker, active: list[str], now: float) -> None:
-        waiting = [one for one in self._failures.waiting() if tracker.wants(one.image)]
-        fresh = [one for one in waiting if one.image not in self._shown]
-        if fresh:
-            self._failures.look(self._clock())
-            waiting = [one for one in self._failures.waiting() if tracker.wants(one.image)]
-        for failure in waiting:
-            if not _same(failure.image, active):
+    def _show_found(self, tracker: ImageTracker, active: list[str], now: float) -> None:
+        """Show what pods wait for in vain, and what was written since the watch began."""
+        self._failures.look(self._clock())
+        for failure in (*self._failures.waiting(), *self._failures.since(self._began_s)):
+            if tracker.wants(failure.image) and not _same(failure.image, active):
                 self._show(failure, tracker, now)
 
     def _explained(

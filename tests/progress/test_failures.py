@@ -184,3 +184,13 @@ def test_other_images_are_left_out() -> None:
     scene.lines = [containerd(1000.2)]
     scene.add(SETTLE_S)
     assert scene.failed(1.0) == {}
+
+
+def test_a_pull_that_failed_faster_than_a_poll() -> None:
+    scene = Scene()
+    scene.add(0.0)
+    scene.lines = [containerd(1003.0)]
+    scene.add(LOOK_AGAIN_S - 0.1)
+    assert scene.failed(4.9) == {}
+    scene.add(LOOK_AGAIN_S)
+    assert list(scene.failed(5.0)) == [WEB]
