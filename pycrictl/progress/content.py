@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pycrictl._proto.containerd import snapshots_pb2
 from pycrictl.containerd.documents import Documents
@@ -32,7 +32,7 @@ from pycrictl.progress.leases import (
     created_at,
 )
 from pycrictl.progress.names import Expected, Names
-from pycrictl.progress.tracker import Phase, Tracker
+from pycrictl.progress.tracker import Phase
 from pycrictl.progress.weight import Weight, weigh
 from pycrictl.wire.progress import Report
 
@@ -53,6 +53,15 @@ _REMOTE_LABEL: Final = "containerd.io/snapshot/remote"
 _UNKNOWN_REASON: Final = (
     "a pull ended before its image was known: it failed, or the node had the image already"
 )
+
+
+class Receiver(Protocol):
+    """What a watcher feeds: a tracker, or what stands before it."""
+
+    def apply(
+        self, report: Report, *, now: float, idle_s: float = 0.0, age_s: float | None = None
+    ) -> None:
+        """Take in one report."""
 
 
 class Ending(StrEnum):
@@ -183,7 +192,7 @@ class ContentWatcher:
             since_s=since_s,
         )
 
-    def poll(self, tracker: Tracker, now: float, *, wall_s: float | None = None) -> PollResult:
+    def poll(self, tracker: Receiver, now: float, *, wall_s: float | None = None) -> PollResult:
         """Look at all pulls and report every layer of them to ``tracker``.
 
         After an error the next poll goes on where this one stopped; nothing is lost.
@@ -221,7 +230,7 @@ class ContentWatcher:
 
     # What runs
 
-    def _look(self, tracker: Tracker, now: float, wall_s: float) -> None:
+    def _look(self, tracker: Receiver, now: float, wall_s: float) -> None:
         # In this order no layer is lost between two answers: what is no longer an ingest has become
         # a blob by the time its lease is asked for blobs.
         statuses = self._client.statuses()
@@ -314,7 +323,7 @@ class ContentWatcher:
         self,
         running: Iterable[leases_pb2.Lease],
         lease_ids: Set[str],
-        tracker: Tracker,
+        tracker: Receiver,
         now: float,
         wall_s: float,
     ) -> None:
@@ -390,7 +399,7 @@ def _add_ingests(
     sight.is_crowded = 0 < max_downloads < open_count
 
 
-def _report(tracker: Tracker, pull: Pull, now: float, wall_s: float) -> None:
+def _report(tracker: Receiver, pull: Pull, now: float, wall_s: float) -> None:
     age_s = max(wall_s - pull.started_s, 0.0)
     for layer in pull.layers:
         report = Report(

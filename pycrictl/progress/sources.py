@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -32,6 +32,7 @@ from pycrictl.errors import (
 from pycrictl.progress import stream
 from pycrictl.progress.content import ContentWatcher, Ending, PollResult
 from pycrictl.progress.endings import SETTLE_S, Endings, Sink
+from pycrictl.progress.namespaces import CRI_NAMESPACE, NamespacesWatcher
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.tracker import Awaited, Phase, Tracker, View
 from pycrictl.streaming.loop import in_thread, run_in_loop
@@ -92,7 +93,7 @@ class ImageTracker(Tracker):
             return True
         verdict = self._verdicts.get(image)
         if verdict is None:
-            verdict = is_same_image(self._wanted, image)
+            verdict = is_same_image(self._wanted, image.partition(" (")[0])
             if len(self._verdicts) < 10_000:  # names come from outside
                 self._verdicts[image] = verdict
         return verdict
@@ -140,22 +141,55 @@ def open_watcher(
         Unimplemented: the runtime is not containerd.
     """
     native = ContainerdClient(client.path, timeout_s=client.timeout_s)
+    settings = _settings(client, native)
+    return _watcher(native, settings, owners), settings
+
+
+def open_namespaces(
+    client: CriClient, wanted: Collection[str], owners: Owners | None = None
+) -> tuple[NamespacesWatcher, PullSettings]:
+    """Return what ``open_watcher`` does for several namespaces of containerd.
+
+    Args:
+        client: of the runtime.
+        wanted: the namespaces; none for all.
+        owners: knows what the node's pods need; None if nobody knows.
+
+    Raises:
+        Unimplemented: the runtime is not containerd.
+    """
+    native = ContainerdClient(client.path, timeout_s=client.timeout_s)
+    settings = _settings(client, native)
+
+    def open_one(namespace: str) -> ContentWatcher:
+        if namespace == CRI_NAMESPACE:
+            return _watcher(native, settings, owners)
+        other = ContainerdClient(client.path, namespace=namespace, timeout_s=client.timeout_s)
+        return _watcher(other, settings, None)
+
+    return NamespacesWatcher(open_one, native.namespaces, wanted), settings
+
+
+def _settings(client: CriClient, native: ContainerdClient) -> PullSettings:
     native.version()
     info: dict[str, str] = {}
     daemon = None
     with suppress(PycrictlError):  # worth having, not worth failing for
         info = dict(client.call("Status", cri_pb2.StatusRequest(verbose=True)).info)
         daemon = find_daemon(native)
-    settings = pull_settings(info, pid=daemon.pid if daemon is not None else None)
-    watcher = ContentWatcher(
+    return pull_settings(info, pid=daemon.pid if daemon is not None else None)
+
+
+def _watcher(
+    native: ContainerdClient, settings: PullSettings, owners: Owners | None
+) -> ContentWatcher:
+    downloads = settings.max_concurrent_downloads
+    return ContentWatcher(
         native,
         snapshotter=settings.snapshotter or "overlayfs",
-        max_concurrent_downloads=(
-            3 if settings.max_concurrent_downloads is None else settings.max_concurrent_downloads
-        ),
+        max_concurrent_downloads=3 if downloads is None else downloads,
         owners=owners,
     )
-    return watcher, settings
 
 
 Explain: TypeAlias = Callable[[PollResult, ImageTracker, float], PollResult]
@@ -167,7 +201,7 @@ class _ContentWatch:
 
     def __init__(
         self,
-        watcher: ContentWatcher,
+        watcher: ContentWatcher | NamespacesWatcher,
         settings: PullSettings,
         sink: Sink,
         explain: Explain | None,
@@ -249,7 +283,7 @@ class _ContentWatch:
 
 
 def watch_content(
-    watcher: ContentWatcher,
+    watcher: ContentWatcher | NamespacesWatcher,
     settings: PullSettings,
     tracker: ImageTracker,
     sink: Sink,

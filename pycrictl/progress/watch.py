@@ -25,12 +25,13 @@ from pycrictl.errors import (
 from pycrictl.progress.causes import Causes
 from pycrictl.progress.endings import Sink
 from pycrictl.progress.failures import Failures
+from pycrictl.progress.namespaces import CRI_NAMESPACE
 from pycrictl.progress.owners import Owners
 from pycrictl.progress.sources import (
     ImageTracker,
     Pace,
     WatchOutcome,
-    open_watcher,
+    open_namespaces,
     watch_content,
     watch_stream,
 )
@@ -126,13 +127,14 @@ class Knowledge(NamedTuple):
         proxy: of the proxy in front of the runtime.
         pods: the pods of the node, and where they are known from.
         read_journal: returns lines of the node's services since a wall time.
-        namespaces: those of containerd whose pulls are shown; empty for all.
+        namespaces: those of containerd whose pulls are shown; empty for all, and for a pod that of
+            the CRI.
     """
 
     proxy: CriClient | None = None
     pods: NodePods | None = None
     read_journal: Callable[[float], Sequence[JournalLine]] | None = None
-    namespaces: tuple[str, ...] = ("k8s.io",)
+    namespaces: tuple[str, ...] = ()
 
 
 NOTHING: Final = Knowledge()
@@ -209,7 +211,9 @@ def _watch_containerd(
     if knowledge.read_journal is not None:
         pods = knowledge.pods.pods if knowledge.pods is not None else tuple
         explain = Causes(Failures(knowledge.read_journal, pods)).add
-    watcher, settings = open_watcher(client, owners)
+    is_named = target.pod is not None or target.container is not None
+    namespaces = knowledge.namespaces or ((CRI_NAMESPACE,) if is_named else ())
+    watcher, settings = open_namespaces(client, namespaces, owners)
     tracker = ImageTracker(image, is_wanted)
     return watch_content(watcher, settings, tracker, sink, pace=pace, explain=explain)
 

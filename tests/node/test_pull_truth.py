@@ -284,3 +284,27 @@ def test_a_proxy_on_the_node_is_found_and_knows_better(
         [*command, *words, "--progress", "plain", "default/batch"], capture_output=True, text=True
     )
     assert (one.returncode, "showing every pull" in one.stderr) == (0, False)
+
+
+def test_a_pull_of_ctr_is_shown_with_its_namespace(lab: Lab, command: list[str]) -> None:
+    pulled = image(lab, "shop/ctr:1", 670)
+    reference = lab.push(pulled)
+    lab.throttle.limit(MIB)
+    socket_path = lab.node.endpoint.removeprefix("unix://")
+    words = ["ctr", "-a", socket_path, "-n", "default", "images", "pull", "--plain-http", reference]
+    watch_words = [*command, "image-pull-progress", "--no-kube", "--progress"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as ctr:
+        run = subprocess.run([*watch_words, "json"], capture_output=True)
+        assert ctr.wait(60) == 0
+    assert (run.returncode, run.stderr) == (0, b"")
+    lines = [json.loads(line) for line in run.stdout.splitlines()]
+    assert {line["containerd_namespace"] for line in lines} == {"default"}
+    (name,) = {line["image"] for line in lines}
+    assert name.startswith("127.0.0.1/shop/ctr")
+    final = {line["layer"]: line["progress"] for line in lines}
+    assert final == {layer.digest: layer.size_bytes for layer in pulled.layers}
+    subprocess.run(
+        ["ctr", "-a", socket_path, "-n", "default", "images", "rm", "--sync", reference],
+        check=True,
+        capture_output=True,
+    )

@@ -51,6 +51,14 @@ def image_pull_progress(
         bool,
         Option("--no-kube", help="Do not ask the API server which pods need which images."),
     ] = False,
+    containerd_namespace: Annotated[
+        str | None,
+        Option(
+            "--containerd-namespace",
+            metavar="NAME",
+            help="Only pulls in this namespace of containerd, such as k8s.io, default or moby.",
+        ),
+    ] = None,
     admin_socket: Annotated[
         str,
         Option(
@@ -97,7 +105,13 @@ def image_pull_progress(
         proxy = _proxy_of(client, admin_socket)
         if proxy is not None:
             stack.enter_context(proxy)
-        knowledge = watch.Knowledge(proxy, None if no_kube else NodePods(), journal.read)
+        namespace = _named(containerd_namespace, "namespace")
+        knowledge = watch.Knowledge(
+            None if namespace else proxy,
+            None if no_kube else NodePods(),
+            journal.read,
+            (namespace,) if namespace else (),
+        )
         watch.watch(client, request, display, pace, knowledge)
 
 
