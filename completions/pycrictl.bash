@@ -400,13 +400,14 @@ _pycrictl_describe() {
             is_endless=1
             ;;
         image-pull-progress)
-            switches=(--follow --aggregate -h --help)
+            switches=(--follow --aggregate --no-kube -h --help)
             valued=(
                 '-c=@container'
                 '--container=@container'
                 '--image=@image'
                 '--progress=auto|bar|plain|json|none'
                 '--source=auto|cri|containerd'
+                '--admin-socket=@socket'
                 '--interval='
             )
             positionals=('@pod')

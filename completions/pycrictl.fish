@@ -587,6 +587,7 @@ function __pycrictl_describe --no-scope-shadowing
             set switches \
                 '--follow'\t'Keep watching when no pull is left, until Ctrl-C' \
                 '--aggregate'\t'Show only the total' \
+                '--no-kube'\t'Do not ask the API server which pods need which images' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -595,6 +596,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--image'\t'@image'\t'Only pulls of this image' \
                 '--progress'\t'auto|bar|plain|json|none'\t'How to show progress; auto is bars on a terminal' \
                 '--source'\t'auto|cri|containerd'\t'Ask the runtime\'s ImagePullProgress, or containerd\'s own API' \
+                '--admin-socket'\t'@socket'\t'The admin socket of a proxy on the node, which is asked if it is there' \
                 '--interval'\t''\t'Pause between two looks (default: 0.25 for bars, else 1)'
             set positionals '@pod'
         case 'version'

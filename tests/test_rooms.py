@@ -38,7 +38,9 @@ ARROWS: dict[str, set[str]] = {
     "logs": {"logs", "wire.logline", "wire.logtime", *_BASE},
     "kube": {"kube", "config", "environ", "yamltree", *_BASE},
     "streaming": {"streaming", "wire", "errors", "environ", "signals"},
-    "progress": {"progress", "wire", "cri", "containerd", "streaming", "_proto", *_BASE},
+    "progress": {
+        *("progress", "wire", "cri", "containerd", "streaming", "kube.pods", "_proto", *_BASE),
+    },
     "progress.tracker": {"progress.totals", "progress.view", *_BASE},
     "progress.totals": {"progress.speed", "progress.view"},
     "progress.view": set(),

@@ -17,6 +17,7 @@ from pycrictl._proto.containerd import (
     images_pb2,
     introspection_pb2,
     leases_pb2,
+    namespaces_pb2,
     snapshots_pb2,
     version_pb2,
 )
@@ -40,6 +41,7 @@ class ContainerdClient:
 
     Attributes:
         endpoint: the socket's address, named in errors.
+        namespace: as given.
 
     All methods raise a ``RuntimeFault`` or a ``ConnectError``; the latter or ``Unavailable`` while
     containerd restarts, after which the same client works again.
@@ -47,6 +49,7 @@ class ContainerdClient:
 
     def __init__(self, path: str, *, namespace: str = "k8s.io", timeout_s: float = 2.0) -> None:
         self.endpoint = f"unix://{path}"
+        self.namespace = namespace
         self._path = path
         self._channel: Channel | None = None
         self._metadata = (("containerd-namespace", namespace),)
@@ -76,6 +79,15 @@ class ContainerdClient:
         return self._call(
             "introspection.v1.Introspection/Server", Empty(), introspection_pb2.ServerResponse
         )
+
+    def namespaces(self) -> list[str]:
+        """Return the names of all namespaces."""
+        answer = self._call(
+            "namespaces.v1.Namespaces/List",
+            namespaces_pb2.ListNamespacesRequest(),
+            namespaces_pb2.ListNamespacesResponse,
+        )
+        return [one.name for one in answer.namespaces]
 
     # Content
 

@@ -44,6 +44,7 @@ class PodImage(NamedTuple):
         reason: why the container is waiting (``ErrImagePull``, ``ImagePullBackOff`` …); empty if
             it is not, or if that is not known.
         message: what the kubelet says to that.
+        has_started: it has run, or runs: its image is there.
         is_volume: an image that is mounted, not run.
     """
 
@@ -51,6 +52,7 @@ class PodImage(NamedTuple):
     image: str
     reason: str = ""
     message: str = ""
+    has_started: bool = False
     is_volume: bool = False
 
 
@@ -109,24 +111,28 @@ def parse_pod(document: Mapping[str, Any]) -> Pod | None:
         return None
     images: list[PodImage] = []
     for key, status_key in _LISTS:
-        waiting = {
-            _text(one.get("name")): _dict(_dict(one.get("state")).get("waiting"))
+        states = {
+            _text(one.get("name")): _dict(one.get("state"))
             for one in _dicts(status.get(status_key))
         }
         for one in _dicts(spec.get(key)):
             container = _text(one.get("name"))
-            state = waiting.get(container, {})
+            state = states.get(container, {})
+            waiting = _dict(state.get("waiting"))
             images.append(
                 PodImage(
                     container,
                     _text(one.get("image")),
-                    _text(state.get("reason")),
-                    _text(state.get("message")),
+                    _text(waiting.get("reason")),
+                    _text(waiting.get("message")),
+                    has_started="running" in state or "terminated" in state,
                 )
             )
     for volume in _dicts(spec.get("volumes")):
         if reference := _text(_dict(volume.get("image")).get("reference")):
-            images.append(PodImage(_text(volume.get("name")), reference, is_volume=True))
+            runs = status.get("phase") == "Running"
+            name_of_volume = _text(volume.get("name"))
+            images.append(PodImage(name_of_volume, reference, has_started=runs, is_volume=True))
     return Pod(
         _text(metadata.get("namespace")) or "default",
         name,

@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pycrictl._proto.containerd import snapshots_pb2
 from pycrictl.containerd.documents import Documents
@@ -32,7 +32,7 @@ from pycrictl.progress.leases import (
     created_at,
 )
 from pycrictl.progress.names import Expected, Names
-from pycrictl.progress.tracker import Phase, Tracker
+from pycrictl.progress.tracker import Phase
 from pycrictl.progress.weight import Weight, weigh
 from pycrictl.wire.progress import Report
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from pycrictl._proto.containerd import content_pb2, leases_pb2
     from pycrictl.containerd.client import ContainerdClient
+    from pycrictl.progress.owners import Owners
 
 _RECHECK_S: Final = 5.0
 _EMPTY_LEASE_S: Final = 0.5  # creating a container takes a lease too, for a moment
@@ -52,6 +53,15 @@ _REMOTE_LABEL: Final = "containerd.io/snapshot/remote"
 _UNKNOWN_REASON: Final = (
     "a pull ended before its image was known: it failed, or the node had the image already"
 )
+
+
+class Receiver(Protocol):
+    """What a watcher feeds: a tracker, or what stands before it."""
+
+    def apply(
+        self, report: Report, *, now: float, idle_s: float = 0.0, age_s: float | None = None
+    ) -> None:
+        """Take in one report."""
 
 
 class Ending(StrEnum):
@@ -98,10 +108,14 @@ class EndedPull:
 
 @dataclass(frozen=True, slots=True)
 class PollResult:
-    """The running pulls, oldest first, and those that ended since the previous poll."""
+    """The running pulls, oldest first, and those that ended since the previous poll.
+
+    ``is_settling``: the cause of an ending is still being looked for.
+    """
 
     active: tuple[ActivePull, ...]
     ended: tuple[EndedPull, ...]
+    is_settling: bool = False
 
 
 @dataclass(slots=True)
@@ -121,6 +135,7 @@ class ContentWatcher:
         client: its ``endpoint`` should be set: containerd before 1.7 does not give its process.
         snapshotter: where layers are looked for until a pull shows where it unpacks them.
         max_concurrent_downloads: containerd's setting of that name; 0 for any number.
+        owners: knows what the node's pods need; None if nobody knows.
 
     Not thread-safe, except for ``expect`` and ``forget``.
     """
@@ -131,12 +146,14 @@ class ContentWatcher:
         *,
         snapshotter: str = "overlayfs",
         max_concurrent_downloads: int = 3,
+        owners: Owners | None = None,
     ) -> None:
         self._client = client
         self._snapshotter = snapshotter
         self._max_downloads = max_concurrent_downloads
         self._documents = Documents(client)
-        self._names = Names()
+        self._owners = owners
+        self._names = Names(owners)
         self._identifier = Identifier(client, self._documents, self._names)
         self._book = LeaseBook(client)
         self._pulls: dict[str, Pull] = {}
@@ -175,7 +192,7 @@ class ContentWatcher:
             since_s=since_s,
         )
 
-    def poll(self, tracker: Tracker, now: float, *, wall_s: float | None = None) -> PollResult:
+    def poll(self, tracker: Receiver, now: float, *, wall_s: float | None = None) -> PollResult:
         """Look at all pulls and report every layer of them to ``tracker``.
 
         After an error the next poll goes on where this one stopped; nothing is lost.
@@ -213,7 +230,7 @@ class ContentWatcher:
 
     # What runs
 
-    def _look(self, tracker: Tracker, now: float, wall_s: float) -> None:
+    def _look(self, tracker: Receiver, now: float, wall_s: float) -> None:
         # In this order no layer is lost between two answers: what is no longer an ingest has become
         # a blob by the time its lease is asked for blobs.
         statuses = self._client.statuses()
@@ -232,6 +249,8 @@ class ContentWatcher:
                 self._greet(pull, held[pull.lease_id], statuses, wall_s)
                 self._follow(pull, sight, now, wall_s)
                 if pull.is_ready(now):
+                    if self._owners is not None and not pull.pods:
+                        pull.pods = self._owners.pods_of(pull.image)
                     _report(tracker, pull, now, wall_s)
             nameless += not pull.image
 
@@ -304,7 +323,7 @@ class ContentWatcher:
         self,
         running: Iterable[leases_pb2.Lease],
         lease_ids: Set[str],
-        tracker: Tracker,
+        tracker: Receiver,
         now: float,
         wall_s: float,
     ) -> None:
@@ -380,7 +399,7 @@ def _add_ingests(
     sight.is_crowded = 0 < max_downloads < open_count
 
 
-def _report(tracker: Tracker, pull: Pull, now: float, wall_s: float) -> None:
+def _report(tracker: Receiver, pull: Pull, now: float, wall_s: float) -> None:
     age_s = max(wall_s - pull.started_s, 0.0)
     for layer in pull.layers:
         report = Report(
@@ -393,6 +412,7 @@ def _report(tracker: Tracker, pull: Pull, now: float, wall_s: float) -> None:
             extracted=layer.extracted,
             extracted_total=layer.extracted_total,
             resumed=layer.resumed,
+            pod=pull.pods,
         )
         tracker.apply(report, now=now, idle_s=layer.idle_s, age_s=age_s)
 

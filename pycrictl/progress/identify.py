@@ -52,6 +52,7 @@ class Pull:
         unplaced: digests of manifests whose config is not read yet.
         judged: digests of blobs that were read, or need not be.
         snapshotter: where the lease shows that it unpacks.
+        pods: who needs it; empty while unknown.
         is_shown: it has been reported as a pull.
         error: why it failed.
     """
@@ -71,6 +72,7 @@ class Pull:
         self.retry_at = -math.inf
         self.recheck_at = -math.inf
         self.pulse = 0
+        self.pods = ""
         self.is_shown = False
         self.error = ""
 

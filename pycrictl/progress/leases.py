@@ -8,7 +8,7 @@ be seen, a lease has to show signs of life.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Sequence, Set
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from pycrictl.containerd.client import ContainerdClient
 
 EXPIRY_LABEL: Final = "containerd.io/gc.expire"
+_OTHERS_LABELS: Final = frozenset({EXPIRY_LABEL, "buildkit/lease.temporary", "moby/prune.images"})
+"""What pulls outside the CRI's namespace label their leases with."""
+
 CONTENT: Final = "content"
 INGESTS: Final = "ingests"
 SNAPSHOTS: Final = "snapshots/"
@@ -87,7 +90,7 @@ class LeaseBook:
         found, suspects = [], set()
         for lease in leases:
             created_s = created_at(lease)
-            if lease.labels.keys() != {EXPIRY_LABEL} or self.is_outlived(created_s):
+            if not self._may_be_pull(lease.labels.keys()) or self.is_outlived(created_s):
                 continue
             silent_s = wall_s - max(created_s, self._signs.get(lease.id, created_s))
             is_pull_or_new = lease.id in pulls or lease.id not in self._seen
@@ -108,6 +111,11 @@ class LeaseBook:
         }
         self._examine_one(wall_s)
         return sorted(found, key=created_at)
+
+    def _may_be_pull(self, labels: Set[str]) -> bool:
+        if self._client.namespace == "k8s.io":
+            return labels == {EXPIRY_LABEL}
+        return bool(labels) and labels <= _OTHERS_LABELS
 
     def _examine_one(self, wall_s: float) -> None:
         """Look at the suspect that was not looked at for longest."""

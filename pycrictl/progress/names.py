@@ -1,8 +1,9 @@
 """Names for pulls on containerd, which shows a pull's reference only at its end. Pure.
 
 A name is, in this order: what the caller said it is pulling; the name that was shown before for the
-same manifest; an image that the node already has under the same digest; the repository that
-containerd noted beside the manifest, with a short digest; the short digest alone.
+same manifest; what the pods that wait for it call it; an image that the node already has under the
+same digest; the repository that containerd noted beside the manifest, with a short digest; the
+short digest alone.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pycrictl.containerd.store import is_digest
-from pycrictl.progress.reference import parse
+from pycrictl.progress.reference import parse, repository
+
+if TYPE_CHECKING:
+    from pycrictl.progress.owners import Owners
 
 _REMEMBERED: Final = 1024
 _SHORT_DIGEST_CHARS: Final = 12
@@ -35,9 +39,14 @@ class Expected:
 
 
 class Names:
-    """Names pulls, each for good: the name is a key for whoever watches."""
+    """Names pulls, each for good: the name is a key for whoever watches.
 
-    def __init__(self) -> None:
+    Args:
+        owners: knows what the node's pods need; None if nobody knows.
+    """
+
+    def __init__(self, owners: Owners | None = None) -> None:
+        self._owners = owners
         self._expected: list[Expected] = []
         self._known: OrderedDict[str, str] = OrderedDict()
 
@@ -75,7 +84,7 @@ class Names:
         by_digest = [one for one in open_ if parse(one.reference).digest in digests]
         by_tag = [one for one in open_ if not parse(one.reference).digest]
         if repositories:
-            fitting = [one for one in by_tag if _repository(one.reference) in repositories]
+            fitting = [one for one in by_tag if repository(one.reference) in repositories]
         else:
             fitting = by_tag if is_final else []
         if by_digest:
@@ -87,6 +96,11 @@ class Names:
             return ""
         if (known := self._known.get(digests[0])) is not None:
             return known
+        images = list(images)
+        if self._owners is not None:
+            name = self._owners.name(digests, repositories, images)
+            if name and name not in self._known.values():  # else a pull beside the pod's own
+                return self._remember(digests, name)
         if image := _best(images, repositories):
             return self._remember(digests, image)
         short = digests[0][: digests[0].index(":") + 1 + _SHORT_DIGEST_CHARS]
@@ -106,18 +120,12 @@ class Names:
         return name
 
 
-def _repository(reference: str) -> str:
-    """Return the repository as containerd's labels name it: without the registry's port."""
-    host, path, _, _ = parse(reference)
-    return f"{host.partition(':')[0]}/{path}"
-
-
 def _best(images: Iterable[str], repositories: Sequence[str]) -> str:
     """Return the best of an image's names: of the right repository, and by tag."""
     # CRI keeps a record under each image's ID as well.
     names = [name for name in images if not is_digest(name)]
     return min(
         names,
-        key=lambda name: (_repository(name) not in repositories, "@" in name, name),
+        key=lambda name: (repository(name) not in repositories, "@" in name, name),
         default="",
     )

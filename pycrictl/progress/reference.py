@@ -47,6 +47,12 @@ def canonical(text: str) -> str:
     return f"{host}/{path}@{digest}" if digest else f"{host}/{path}:{tag or DEFAULT_TAG}"
 
 
+def repository(text: str) -> str:
+    """Return the repository as containerd's labels name it: without the registry's port."""
+    host, path, _, _ = parse(text)
+    return f"{_host(host)}/{path}"
+
+
 def is_same_image(wanted: str, known: str) -> bool:
     """Return whether ``known``, a runtime's name of an image, may be what ``wanted`` names.
 

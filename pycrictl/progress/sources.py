@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.client import ContainerdClient
@@ -32,6 +32,7 @@ from pycrictl.errors import (
 from pycrictl.progress import stream
 from pycrictl.progress.content import ContentWatcher, Ending, PollResult
 from pycrictl.progress.endings import SETTLE_S, Endings, Sink
+from pycrictl.progress.namespaces import CRI_NAMESPACE, NamespacesWatcher
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.tracker import Awaited, Phase, Tracker, View
 from pycrictl.streaming.loop import in_thread, run_in_loop
@@ -39,6 +40,7 @@ from pycrictl.units import format_duration
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
+    from pycrictl.progress.owners import Owners
     from pycrictl.wire.progress import Report
 
 REOPEN_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
@@ -70,24 +72,28 @@ class WatchOutcome:
 
 
 class ImageTracker(Tracker):
-    """A tracker that leaves out reports on other images than one.
+    """A tracker that leaves out reports on other images than those wanted.
 
     Args:
         image: a reference; empty for all images. Reports that name no image always count.
+        is_wanted: decides on images that fit.
     """
 
-    def __init__(self, image: str = "") -> None:
+    def __init__(self, image: str = "", is_wanted: Callable[[str], bool] | None = None) -> None:
         super().__init__()
         self._wanted = image
+        self._is_wanted = is_wanted
         self._verdicts: dict[str, bool] = {}
 
     def wants(self, image: str) -> bool:
         """Return whether reports on ``image`` are taken."""
+        if self._is_wanted is not None and image and not self._is_wanted(image):
+            return False
         if not self._wanted or not image:
             return True
         verdict = self._verdicts.get(image)
         if verdict is None:
-            verdict = is_same_image(self._wanted, image)
+            verdict = is_same_image(self._wanted, image.partition(" (")[0])
             if len(self._verdicts) < 10_000:  # names come from outside
                 self._verdicts[image] = verdict
         return verdict
@@ -101,11 +107,11 @@ class ImageTracker(Tracker):
 
 
 def _failed_items(view: View) -> dict[str, str]:
-    """Return the first reason of each image with a failed item."""
+    """Return the last reason of each image with a failed item."""
     failures: dict[str, str] = {}
     for item in view.items:
         if item.phase is Phase.FAILED:
-            failures.setdefault(item.image, item.error)
+            failures[item.image] = item.error or failures.get(item.image, "")
     return failures
 
 
@@ -122,37 +128,88 @@ def awaited(result: PollResult, tracker: ImageTracker) -> tuple[Awaited, ...]:
     )
 
 
-def open_watcher(client: CriClient) -> tuple[ContentWatcher, PullSettings]:
+def open_watcher(
+    client: CriClient, owners: Owners | None = None
+) -> tuple[ContentWatcher, PullSettings]:
     """Return a watcher of the containerd behind ``client``'s socket, and its pull settings.
+
+    Args:
+        client: of the runtime.
+        owners: knows what the node's pods need; None if nobody knows.
 
     Raises:
         Unimplemented: the runtime is not containerd.
     """
     native = ContainerdClient(client.path, timeout_s=client.timeout_s)
+    settings = _settings(client, native)
+    return _watcher(native, settings, owners), settings
+
+
+def open_namespaces(
+    client: CriClient, wanted: Collection[str], owners: Owners | None = None
+) -> tuple[NamespacesWatcher, PullSettings]:
+    """Return what ``open_watcher`` does for several namespaces of containerd.
+
+    Args:
+        client: of the runtime.
+        wanted: the namespaces; none for all.
+        owners: knows what the node's pods need; None if nobody knows.
+
+    Raises:
+        Unimplemented: the runtime is not containerd.
+    """
+    native = ContainerdClient(client.path, timeout_s=client.timeout_s)
+    settings = _settings(client, native)
+
+    def open_one(namespace: str) -> ContentWatcher:
+        if namespace == CRI_NAMESPACE:
+            return _watcher(native, settings, owners)
+        other = ContainerdClient(client.path, namespace=namespace, timeout_s=client.timeout_s)
+        return _watcher(other, settings, None)
+
+    return NamespacesWatcher(open_one, native.namespaces, wanted), settings
+
+
+def _settings(client: CriClient, native: ContainerdClient) -> PullSettings:
     native.version()
     info: dict[str, str] = {}
     daemon = None
     with suppress(PycrictlError):  # worth having, not worth failing for
         info = dict(client.call("Status", cri_pb2.StatusRequest(verbose=True)).info)
         daemon = find_daemon(native)
-    settings = pull_settings(info, pid=daemon.pid if daemon is not None else None)
-    watcher = ContentWatcher(
+    return pull_settings(info, pid=daemon.pid if daemon is not None else None)
+
+
+def _watcher(
+    native: ContainerdClient, settings: PullSettings, owners: Owners | None
+) -> ContentWatcher:
+    downloads = settings.max_concurrent_downloads
+    return ContentWatcher(
         native,
         snapshotter=settings.snapshotter or "overlayfs",
-        max_concurrent_downloads=(
-            3 if settings.max_concurrent_downloads is None else settings.max_concurrent_downloads
-        ),
+        max_concurrent_downloads=3 if downloads is None else downloads,
+        owners=owners,
     )
-    return watcher, settings
+
+
+Explain: TypeAlias = Callable[[PollResult, ImageTracker, float], PollResult]
+"""Returns what a poll saw with the causes of failures, which go to the tracker, too."""
 
 
 class _ContentWatch:
     """One watch of containerd's content store."""
 
-    def __init__(self, watcher: ContentWatcher, settings: PullSettings, sink: Sink) -> None:
+    def __init__(
+        self,
+        watcher: ContentWatcher | NamespacesWatcher,
+        settings: PullSettings,
+        sink: Sink,
+        explain: Explain | None,
+    ) -> None:
         self._watcher = watcher
         self._settings = settings
         self._sink = sink
+        self._explain = explain
         self._has_seen = False
         self._nameless: list[str] = []
         self._has_noted_timeout = False
@@ -163,6 +220,8 @@ class _ContentWatch:
         while True:
             result = self._poll(tracker)
             now = time.monotonic()
+            if self._explain is not None:
+                result = self._explain(result, tracker, now)
             view = tracker.view(now)
             self._note_timeout(view)
             if not view.items:
@@ -172,7 +231,7 @@ class _ContentWatch:
                 running = {pull.image for pull in result.active}
                 ended = dict.fromkeys(pull.image for pull in result.ended if pull.image)
                 endings.end((image for image in ended if image not in running), now)
-            if self._take(result, tracker):
+            if self._take(result, tracker) or result.is_settling:
                 quiet_since = None
             elif quiet_since is None:
                 quiet_since = now
@@ -224,19 +283,23 @@ class _ContentWatch:
 
 
 def watch_content(
-    watcher: ContentWatcher,
+    watcher: ContentWatcher | NamespacesWatcher,
     settings: PullSettings,
     tracker: ImageTracker,
     sink: Sink,
     *,
     pace: Pace,
+    explain: Explain | None = None,
 ) -> WatchOutcome:
     """Watch containerd's content store until no wanted pull is left.
+
+    Args:
+        explain: adds why pulls failed; None if nobody shall look.
 
     Raises:
         ConnectError, Unavailable: the runtime went away and stayed away.
     """
-    return _ContentWatch(watcher, settings, sink).run(tracker, pace)
+    return _ContentWatch(watcher, settings, sink, explain).run(tracker, pace)
 
 
 # The runtime's own stream

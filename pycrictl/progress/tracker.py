@@ -146,6 +146,13 @@ class Tracker:
         self._sums.forget(image)
         self._finest = None
 
+    def blame(self, image: str, error: str) -> None:
+        """Give the failed items of an image another reason."""
+        for tracked in self._images.get(image, _NO_ITEMS).values():
+            if tracked.error:
+                tracked.error = error[:MAX_ERROR]
+                tracked.is_viewed = False
+
     def measure_anew(self) -> None:
         """Forget the rate so far, which was that of other items than those that are left."""
         self._sums.measure_anew()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists.lookup import find_container, find_pod
 from pycrictl.errors import (
     Interrupted,
+    Invalid,
     NotFound,
     PullFailed,
     PycrictlError,
@@ -19,18 +22,24 @@ from pycrictl.errors import (
     UpgradeRefused,
     UsageError,
 )
+from pycrictl.progress.causes import Causes
 from pycrictl.progress.endings import Sink
+from pycrictl.progress.failures import Failures
+from pycrictl.progress.namespaces import CRI_NAMESPACE
+from pycrictl.progress.owners import Owners
 from pycrictl.progress.sources import (
     ImageTracker,
     Pace,
     WatchOutcome,
-    open_watcher,
+    open_namespaces,
     watch_content,
     watch_stream,
 )
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
+    from pycrictl.kube.node import NodePods
+    from pycrictl.logs.journal import JournalLine
 
 log = logging.getLogger("pycrictl.progress")
 
@@ -62,10 +71,19 @@ class WatchRequest:
 
 
 class WatchTarget:
-    """The pod and the container that are meant, asked of the runtime."""
+    """The pod and the container that are meant, asked of the runtime.
 
-    def __init__(self, client: CriClient, request: WatchRequest) -> None:
+    Args:
+        client: of the runtime.
+        request: names them.
+        proxy: of the proxy in front of it that is asked for progress; None without one.
+    """
+
+    def __init__(
+        self, client: CriClient, request: WatchRequest, proxy: CriClient | None = None
+    ) -> None:
         self._client = client
+        self._asked = proxy or client
         self._name = request.container
         self.pod = find_pod(client, request.pod) if request.pod else None
         self.container: cri_pb2.Container | None = None
@@ -96,13 +114,39 @@ class WatchTarget:
             pod_sandbox_id=self.pod_sandbox_id,
             container_id=self.container.id if self.container is not None else "",
         )
-        url: str = self._client.call("ImagePullProgress", message).url
+        url: str = self._asked.call("ImagePullProgress", message).url
         if not url:
             raise RemoteProtocolError("the runtime answered ImagePullProgress without a URL")
         return url
 
 
-def watch(client: CriClient, request: WatchRequest, sink: Sink, pace: Pace) -> None:
+class Knowledge(NamedTuple):
+    """What is known of the node beside its runtime; nothing by default.
+
+    Attributes:
+        proxy: of the proxy in front of the runtime.
+        pods: the pods of the node, and where they are known from.
+        read_journal: returns lines of the node's services since a wall time.
+        namespaces: those of containerd whose pulls are shown; empty for all, and for a pod that of
+            the CRI.
+    """
+
+    proxy: CriClient | None = None
+    pods: NodePods | None = None
+    read_journal: Callable[[float], Sequence[JournalLine]] | None = None
+    namespaces: tuple[str, ...] = ()
+
+
+NOTHING: Final = Knowledge()
+
+
+def watch(
+    client: CriClient,
+    request: WatchRequest,
+    sink: Sink,
+    pace: Pace,
+    knowledge: Knowledge = NOTHING,
+) -> None:
     """Watch pulls until none is left, or without end if ``pace.follow``.
 
     Raises:
@@ -112,48 +156,78 @@ def watch(client: CriClient, request: WatchRequest, sink: Sink, pace: Pace) -> N
         Unimplemented: neither source is there.
     """
     try:
-        outcome = _watch(client, request, sink, pace)
+        outcome = _watch(client, request, sink, pace, knowledge)
     except KeyboardInterrupt:
         raise Interrupted("stopped watching; the pulls go on") from None
     _conclude(outcome, request, sink)
 
 
-def _watch(client: CriClient, request: WatchRequest, sink: Sink, pace: Pace) -> WatchOutcome:
-    target = WatchTarget(client, request)
-    if target.pod is None and target.container is None:
-        return _watch_containerd(client, request, target, sink, pace)
+def _watch(
+    client: CriClient, request: WatchRequest, sink: Sink, pace: Pace, knowledge: Knowledge
+) -> WatchOutcome:
+    proxy = None if request.source == "containerd" else knowledge.proxy
+    target = WatchTarget(client, request, proxy)
+    is_named = target.pod is not None or target.container is not None
     if request.container and target.container is None:
         name = request.container
         sink.note(f'container "{name}" does not exist yet: showing the pulls of the whole pod')
-    if request.source != "containerd":
+    if request.source != "containerd" and (is_named or proxy is not None):
         tracker = ImageTracker(request.image)
         try:
             return watch_stream(
                 target.open_stream, tracker, sink, timeout_s=client.timeout_s, pace=pace
             )
         except PycrictlError as exc:
-            if not _is_unsupported(exc):
+            if not _is_unsupported(exc) and (is_named or not isinstance(exc, Invalid)):
                 raise
             if request.source == "cri":
                 raise Unimplemented(
                     f"the runtime does not offer ImagePullProgress: {exc.message}"
                 ) from None
             log.debug("ImagePullProgress is not offered (%s); asking containerd", exc.message)
-    return _watch_containerd(client, request, target, sink, pace)
+    return _watch_containerd(client, request, target, sink, pace, knowledge)
 
 
 def _watch_containerd(
-    client: CriClient, request: WatchRequest, target: WatchTarget, sink: Sink, pace: Pace
+    client: CriClient,
+    request: WatchRequest,
+    target: WatchTarget,
+    sink: Sink,
+    pace: Pace,
+    knowledge: Knowledge,
 ) -> WatchOutcome:
-    image = request.image
-    if not image and target.container is not None:
+    image, references = request.image, _references(target, knowledge.pods)
+    if references is None and not image and target.container is not None:
         image = target.container.image.user_specified_image or target.container.image.image
         name = quote_reference(image)
         sink.note(f"containerd does not say whom a pull is for: showing pulls of {name}")
-    elif not image and target.pod is not None:
+    elif references is None and not image and target.pod is not None:
         sink.note("containerd does not say which pod a pull is for: showing every pull on the node")
-    watcher, settings = open_watcher(client)
-    return watch_content(watcher, settings, ImageTracker(image), sink, pace=pace)
+    owners = explain = is_wanted = None
+    if knowledge.pods is not None:
+        owners = Owners(knowledge.pods.pods, names_pods=references is None)
+    if references is not None and owners is not None:
+        is_wanted = partial(owners.is_one_of, references=references)
+    if knowledge.read_journal is not None:
+        pods = knowledge.pods.pods if knowledge.pods is not None else tuple
+        explain = Causes(Failures(knowledge.read_journal, pods)).add
+    is_named = target.pod is not None or target.container is not None
+    namespaces = knowledge.namespaces or ((CRI_NAMESPACE,) if is_named else ())
+    watcher, settings = open_namespaces(client, namespaces, owners)
+    tracker = ImageTracker(image, is_wanted)
+    return watch_content(watcher, settings, tracker, sink, pace=pace, explain=explain)
+
+
+def _references(target: WatchTarget, pods: NodePods | None) -> list[str] | None:
+    """Return the images that a pod or one of its containers needs; None if nobody knows."""
+    if pods is None or target.pod is None:
+        return None
+    metadata = target.pod.metadata
+    pod = pods.find(metadata.namespace, metadata.name, metadata.uid)
+    if pod is None:
+        return None
+    name = target.container.metadata.name if target.container is not None else ""
+    return [one.image for one in pod.images if not name or one.container == name]
 
 
 def _is_unsupported(exc: PycrictlError) -> bool:

@@ -139,6 +139,7 @@ class App:
                 "set-limit": self._set_limit,
                 "history": self._history,
                 "reload": self._reload,
+                "sockets": self._sockets,
             },
             takes={"take-over": self._hand_over},
         )
@@ -399,6 +400,10 @@ class App:
     async def _history(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Say where the history is: reading it there delays no call."""
         return {"folder": self._settings.state_dir}
+
+    async def _sockets(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Say in front of which runtime the proxy is, and where it listens."""
+        return {"listen": self._settings.listen, "upstream": self._settings.upstream}
 
     def _kubelet(self) -> dict[str, Any]:
         path = self._settings.kubelet_config or KUBELET_CONFIG

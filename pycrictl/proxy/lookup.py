@@ -12,7 +12,7 @@ from pycrictl.cri.calls.methods import method
 from pycrictl.errors import PycrictlError
 from pycrictl.proxy.relay.calls import Answer
 from pycrictl.proxy.relay.upstream import Upstream
-from pycrictl.wire.codes import INTERNAL, INVALID_ARGUMENT, NOT_FOUND
+from pycrictl.wire.codes import INTERNAL, NOT_FOUND
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -43,17 +43,18 @@ class PodKey(NamedTuple):
 
 
 class PullTarget(NamedTuple):
-    """Whose pulls are meant: all of a pod, or those of one image in it.
+    """Whose pulls are meant: all of a pod, those of one image in it, or all of the node.
 
     Attributes:
+        pod: None for the whole node.
         image: of the container that was named; empty for all.
     """
 
-    pod: PodKey
+    pod: PodKey | None
     image: str = ""
 
     def __str__(self) -> str:
-        return f"{self.pod} {self.image}".rstrip()
+        return f"{self.pod or 'node'} {self.image}".rstrip()
 
 
 def pod_key(metadata: cri_pb2.PodSandboxMetadata) -> PodKey | None:
@@ -83,14 +84,15 @@ class Lookup:
         return bool(answer.HasField("image"))
 
     async def target(self, pod_sandbox_id: str, container_id: str) -> PullTarget:
-        """Return whom an ``ImagePullProgress`` request is about.
+        """Return whom an ``ImagePullProgress`` request is about: without an ID, the whole node.
+
+        KEP-5334 knows pods and containers only.
 
         Raises:
-            CallFailed: neither ID is given, there is no such pod or container, or the runtime
-                cannot be asked.
+            CallFailed: there is no such pod or container, or the runtime cannot be asked.
         """
         if not pod_sandbox_id and not container_id:
-            raise _failure(INVALID_ARGUMENT, "neither a pod sandbox ID nor a container ID is given")
+            return PullTarget(None)
         image = ""
         if container_id:
             container = await self.container(container_id)

@@ -25,6 +25,9 @@ from pycrictl.proxy.serve.log import Log
 
 POLL_INTERVAL_S: Final = 0.3
 RETRY_PAUSE_S: Final = 2.0
+STRANGER_S: Final = 3.0
+"""How long after its end a pull that did not pass through the proxy is still reported."""
+
 MAX_ENDED: Final = 200
 """How many images nobody pulls any more have their layers remembered."""
 
@@ -74,7 +77,9 @@ class LayerPoller:
         self._pulls: dict[int, _Known] = {}
         self._items: dict[str, list[Item]] = {}
         self._forgotten: set[str] = set()
-        self._watchers = 0
+        self._strangers: dict[str, float] = {}
+        self._met_at = 0.0
+        self._watchers = self._node_watchers = 0
         self._task: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
         self._looked = asyncio.Event()
@@ -117,20 +122,35 @@ class LayerPoller:
             return None
         return sum(item.progress for item in items), sum(item.total for item in items)
 
+    def strangers(self) -> dict[str, tuple[list[Item], bool]]:
+        """Return the pulls of others by image: their layers, and whether they are running.
+
+        They are known while somebody watches the whole node, and a moment longer than they run.
+        """
+        met = self._strangers.items()
+        return {image: (self.items(image), at == self._met_at) for image, at in met}
+
     @contextlib.asynccontextmanager
-    async def watching(self) -> AsyncIterator[None]:
-        """Have the layers followed while the block runs; it begins after a first look."""
+    async def watching(self, *, whole_node: bool = False) -> AsyncIterator[None]:
+        """Have the layers followed while the block runs; it begins after a first look.
+
+        Args:
+            whole_node: look also while no pull passes through the proxy.
+        """
         self._watchers += 1
+        self._node_watchers += whole_node
         try:
             if self._task is None:
                 self._task = asyncio.create_task(self._run())
-            if self._pulls and self._is_containerd:
+            self._wanted.set()
+            if (self._pulls or whole_node) and self._is_containerd:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_TIMEOUT_S):
                         await self._looked.wait()
             yield
         finally:
             self._watchers -= 1
+            self._node_watchers -= whole_node
             if not self._watchers and self._task is not None:
                 self._task.cancel()
                 self._task = None
@@ -177,7 +197,7 @@ class LayerPoller:
     async def _run(self) -> None:
         try:
             while self._is_containerd:
-                if not self._pulls:
+                if not self._pulls and not self._node_watchers:
                     self._wanted.clear()
                     await self._wanted.wait()
                 is_well = await self._look() is not None
@@ -195,10 +215,18 @@ class LayerPoller:
         result, items = looked
         mine = {known.reference for known in self._pulls.values()}
         self._items = {name: found for name, found in items.items() if name not in self._forgotten}
+        self._meet({pull.image for pull in result.active if pull.image} - mine)
         others = items.keys() - mine - {pull.image for pull in result.active}
         if len(others) > MAX_ENDED:
             self._forgotten |= others
         return result
+
+    def _meet(self, images: set[str]) -> None:
+        """Note whose pulls are running that did not pass through the proxy."""
+        now = self._met_at = asyncio.get_running_loop().time()
+        self._strangers |= dict.fromkeys(images, now)
+        kept = {image: at for image, at in self._strangers.items() if now - at < STRANGER_S}
+        self._strangers = kept if self._node_watchers else {}
 
     async def _ask(self, work: Callable[[_Connection], T]) -> T | None:
         """Ask containerd in a thread; None if the runtime is another or does not answer."""

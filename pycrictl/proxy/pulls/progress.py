@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, Final
 
@@ -77,12 +78,17 @@ class PullProgress:
         url: Callable[[str], str],
     ) -> None:
         self._lookup = lookup
-        self._reporter = Reporter(book, layers.items)
+        self._loop = asyncio.get_running_loop()
+        self._reporter = Reporter(
+            book,
+            layers.items,
+            layers.strangers,
+            wall_offset_s=time.time() - self._loop.time(),
+        )
         self._layers = layers
         self._bell = bell
         self._tokens = tokens
         self._url = url
-        self._loop = asyncio.get_running_loop()
 
     async def handle(self, request: CallRequest, peer: Peer) -> Answer:
         """Answer the call with the URL of a stream."""
@@ -92,7 +98,7 @@ class PullProgress:
             return Answer(INVALID_ARGUMENT, "pycrictl proxy: the request cannot be read")
         try:
             target = await self._lookup.target(message.pod_sandbox_id, message.container_id)
-            token = self._tokens.issue(str(target.pod), target, now=self._loop.time())
+            token = self._tokens.issue(str(target.pod or "node"), target, now=self._loop.time())
         except CallFailed as failure:
             return failure.answer
         except Exhausted as exc:
@@ -110,7 +116,7 @@ class PullProgress:
         sent: dict[tuple[str, str], Report] = {}
         last: list[Report] = []
         opened_at = spoke_at = self._loop.time()
-        async with self._layers.watching():
+        async with self._layers.watching(whole_node=target.pod is None):
             while True:
                 now = self._loop.time()
                 until = self._reporter.busy_until(target.pod, now=now)

@@ -7,7 +7,7 @@ not reported. On containerd the layers of an image are known as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pycrictl.progress.reference import is_same_image
@@ -32,11 +32,22 @@ class Reporter:
     Args:
         book: the pulls.
         layers: finds the layers of an image by the name of its pull at the runtime.
+        strangers: the pulls of others by image: their layers, and whether they are running.
+        wall_offset_s: what added to ``now`` gives the wall time.
     """
 
-    def __init__(self, book: Book, layers: Callable[[str], Sequence[Item]]) -> None:
+    def __init__(
+        self,
+        book: Book,
+        layers: Callable[[str], Sequence[Item]],
+        strangers: Callable[[], Mapping[str, tuple[Sequence[Item], bool]]] = dict,
+        *,
+        wall_offset_s: float = 0.0,
+    ) -> None:
         self._book = book
         self._layers = layers
+        self._strangers = strangers
+        self._wall_offset_s = wall_offset_s
 
     def reports(self, target: PullTarget, *, now: float, since: float) -> list[Report]:
         """Return what is known of the pulls that are meant, by image in order of arrival.
@@ -47,6 +58,17 @@ class Reporter:
             since: when the watching began. What had ended long before is left out.
         """
         found: list[Report] = []
+        if target.pod is None:
+            images = self._of_node(since)
+            known = {calls[0].pull.reference for calls in images}
+            for calls in images:
+                pods = _pods(calls)
+                found += [report._replace(pod=pods) for report in self._of_image(calls, now)]
+            for image, (items, is_running) in self._strangers().items():
+                if image not in known:
+                    state = State.RUNNING if is_running else None
+                    found += [_of_layer(item, state, image[:MAX_TEXT], "") for item in items]
+            return found
         for calls in self._book.of_pod(target.pod):
             is_recent = calls[0].end is None or calls[0].ended > since - LINGER_S
             is_meant = not target.image or is_same_image(target.image, calls[0].name)
@@ -54,13 +76,33 @@ class Reporter:
                 found += self._of_image(calls, now)
         return found
 
-    def busy_until(self, pod: PodKey, *, now: float) -> float | None:
+    def _of_node(self, since: float) -> list[list[Call]]:
+        """Return the calls under way by image, and the last of an image that has just ended."""
+        images: dict[str, list[Call]] = {}
+        for call in self._book.calls.values():
+            images.setdefault(call.image, []).append(call)
+        for call in reversed(self._book.ended):
+            if call.ended <= since - LINGER_S:
+                break
+            images.setdefault(call.image, [call])
+        return list(images.values())
+
+    def busy_until(self, pod: PodKey | None, *, now: float) -> float | None:
         """Return when nothing will be left to pull for a pod if nothing else happens.
+
+        Args:
+            pod: None for the whole node.
+            now: see the class.
 
         Returns:
             None while a pull waits or runs; a time that has passed if nothing is left.
         """
         latest = now - ATTEMPT_GAP_S
+        if pod is None:
+            if self._book.calls or any(runs for _, runs in self._strangers().values()):
+                return None
+            ended = self._book.ended
+            return max(latest, ended[-1].ended if ended else latest) + ATTEMPT_GAP_S
         for call, *_ in self._book.of_pod(pod):
             if call.end is None:
                 return None
@@ -78,9 +120,11 @@ class Reporter:
         items = [] if state is State.WAITING else self._layers(call.pull.reference)
         layers = [item for item in items if item.layer]
         image, error = call.name[:MAX_TEXT], error[:MAX_TEXT] if state is State.FAILED else ""
+        started = call.pull.started
+        since_s = 0.0 if started is None else round(started + self._wall_offset_s, 3)
         if not layers:
-            return [self._whole(call, state, image, error)]
-        reports = [_of_layer(item, state, image, error) for item in layers]
+            return [self._whole(call, state, image, error)._replace(started=since_s)]
+        reports = [_of_layer(one, state, image, error)._replace(started=since_s) for one in layers]
         if error and not any(report.error for report in reports):
             # All layers are there, and yet it failed: an error needs an item to be seen.
             reports[-1] = reports[-1]._replace(error=error, phase=Phase.FAILED)
@@ -88,26 +132,57 @@ class Reporter:
 
     def _whole(self, call: Call, state: State, image: str, error: str) -> Report:
         """Return the report on an image of which nothing but its state is known."""
-        position = 0
+        position, behind = 0, ""
         if state is State.WAITING:
             phase = Phase.WAITING
             position = self._book.place(call.pull) if call.end is None else 0
+            behind = self._behind(call, position)
         elif state is State.RUNNING:
             phase = Phase.DOWNLOADING
         elif state is State.FAILED:
             phase = Phase.FAILED
         else:
             phase = Phase.DONE if call.pull.takes_slot else Phase.PRESENT
-        return Report(image, "", 0, 0, error, phase, position)
+        return Report(image, "", 0, 0, error, phase, position, behind=behind)
+
+    def _behind(self, call: Call, place: int) -> str:
+        """Name who is ahead of a pull in the line: a pod, or an image of the same pod."""
+        if place > 1:
+            ahead = self._book.line[place - 2]
+        else:
+            running = (pull for pull in self._book.running.values() if pull.takes_slot)
+            found = next(running, None) if place else None
+            if found is None:
+                return ""
+            ahead = found
+        pod = None if ahead.leader is None else ahead.leader.pod
+        return (ahead.reference if pod in (None, call.pod) else str(pod))[:MAX_TEXT]
 
 
-def _of_layer(item: Item, state: State, image: str, error: str) -> Report:
+def _pods(calls: Sequence[Call]) -> str:
+    """Return the pods that calls are for, as ``NAMESPACE/NAME``; empty if none is named."""
+    pods = dict.fromkeys(str(call.pod) for call in calls if call.pod is not None)
+    first, *others = [*pods][:2] or [""]
+    return f"{first} and {len(pods) - 1} more" if others else first
+
+
+def _of_layer(item: Item, state: State | None, image: str, error: str) -> Report:
+    """Return the report on a layer.
+
+    Args:
+        item: the layer as it was seen.
+        state: of its pull; None: only the layer itself says how it ended.
+        image: the name for those who watch.
+        error: why its pull failed.
+    """
     phase, progress, extracted = item.phase, item.progress, item.extracted
     if state is State.DONE and phase in _UNSETTLED:
         # The runtime has said so; the last look at the layer was before.
         phase, progress = Phase.DONE, item.total
     elif state is State.FAILED and phase in _UNSETTLED:
         phase = Phase.FAILED
+    elif phase is Phase.FAILED and state is None:
+        error = item.error
     elif phase is Phase.FAILED:  # the layer's attempt; another one may follow
         phase = Phase.DOWNLOADING
     extracted_total = 0 if item.is_estimated else item.extracted_total

@@ -65,8 +65,9 @@ class ImagePull:
 
     @property
     def name(self) -> str:
-        """The reference, safe to show."""
-        return phrases.short_image(self.image) or "pod"
+        """The reference, and the pod that it is for if that is known, safe to show."""
+        name, pod = phrases.short_image(self.image) or "pod", self.items[0].pod
+        return f"{name} for {phrases.clean(pod)}" if pod else name
 
     @property
     def has_layers(self) -> bool:

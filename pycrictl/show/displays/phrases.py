@@ -32,7 +32,8 @@ def short_image(reference: str) -> str:
     """Return an image's reference; a digest in it is cut to its first digits."""
     name, at, digest = reference.partition("@")
     algorithm, colon, digits = digest.partition(":")
-    return clean(f"{name}{at}{algorithm}{colon}{digits[:DIGEST_WIDTH]}")
+    digits, space, namespace = digits.partition(" ")
+    return clean(f"{name}{at}{algorithm}{colon}{digits[:DIGEST_WIDTH]}{space}{namespace}")
 
 
 def part(done_bytes: int, total_bytes: int, *, is_estimated: bool = False) -> str:

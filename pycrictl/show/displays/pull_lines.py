@@ -195,7 +195,14 @@ def _object(item: Item) -> dict[str, Any]:
     progress, total = item.progress, item.total
     if item.phase in COMPLETE:
         progress = total = total or progress
-    fields: dict[str, Any] = {"image": item.image, "layer": item.layer}
+    image, namespace = item.image, ""
+    if image.endswith(")") and not image.startswith("one of "):
+        image, _, namespace = image[:-1].rpartition(" (")
+    fields: dict[str, Any] = {
+        "image": image,
+        "containerd_namespace": namespace,
+        "layer": item.layer,
+    }
     fields = {key: value for key, value in fields.items() if value}
     fields |= {"progress": progress, "total": total}
     is_shown = not item.is_estimated or item.phase is Phase.EXTRACTING

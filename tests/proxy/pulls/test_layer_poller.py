@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from pycrictl.proxy.pulls import layer_poller
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.serve.log import Log
 from tests.containerd.fakectd import FakeContainerd, Ingest, Lease
@@ -109,6 +110,29 @@ def test_many_watch_at_the_cost_of_one(containerd: FakeContainerd) -> None:
         assert (item.layer, item.progress, item.total) == (LAYER, 400, 1000)
         assert bench.poller.progress(1) == (400, 1000)
         assert containerd.calls["list_leases"] <= bench.looks + 1 < 15
+
+    run(path_of(containerd), test)
+
+
+def test_the_pulls_of_others_are_known_while_somebody_watches_the_whole_node(
+    containerd: FakeContainerd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layer_poller, "STRANGER_S", 1.0)
+
+    async def test(bench: Bench) -> None:
+        begin_pull(containerd)
+        async with bench.poller.watching():
+            await asyncio.sleep(0.2)
+            assert not bench.poller.strangers()
+        async with bench.poller.watching(whole_node=True):
+            await until(bench.poller.strangers)
+            ((image, (items, is_running)),) = bench.poller.strangers().items()
+            assert image.startswith("a.io/b@sha256:ef")
+            assert [item.progress for item in items] == [400]
+            assert is_running
+            containerd.leases.clear()
+            await until(lambda: not next(iter(bench.poller.strangers().values()))[1])
+            await until(lambda: not bench.poller.strangers())
 
     run(path_of(containerd), test)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pycrictl.progress.tracker import Item, Phase
 from pycrictl.proxy.lookup import PodKey, PullTarget
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, PullKey
@@ -76,9 +78,11 @@ def test_a_pod_sees_its_own_images_in_order() -> None:
     shop.ask(3, WEB, "c", now=2)
     assert shop.reports(WEB, now=3) == [
         Report("a", "", 0, 0, phase="downloading"),
-        Report("c", "", 0, 0, phase="waiting", queue_position=2),
+        Report("c", "", 0, 0, phase="waiting", queue_position=2, behind="default/db"),
     ]
-    assert shop.only(DB, now=3) == Report("b", "", 0, 0, phase="waiting", queue_position=1)
+    assert shop.only(DB, now=3) == Report(
+        "b", "", 0, 0, phase="waiting", queue_position=1, behind="default/web"
+    )
     shop.finish(1, now=4)
     assert shop.phases(WEB, now=4) == {"a": "done", "c": "waiting"}
     assert shop.phases(DB, now=4) == {"b": "downloading"}
@@ -218,3 +222,59 @@ def test_a_new_pull_of_an_image_that_ended_is_reported() -> None:
     shop.finish(1, now=0)
     shop.ask(2, WEB, "a", now=900)
     assert len(shop.reports(WEB, now=901, since=901)) == 1
+
+
+def test_who_is_ahead_in_the_line() -> None:
+    shop = Shop(limit=1)
+    shop.ask(1, WEB, "a", now=0, reference="r/a")
+    shop.ask(2, DB, "b", now=1, reference="r/b")
+    shop.ask(3, WEB, "c", now=2, reference="r/c")
+    shop.ask(4, WEB, "d", now=2, reference="r/d")
+    shop.ask(5, None, "e", now=2)
+    shop.ask(6, DB, "f", now=2)
+    assert [report.behind for report in shop.reports(WEB, now=3)] == ["", "default/db", "r/c"]
+    assert [report.behind for report in shop.reports(DB, now=3)] == ["default/web", "e"]
+
+
+def test_when_a_pull_began() -> None:
+    shop = Shop(limit=1)
+    shop.reporter = Reporter(shop.queue.book, lambda name: [], wall_offset_s=1000.0)
+    shop.ask(1, WEB, "a", now=5)
+    shop.ask(2, WEB, "b", now=6)
+    assert [report.started for report in shop.reports(WEB, now=7)] == [1005.0, 0.0]
+
+
+NODE = PullTarget(None)
+
+
+def test_the_whole_node() -> None:
+    shop = Shop(limit=1)
+    others: dict[str, tuple[list[Item], bool]] = {}
+    shop.reporter = Reporter(shop.queue.book, lambda name: [], lambda: others)
+    assert shop.reporter.busy_until(None, now=50) == 50
+    shop.ask(1, WEB, "a", now=50, reference="r/a")
+    shop.ask(2, DB, "b", now=51, reference="r/b")
+    shop.ask(3, DB, "a", now=51, reference="r/a")
+    shop.ask(4, None, "c", now=51, reference="r/c")
+    reports = shop.reporter.reports(NODE, now=52, since=50)
+    assert [(report.image, report.pod, report.phase) for report in reports] == [
+        ("r/a", "default/web and 1 more", "downloading"),
+        ("r/b", "default/db", "waiting"),
+        ("r/c", "", "waiting"),
+    ]
+    assert shop.reporter.busy_until(None, now=52) is None
+    for ticket in (1, 2, 4):
+        shop.finish(ticket, now=53)
+    assert shop.reporter.busy_until(None, now=53) == 53 + ATTEMPT_GAP_S
+    assert len(shop.reporter.reports(NODE, now=54, since=50)) == 3
+    assert shop.reporter.reports(NODE, now=60, since=60) == []
+    others["r/d"] = [layer(Phase.DOWNLOADING, 3)], True
+    others["r/a"] = [layer(Phase.DOWNLOADING, 3)], True
+    images = [report.image for report in shop.reporter.reports(NODE, now=54, since=50)]
+    assert sorted(images) == ["r/a", "r/b", "r/c", "r/d"]
+    assert shop.reporter.busy_until(None, now=60) is None
+    others["r/d"] = [replace(layer(Phase.FAILED, 3), error="gone")], False
+    del others["r/a"]
+    (report,) = shop.reporter.reports(NODE, now=60, since=60)
+    assert (report.image, report.phase, report.error) == ("r/d", "failed", "gone")
+    assert shop.reporter.busy_until(None, now=60) == 60

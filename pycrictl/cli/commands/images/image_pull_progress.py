@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Final
 
 from pycrictl.cli import options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Argument, Option
 from pycrictl.errors import UsageError
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+
+_PROXY_TIMEOUT_S: Final = 1.0
 
 
 def image_pull_progress(
@@ -41,6 +47,26 @@ def image_pull_progress(
             help="Ask the runtime's ImagePullProgress, or containerd's own API.",
         ),
     ] = "auto",
+    no_kube: Annotated[
+        bool,
+        Option("--no-kube", help="Do not ask the API server which pods need which images."),
+    ] = False,
+    containerd_namespace: Annotated[
+        str | None,
+        Option(
+            "--containerd-namespace",
+            metavar="NAME",
+            help="Only pulls in this namespace of containerd, such as k8s.io, default or moby.",
+        ),
+    ] = None,
+    admin_socket: Annotated[
+        str,
+        Option(
+            "--admin-socket",
+            metavar="SOCKET",
+            help="The admin socket of a proxy on the node, which is asked if it is there.",
+        ),
+    ] = "unix:///run/pycrictl/admin.sock",
     interval: Annotated[
         float | None,
         Option(
@@ -58,6 +84,8 @@ def image_pull_progress(
 
     Example: pycrictl image-pull-progress default/web
     """
+    from pycrictl.kube.node import NodePods
+    from pycrictl.logs import journal
     from pycrictl.progress import watch
     from pycrictl.progress.sources import Pace
     from pycrictl.show.displays.pulls import open_display
@@ -71,11 +99,43 @@ def image_pull_progress(
     outlet = app.outlet(progress, stdout="progress")
     display = open_display(outlet, aggregate=aggregate)
     pace = Pace(interval_s=interval or outlet.interval_s, follow=follow)
-    with app.open_client("runtime") as client:
-        try:
-            watch.watch(client, request, display, pace)
-        finally:
-            display.close()
+    with ExitStack() as stack:
+        client = stack.enter_context(app.open_client("runtime"))
+        stack.callback(display.close)
+        proxy = _proxy_of(client, admin_socket)
+        if proxy is not None:
+            stack.enter_context(proxy)
+        namespace = _named(containerd_namespace, "namespace")
+        knowledge = watch.Knowledge(
+            None if namespace else proxy,
+            None if no_kube else NodePods(),
+            journal.read,
+            (namespace,) if namespace else (),
+        )
+        watch.watch(client, request, display, pace, knowledge)
+
+
+def _proxy_of(client: CriClient, admin_socket: str) -> CriClient | None:
+    """Return a client of the proxy that is in front of a runtime; None if there is none."""
+    from pathlib import Path
+
+    from pycrictl.config import Setting, socket_path
+
+    path = socket_path(Setting(admin_socket, "flag"), "admin-socket")
+    if not Path(path).exists():
+        return None
+    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.errors import PycrictlError
+    from pycrictl.proxy import admin
+
+    try:
+        sockets = admin.ask(path, "sockets", timeout_s=_PROXY_TIMEOUT_S)
+        listen, upstream = Path(sockets["listen"]), Path(sockets["upstream"])
+        if not any(one.exists() and one.samefile(client.path) for one in (listen, upstream)):
+            return None
+        return CriClient(str(listen), timeout_s=client.timeout_s)
+    except (PycrictlError, OSError, KeyError):
+        return None  # an older proxy, or none
 
 
 def _named(name: str | None, kind: str) -> str:

@@ -1,0 +1,178 @@
+"""Why pulls failed, from what the runtime and the kubelet wrote and what pods wait for.
+
+A pull that fails before its first byte leaves nothing in containerd. But containerd and the kubelet
+each write a line of it to the journal, and the pod's container waits with a reason. The kubelet
+tries again after 10 s, then after twice as long each time, up to 5 minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pycrictl.cri.calls.redact import redact_text
+from pycrictl.progress.reference import canonical
+
+if TYPE_CHECKING:
+    from pycrictl.kube.pods import Pod
+    from pycrictl.logs.journal import JournalLine
+
+BACK_OFF_S: Final = 10.0
+MOST_BACK_OFF_S: Final = 300.0
+HISTORY_S: Final = 3600.0
+"""How far back attempts are counted."""
+
+REASONS: Final = frozenset(
+    {
+        *("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
+        *("RegistryUnavailable", "SignatureValidationFailed", "ImageInspectError"),
+    }
+)
+"""Why a container waits whose image cannot be had (kubelet's ``images`` package)."""
+
+_ONE_ATTEMPT_S: Final = 3.0
+"""containerd's line, the kubelet's, and those of its next credentials are of one attempt."""
+
+_QUOTED: Final = r'"((?:[^"\\]|\\.)*)"'
+_CONTAINERD: Final = rf'msg="PullImage \\"([^"\\]+)\\" failed" error={_QUOTED}'
+_KUBELET: Final = rf'"PullImage from image service failed" err={_QUOTED} image={_QUOTED}'
+_DONE: Final = r'msg="PullImage \\"([^"\\]+)\\" returns image reference'
+_WRAPPINGS: Final = (
+    r"^(?:rpc error: code = \w+ desc = |Back-off pulling image \"[^\"]*\"(?:: |$)|ErrImagePull: "
+    r"|failed to pull and unpack image \"[^\"]*\": |failed to pull image \"[^\"]*\": "
+    r"|failed to resolve (?:reference|image) \"[^\"]*\": |failed to do request: "
+    r"|failed to copy: |httpReadSeeker: failed open: |pull image .* failed: )"
+)
+
+
+class Failure(NamedTuple):
+    """The last failure of an image's pull.
+
+    Attributes:
+        image: as the pull named it.
+        cause: the runtime's words, without what wraps them.
+        at_s: wall time; 0 if unknown.
+        attempts: how often it has failed, as far as that is known; 0 if it is not.
+        pod: whose it is; empty if unknown.
+        is_final: nobody tries again.
+    """
+
+    image: str
+    cause: str
+    at_s: float = 0.0
+    attempts: int = 0
+    pod: str = ""
+    is_final: bool = False
+
+    @property
+    def text(self) -> str:
+        """The cause, and when the kubelet tries again."""
+        if self.is_final or not self.pod:
+            return self.cause
+        if not self.at_s:
+            return f"{self.cause}; the kubelet tries again"
+        pause_s = min(BACK_OFF_S * 2.0 ** (max(self.attempts, 1) - 1), MOST_BACK_OFF_S)
+        when = time.strftime("%H:%M:%S", time.localtime(self.at_s + pause_s))
+        return f"{self.cause}; next try about {when}"
+
+
+def cause(error: str) -> str:
+    """Return an error of a pull without the words that wrap it, and without secrets."""
+    text = " ".join(error.split())
+    while (found := re.match(_WRAPPINGS, text)) and found.end() < len(text):
+        text = text[found.end() :]
+    return redact_text(text)
+
+
+def from_journal(lines: Iterable[JournalLine]) -> dict[str, Failure]:
+    """Return the images whose last pull failed, by their canonical reference.
+
+    Args:
+        lines: the oldest first.
+    """
+    found: dict[str, Failure] = {}
+    for line in lines:
+        if done := re.search(_DONE, line.message):
+            found.pop(canonical(done[1]), None)
+            continue
+        if match := re.search(_CONTAINERD, line.message):
+            image, error = match[1], _unquoted(match[2])
+        elif match := re.search(_KUBELET, line.message):
+            image, error = _unquoted(match[2]), _unquoted(match[1])
+        else:
+            continue
+        before = found.get(canonical(image))
+        attempts = 1
+        if before is not None:
+            attempts = before.attempts + (line.at_s - before.at_s >= _ONE_ATTEMPT_S)
+        found[canonical(image)] = Failure(image, cause(error), line.at_s, attempts)
+    return found
+
+
+def from_pods(pods: Iterable[Pod]) -> dict[str, Failure]:
+    """Return the images that containers wait for in vain, by their canonical reference."""
+    found: dict[str, Failure] = {}
+    for pod in pods:
+        for one in pod.images:
+            if one.reason in REASONS:
+                why = cause(one.message) or one.reason
+                is_final = one.reason in ("InvalidImageName", "ErrImageNeverPull")
+                found.setdefault(
+                    canonical(one.image), Failure(one.image, why, pod=str(pod), is_final=is_final)
+                )
+    return found
+
+
+class Failures:
+    """Looks for failures where they are written.
+
+    Args:
+        read_journal: returns the lines since a wall time, the oldest first.
+        pods: the pods of the node, as they are known at the moment.
+    """
+
+    def __init__(
+        self,
+        read_journal: Callable[[float], Sequence[JournalLine]],
+        pods: Callable[[], Sequence[Pod]],
+    ) -> None:
+        self._read_journal = read_journal
+        self._pods = pods
+        self._written: dict[str, Failure] = {}
+
+    def look(self, wall_s: float) -> None:
+        """Read the journal."""
+        self._written = from_journal(self._read_journal(wall_s - HISTORY_S))
+
+    def waiting(self) -> list[Failure]:
+        """Return what pods wait for in vain, with what the journal said at the last look."""
+        return [self._with_times(key, one) for key, one in from_pods(self._pods()).items()]
+
+    def since(self, wall_s: float) -> list[Failure]:
+        """Return what the journal said of failures since then at the last look."""
+        waiting = from_pods(self._pods())
+        owned = {canonical(one.image): str(pod) for pod in self._pods() for one in pod.images}
+        return [
+            self._with_times(key, waiting[key])
+            if key in waiting
+            else one._replace(pod=owned.get(key, ""))
+            for key, one in self._written.items()
+            if one.at_s >= wall_s
+        ]
+
+    def _with_times(self, key: str, failure: Failure) -> Failure:
+        written = self._written.get(key)
+        if written is None:
+            return failure
+        return written._replace(pod=failure.pod, is_final=failure.is_final)
+
+
+def _unquoted(text: str) -> str:
+    """Return what a quoted text of a log line stands for."""
+    try:
+        return str(json.loads(f'"{text}"'))
+    except ValueError:
+        return text.replace('\\"', '"')

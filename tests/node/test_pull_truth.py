@@ -1,0 +1,310 @@
+"""Whose pulls are shown on a plain containerd, under which names, and why they failed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.errors import PullFailed
+from pycrictl.kube.node import NodePods, Origin
+from pycrictl.logs import journal
+from pycrictl.progress import watch
+from pycrictl.progress.sources import Pace
+from pycrictl.progress.tracker import Phase, View
+from tests.kube.apiserver import ApiServer, make_node_certificates, serve, write_kubeconfig
+from tests.proxy.program import Program
+from tests.waiting import wait_until
+
+from .images import Image
+from .lab import MIB, Lab
+
+PACE = Pace(0.05)
+
+
+class Sink:
+    """Keeps what it is shown, and the notes."""
+
+    def __init__(self) -> None:
+        self.views: list[View] = []
+        self.notes: list[str] = []
+
+    def show(self, view: View) -> None:
+        self.views.append(view)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def end(self, images: Collection[str]) -> None:
+        pass
+
+    @property
+    def names(self) -> set[str]:
+        return {item.image for view in self.views for item in view.items}
+
+
+@pytest.fixture
+def api(run_folder: Path) -> Iterator[ApiServer]:
+    with serve(make_node_certificates(run_folder)) as server:
+        server.pods = {"kind": "PodList", "items": []}
+        yield server
+
+
+def add_pod(api: ApiServer, name: str, *images: str, waiting: str = "ContainerCreating") -> None:
+    containers = [{"name": f"c{number}", "image": image} for number, image in enumerate(images)]
+    state = {"waiting": {"reason": waiting, "message": "no"}}
+    statuses = [{"name": one["name"], "state": state} for one in containers]
+    api.pods["items"].append(
+        {
+            "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+            "spec": {"nodeName": "n1", "containers": containers},
+            "status": {"phase": "Pending", "containerStatuses": statuses},
+        }
+    )
+
+
+@contextmanager
+def watching(lab: Lab, pods: NodePods, pod: str = "", **more: Any) -> Iterator[Sink]:
+    """Watch until all has ended, beside what the block does."""
+    sink = Sink()
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        path = lab.node.endpoint.removeprefix("unix://")
+        with CriClient(path, timeout_s=20) as client:
+            try:
+                knowledge = watch.Knowledge(pods=pods, **more)
+                watch.watch(client, watch.WatchRequest(pod=pod), sink, PACE, knowledge)
+            except PullFailed as exc:
+                sink.notes.append(exc.message)
+            except BaseException as exc:
+                failure.append(exc)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield sink
+    finally:
+        thread.join(100)
+    assert not failure, failure
+    assert not thread.is_alive()
+
+
+def node_pods(api: ApiServer, root: Path) -> NodePods:
+    write_kubeconfig(api.kubeconfig(inline=True), root)
+    return NodePods(root=root, timeout_s=20)
+
+
+def image(lab: Lab, name: str, seed: int, size: int = 2 * MIB) -> Image:
+    layers = lab.layout.random_layers([size, MIB], seed=seed)
+    return lab.layout.image(name, [lab.base, *layers])
+
+
+def test_a_pods_own_pulls_under_the_names_it_uses(lab: Lab, api: ApiServer, tmp_path: Path) -> None:
+    mine, other = image(lab, "shop/web:1.4", 610), image(lab, "shop/other:1", 620)
+    references = [lab.push(mine), lab.push(other)]
+    add_pod(api, "web", references[0])
+    add_pod(api, "other", references[1])
+    lab.throttle.limit(2 * MIB)
+    pods = [lab.node.kubelet.run_pod(name) for name in ("web", "other")]
+    pulls = [
+        lab.node.kubelet.start_pull(reference, pod)
+        for reference, pod in zip(references, pods, strict=True)
+    ]
+    with watching(lab, node_pods(api, tmp_path), "default/web") as sink:
+        for pull in pulls:
+            pull.result(100)
+    assert (sink.names, sink.notes) == ({references[0]}, [])
+    shares = [view.totals.percent for view in sink.views if view.items]
+    assert shares == sorted(shares, key=lambda share: share or 0.0)
+    assert shares[-1] == 100.0
+    assert all(
+        (view.totals.percent == 100.0)
+        == all(item.phase in (Phase.DONE, Phase.PRESENT) for item in view.items)
+        for view in sink.views
+        if view.items
+    )
+    final = {item.layer: item.progress for item in sink.views[-1].items}
+    assert final == {layer.digest: layer.size_bytes for layer in mine.layers}
+    began = [totals.began for totals in sink.views[-1].images.values()]
+    assert all(began)
+
+
+def test_all_pulls_with_their_pods(lab: Lab, api: ApiServer, tmp_path: Path) -> None:
+    one, two = image(lab, "shop/a:1", 630), image(lab, "shop/a:2", 640)
+    references = [lab.push(one), lab.push(two)]
+    add_pod(api, "first", references[0])
+    add_pod(api, "second", references[1])
+    lab.throttle.limit(2 * MIB)
+    pull = lab.node.kubelet.start_pull(references[1])
+    with watching(lab, node_pods(api, tmp_path)) as sink:
+        pull.result(100)
+    (name,) = sink.names
+    assert name.startswith(f"one of {references[0]}, {references[1]} (sha256:")
+    assert {item.pod for item in sink.views[-1].items} == {"default/first and 1 more"}
+
+
+def test_without_a_credential_all_pulls_are_shown(lab: Lab, tmp_path: Path) -> None:
+    reference = lab.push(image(lab, "shop/plain:1", 650))
+    lab.throttle.limit(2 * MIB)
+    lab.node.kubelet.run_pod("web")
+    pull = lab.node.kubelet.start_pull(reference)
+    pods = NodePods(root=tmp_path)
+    with watching(lab, pods, "default/web") as sink:
+        pull.result(100)
+    assert pods.origin is Origin.NOWHERE
+    assert len(sink.names) == 1
+    assert "showing every pull on the node" in sink.notes[0]
+
+
+def write_journal(lab: Lab, folder: Path) -> None:
+    """A journalctl that prints what the throwaway containerd has logged."""
+    folder.mkdir()
+    program = folder / "journalctl"
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import json, re, datetime\n"
+        f"for line in open({str(lab.node.log_path)!r}):\n"
+        '    stamp = re.match(r\'time="([^"]+)"\', line)\n'
+        "    if stamp:\n"
+        "        at = datetime.datetime.fromisoformat(stamp[1][:26].rstrip('Z') + '+00:00')\n"
+        "        print(json.dumps({'__REALTIME_TIMESTAMP': str(int(at.timestamp() * 1e6)),\n"
+        "              '_SYSTEMD_UNIT': 'containerd.service', 'MESSAGE': line.rstrip()}))\n"
+    )
+    program.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "cause"),
+    [("missing", "not found"), ("denied", "401 Unauthorized"), ("refused", "connection refused")],
+)
+def test_failures_before_the_first_byte(
+    lab: Lab, api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str,
+    cause: str,
+) -> None:  # fmt: skip
+    write_journal(lab, tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    reference = f"{lab.throttle.host}/nosuch/{trouble}:1"
+    if trouble == "denied":
+        lab.throttle.answer("manifests/", 401)
+    elif trouble == "refused":
+        reference = f"127.0.0.1:1/nosuch/{trouble}:1"
+    add_pod(api, "web", reference)
+    lab.node.kubelet.run_pod("web")
+    pull = lab.node.kubelet.start_pull(reference)
+    assert pull.exception(100) is not None
+    api.pods["items"].clear()
+    add_pod(api, "web", reference, waiting="ErrImagePull")
+    pods = node_pods(api, tmp_path)
+    began_at = time.monotonic()
+    with watching(lab, pods, "default/web", read_journal=journal.read) as sink:
+        pass
+    assert time.monotonic() - began_at < 30
+    (item,) = sink.views[-1].items
+    assert (item.image, item.phase, item.pod) == (reference, Phase.FAILED, "default/web")
+    assert cause in item.error
+    assert "; next try about " in item.error
+    assert sink.notes[-1].startswith(f'the pull of "{reference}" failed: ')
+
+
+def test_a_failure_that_only_the_journal_knows(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    write_journal(lab, tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    reference = f"{lab.throttle.host}/nosuch/late:1"
+    words = ["image-pull-progress", "--no-kube", "--follow", "--interval", "0.1"]
+    lines: list[dict[str, Any]] = []
+    with subprocess.Popen([*command, *words, "--progress", "json"], stdout=subprocess.PIPE) as run:
+        reader = threading.Thread(target=lambda: lines.extend(map(json.loads, run.stdout or ())))
+        reader.start()
+        limit_at = time.monotonic() + 60
+        while not lines and time.monotonic() < limit_at:
+            lab.node.kubelet.start_pull(reference).exception(60)
+            time.sleep(1)
+        run.terminate()
+        reader.join(60)
+    assert lines[0]["image"] == reference
+    assert lines[0]["error"].endswith("not found")
+
+
+@pytest.fixture
+def start(lab: Lab) -> Iterator[Callable[..., Program]]:
+    """Starts a proxy with these flags; it ends with the test."""
+    started: list[Program] = []
+
+    def run(*flags: str) -> Program:
+        program = Program(lab.folder, lab.node.endpoint, *flags)
+        started.append(program)
+        return program.__enter__()
+
+    yield run
+    for program in started:
+        program.__exit__(None, None, None)
+        program.log_path.unlink(missing_ok=True)
+
+
+def test_a_proxy_on_the_node_is_found_and_knows_better(
+    lab: Lab, start: Callable[..., Program], command: list[str]
+) -> None:
+    """Through the runtime's own socket, and without a pod: names, pods, and who is ahead."""
+    proxy = start("--max-parallel-image-pulls", "1")
+    references = [lab.push(image(lab, f"shop/p{n}:1", 660 + n)) for n in range(3)]
+    lab.throttle.limit(2 * MIB)
+    pods = [proxy.kubelet.run_pod(name) for name in ("web", "batch")]
+    pulls = [proxy.kubelet.start_pull(references[0], pods[0])]
+    wait_until(lambda: lab.node.store.ingests())
+    pulls.append(proxy.kubelet.start_pull(references[1], pods[1]))
+    stranger = lab.node.kubelet.start_pull(references[2])
+    words = ["image-pull-progress", "--no-kube", "--admin-socket", f"unix://{proxy.admin_path}"]
+    run = subprocess.run([*command, *words, "--progress", "json"], capture_output=True)
+    for pull in (*pulls, stranger):
+        pull.result(100)
+    assert (run.returncode, run.stderr) == (0, b"")
+    lines = [json.loads(line) for line in run.stdout.splitlines()]
+    seen = {line["image"]: line.get("pod") for line in lines}
+    assert seen[references[0]] == "default/web"
+    assert seen[references[1]] == "default/batch"
+    assert sum("shop/p2" in name for name in seen) == 1
+    (queued,) = {line["behind"] for line in lines if line.get("queue_position")}
+    assert queued == "default/web"
+    final = {(line["image"], line["layer"]): line for line in lines if line.get("layer")}
+    assert {line["phase"] for line in final.values()} <= {"done", "present"}
+    one = subprocess.run(
+        [*command, *words, "--progress", "plain", "default/batch"], capture_output=True, text=True
+    )
+    assert (one.returncode, "showing every pull" in one.stderr) == (0, False)
+
+
+def test_a_pull_of_ctr_is_shown_with_its_namespace(lab: Lab, command: list[str]) -> None:
+    pulled = image(lab, "shop/ctr:1", 670)
+    reference = lab.push(pulled)
+    lab.throttle.limit(MIB)
+    socket_path = lab.node.endpoint.removeprefix("unix://")
+    words = ["ctr", "-a", socket_path, "-n", "default", "images", "pull", "--plain-http", reference]
+    watch_words = [*command, "image-pull-progress", "--no-kube", "--progress"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as ctr:
+        run = subprocess.run([*watch_words, "json"], capture_output=True)
+        assert ctr.wait(60) == 0
+    assert (run.returncode, run.stderr) == (0, b"")
+    lines = [json.loads(line) for line in run.stdout.splitlines()]
+    assert {line["containerd_namespace"] for line in lines} == {"default"}
+    (name,) = {line["image"] for line in lines}
+    assert name.startswith("127.0.0.1/shop/ctr")
+    final = {line["layer"]: line["progress"] for line in lines}
+    assert final == {layer.digest: layer.size_bytes for layer in pulled.layers}
+    subprocess.run(
+        ["ctr", "-a", socket_path, "-n", "default", "images", "rm", "--sync", reference],
+        check=True,
+        capture_output=True,
+    )

@@ -1,0 +1,196 @@
+"""Causes of failed pulls: from the journal, from what pods wait for, and both together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from pycrictl.kube.pods import Pod, PodImage
+from pycrictl.logs.journal import JournalLine
+from pycrictl.progress.causes import LOOK_AGAIN_S, SETTLE_S, Causes
+from pycrictl.progress.content import ActivePull, EndedPull, Ending, PollResult
+from pycrictl.progress.failures import Failure, Failures, cause, from_journal, from_pods
+from pycrictl.progress.sources import ImageTracker
+from pycrictl.progress.tracker import Phase
+from pycrictl.wire.progress import Report
+
+WEB = "registry.example/shop/web:1.4"
+NOT_FOUND = (
+    f'failed to pull and unpack image \\"{WEB}\\": failed to resolve reference \\"{WEB}\\":'
+    f" {WEB}: not found"
+)
+
+
+def containerd(at_s: float, error: str = NOT_FOUND, image: str = WEB) -> JournalLine:
+    error = error.replace("\\", "")
+    quoted = error.replace('"', '\\"')
+    return JournalLine(
+        at_s,
+        "containerd",
+        f'time="2026-11-22T19:00:00.1Z" level=error msg="PullImage \\"{image}\\" failed"'
+        f' error="rpc error: code = NotFound desc = {quoted}"',
+    )
+
+
+def kubelet(at_s: float, error: str = NOT_FOUND, image: str = WEB) -> JournalLine:
+    return JournalLine(
+        at_s,
+        "kubelet",
+        'E1122 19:00:00.250000    1234 log.go:32] "PullImage from image service failed"'
+        f' err="rpc error: code = NotFound desc = {error}" image="{image}"',
+    )
+
+
+def done(at_s: float, image: str = WEB) -> JournalLine:
+    text = f'level=info msg="PullImage \\"{image}\\" returns image reference \\"sha256:1\\""'
+    return JournalLine(at_s, "containerd", text)
+
+
+def pod(reason: str, message: str = "", image: str = WEB) -> Pod:
+    return Pod("default", "web", "u", "Pending", (PodImage("web", image, reason, message),), ())
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (f'rpc error: code = NotFound desc = failed to pull and unpack image "{WEB}": failed to'
+         f' resolve reference "{WEB}": {WEB}: not found', f"{WEB}: not found"),
+        (f'Back-off pulling image "{WEB}": ErrImagePull: rpc error: code = Unknown desc = failed to'
+         f' pull and unpack image "{WEB}": failed to resolve reference "{WEB}": failed to do'
+         ' request: Head "https://r/v2/": dial tcp: lookup r: no such host',
+         'Head "https://r/v2/": dial tcp: lookup r: no such host'),
+        (f'Back-off pulling image "{WEB}"', f'Back-off pulling image "{WEB}"'),
+        ("unexpected status from HEAD request to https://u:p@r/v2/x: 401 Unauthorized",
+         "unexpected status from HEAD request to https://[redacted]@r/v2/x: 401 Unauthorized"),
+        ("two\nlines", "two lines"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_the_cause_without_what_wraps_it(error: str, expected: str) -> None:
+    assert cause(error) == expected
+
+
+def test_the_journal_of_both() -> None:
+    lines = [containerd(100.0), kubelet(100.1), containerd(112.0), kubelet(112.2), kubelet(113.0)]
+    expected = Failure(WEB, f"{WEB}: not found", 113.0, 2)
+    assert list(from_journal(lines).values()) == [expected]
+    assert from_journal([*lines, done(140.0)]) == {}
+    assert from_journal([JournalLine(1.0, "kubelet", "something else")]) == {}
+
+
+def test_what_pods_wait_for_in_vain() -> None:
+    assert from_pods([pod("ContainerCreating")]) == {}
+    (failure,) = from_pods([pod("ImagePullBackOff", f'Back-off pulling image "{WEB}"')]).values()
+    assert failure.pod == "default/web"
+    assert failure.text.endswith("; the kubelet tries again")
+    (final,) = from_pods([pod("InvalidImageName", image="A:b")]).values()
+    assert final.text == "InvalidImageName"
+
+
+@pytest.mark.parametrize(("attempts", "pause_s"), [(1, 10), (2, 20), (3, 40), (6, 300), (99, 300)])
+def test_when_it_is_tried_again(attempts: int, pause_s: int) -> None:
+    failure = Failure(WEB, "no", 1_700_000_000.0, attempts, pod="default/web")
+    when = time.strftime("%H:%M:%S", time.localtime(1_700_000_000.0 + pause_s))
+    assert failure.text == f"no; next try about {when}"
+    assert failure._replace(pod="").text == "no"
+
+
+class Scene:
+    """A watch, the journal and the pods, at a time that a test sets."""
+
+    def __init__(self, *pods: Pod, image: str = "") -> None:
+        self.lines: list[JournalLine] = []
+        self.pods: Sequence[Pod] = pods
+        self.wall_s = 1000.0
+        failures = Failures(lambda since_s: self.lines, lambda: self.pods)
+        self.causes = Causes(failures, clock=lambda: self.wall_s)
+        self.tracker = ImageTracker(image)
+
+    def add(
+        self, now: float, active: tuple[str, ...] = (), ended: tuple[EndedPull, ...] = ()
+    ) -> PollResult:
+        pulls = tuple(ActivePull(f"lease {image}", image, 0.0) for image in active)
+        return self.causes.add(PollResult(pulls, ended), self.tracker, now)
+
+    def failed(self, now: float) -> dict[str, str]:
+        items = self.tracker.view(now).items
+        return {item.image: item.error for item in items if item.phase is Phase.FAILED}
+
+
+UNKNOWN = EndedPull("lease", "", Ending.UNKNOWN, "unknown")
+
+
+def test_a_pull_that_failed_before_its_first_byte() -> None:
+    scene = Scene()
+    result = scene.add(0.0, ended=(UNKNOWN,))
+    assert (result.ended, result.is_settling) == ((), True)
+    scene.lines = [containerd(1000.2)]
+    result = scene.add(SETTLE_S)
+    assert (result.ended, result.is_settling) == ((), False)
+    assert scene.failed(1.0) == {WEB: f"{WEB}: not found"}
+
+
+def test_nobody_knows_why() -> None:
+    scene = Scene()
+    scene.add(0.0, ended=(UNKNOWN,))
+    scene.lines = [containerd(500.0)]  # long before this watch
+    assert scene.add(SETTLE_S).ended == (UNKNOWN,)
+    assert scene.failed(1.0) == {}
+
+
+def test_a_known_image_gets_its_cause_on_each_layer() -> None:
+    scene = Scene()
+    shown = "registry.example/shop/web@sha256:123456789012"
+    for layer in "ab":
+        scene.tracker.apply(Report(shown, layer, 5, 9, "it ended"), now=0.0)
+    scene.tracker.apply(Report(shown, "c", 9, 9, phase="done"), now=0.0)
+    failed = EndedPull("lease", shown, Ending.FAILED, "it ended")
+    scene.add(0.0, ended=(failed,))
+    scene.lines = [containerd(1000.2, "unexpected EOF")]
+    (ended,) = scene.add(SETTLE_S).ended
+    assert ended.reason == "unexpected EOF"
+    assert scene.failed(1.0) == {shown: "unexpected EOF"}
+    assert [item.error for item in scene.tracker.view(1.0).items] == ["unexpected EOF"] * 2 + [""]
+
+
+def test_a_pod_in_back_off_is_shown_until_its_next_try() -> None:
+    scene = Scene(pod("ImagePullBackOff", "ErrImagePull: no"))
+    scene.lines = [kubelet(995.0), kubelet(980.0)]
+    scene.add(0.0)
+    ((image, error),) = scene.failed(0.0).items()
+    assert image == WEB
+    assert error.startswith(f"{WEB}: not found; next try about ")
+    scene.add(1.0, active=("registry.example/shop/web@sha256:123456789012",))
+    assert scene.failed(1.0) == {}
+
+
+def test_a_failure_of_the_same_name_gives_way_to_its_layers() -> None:
+    scene = Scene(pod("ErrImagePull", "no"))
+    scene.add(0.0)
+    assert list(scene.failed(0.0)) == [WEB]
+    scene.add(1.0, active=(WEB,))
+    scene.tracker.apply(Report(WEB, "l", 1, 9), now=1.0)
+    assert scene.failed(1.0) == {}
+    assert len(scene.tracker.view(1.0).items) == 1
+    scene.add(1.0 + LOOK_AGAIN_S, active=(WEB,))  # the pod's status is late
+    assert scene.failed(2.0 + LOOK_AGAIN_S) == {}
+
+
+def test_other_images_are_left_out() -> None:
+    scene = Scene(pod("ErrImagePull", "no"), image="registry.example/other:1")
+    scene.add(0.0, ended=(UNKNOWN,))
+    scene.lines = [containerd(1000.2)]
+    scene.add(SETTLE_S)
+    assert scene.failed(1.0) == {}
+
+
+def test_a_pull_that_failed_faster_than_a_poll() -> None:
+    scene = Scene()
+    scene.add(0.0)
+    scene.lines = [containerd(1003.0)]
+    scene.add(LOOK_AGAIN_S - 0.1)
+    assert scene.failed(4.9) == {}
+    scene.add(LOOK_AGAIN_S)
+    assert list(scene.failed(5.0)) == [WEB]
