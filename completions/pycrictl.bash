@@ -457,6 +457,8 @@ _pycrictl_describe() {
                 '--container-copies-per-pod='
                 '--spool-dir=@directory'
                 '--state-dir=@directory'
+                '--log-format=text|json'
+                '--log-level=debug|info|warning|error'
             )
             ;;
         pull-limiter)

@@ -652,7 +652,9 @@ function __pycrictl_describe --no-scope-shadowing
                 '--container-copy-size-limit'\t''\t'Largest copy, such as 10Gi (default: 0, no limit)' \
                 '--container-copies-per-pod'\t''\t'Make at most N copies per pod at once (default: 0, no limit)' \
                 '--spool-dir'\t'@directory'\t'Where to spool copies out of containers (default: /var/tmp)' \
-                '--state-dir'\t'@directory'\t'Where to keep the history of pulls (default: /var/lib/pycrictl; empty: none)'
+                '--state-dir'\t'@directory'\t'Where to keep the history of pulls (default: /var/lib/pycrictl; empty: none)' \
+                '--log-format'\t'text|json'\t'How log lines look (default: text)' \
+                '--log-level'\t'debug|info|warning|error'\t'The least that is logged (default: info, with --debug debug)'
         case 'pull-limiter'
             set switches \
                 '-w'\t'Show it repeatedly, until Ctrl-C' \
