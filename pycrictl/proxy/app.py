@@ -36,7 +36,7 @@ from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Bell, PullProgres
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, status_document
 from pycrictl.proxy.relay.calls import Answer, CallRecord, Peer
-from pycrictl.proxy.relay.server import LINGER_S, RelayServer
+from pycrictl.proxy.relay.server import RelayServer
 from pycrictl.proxy.relay.upstream import Upstream
 from pycrictl.proxy.serve.listen import Inherited, UnixListener
 from pycrictl.proxy.serve.log import Log, Seldom
@@ -52,6 +52,9 @@ LOGGER: Final = "pycrictl.proxy"
 
 HOLD_S: Final = 2.0
 """How long slots are held for the calls that a predecessor had in line."""
+
+LEAVE_S: Final = 3.0
+"""How long clients may take at the end to finish a last call, and to leave."""
 
 _LOOK_S: Final = 1.0
 
@@ -215,7 +218,7 @@ class App:
                 await self._ending.finish()
                 async with self._reloading:
                     pass  # who asked for it gets the answer
-            await self._relay.stop(drain_s=LINGER_S, is_awaited=ends)
+            await self._relay.stop(drain_s=LEAVE_S, is_awaited=ends)
         self._log.info("stopped")
 
     def _listen(self) -> Iterator[UnixListener]:

@@ -80,6 +80,8 @@ class Program:
 
     def start(self) -> None:
         """Returns when it serves."""
+        if self._process is not None:
+            self._process.wait(START_S)
         before = self._starts()
         with self.log_path.open("ab") as log:
             command, fds = self._command, []
