@@ -2,7 +2,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: demo test fuzz soak kills lint bench generate picture proto dist install
+.PHONY: demo test fuzz soak kills restarts lint bench generate picture proto dist install
 
 demo: install .venv/.stamp ; $(PYTHON) -m tests.node.demo
 test: install .venv/.stamp ; $(PYTHON) -m pytest -n 3 --dist worksteal
@@ -13,6 +13,7 @@ lint: .venv/.stamp
 fuzz: .venv/.stamp ; $(PYTHON) -m tests.fuzz
 soak: install .venv/.stamp ; $(PYTHON) -m tests.node.soak $(ROWS) $(if $(SECONDS),--seconds $(SECONDS))
 kills: install .venv/.stamp ; $(PYTHON) -m tests.node.kills
+restarts: .venv/.stamp ; $(PYTHON) -m tests.proxy.restarts
 bench: install .venv/.stamp ; $(PYTHON) -m benchmarks
 generate: .venv/.stamp ; $(PYTHON) -m tools.generate
 proto: .venv/.stamp ; $(PYTHON) proto/generate.py

@@ -407,6 +407,7 @@ _pycrictl_describe() {
                 '--image=@image'
                 '--progress=auto|bar|plain|json|none'
                 '--source=auto|cri|containerd'
+                '--containerd-namespace='
                 '--admin-socket=@socket'
                 '--interval='
             )
@@ -460,6 +461,8 @@ _pycrictl_describe() {
                 '--container-copies-per-pod='
                 '--spool-dir=@directory'
                 '--state-dir=@directory'
+                '--log-format=text|json'
+                '--log-level=debug|info|warning|error'
             )
             ;;
         pull-limiter)

@@ -596,6 +596,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--image'\t'@image'\t'Only pulls of this image' \
                 '--progress'\t'auto|bar|plain|json|none'\t'How to show progress; auto is bars on a terminal' \
                 '--source'\t'auto|cri|containerd'\t'Ask the runtime\'s ImagePullProgress, or containerd\'s own API' \
+                '--containerd-namespace'\t''\t'Only pulls in this namespace of containerd, such as k8s.io, default or moby' \
                 '--admin-socket'\t'@socket'\t'The admin socket of a proxy on the node, which is asked if it is there' \
                 '--interval'\t''\t'Pause between two looks (default: 0.25 for bars, else 1)'
             set positionals '@pod'
@@ -656,7 +657,9 @@ function __pycrictl_describe --no-scope-shadowing
                 '--container-copy-entry-limit'\t''\t'Accept at most N entries in one copy (default: 1000000; 0 for no limit)' \
                 '--container-copies-per-pod'\t''\t'Make at most N copies per pod at once (default: 0, no limit)' \
                 '--spool-dir'\t'@directory'\t'Where to spool copies out of containers (default: /var/tmp)' \
-                '--state-dir'\t'@directory'\t'Where to keep the history of pulls (default: /var/lib/pycrictl; empty: none)'
+                '--state-dir'\t'@directory'\t'Where to keep the history of pulls (default: /var/lib/pycrictl; empty: none)' \
+                '--log-format'\t'text|json'\t'How log lines look (default: text)' \
+                '--log-level'\t'debug|info|warning|error'\t'The least that is logged (default: info, with --debug debug)'
         case 'pull-limiter'
             set switches \
                 '-w'\t'Show it repeatedly, until Ctrl-C' \

@@ -19,7 +19,7 @@ import bundle
 import process
 
 _SOURCES: Final = Path(__file__).with_name("debian")
-_UNIT: Final = Path(__file__).with_name("pycrictl-proxy.service")
+_UNITS: Final = sorted(Path(__file__).parent.glob("pycrictl-proxy.*"))
 _ROOT: Final = Path(__file__).resolve().parent.parent
 _REVISION: Final = "1"
 _SCRIPTS: Final = ("postinst", "prerm", "postrm")
@@ -103,8 +103,8 @@ def _place_program(modules: Path, root: Path) -> None:
         _write(root / "usr/lib/pycrictl" / file.relative_to(modules), file.read_bytes())
     _write(root / "usr/bin/pycrictl", _text("pycrictl"), mode=0o755)
     _write(root / "etc/pycrictl.toml", _text("pycrictl.toml"))
-    unit = _UNIT.read_text()
-    _write(root / "usr/lib/systemd/system" / _UNIT.name, _for_debian(unit))
+    for unit in _UNITS:
+        _write(root / "usr/lib/systemd/system" / unit.name, _for_debian(unit.read_text()))
 
 
 def _for_debian(unit: str) -> str:

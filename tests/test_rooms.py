@@ -98,6 +98,7 @@ ARROWS: dict[str, set[str]] = {
         *("wire.http1_server", "wire.limits", "wire.progress", "wire.websocket_handshake", *_BASE),
     },
     "proxy.serve.log": {"wire.limits"},
+    "proxy.serve.systemd": _BASE,
     "proxy.serve.places": {"wire.limits"},
     "proxy.serve.owner": set(),
     "proxy.pulls": {

@@ -8,7 +8,8 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.containerd.daemon import listener_pid
 from pycrictl.containerd.settings import pull_settings
 from pycrictl.cri.calls.transport import look, unix
-from pycrictl.errors import ConfigError
+from pycrictl.errors import ConfigError, UsageError
 from pycrictl.proxy.admin import AdminServer
 from pycrictl.proxy.copies.job import CopyJob
 from pycrictl.proxy.copies.quotas import Quotas
@@ -26,7 +27,7 @@ from pycrictl.proxy.copies.service import COPY_FROM, COPY_TO, Copies
 from pycrictl.proxy.ending import Ending, ends
 from pycrictl.proxy.figures.recorder import PullRecorder
 from pycrictl.proxy.handover import Predecessor, Successor, refuse
-from pycrictl.proxy.lookup import Lookup, PullTarget
+from pycrictl.proxy.lookup import Lookup, PullTarget, answers
 from pycrictl.proxy.program import ENVIRON, replace
 from pycrictl.proxy.pulls.kubelet_config import KUBELET_CONFIG, read_kubelet_config
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
@@ -35,11 +36,12 @@ from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Bell, PullProgres
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, status_document
 from pycrictl.proxy.relay.calls import Answer, CallRecord, Peer
-from pycrictl.proxy.relay.server import LINGER_S, RelayServer
+from pycrictl.proxy.relay.server import RelayServer
 from pycrictl.proxy.relay.upstream import Upstream
-from pycrictl.proxy.serve.listen import UnixListener, notify
+from pycrictl.proxy.serve.listen import Inherited, UnixListener
 from pycrictl.proxy.serve.log import Log, Seldom
 from pycrictl.proxy.serve.stream_server import COPY_PATH, StreamServer
+from pycrictl.proxy.serve.systemd import notify, passed_sockets, watchdog_s
 from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.proxy.settings import MAX_LIMIT, ProxySettings
 from pycrictl.signals import ENDING
@@ -50,6 +52,9 @@ LOGGER: Final = "pycrictl.proxy"
 
 HOLD_S: Final = 2.0
 """How long slots are held for the calls that a predecessor had in line."""
+
+LEAVE_S: Final = 3.0
+"""How long clients may take at the end to finish a last call, and to leave."""
 
 _LOOK_S: Final = 1.0
 
@@ -179,8 +184,7 @@ class App:
         async with contextlib.AsyncExitStack() as stack:
             if self._admin_of_old:
                 self._predecessor = Predecessor.reach(self._admin_of_old)
-            for path in (settings.listen, settings.admin_socket):
-                listener = self._listener(path)
+            for listener in self._listen():
                 self._listeners.append(listener)
                 stack.callback(listener.close)
             await self._streams.start(settings.stream_address)
@@ -203,6 +207,8 @@ class App:
                 when_full=settings.policy.value,
             )
             notify("READY=1", self._environ)
+            if (interval_s := watchdog_s(self._environ)) is not None:
+                self._spawn(self._keep_alive(interval_s / 3))
             await self._look_at_runtime()
             await self._stop.wait()
             if self._successor is None:
@@ -214,20 +220,32 @@ class App:
                 await self._ending.finish()
                 async with self._reloading:
                     pass  # who asked for it gets the answer
-            await self._relay.stop(drain_s=LINGER_S, is_awaited=ends)
+            await self._relay.stop(drain_s=LEAVE_S, is_awaited=ends)
         self._log.info("stopped")
 
-    def _listener(self, path: str) -> UnixListener:
-        """Return the predecessor's socket of that path, or a new one."""
-        old = self._predecessor
-        return UnixListener(Path(path), None if old is None else old.sockets.get(path))
+    def _listen(self) -> Iterator[UnixListener]:
+        """Iterate over the listeners for clients and for operators, inherited or new.
+
+        Raises:
+            UsageError: a socket is in use, cannot be made, or is not known here.
+        """
+        wanted = {"listen": self._settings.listen, "admin-socket": self._settings.admin_socket}
+        inherited = {} if self._predecessor is None else dict(self._predecessor.sockets)
+        for passed in passed_sockets(self._environ):
+            name = next((name for name in wanted if passed.path == wanted[name]), passed.name)
+            if name not in wanted:
+                raise UsageError(f"systemd passes a socket that is not known: {passed.path}")
+            wanted[name] = passed.path
+            inherited[passed.path] = Inherited(passed.socket, None)
+        for path in wanted.values():
+            yield UnixListener(Path(path), inherited.get(path))
 
     async def _begin(self) -> None:
         """Serve, from the first moment with all that another program leaves."""
         old = self._predecessor
         if old is not None:
             paths = [str(listener.path) for listener in self._listeners]
-            state = await old.take(self._settings.listen, paths)
+            state = await old.take(paths[0], paths)
             self._limiter.salt = old.salt
             self._limiter.adopt(state)
             if state["waiting"]:
@@ -360,6 +378,17 @@ class App:
         found = await asyncio.to_thread(look, unix(upstream), timeout_s=_LOOK_S)
         if found is not None:
             self._log.warning("no_runtime", upstream=upstream, reason=found.reason)
+
+    async def _keep_alive(self, interval_s: float) -> None:
+        """Prove to systemd, again and again, that calls pass.
+
+        If they do not because the runtime hangs, another program would not do better.
+        """
+        here, there = str(self._listeners[0].path), self._settings.upstream
+        while self._successor is None:
+            if await answers(here, interval_s) or not await answers(there, interval_s):
+                notify("WATCHDOG=1", self._environ)
+            await asyncio.sleep(interval_s)
 
     async def _count_earlier(self) -> None:
         """Let pulls that an earlier proxy left at the runtime count until they are gone."""

@@ -11,8 +11,8 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.methods import method
 from pycrictl.errors import PycrictlError
 from pycrictl.proxy.relay.calls import Answer
-from pycrictl.proxy.relay.upstream import Upstream
-from pycrictl.wire.codes import INTERNAL, NOT_FOUND
+from pycrictl.proxy.relay.upstream import Upstream, runtime_name
+from pycrictl.wire.codes import INTERNAL, INVALID_ARGUMENT, NOT_FOUND
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -62,6 +62,13 @@ def pod_key(metadata: cri_pb2.PodSandboxMetadata) -> PodKey | None:
     if not (metadata.name or metadata.uid):
         return None
     return PodKey(metadata.namespace, metadata.name, metadata.uid)
+
+
+async def answers(path: str, timeout_s: float) -> bool:
+    """Return whether whatever listens on a socket answers a call, be it with an error."""
+    request = cri_pb2.VersionRequest().SerializeToString()
+    answer = await Upstream(path).unary(method("Version").path, request, timeout_s=timeout_s)
+    return not answer.code or runtime_name(path) not in answer.message
 
 
 class Lookup:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import tomli
 
@@ -20,12 +21,15 @@ from pycrictl.errors import ConfigError, PycrictlError, UsageError
 from pycrictl.proxy.figures.history import STATE_FOLDER
 from pycrictl.proxy.pulls.decisions import Policy
 from pycrictl.proxy.pulls.kubelet_config import read_kubelet_config
+from pycrictl.proxy.serve.log import LogFormat, LogLevel
 from pycrictl.proxy.serve.stream_server import Address, parse_address
 from pycrictl.units import parse_duration, parse_size, quote
 
 DEFAULT_PATH: Final = "/etc/pycrictl.toml"
 DEFAULT_LISTEN: Final = "unix:///run/pycrictl/cri.sock"
 DEFAULT_ADMIN: Final = "unix:///run/pycrictl/admin.sock"
+
+ChoiceT = TypeVar("ChoiceT", bound=StrEnum)
 
 MAX_LIMIT: Final = 10_000
 _FILE_LIMIT_BYTES: Final = 1024 * 1024
@@ -65,6 +69,8 @@ class ProxySettings:
     copies_per_pod: int
     spool_dir: str
     state_dir: str
+    log_format: LogFormat
+    log_level: LogLevel
 
 
 def load(flags: Mapping[str, object]) -> ProxySettings:
@@ -109,6 +115,8 @@ def load(flags: Mapping[str, object]) -> ProxySettings:
         copies_per_pod=values["container-copies-per-pod"],
         spool_dir=values["spool-dir"],
         state_dir=values["state-dir"],
+        log_format=values["log-format"],
+        log_level=values["log-level"],
     )
 
 
@@ -240,11 +248,12 @@ def _interval(value: object) -> float:
     return seconds
 
 
-def _policy(value: object) -> Policy:
+def _one_of(kind: type[ChoiceT], value: object) -> ChoiceT:
     try:
-        return Policy(cast("str", value))
+        return kind(cast("str", value))
     except ValueError:
-        raise ValueError("it is not wait or retry") from None
+        *others, last = (str(choice) for choice in kind)
+        raise ValueError(f"it is not {', '.join(others)} or {last}") from None
 
 
 _READERS: Final[dict[str, Callable[[object], Any]]] = {
@@ -252,7 +261,7 @@ _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "listen": _socket,
     "max-parallel-image-pulls": _count,
     "serialize-image-pulls": _switch,
-    "when-full": _policy,
+    "when-full": lambda value: _one_of(Policy, value),
     "retry-interval": _interval,
     "retries": _count,
     "kubelet-config": _text,
@@ -264,6 +273,8 @@ _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "container-copies-per-pod": _count,
     "spool-dir": _folder,
     "state-dir": lambda value: _folder(value) if value else "",
+    "log-format": lambda value: _one_of(LogFormat, value),
+    "log-level": lambda value: _one_of(LogLevel, value),
 }
 
 _DEFAULTS: Final[dict[str, Any]] = {
@@ -280,4 +291,6 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "container-copies-per-pod": 0,
     "spool-dir": DEFAULT_FOLDER,
     "state-dir": STATE_FOLDER,
+    "log-format": LogFormat.TEXT,
+    "log-level": LogLevel.INFO,
 }

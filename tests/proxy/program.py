@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -28,6 +30,14 @@ OPTIONS = (
 )
 
 
+_AS_SYSTEMD = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.environ |= {"LISTEN_FDS": "1", "LISTEN_PID": str(os.getpid()), "LISTEN_FDNAMES": "listen"}
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+
 class Program:
     """A context manager that starts ``pycrictl proxy`` and ends it.
 
@@ -36,10 +46,18 @@ class Program:
         upstream: the runtime's endpoint.
         flags: more of the command line.
         descriptors: how many it may have open.
+        prefix: what comes before the command line.
+        socket_unit: a listening socket that is passed to it as systemd does.
     """
 
     def __init__(
-        self, folder: Path, upstream: str, *flags: str, descriptors: int | None = None
+        self,
+        folder: Path,
+        upstream: str,
+        *flags: str,
+        descriptors: int | None = None,
+        prefix: tuple[str, ...] = (),
+        socket_unit: socket.socket | None = None,
     ) -> None:
         self.socket_path = folder / "px" / "cri.sock"
         self.admin_path = folder / "px" / "admin.sock"
@@ -51,25 +69,41 @@ class Program:
         limit = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"] if descriptors else []
         self._command = [
             *limit,
+            *prefix,
             *(sys.executable, "-m", "pycrictl", "proxy", "--upstream", upstream),
             *("--listen", self.endpoint, "--admin-socket", f"unix://{self.admin_path}"),
             *("--config", os.devnull, "--state-dir", str(self.state_path), *flags),
         ]
         self._process: subprocess.Popen[bytes] | None = None
         self._later: list[int] = []
+        self._socket_unit = socket_unit
 
     def start(self) -> None:
         """Returns when it serves."""
-        before = self.log().count(" ready ")
+        if self._process is not None:
+            self._process.wait(START_S)
+        before = self._starts()
         with self.log_path.open("ab") as log:
+            command, fds = self._command, []
+            if self._socket_unit is not None:
+                fds = [self._socket_unit.fileno()]
+                command = [sys.executable, "-c", _AS_SYSTEMD, str(fds[0]), *command]
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=fds
             )
         give_up_at = time.monotonic() + START_S
-        while self.log().count(" ready ") == before:
+        while self._is_starting(before):
             assert self._process.poll() is None, self.log()
             assert time.monotonic() < give_up_at, self.log()
             time.sleep(0.01)
+
+    def _starts(self) -> int:
+        return len(re.findall(r'[ "]ready[ "]', self.log()))
+
+    def _is_starting(self, before: int) -> bool:
+        if "--log-level" in self._command:
+            return not self.socket_path.exists()
+        return self._starts() == before
 
     @property
     def pid(self) -> int:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import errno
+import json
+import os
+import select
+import signal
 import socket
 import stat
 import subprocess
@@ -23,10 +27,10 @@ from pycrictl.cri.lists import fetch
 from pycrictl.errors import PycrictlError
 from pycrictl.proxy import admin
 from pycrictl.proxy.pulls.limiter import CLOSED
-from pycrictl.proxy.serve.listen import notify
+from pycrictl.wire import http2
 from tests.fakecri import FakeServer, hang
 from tests.node.kubelet import RUNTIME, Kubelet
-from tests.proxy.program import OPTIONS, Program
+from tests.proxy.program import OPTIONS, Program, is_running
 from tests.proxy.pulls.test_limiter import Gate, pod, prepare, status
 from tests.waiting import wait_until
 
@@ -92,10 +96,96 @@ def test_it_tells_systemd(fake: FakeServer, folder: Path, monkeypatch: pytest.Mo
         with Program(folder, fake.endpoint) as proxy:
             assert systemd.recv(100) == b"READY=1"
             assert proxy.socket_path.exists()
-            proxy.terminate()
+            pid = proxy.reload()
+            # Only the service's main process is listened to.
+            assert systemd.recv(100) == b"MAINPID=%d" % pid
+            assert systemd.recv(100) == b"READY=1"
+            os.kill(pid, signal.SIGTERM)
             assert systemd.recv(100) == b"STOPPING=1"
+            wait_until(lambda: not is_running(pid))
             assert proxy.wait() == 0
-    assert not notify("READY=1", {})
+
+
+def test_keep_alives_prove_that_calls_pass(
+    fake: FakeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(folder / "notify")
+    fake.prepare("Version", cri_pb2.VersionResponse(runtime_name="fake"), repeat=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(path)
+        systemd.settimeout(60)
+        monkeypatch.setenv("NOTIFY_SOCKET", path)
+        monkeypatch.setenv("WATCHDOG_USEC", "1500000")
+        with Program(folder, fake.endpoint) as proxy:
+            assert systemd.recv(100) == b"READY=1"
+            assert systemd.recv(100) == b"WATCHDOG=1"
+            assert fake.methods().count("Version") >= 1
+            assert systemd.recv(100) == b"WATCHDOG=1"
+            os.kill(proxy.pid, signal.SIGSTOP)  # as if it hung
+            time.sleep(0.2)
+            while select.select([systemd], [], [], 0)[0]:
+                systemd.recv(100)
+            assert not select.select([systemd], [], [], 1.5)[0]
+            os.kill(proxy.pid, signal.SIGCONT)
+            assert systemd.recv(100) == b"WATCHDOG=1"
+
+
+def test_it_serves_the_socket_of_a_socket_unit(fake: FakeServer, folder: Path) -> None:
+    fake.prepare("Version", cri_pb2.VersionResponse(runtime_name="fake"), repeat=True)
+    path = folder / "px" / "cri.sock"
+    path.parent.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as systemds:
+        systemds.bind(str(path))
+        systemds.listen()
+        with socket.socket(socket.AF_UNIX) as early:
+            early.connect(str(path))  # it waits while nobody serves
+            with Program(folder, fake.endpoint, socket_unit=systemds) as proxy:
+                early.sendall(http2.PREFACE + http2.settings())
+                assert early.recv(1)
+                assert version(proxy) == "fake"
+                pid = proxy.reload()
+                assert proxy.wait() == 0
+                assert version(proxy) == "fake"
+                os.kill(pid, signal.SIGTERM)
+                wait_until(lambda: not is_running(pid))
+        # It is systemd's: the next connection waits again.
+        with socket.socket(socket.AF_UNIX) as late:
+            late.connect(str(path))
+
+
+def test_nohup_keeps_it_from_sighup(fake: FakeServer, folder: Path) -> None:
+    fake.prepare("Version", cri_pb2.VersionResponse(runtime_name="fake"), repeat=True)
+    with Program(folder, fake.endpoint, prefix=("nohup",)) as proxy:
+        os.kill(proxy.pid, signal.SIGHUP)
+        time.sleep(0.2)
+        assert version(proxy) == "fake"
+        assert is_running(proxy.pid)
+        assert "reload" not in proxy.log()
+
+
+def test_lines_as_json_and_for_the_journal(
+    fake: FakeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(fake, cri_pb2.PullImageResponse(image_ref="ref"))
+    program = Program(folder, fake.endpoint, "--log-format", "json")
+    program.log_path.touch()
+    found = program.log_path.stat()
+    monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino}")
+    with program as proxy:
+        assert proxy.kubelet.pull("a/b:1", pod("p 1")) == "ref"
+        wait_until(lambda: '"pull"' in proxy.log())
+    lines = proxy.log().splitlines()
+    assert {line[:3] for line in lines} <= {"<6>", "<4>"}
+    entries = [json.loads(line[3:]) for line in lines]
+    assert entries[0]["event"] == "ready"
+    (pull,) = [entry for entry in entries if entry["event"] == "pull"]
+    assert (pull["image"], pull["pod"], pull["level"]) == ("a/b:1", "default/p 1", "info")
+
+
+def test_what_is_logged_has_a_level(fake: FakeServer, folder: Path) -> None:
+    with Program(folder, f"unix://{folder}/none.sock", "--log-level", "warning") as proxy:
+        wait_until(lambda: " no_runtime " in proxy.log())
+    assert all(line.startswith("level=WARNING ") for line in proxy.log().splitlines())
 
 
 def test_it_drains_and_serves_all_but_new_pulls_meanwhile(fake: FakeServer, start: Start) -> None:

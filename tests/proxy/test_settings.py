@@ -8,6 +8,7 @@ import pytest
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
 from pycrictl.proxy.pulls.decisions import Policy
 from pycrictl.proxy.pulls.kubelet_config import KubeletPulls, read_kubelet_config
+from pycrictl.proxy.serve.log import LogFormat, LogLevel
 from pycrictl.proxy.settings import ProxySettings, load
 
 UPSTREAM = "unix:///run/containerd/containerd.sock"
@@ -28,6 +29,8 @@ container-copy-entry-limit = 2000000
 container-copies-per-pod = 3
 spool-dir = "/var/spool"
 state-dir = "/var/lib/x"
+log-format = "json"
+log-level = "warning"
 """
 
 
@@ -52,6 +55,7 @@ def test_defaults(tmp_path: Path) -> None:
     assert found.copy_entry_limit == 1_000_000
     assert found.spool_dir == "/var/tmp"
     assert found.state_dir == "/var/lib/pycrictl"
+    assert (found.log_format, found.log_level) == (LogFormat.TEXT, LogLevel.INFO)
     assert settings(tmp_path, 'state-dir = ""').state_dir == ""
 
 
@@ -74,6 +78,8 @@ def test_every_flag_has_a_key(tmp_path: Path) -> None:
         copies_per_pod=3,
         spool_dir="/var/spool",
         state_dir="/var/lib/x",
+        log_format=LogFormat.JSON,
+        log_level=LogLevel.WARNING,
     )
     assert found.stream_address == ("::1", 99)
 
@@ -127,6 +133,8 @@ def test_where_the_limit_comes_from(
         ("retry-interval", '"0s"'),
         ("retry-interval", '"soon"'),
         ("drain-timeout", '"-1s"'),
+        ("log-format", '"xml"'),
+        ("log-level", '"loud"'),
         ("retries", "1.5"),
         ("stream-address", '"0.0.0.0:80"'),
         ("container-copy-size-limit", "-1"),

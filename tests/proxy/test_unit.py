@@ -13,8 +13,8 @@ from pycrictl.proxy.figures.history import STATE_FOLDER
 UNIT = Path(__file__).parents[2] / "packaging" / "pycrictl-proxy.service"
 
 
-def entries() -> dict[str, str]:
-    lines = [line for line in UNIT.read_text().splitlines() if "=" in line and line[0] != "#"]
+def entries(unit: Path = UNIT) -> dict[str, str]:
+    lines = [line for line in unit.read_text().splitlines() if "=" in line and line[0] != "#"]
     found = dict(line.split("=", 1) for line in lines)
     assert len(found) == len(lines)  # nothing is said twice
     return found
@@ -44,6 +44,28 @@ def test_it_is_ready_before_kubelet_and_has_time_to_drain() -> None:
     # Neither the program nor systemd sets a limit.
     assert settings.load({"upstream": "/u.sock", "config": "/dev/null"}).drain_timeout_s is None
     assert unit["TimeoutStopSec"] == "infinity"
+
+
+def test_a_reload_is_a_hand_over() -> None:
+    program, command, *words = shlex.split(entries()["ExecReload"])
+    start = shlex.split(entries()["ExecStart"])
+    assert [program, command, *words] == [*start, "--reload"]
+
+
+def test_what_may_be_lost_is_bounded() -> None:
+    unit = entries()
+    assert unit["Restart"] == "always"
+    assert unit["RestartSec"] == "100ms"  # a successor serves within a second
+    assert {"MemoryMax", "TasksMax", "LimitNOFILE", "WatchdogSec", "OOMScoreAdjust"} <= unit.keys()
+
+
+def test_the_socket_unit_has_the_socket_of_the_service() -> None:
+    unit = entries(UNIT.with_suffix(".socket"))
+    assert f"unix://{unit['ListenStream']}" == settings.DEFAULT_LISTEN
+    assert unit["FileDescriptorName"] == "listen"
+    assert (unit["SocketMode"], unit["DirectoryMode"]) == ("0600", "0700")
+    # systemd would remove the socket with the service's directory.
+    assert entries()["RuntimeDirectoryPreserve"] == "yes"
 
 
 def test_what_clears_up_after_a_killed_proxy_is_spared() -> None:

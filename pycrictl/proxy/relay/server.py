@@ -92,17 +92,22 @@ class RelayServer:
     async def stop(
         self, *, drain_s: float = 0.0, is_awaited: Callable[[str], bool] = lambda path: True
     ) -> None:
-        """Retire, let calls finish, and end the others.
+        """Retire, let calls finish and clients leave, and end the others.
+
+        A client that is idle may be making a call right now, before it knows.
 
         Args:
-            drain_s: how long calls may take to finish.
+            drain_s: how long that may take.
             is_awaited: says by its path whether a call is worth waiting for; endless streams
                 are not.
         """
         self.retire()
         try:
             async with asyncio.timeout(drain_s):
-                while any(is_awaited(path) for path in self.open_paths()):
+                while any(
+                    not (paths := connection.relay.open_paths) or any(map(is_awaited, paths))
+                    for connection in self._connections
+                ):
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:

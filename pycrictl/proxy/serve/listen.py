@@ -1,4 +1,4 @@
-"""The socket that clients of the proxy dial, and the notice to systemd that it is there.
+"""The socket that clients of the proxy dial.
 
 The socket hands out all the runtime's power, so it is never there with wrong permissions, not even
 for a moment, and never taken from a program that still serves it.
@@ -11,7 +11,6 @@ import fcntl
 import os
 import socket
 import stat
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -116,25 +115,6 @@ class UnixListener:
             self._first_name.unlink(missing_ok=True)
             raise
         return listener
-
-
-def notify(state: str, environ: Mapping[str, str]) -> bool:
-    """Report a state to systemd, such as ``READY=1`` or ``STOPPING=1`` (sd_notify(3)).
-
-    Returns:
-        Whether it was sent; nobody listens for it unless the unit has ``Type=notify``.
-    """
-    address = environ.get("NOTIFY_SOCKET", "")
-    if not address.startswith(("/", "@")):
-        return False
-    if address.startswith("@"):
-        address = "\0" + address[1:]
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.sendto(state.encode(), address)
-    except OSError:
-        return False
-    return True
 
 
 def _check_directory(directory: Path) -> None:

@@ -7,13 +7,24 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import PurePath
 from traceback import extract_tb
-from typing import Final
+from typing import Final, TextIO
 
 from pycrictl.wire import limits
 
 MAX_VALUE_CHARS: Final = 500
+
+# The least level of each priority of syslog(3).
+_PRIORITIES: Final = (
+    (logging.CRITICAL, 2),
+    (logging.ERROR, 3),
+    (logging.WARNING, 4),
+    (logging.INFO, 6),
+    (logging.NOTSET, 7),
+)
 
 
 def pairs(event: str, fields: dict[str, object]) -> str:
@@ -49,11 +60,16 @@ class Log:
 
     def info(self, event: str, **fields: object) -> None:
         """Report what happened as it should."""
-        self._logger.info("%s", pairs(event, fields))
+        self._write(logging.INFO, event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
         """Report what needs attention."""
-        self._logger.warning("%s", pairs(event, fields))
+        self._write(logging.WARNING, event, fields)
+
+    def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
+        if self._logger.isEnabledFor(level):
+            extra = {"pycrictl": {"event": event, **fields}}
+            self._logger.log(level, "%s", pairs(event, fields), extra=extra)
 
     def failure(self, event: str, exc: BaseException | None, **fields: object) -> None:
         """Report a fault of this program: the error, and where it came from."""
@@ -71,6 +87,64 @@ class Log:
         finally:
             logger.removeHandler(handler)
             logger.propagate = before
+
+
+class LogFormat(StrEnum):
+    """How lines are written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """The least that is written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def write_to(stream: TextIO, form: LogFormat, level: LogLevel, *, has_priorities: bool) -> None:
+    """Send the proxy's log lines to a stream, with priorities for the journal."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_Lines(form, has_priorities=has_priorities))
+    logger = logging.getLogger("pycrictl")
+    logger.handlers = [handler]
+    logger.propagate = False
+    least = getattr(logging, level.name)
+    # Of other rooms, only what the proxy's own log does not say.
+    logger.setLevel(least if level is LogLevel.DEBUG else max(least, logging.WARNING))
+    logging.getLogger("pycrictl.proxy").setLevel(least)
+
+
+class _Lines(logging.Formatter):
+    """Formats records; the journal adds the time to those that have none."""
+
+    def __init__(self, form: LogFormat, *, has_priorities: bool) -> None:
+        super().__init__("level=%(levelname)s %(message)s")
+        self._form = form
+        self._has_priorities = has_priorities
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = self._json(record) if self._form is LogFormat.JSON else super().format(record)
+        if not self._has_priorities:
+            return text
+        priority = next(found for least, found in _PRIORITIES if record.levelno >= least)
+        return "\n".join(f"<{priority}>{line}" for line in text.split("\n"))
+
+    def _json(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        fields = getattr(record, "pycrictl", None) or {"message": super().format(record)}
+        document = {"time": when.replace("+00:00", "Z"), "level": record.levelname.lower()}
+        return json.dumps(document | {key: _json_value(value) for key, value in fields.items()})
+
+
+def _json_value(value: object) -> object:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = str(value)
+    return text if len(text) <= MAX_VALUE_CHARS else text[:MAX_VALUE_CHARS] + "…"
 
 
 class Seldom:

@@ -1,4 +1,4 @@
-"""The proxy's socket: permissions, stale files, rivals, and the word to systemd."""
+"""The proxy's socket: permissions, stale files, rivals, and heirs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.errors import UsageError
-from pycrictl.proxy.serve.listen import MAX_PATH_BYTES, UnixListener, notify
+from pycrictl.proxy.serve.listen import MAX_PATH_BYTES, Inherited, UnixListener
 
 
 def answers(path: Path) -> bool:
@@ -230,20 +230,39 @@ def test_only_one_of_many_that_start_at_once_serves(folder: Path) -> None:
     assert not path.exists()
 
 
-# systemd
+def heir(listener: UnixListener) -> Inherited:
+    """What another process would have of it."""
+    sock, lock = (os.dup(fd) for fd in listener.descriptors())
+    return Inherited(socket.socket(fileno=sock), lock)
 
 
-@pytest.mark.parametrize("is_abstract", [False, True])
-def test_systemd_is_told(folder: Path, is_abstract: bool) -> None:
-    address = f"\0{folder}" if is_abstract else str(folder / "notify")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(address)
-        manager.settimeout(10)
-        environ = {"NOTIFY_SOCKET": address.replace("\0", "@")}
-        assert notify("READY=1\nSTATUS=serving", environ)
-        assert manager.recv(4096) == b"READY=1\nSTATUS=serving"
+def test_an_heir_goes_on_when_the_first_lets_go(folder: Path) -> None:
+    first = UnixListener(folder / "cri.sock")
+    second = UnixListener(first.path, heir(first))
+    second.claim()
+    first.release()
+    first.close()
+    assert answers(second.path)
+    assert refusal(second.path).startswith("another proxy serves ")
+    second.close()
+    assert not second.path.exists()
+    UnixListener(second.path).close()
 
 
-@pytest.mark.parametrize("address", [None, "", "relative", "vsock:2:1", "/nonexistent/notify"])
-def test_nobody_to_tell(address: str | None) -> None:
-    assert not notify("READY=1", {} if address is None else {"NOTIFY_SOCKET": address})
+def test_an_heir_that_fails_takes_nothing_away(folder: Path) -> None:
+    first = UnixListener(folder / "cri.sock")
+    UnixListener(first.path, heir(first)).close()
+    assert answers(first.path)
+    assert refusal(first.path).startswith("another proxy serves ")
+    first.close()
+
+
+def test_systemds_socket_stays(folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as systemds:
+        systemds.bind(str(folder / "cri.sock"))
+        systemds.listen()
+        listener = UnixListener(folder / "cri.sock", Inherited(systemds.dup(), None))
+        listener.claim()
+        assert len(listener.descriptors()) == 1
+        listener.close()
+        assert answers(folder / "cri.sock")

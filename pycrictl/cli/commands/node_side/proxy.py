@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TextIO
+from typing import Annotated
 
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Option
@@ -135,6 +135,18 @@ def proxy(
             help="Where to keep the history of pulls (default: /var/lib/pycrictl; empty: none).",
         ),
     ] = None,
+    log_format: Annotated[
+        str | None,
+        Option("--log-format", metavar="text|json", help="How log lines look (default: text)."),
+    ] = None,
+    log_level: Annotated[
+        str | None,
+        Option(
+            "--log-level",
+            metavar="debug|info|warning|error",
+            help="The least that is logged (default: info, with --debug debug).",
+        ),
+    ] = None,
     take_over: Annotated[
         bool,
         Option(
@@ -171,6 +183,8 @@ def proxy(
     from pycrictl.proxy import admin, settings
     from pycrictl.proxy.app import run
     from pycrictl.proxy.program import READY_S
+    from pycrictl.proxy.serve.log import write_to
+    from pycrictl.proxy.serve.systemd import is_journal
 
     negated = "--serialize-image-pulls" in app.negated
     found = settings.load(
@@ -194,24 +208,15 @@ def proxy(
             "container-copies-per-pod": container_copies_per_pod,
             "spool-dir": spool_dir,
             "state-dir": state_dir,
+            "log-format": log_format,
+            "log-level": log_level or ("debug" if app.flags.debug else None),
         }
     )
     if reload:
         answer = admin.ask(found.admin_socket, "reload", timeout_s=2 * READY_S)
         app.env.note(f"process {answer['pid']} serves now")
         return
-    _log_to(app.env.stderr, debug=bool(app.flags.debug))
-    run(found, app.env.environ, take_over=take_over)
-
-
-def _log_to(stream: TextIO, *, debug: bool) -> None:
-    """Send the proxy's log lines to ``stream``; the journal adds the time."""
-    import logging
-
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(logging.Formatter("level=%(levelname)s %(message)s"))
-    logger = logging.getLogger("pycrictl")
-    logger.handlers = [handler]
-    logger.propagate = False
-    logger.setLevel(logging.DEBUG if debug else logging.WARNING)
-    logging.getLogger("pycrictl.proxy").setLevel(logging.DEBUG if debug else logging.INFO)
+    environ, stderr = app.env.environ, app.env.stderr
+    has_priorities = is_journal(stderr, environ)
+    write_to(stderr, found.log_format, found.log_level, has_priorities=has_priorities)
+    run(found, environ, take_over=take_over)

@@ -1,0 +1,309 @@
+"""A kubelet that must not notice what becomes of its proxy: ``python -m tests.proxy.restarts``.
+
+It lists pods each second, probes by exec and pulls images without a pause, with kubelet's own
+reconnect back-off, while the proxy is reloaded, restarted, killed, and upgraded to what does not
+start. A supervisor plays systemd.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import random
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.errors import PycrictlError
+from pycrictl.proxy.pulls.limiter import CLOSED
+from tests.fakecri.server import FakeServer, serve
+from tests.node.kubelet import RUNTIME, Kubelet
+from tests.proxy.program import Program, is_running
+from tests.proxy.pulls.test_limiter import ABSENT, pod, status
+from tests.waiting import settled, wait_until
+
+ROUNDS: Final = 50
+SUCCESSOR_S: Final = 1.0
+"""Within which time after a kill another program must serve."""
+
+RESTART_PAUSE_S: Final = 0.1
+"""As the unit has it (``RestartSec``)."""
+
+# As kubelet connects (pkg/kubelet/cri/remote: base 100 ms, at most 3 s, a try of at least 5 s).
+KUBELET_OPTIONS: Final = (
+    ("grpc.default_authority", "localhost"),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 5000),
+    ("grpc.max_reconnect_backoff_ms", 3000),
+)
+
+
+@dataclass
+class Runtime:
+    """Makes the fake runtime's pulls, and notes how they end."""
+
+    begun: Counter[str] = field(default_factory=Counter)
+    cancelled: list[str] = field(default_factory=list)
+
+    def pull(self, request: Any, context: grpc.ServicerContext) -> cri_pb2.PullImageResponse:
+        image = request.image.image
+        self.begun[image] += 1
+        ended = threading.Event()
+        context.add_callback(ended.set)
+        if ended.wait(random.uniform(0.05, 0.6)):
+            self.cancelled.append(image)
+        return cri_pb2.PullImageResponse(image_ref=f"ref of {image}")
+
+    def execute(self, request: Any, context: grpc.ServicerContext) -> cri_pb2.ExecSyncResponse:
+        time.sleep(random.uniform(0.0, 0.3))
+        return cri_pb2.ExecSyncResponse(stdout=b"alive")
+
+
+class Supervisor:
+    """Keeps a proxy alive as systemd does: one main process, started again when it has ended."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.main = program.pid
+        self.is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self.is_over.wait(0.01):
+            if not is_running(self.main):
+                time.sleep(RESTART_PAUSE_S)
+                self.program.start()
+                self.main = self.program.pid
+
+    def stop(self) -> None:
+        self.is_over.set()
+        self._thread.join()
+        with suppress(ProcessLookupError):
+            os.kill(self.main, signal.SIGKILL)
+
+
+class Node:
+    """A kubelet at work.
+
+    Attributes:
+        failures: calls that failed: when, which, and how.
+        pulled: images that were pulled to the end.
+    """
+
+    def __init__(self, fake: FakeServer, folder: Path, period_s: float) -> None:
+        self.runtime = Runtime()
+        self.config = folder / "pycrictl.toml"
+        self.config.write_text("max-parallel-image-pulls = 1\n")
+        fake.offer("ImageStatus", ABSENT)
+        fake.offer("Version", cri_pb2.VersionResponse(runtime_name="fake"))
+        fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse())
+        fake.offer("ExecSync", self.runtime.execute)
+        fake.offer("PullImage", self.runtime.pull)
+        # It is systemd's, as with the socket unit: nobody is refused while no proxy runs.
+        (folder / "px").mkdir(mode=0o700)
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(folder / "px" / "cri.sock"))
+        self.listener.listen(1024)
+        self.program = Program(
+            folder, fake.endpoint, "--config", str(self.config), socket_unit=self.listener
+        )
+        self.program.start()
+        self.supervisor = Supervisor(self.program)
+        channel = grpc.insecure_channel(self.program.endpoint, options=KUBELET_OPTIONS)
+        self.channel = channel
+        self.kubelet = Kubelet(channel, cgroup_parent="/restarts")
+        self.failures: list[tuple[float, str, str]] = []
+        self.pulled: list[str] = []
+        self.listed = 0
+        self.took_s = 0.0
+        self._images = itertools.count()
+        self._is_over = threading.Event()
+        self._period_s = period_s
+        works = [self._list, self._execute, self._pull, self._pull]
+        self._threads = [threading.Thread(target=self._work, args=(work,)) for work in works]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+        self.supervisor.stop()
+        self.program.__exit__(None, None, None)
+        self.channel.close()
+        self.listener.close()
+
+    def _work(self, work: Callable[[], None]) -> None:
+        while not self._is_over.is_set():
+            began = time.monotonic()
+            try:
+                work()
+            except grpc.RpcError as exc:
+                error: Any = exc
+                problem = f"{error.code().name}: {error.details()}"
+                # Noted by when it began, as the connection may be known to be bad only later.
+                self.failures.append((began, work.__name__.strip("_"), problem))
+                self._is_over.wait(0.05)
+
+    def _list(self) -> None:
+        self._call("ListPodSandbox")
+        self.listed += 1
+        self._is_over.wait(self._period_s)
+
+    def _execute(self) -> None:
+        request, response = cri_pb2.ExecSyncRequest(), cri_pb2.ExecSyncResponse
+        assert self.kubelet.call(RUNTIME + "ExecSync", request, response).stdout == b"alive"
+
+    def _pull(self) -> None:
+        number = next(self._images)
+        image = f"a/b:{number}"
+        assert self.kubelet.pull(image, pod(f"p{number}")) == f"ref of {image}"
+        self.pulled.append(image)
+
+    def _call(self, name: str) -> None:
+        request, response = cri_pb2.ListPodSandboxRequest(), cri_pb2.ListPodSandboxResponse
+        self.kubelet.call(RUNTIME + name, request, response)
+
+    # What happens to the proxy; each returns what should not have been
+
+    def reload(self) -> list[str]:
+        """Hand over while a pull runs and another one waits."""
+        before, cancelled = len(self.failures), len(self.runtime.cancelled)
+        self._until_busy()
+        old, pid = self.supervisor.main, self.program.reload()
+        self.supervisor.main = pid
+        # All that it holds ends.
+        wait_until(lambda: not is_running(old))
+        self._go_on()
+        faults = [f"reload: {failure}" for failure in self.failures[before:]]
+        faults += [f"reload: cancelled: {image}" for image in self.runtime.cancelled[cancelled:]]
+        return faults + self._twice()
+
+    def failed_upgrade(self) -> list[str]:
+        """Hand over to what does not start."""
+        before, cancelled = len(self.failures), len(self.runtime.cancelled)
+        self._until_busy()
+        good = self.config.read_text()
+        self.config.write_text("nonsense = 1\n")
+        faults = []
+        with suppress(PycrictlError):
+            self.program.reload()
+            faults.append("failed upgrade: it did not fail")
+        self.config.write_text(good)
+        self._go_on()
+        faults += [f"failed upgrade: {failure}" for failure in self.failures[before:]]
+        faults += [
+            f"failed upgrade: cancelled: {one}" for one in self.runtime.cancelled[cancelled:]
+        ]
+        return faults + self._twice()
+
+    def restart(self) -> list[str]:
+        """Stop it in good order; systemd starts another one."""
+        before, cancelled = len(self.failures), len(self.runtime.cancelled)
+        self._until_busy()
+        old = self.supervisor.main
+        os.kill(old, signal.SIGTERM)
+        wait_until(lambda: self.supervisor.main != old)
+        self._go_on()
+        faults = [
+            f"restart: {failure}"
+            for failure in self.failures[before:]
+            if failure[1] != "pull" or CLOSED not in failure[2]
+        ]
+        faults += [f"restart: cancelled: {image}" for image in self.runtime.cancelled[cancelled:]]
+        return faults
+
+    def kill(self) -> list[str]:
+        """Kill it; another one serves within a second."""
+        self._until_busy()
+        old = self.supervisor.main
+        began, path = time.monotonic(), str(self.program.socket_path)
+        os.kill(old, signal.SIGKILL)
+        while time.monotonic() < began + 60:
+            with suppress(PycrictlError), CriClient(path, timeout_s=5) as client:
+                client.call("Version", cri_pb2.VersionRequest())
+                break
+            time.sleep(0.01)
+        self.took_s = time.monotonic() - began
+        wait_until(lambda: self.supervisor.main != old)
+        self._go_on()
+        return []
+
+    def _until_busy(self) -> None:
+        def is_busy() -> bool:
+            with suppress(PycrictlError):
+                found = status(self.program)
+                return bool(found["running"] and found["waiting"])
+            return False
+
+        assert settled(is_busy), self.program.log()[-2000:]
+
+    def _go_on(self) -> None:
+        """Return when kubelet has listed and pulled again."""
+        listed, pulled = self.listed, len(self.pulled)
+        wait_until(lambda: self.listed > listed and len(self.pulled) > pulled + 1)
+
+    def _twice(self) -> list[str]:
+        refused = {image for image, count in self.runtime.begun.items() if count > 1}
+        return [f"pulled anew: {image}" for image in refused]
+
+
+@contextmanager
+def node(period_s: float) -> Iterator[Node]:
+    folder = Path(tempfile.mkdtemp(prefix="px-"))
+    with serve() as fake:
+        node = Node(fake, folder, period_s)
+        try:
+            yield node
+        finally:
+            node.stop()
+            shutil.rmtree(folder)
+
+
+def write(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    arguments = parser.parse_args()
+    random.seed(arguments.seed)
+    write(f"seed {arguments.seed}")
+    faults: list[str] = []
+    with node(1.0) as found:
+        for number in range(arguments.rounds):
+            for way in (found.reload, found.restart, found.kill, found.failed_upgrade):
+                faults += way()
+            if found.took_s > SUCCESSOR_S:
+                faults.append(f"after a kill nobody served for {found.took_s:.2f} s")
+            calls = f"{found.listed} lists, {len(found.pulled)} pulls"
+            write(f"round {number + 1}: {calls}, {found.took_s:.2f} s, {len(faults)} faults")
+        if "Traceback" in found.program.log():
+            faults.append("a traceback in the log")
+    for fault in faults:
+        write(fault)
+    sys.exit(bool(faults))
+
+
+if __name__ == "__main__":
+    main()
