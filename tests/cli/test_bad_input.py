@@ -214,7 +214,7 @@ def test_answers_without_anything_in_them(
     fake: FakeServer, words: list[str], files: dict[str, str]
 ) -> None:
     offer_nothing(fake)
-    done = run(fake.endpoint, words, files)
+    done = run(fake.endpoint, words, files, runtimes.IDS["CW"])
     if words in [EVERY[name] for name in CONTENT]:
         assert_one_line(done)
     else:

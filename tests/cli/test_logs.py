@@ -112,8 +112,6 @@ def is_interrupted(capture: Capture) -> bool:
 
 def prepare(fake: FakeServer, capture: Capture, folder: Path) -> list[str]:
     """Offers a recording's logs; returns the words behind ``crictl``."""
-    fake.offer("ListContainers", cri_pb2.ListContainersResponse())
-    fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse())
     if "ReopenContainerLog" in (rpc["rpc"] for rpc in capture.rpc):
         fake.offer("ReopenContainerLog", cri_pb2.ReopenContainerLogResponse())
     if capture.name.startswith("l-"):

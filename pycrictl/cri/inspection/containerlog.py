@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.inspection.status import container_statuses
-from pycrictl.cri.lists.lookup import CONTAINERS_HINT, WHOLE_ID, find_container, find_pod
+from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import (
     ConnectError,
     DeadlineExceeded,
@@ -48,33 +47,15 @@ class ContainerLog:
 
 
 def resolve(client: CriClient, text: str) -> str:
-    """Return the ID of the container that ``text`` names: an ID, its beginning, or (POD/)NAME.
-
-    POD is anything that ``lookup.find_pod`` finds, so there may be a namespace before it. A text
-    that names no listed container, and no listed pod, is returned as it is: the runtime may know
-    it.
+    """Return the ID of the container that ``text`` names; see ``Lookup.container_id``.
 
     Raises:
-        UsageError: the text is empty or names several pods or containers.
-        NotFound: the pod has no such container.
-        PycrictlError: the runtime does not list its containers.
+        UsageError: the text is empty or names several containers.
+        NotFound: there is no such container.
     """
     if not text:
         raise UsageError("a container ID is empty", hint="is a script's variable not set?")
-    if re.fullmatch(WHOLE_ID, text):
-        return text
-    pod, slash, name = text.rpartition("/")
-    if not slash:
-        container = find_container(client, name)
-        return container.id if container else text
-    try:
-        pod_id = find_pod(client, pod).id
-    except NotFound:
-        return text
-    container = find_container(client, name, pod_sandbox_id=pod_id)
-    if container is None:
-        raise NotFound(f"no container {quote(name)} in pod {quote(pod)}", hint=CONTAINERS_HINT)
-    return container.id
+    return Lookup(client).container_id(text)
 
 
 def container_log(client: CriClient, container_id: str, *, previous: bool = False) -> ContainerLog:
