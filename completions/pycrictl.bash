@@ -17,6 +17,7 @@ _pycrictl_describe() {
             valued=(
                 '-c=@file'
                 '--config=@file'
+                '--host-root=@directory'
                 '-i=@socket'
                 '--image-endpoint=@socket'
                 '--max-retries='
@@ -542,7 +543,7 @@ _pycrictl_candidates() {
         '') ;;
         @file) compopt -o default ;;
         @socket)
-            for word in unix:///run/containerd/containerd.sock unix:///run/crio/crio.sock unix:///var/run/cri-dockerd.sock; do
+            for word in unix:///run/containerd/containerd.sock unix:///run/crio/crio.sock unix:///var/run/cri-dockerd.sock unix:///run/k3s/containerd/containerd.sock unix:///run/k0s/containerd.sock unix:///var/snap/microk8s/common/run/containerd.sock; do
                 [[ -e ${word#unix://} && $word == "$2"* ]] && candidates+=("$3$word")
             done
             compopt -o default

@@ -29,6 +29,7 @@ function __pycrictl_describe --no-scope-shadowing
             set valued \
                 '-c'\t'@file'\t'Configuration file (default: /etc/crictl.yaml)' \
                 '--config'\t'@file'\t'Configuration file (default: /etc/crictl.yaml)' \
+                '--host-root'\t'@directory'\t'Where the node\'s root is mounted (default: /, or /host in a node\'s debug pod)' \
                 '-i'\t'@socket'\t'Socket of the image service (default: the runtime\'s)' \
                 '--image-endpoint'\t'@socket'\t'Socket of the image service (default: the runtime\'s)' \
                 '--max-retries'\t''\t'Retries to connect; negative: no limit (default: 3)' \
@@ -638,7 +639,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--upstream'\t'@socket'\t'The runtime\'s socket' \
+                '--upstream'\t'@socket'\t'The runtime\'s socket (default: the first that answers)' \
                 '--listen'\t'@socket'\t'The proxy\'s own socket (default: unix:///run/pycrictl/cri.sock)' \
                 '--max-parallel-image-pulls'\t''\t'Pull at most N images at once (default: 0, no limit)' \
                 '--when-full'\t'wait|retry'\t'With no free slot, wait in line (default) or retry a few times' \
@@ -761,7 +762,7 @@ function __pycrictl_candidates --no-scope-shadowing
                 __pycrictl_ask container-path $argv[2] $argv[3] ''
             end
             if test $argv[1] = @socket
-                for endpoint in unix:///run/containerd/containerd.sock unix:///run/crio/crio.sock unix:///var/run/cri-dockerd.sock
+                for endpoint in unix:///run/containerd/containerd.sock unix:///run/crio/crio.sock unix:///var/run/cri-dockerd.sock unix:///run/k3s/containerd/containerd.sock unix:///run/k0s/containerd.sock unix:///var/snap/microk8s/common/run/containerd.sock
                     test -e (string replace unix:// '' -- $endpoint)
                     and printf '%s\n' "$argv[3]$endpoint"
                 end

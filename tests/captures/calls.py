@@ -65,6 +65,7 @@ OTHER_CALLS: Final = {
     "m-create-bad-enum": "enums may be given by name",
     "m-create-odd-camel": "keys that are unknown are found before any call",
     "m-rm-partial": LOOKED_UP,
+    "m-rm-running-prefix": LOOKED_UP,
     "m-rmi-prune": "containers name their images, and the runtime that of pods",
     "pods-id-none-json": LOOKED_UP,
     "pods-id-prefix": LOOKED_UP,

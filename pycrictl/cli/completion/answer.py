@@ -32,6 +32,7 @@ _CHUNK_BYTES: Final = 65536
 
 _SHORT: Final = {
     "config": "c",
+    "host-root": "",
     "image-endpoint": "i",
     "runtime-endpoint": "r",
     "timeout": "t",
@@ -114,6 +115,9 @@ def _answer(words: Sequence[str], pipe: int, ends_at: float) -> None:
     line = argv.parse(words, GLOBALS, interspersed=False)
     kind, word = (*line.positionals[1:], "")[:2]
     given = dict(option.split("=", 1) for option in line.options if "=" in option)
+    from pycrictl.cli.program import use_root
+
+    use_root(_expanded(given.get("host-root")))
     flags = Flags(
         config=_expanded(given.get("config")),
         runtime_endpoint=_expanded(given.get("runtime-endpoint")),

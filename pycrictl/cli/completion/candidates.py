@@ -7,27 +7,24 @@ completion has.
 from __future__ import annotations
 
 import os
-import socket
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pycrictl import config
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.client import CriClient
+from pycrictl.cri.calls.discovery import open_client
 from pycrictl.cri.lists import fetch, lookup
 
 if TYPE_CHECKING:
     from pycrictl.copy.tree.identity import ContainerRoot
+    from pycrictl.cri.calls.client import CriClient
 
 MOST: Final = 5000
 """More candidates than anybody looks at; a directory may have millions of names."""
-
-_TIMEOUT_S: Final = 10.0
-"""Longer than any completion may take."""
 
 
 class Candidate(NamedTuple):
@@ -35,28 +32,6 @@ class Candidate(NamedTuple):
 
     word: str
     description: str = ""
-
-
-def connect(settings: config.Config, service: str) -> CriClient:
-    """Connect to the runtime or image service of a configuration.
-
-    Raises:
-        UsageError: the endpoint is not a unix socket.
-        OSError: nothing answers.
-    """
-    endpoint = settings.image_endpoint if service == "image" else settings.runtime_endpoint
-    if endpoint.origin != "default":
-        paths = [config.socket_path(endpoint, f"{service}-endpoint")]
-    else:
-        paths = [default.removeprefix("unix://") for default in config.DEFAULT_ENDPOINTS]
-    for path in paths:
-        try:
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.connect(path)
-        except OSError:
-            continue
-        return CriClient(path, timeout_s=_TIMEOUT_S)
-    raise ConnectionError
 
 
 def find(kind: str, word: str, settings: config.Config) -> list[Candidate]:
@@ -69,11 +44,13 @@ def find(kind: str, word: str, settings: config.Config) -> list[Candidate]:
 
     Raises:
         PycrictlError: the runtime cannot be asked.
-        OSError: likewise.
+        OSError: a file system cannot be.
     """
     if kind not in KINDS:
         return []
-    client = connect(settings, "image" if kind == "image" else "runtime")
+    service: Literal["runtime", "image"] = "image" if kind == "image" else "runtime"
+    once = settings._replace(max_retries=config.Setting(0, "flag"))
+    client = open_client(once, service)
     found = KINDS[kind](client, word)
     return list(islice(filter(_is_plain, found), MOST))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
+from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.inspection.status import container_statuses
 from pycrictl.cri.lists.lookup import Lookup
@@ -37,7 +38,7 @@ class ContainerLog:
 
     Attributes:
         container_id: the container's.
-        path: of the log file, on the node.
+        path: of the log file, as this process finds it.
         is_alive: whether the container ran when this was asked.
     """
 
@@ -73,11 +74,11 @@ def container_log(client: CriClient, container_id: str, *, previous: bool = Fals
         )
     if not previous:
         is_alive = status.state == cri_pb2.CONTAINER_RUNNING
-        return ContainerLog(container_id, status.log_path, is_alive)
+        return ContainerLog(container_id, noderoot.locate(status.log_path), is_alive)
     if not status.metadata.attempt:
         raise PycrictlError(f"container {name} has no earlier attempt")
     path = previous_path(status.log_path, status.metadata.attempt)
-    return ContainerLog(container_id, path, is_alive=False)
+    return ContainerLog(container_id, noderoot.locate(path), is_alive=False)
 
 
 def previous_path(path: str, attempt: int) -> str:

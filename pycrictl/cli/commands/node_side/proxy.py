@@ -13,7 +13,11 @@ def proxy(
     app: AppContext,
     upstream: Annotated[
         str | None,
-        Option("--upstream", metavar="SOCKET", help="The runtime's socket."),
+        Option(
+            "--upstream",
+            metavar="SOCKET",
+            help="The runtime's socket (default: the first that answers).",
+        ),
     ] = None,
     listen: Annotated[
         str | None,
@@ -160,6 +164,7 @@ def proxy(
 
     Example: pycrictl proxy --upstream unix:///run/containerd/containerd.sock
     """
+    from pycrictl.cri.calls import discovery
     from pycrictl.proxy import admin, settings
     from pycrictl.proxy.app import run
     from pycrictl.proxy.program import READY_S
@@ -185,7 +190,8 @@ def proxy(
             "container-copies-per-pod": container_copies_per_pod,
             "spool-dir": spool_dir,
             "state-dir": state_dir,
-        }
+        },
+        lambda: discovery.find(app.config.timeout_s.value).path,
     )
     if reload:
         answer = admin.ask(found.admin_socket, "reload", timeout_s=2 * READY_S)
