@@ -72,8 +72,10 @@ _pycrictl_describe() {
             is_endless=1
             ;;
         logs)
-            switches=(-f --follow -p --previous -r --reopen -t --timestamps -h --help)
+            switches=(-a --all -f --follow -p --previous -r --reopen -t --timestamps -h --help)
             valued=(
+                '-l='
+                '--label='
                 '--limit-bytes='
                 '--since='
                 '-s=stdout|stderr'

@@ -44,7 +44,7 @@ function __pycrictl_describe --no-scope-shadowing
             set nested \
                 'ps'\t'List containers, running ones by default' \
                 'inspect'\t'Show the details of containers' \
-                'logs'\t'Show the logs of a container' \
+                'logs'\t'Show the logs of containers' \
                 'stats'\t'Show the resource usage of containers' \
                 'events'\t'Show container events as they happen' \
                 'event'\t'Show container events as they happen' \
@@ -144,8 +144,10 @@ function __pycrictl_describe --no-scope-shadowing
             set endless 1
         case 'logs'
             set switches \
-                '-f'\t'Keep following until the container ends' \
-                '--follow'\t'Keep following until the container ends' \
+                '-a'\t'All containers: of the pod that is named, else of the node' \
+                '--all'\t'All containers: of the pod that is named, else of the node' \
+                '-f'\t'Keep following until the container or the pod ends' \
+                '--follow'\t'Keep following until the container or the pod ends' \
                 '-p'\t'Show the log of the previous attempt' \
                 '--previous'\t'Show the log of the previous attempt' \
                 '-r'\t'First ask the runtime to reopen the log file' \
@@ -155,6 +157,8 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
+                '-l'\t''\t'All containers of the pods with this label; repeatable' \
+                '--label'\t''\t'All containers of the pods with this label; repeatable' \
                 '--limit-bytes'\t''\t'Stop after this many bytes; negative: no limit' \
                 '--since'\t''\t'Only lines since a time: 10m, 2024-01-31, 2024-01-31T15:04:05Z or seconds since 1970' \
                 '-s'\t'stdout|stderr'\t'Only this output' \
@@ -678,7 +682,7 @@ function __pycrictl_describe --no-scope-shadowing
             set nested \
                 'ps'\t'List containers, running ones by default' \
                 'inspect'\t'Show the details of containers' \
-                'logs'\t'Show the logs of a container' \
+                'logs'\t'Show the logs of containers' \
                 'stats'\t'Show the resource usage of containers' \
                 'events'\t'Show container events as they happen' \
                 'event'\t'Show container events as they happen' \

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Final
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.inspection.status import container_statuses
-from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import (
     ConnectError,
     DeadlineExceeded,
     NotFound,
     PycrictlError,
     Unavailable,
-    UsageError,
 )
 from pycrictl.units import quote
 
@@ -45,18 +43,6 @@ class ContainerLog:
     container_id: str
     path: str
     is_alive: bool
-
-
-def resolve(client: CriClient, text: str) -> str:
-    """Return the ID of the container that ``text`` names; see ``Lookup.container_id``.
-
-    Raises:
-        UsageError: the text is empty or names several containers.
-        NotFound: there is no such container.
-    """
-    if not text:
-        raise UsageError("a container ID is empty", hint="is a script's variable not set?")
-    return Lookup(client).container_id(text)
 
 
 def container_log(client: CriClient, container_id: str, *, previous: bool = False) -> ContainerLog:
