@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from pycrictl.cli import options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Argument, Option
-from pycrictl.errors import NotFound, UsageError
+from pycrictl.errors import MissingArgument, NotFound, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -118,7 +118,9 @@ def logs(
     if container is not None and pods:
         raise UsageError("a name and --label cannot be combined")
     if container is None and not pods and not all_:
-        raise UsageError("no container is named", hint="--all shows the logs of all containers")
+        raise MissingArgument(
+            "no container is named", hint="--all shows the logs of all containers"
+        )
     with app.open_client("runtime") as client:
         found: str | podlogs.Pods = podlogs.Pods(labels=pods)
         if container is not None:
