@@ -17,6 +17,7 @@ _pycrictl_describe() {
             valued=(
                 '-c=@file'
                 '--config=@file'
+                '--host-root=@directory'
                 '-i=@socket'
                 '--image-endpoint=@socket'
                 '--max-retries='
@@ -34,7 +35,7 @@ _pycrictl_describe() {
         ps)
             switches=(-a --all -l --latest --no-headers --no-trunc -q --quiet -r --resolve-image-path -v --verbose -w --watch -h --help)
             valued=(
-                '--id=@container-id'
+                '--id=@container'
                 '--image=@image'
                 '--label='
                 '-n='
@@ -43,8 +44,8 @@ _pycrictl_describe() {
                 '--namespace='
                 '-o=json|yaml|table|wide|jsonpath=|custom-columns='
                 '--output=json|yaml|table|wide|jsonpath=|custom-columns='
-                '-p=@pod-id'
-                '--pod=@pod-id'
+                '-p=@pod'
+                '--pod=@pod'
                 '--sort-by=.metadata.name|.metadata.attempt|.createdAt|.state|.image.image|.id'
                 '-s=created|running|exited|unknown'
                 '--state=created|running|exited|unknown'
@@ -61,18 +62,20 @@ _pycrictl_describe() {
                 '--namespace='
                 '-o=json|yaml|go-template|table'
                 '--output=json|yaml|go-template|table'
-                '-p=@pod-id'
-                '--pod=@pod-id'
+                '-p=@pod'
+                '--pod=@pod'
                 '-s=created|running|exited|unknown'
                 '--state=created|running|exited|unknown'
                 '--template='
             )
-            positionals=('@container-id')
+            positionals=('@container')
             is_endless=1
             ;;
         logs)
-            switches=(-f --follow -p --previous -r --reopen -t --timestamps -h --help)
+            switches=(-a --all -f --follow -p --previous -r --reopen -t --timestamps -h --help)
             valued=(
+                '-l='
+                '--label='
                 '--limit-bytes='
                 '--since='
                 '-s=stdout|stderr'
@@ -84,16 +87,16 @@ _pycrictl_describe() {
         stats)
             switches=(-a --all -w --watch -h --help)
             valued=(
-                '--id=@container-id'
+                '--id=@container'
                 '--label='
                 '-o=json|yaml|table'
                 '--output=json|yaml|table'
-                '-p=@pod-id'
-                '--pod=@pod-id'
+                '-p=@pod'
+                '--pod=@pod'
                 '-s='
                 '--seconds='
             )
-            positionals=('@container-id')
+            positionals=('@container')
             ;;
         events | event)
             switches=(-h --help)
@@ -115,7 +118,7 @@ _pycrictl_describe() {
                 '-u='
                 '--username='
             )
-            positionals=('@pod-id' '@file' '@file')
+            positionals=('@pod' '@file' '@file')
             nested=(jsonschema js)
             ;;
         'create jsonschema' | 'create js')
@@ -143,7 +146,7 @@ _pycrictl_describe() {
             ;;
         start)
             switches=(-h --help)
-            positionals=('@created-container-id')
+            positionals=('@created-container')
             is_endless=1
             ;;
         stop)
@@ -152,12 +155,12 @@ _pycrictl_describe() {
                 '-t='
                 '--timeout='
             )
-            positionals=('@running-container-id')
+            positionals=('@running-container')
             is_endless=1
             ;;
         rm)
             switches=(-a --all -f --force -k --keep-logs -h --help)
-            positionals=('@container-id')
+            positionals=('@container')
             is_endless=1
             ;;
         update)
@@ -173,7 +176,7 @@ _pycrictl_describe() {
                 '--memory='
                 '--oom-score-adj='
             )
-            positionals=('@container-id')
+            positionals=('@container')
             is_endless=1
             ;;
         checkpoint)
@@ -182,7 +185,7 @@ _pycrictl_describe() {
                 '-e=@file'
                 '--export=@file'
             )
-            positionals=('@running-container-id')
+            positionals=('@running-container')
             is_endless=1
             ;;
         exec)
@@ -193,8 +196,8 @@ _pycrictl_describe() {
                 '-n='
                 '--last='
                 '--name='
-                '-p=@pod-id'
-                '--pod=@pod-id'
+                '-p=@pod'
+                '--pod=@pod'
                 '--state=created|running|exited|unknown'
                 '--timeout='
                 '--tls-ca=@file'
@@ -205,7 +208,7 @@ _pycrictl_describe() {
                 '-r=auto|spdy|websocket'
                 '--transport=auto|spdy|websocket'
             )
-            positionals=('@running-container-id' '@remote')
+            positionals=('@running-container' '@remote')
             is_endless=1
             is_remote=1
             ;;
@@ -220,7 +223,7 @@ _pycrictl_describe() {
                 '-r=auto|spdy|websocket'
                 '--transport=auto|spdy|websocket'
             )
-            positionals=('@running-container-id')
+            positionals=('@running-container')
             ;;
         port-forward)
             switches=(-h --help)
@@ -234,7 +237,7 @@ _pycrictl_describe() {
                 '-r=auto|spdy|websocket'
                 '--transport=auto|spdy|websocket'
             )
-            positionals=('@pod-id' '')
+            positionals=('@pod' '')
             is_endless=1
             ;;
         cp)
@@ -257,7 +260,7 @@ _pycrictl_describe() {
         pods)
             switches=(-l --latest --no-headers --no-trunc -q --quiet -v --verbose -w --watch -h --help)
             valued=(
-                '--id=@pod-id'
+                '--id=@pod'
                 '--label='
                 '-n='
                 '--last='
@@ -284,20 +287,20 @@ _pycrictl_describe() {
                 '--state=ready|notready'
                 '--template='
             )
-            positionals=('@pod-id')
+            positionals=('@pod')
             is_endless=1
             ;;
         statsp)
             switches=(-w --watch -h --help)
             valued=(
-                '--id=@pod-id'
+                '--id=@pod'
                 '--label='
                 '-o=json|yaml|table'
                 '--output=json|yaml|table'
                 '-s='
                 '--seconds='
             )
-            positionals=('@pod-id')
+            positionals=('@pod')
             ;;
         metricsp)
             switches=(-w --watch -h --help)
@@ -329,12 +332,12 @@ _pycrictl_describe() {
             ;;
         stopp)
             switches=(-h --help)
-            positionals=('@pod-id')
+            positionals=('@pod')
             is_endless=1
             ;;
         rmp)
             switches=(-a --all -f --force -h --help)
-            positionals=('@pod-id')
+            positionals=('@pod')
             is_endless=1
             ;;
         images | image | img)
@@ -548,7 +551,7 @@ _pycrictl_candidates() {
         '') ;;
         @file) compopt -o default ;;
         @socket)
-            for word in unix:///run/containerd/containerd.sock unix:///run/crio/crio.sock unix:///var/run/cri-dockerd.sock; do
+            for word in unix:///run/containerd/containerd.sock unix:///run/crio/crio.sock unix:///var/run/cri-dockerd.sock unix:///run/k3s/containerd/containerd.sock unix:///run/k0s/containerd.sock unix:///var/snap/microk8s/common/run/containerd.sock; do
                 [[ -e ${word#unix://} && $word == "$2"* ]] && candidates+=("$3$word")
             done
             compopt -o default

@@ -29,6 +29,7 @@ function __pycrictl_describe --no-scope-shadowing
             set valued \
                 '-c'\t'@file'\t'Configuration file (default: /etc/crictl.yaml)' \
                 '--config'\t'@file'\t'Configuration file (default: /etc/crictl.yaml)' \
+                '--host-root'\t'@directory'\t'Where the node\'s root is mounted (default: /, or /host in a node\'s debug pod)' \
                 '-i'\t'@socket'\t'Socket of the image service (default: the runtime\'s)' \
                 '--image-endpoint'\t'@socket'\t'Socket of the image service (default: the runtime\'s)' \
                 '--max-retries'\t''\t'Retries to connect; negative: no limit (default: 3)' \
@@ -43,7 +44,7 @@ function __pycrictl_describe --no-scope-shadowing
             set nested \
                 'ps'\t'List containers, running ones by default' \
                 'inspect'\t'Show the details of containers' \
-                'logs'\t'Show the logs of a container' \
+                'logs'\t'Show the logs of containers' \
                 'stats'\t'Show the resource usage of containers' \
                 'events'\t'Show container events as they happen' \
                 'event'\t'Show container events as they happen' \
@@ -101,7 +102,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--id'\t'@container-id'\t'Only the container with this ID' \
+                '--id'\t'@container'\t'Only the container with this ID or name' \
                 '--image'\t'@image'\t'Only those created from this image' \
                 '--label'\t''\t'Only those with this label; repeatable' \
                 '-n'\t''\t'Only the N newest, in any state; 0: all' \
@@ -110,8 +111,8 @@ function __pycrictl_describe --no-scope-shadowing
                 '--namespace'\t''\t'Only those in a matching pod namespace' \
                 '-o'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
                 '--output'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
-                '-p'\t'@pod-id'\t'Only those of this pod sandbox' \
-                '--pod'\t'@pod-id'\t'Only those of this pod sandbox' \
+                '-p'\t'@pod'\t'Only those of this pod sandbox' \
+                '--pod'\t'@pod'\t'Only those of this pod sandbox' \
                 '--sort-by'\t'.metadata.name|.metadata.attempt|.createdAt|.state|.image.image|.id'\t'Sort by a field of the JSON output, such as .metadata.name' \
                 '-s'\t'created|running|exited|unknown'\t'Only those in this state' \
                 '--state'\t'created|running|exited|unknown'\t'Only those in this state'
@@ -134,17 +135,19 @@ function __pycrictl_describe --no-scope-shadowing
                 '--namespace'\t''\t'Only those in a matching pod namespace' \
                 '-o'\t'json|yaml|go-template|table'\t'Output format' \
                 '--output'\t'json|yaml|go-template|table'\t'Output format' \
-                '-p'\t'@pod-id'\t'Only those of this pod sandbox' \
-                '--pod'\t'@pod-id'\t'Only those of this pod sandbox' \
+                '-p'\t'@pod'\t'Only those of this pod sandbox' \
+                '--pod'\t'@pod'\t'Only those of this pod sandbox' \
                 '-s'\t'created|running|exited|unknown'\t'Only those in this state' \
                 '--state'\t'created|running|exited|unknown'\t'Only those in this state' \
                 '--template'\t''\t'For --output go-template'
-            set positionals '@container-id'
+            set positionals '@container'
             set endless 1
         case 'logs'
             set switches \
-                '-f'\t'Keep following until the container ends' \
-                '--follow'\t'Keep following until the container ends' \
+                '-a'\t'All containers: of the pod that is named, else of the node' \
+                '--all'\t'All containers: of the pod that is named, else of the node' \
+                '-f'\t'Keep following until the container or the pod ends' \
+                '--follow'\t'Keep following until the container or the pod ends' \
                 '-p'\t'Show the log of the previous attempt' \
                 '--previous'\t'Show the log of the previous attempt' \
                 '-r'\t'First ask the runtime to reopen the log file' \
@@ -154,6 +157,8 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
+                '-l'\t''\t'All containers of the pods with this label; repeatable' \
+                '--label'\t''\t'All containers of the pods with this label; repeatable' \
                 '--limit-bytes'\t''\t'Stop after this many bytes; negative: no limit' \
                 '--since'\t''\t'Only lines since a time: 10m, 2024-01-31, 2024-01-31T15:04:05Z or seconds since 1970' \
                 '-s'\t'stdout|stderr'\t'Only this output' \
@@ -169,15 +174,15 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--id'\t'@container-id'\t'Only this container' \
+                '--id'\t'@container'\t'Only this container' \
                 '--label'\t''\t'Only those with this label; repeatable' \
                 '-o'\t'json|yaml|table'\t'Output format' \
                 '--output'\t'json|yaml|table'\t'Output format' \
-                '-p'\t'@pod-id'\t'Only those of this pod sandbox' \
-                '--pod'\t'@pod-id'\t'Only those of this pod sandbox' \
+                '-p'\t'@pod'\t'Only those of this pod sandbox' \
+                '--pod'\t'@pod'\t'Only those of this pod sandbox' \
                 '-s'\t''\t'Seconds between the two measurements' \
                 '--seconds'\t''\t'Seconds between the two measurements'
-            set positionals '@container-id'
+            set positionals '@container'
         case 'events' 'event'
             set switches \
                 '-h'\t'Show this message and exit' \
@@ -201,7 +206,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--pull-timeout'\t''\t'Time limit of each pull (default: none)' \
                 '-u'\t''\t'User name; asks for the password' \
                 '--username'\t''\t'User name; asks for the password'
-            set positionals '@pod-id' '@file' '@file'
+            set positionals '@pod' '@file' '@file'
             set nested \
                 'jsonschema'\t'Print the JSON Schemas of pod and container configurations' \
                 'js'\t'Print the JSON Schemas of pod and container configurations'
@@ -246,7 +251,7 @@ function __pycrictl_describe --no-scope-shadowing
             set switches \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
-            set positionals '@created-container-id'
+            set positionals '@created-container'
             set endless 1
         case 'stop'
             set switches \
@@ -257,7 +262,7 @@ function __pycrictl_describe --no-scope-shadowing
             set valued \
                 '-t'\t''\t'Seconds from the stop signal to SIGKILL; 0 kills immediately' \
                 '--timeout'\t''\t'Seconds from the stop signal to SIGKILL; 0 kills immediately'
-            set positionals '@running-container-id'
+            set positionals '@running-container'
             set endless 1
         case 'rm'
             set switches \
@@ -269,7 +274,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--keep-logs'\t'Keep the log files on this host' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
-            set positionals '@container-id'
+            set positionals '@container'
             set endless 1
         case 'update'
             set switches \
@@ -285,7 +290,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--cpuset-mems'\t''\t'Memory nodes, such as 0-1' \
                 '--memory'\t''\t'Memory limit in bytes' \
                 '--oom-score-adj'\t''\t'OOM score adjustment, from -1000 to 1000'
-            set positionals '@container-id'
+            set positionals '@container'
             set endless 1
         case 'checkpoint'
             set switches \
@@ -294,7 +299,7 @@ function __pycrictl_describe --no-scope-shadowing
             set valued \
                 '-e'\t'@file'\t'Archive to write on the node' \
                 '--export'\t'@file'\t'Archive to write on the node'
-            set positionals '@running-container-id'
+            set positionals '@running-container'
             set endless 1
         case 'exec'
             set switches \
@@ -320,8 +325,8 @@ function __pycrictl_describe --no-scope-shadowing
                 '-n'\t''\t'Only the N newest, in any state; 0: all' \
                 '--last'\t''\t'Only the N newest, in any state; 0: all' \
                 '--name'\t''\t'Only those with a matching name' \
-                '-p'\t'@pod-id'\t'Only those of this pod sandbox' \
-                '--pod'\t'@pod-id'\t'Only those of this pod sandbox' \
+                '-p'\t'@pod'\t'Only those of this pod sandbox' \
+                '--pod'\t'@pod'\t'Only those of this pod sandbox' \
                 '--state'\t'created|running|exited|unknown'\t'Only containers in this state' \
                 '--timeout'\t''\t'With --sync: kill the command after this many seconds; 0: never' \
                 '--tls-ca'\t'@file'\t'Certificates to verify the stream with' \
@@ -331,7 +336,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--tls-server-name'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
                 '-r'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest' \
                 '--transport'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest'
-            set positionals '@running-container-id' '@remote'
+            set positionals '@running-container' '@remote'
             set endless 1
             set remote 1
         case 'attach'
@@ -350,7 +355,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--tls-server-name'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
                 '-r'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest' \
                 '--transport'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest'
-            set positionals '@running-container-id'
+            set positionals '@running-container'
         case 'port-forward'
             set switches \
                 '-h'\t'Show this message and exit' \
@@ -364,7 +369,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--tls-server-name'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
                 '-r'\t'auto|spdy|websocket'\t'Stream protocol; auto is spdy, which can close one direction alone' \
                 '--transport'\t'auto|spdy|websocket'\t'Stream protocol; auto is spdy, which can close one direction alone'
-            set positionals '@pod-id' ''
+            set positionals '@pod' ''
             set endless 1
         case 'cp'
             set switches \
@@ -406,7 +411,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--id'\t'@pod-id'\t'Only the pod sandbox with this ID' \
+                '--id'\t'@pod'\t'Only the pod sandbox with this ID or name' \
                 '--label'\t''\t'Only those with this label; repeatable' \
                 '-n'\t''\t'Only the N newest, in any state; 0: all' \
                 '--last'\t''\t'Only the N newest, in any state; 0: all' \
@@ -436,7 +441,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '-s'\t'ready|notready'\t'Only those in this state' \
                 '--state'\t'ready|notready'\t'Only those in this state' \
                 '--template'\t''\t'For --output go-template'
-            set positionals '@pod-id'
+            set positionals '@pod'
             set endless 1
         case 'statsp'
             set switches \
@@ -445,13 +450,13 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--id'\t'@pod-id'\t'Only this pod sandbox' \
+                '--id'\t'@pod'\t'Only this pod sandbox' \
                 '--label'\t''\t'Only those with this label; repeatable' \
                 '-o'\t'json|yaml|table'\t'Output format' \
                 '--output'\t'json|yaml|table'\t'Output format' \
                 '-s'\t''\t'Seconds between the two measurements' \
                 '--seconds'\t''\t'Seconds between the two measurements'
-            set positionals '@pod-id'
+            set positionals '@pod'
         case 'metricsp'
             set switches \
                 '-w'\t'Refresh until Ctrl-C' \
@@ -489,7 +494,7 @@ function __pycrictl_describe --no-scope-shadowing
             set switches \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
-            set positionals '@pod-id'
+            set positionals '@pod'
             set endless 1
         case 'rmp'
             set switches \
@@ -499,7 +504,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--force'\t'Stop it first if it is running' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
-            set positionals '@pod-id'
+            set positionals '@pod'
             set endless 1
         case 'images' 'image' 'img'
             set switches \
@@ -642,7 +647,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--upstream'\t'@socket'\t'The runtime\'s socket' \
+                '--upstream'\t'@socket'\t'The runtime\'s socket (default: the first that answers)' \
                 '--listen'\t'@socket'\t'The proxy\'s own socket (default: unix:///run/pycrictl/cri.sock)' \
                 '--max-parallel-image-pulls'\t''\t'Pull at most N images at once (default: 0, no limit)' \
                 '--when-full'\t'wait|retry'\t'With no free slot, wait in line (default) or retry a few times' \
@@ -684,7 +689,7 @@ function __pycrictl_describe --no-scope-shadowing
             set nested \
                 'ps'\t'List containers, running ones by default' \
                 'inspect'\t'Show the details of containers' \
-                'logs'\t'Show the logs of a container' \
+                'logs'\t'Show the logs of containers' \
                 'stats'\t'Show the resource usage of containers' \
                 'events'\t'Show container events as they happen' \
                 'event'\t'Show container events as they happen' \
@@ -768,7 +773,7 @@ function __pycrictl_candidates --no-scope-shadowing
                 __pycrictl_ask container-path $argv[2] $argv[3] ''
             end
             if test $argv[1] = @socket
-                for endpoint in unix:///run/containerd/containerd.sock unix:///run/crio/crio.sock unix:///var/run/cri-dockerd.sock
+                for endpoint in unix:///run/containerd/containerd.sock unix:///run/crio/crio.sock unix:///var/run/cri-dockerd.sock unix:///run/k3s/containerd/containerd.sock unix:///run/k0s/containerd.sock unix:///var/snap/microk8s/common/run/containerd.sock
                     test -e (string replace unix:// '' -- $endpoint)
                     and printf '%s\n' "$argv[3]$endpoint"
                 end

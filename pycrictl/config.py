@@ -15,18 +15,12 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
+from pycrictl import noderoot
 from pycrictl.errors import ConfigError, UsageError
 from pycrictl.units import parse_bool, quote
 
 T = TypeVar("T")
 Origin = Literal["flag", "environment", "file", "default"]
-
-DEFAULT_ENDPOINTS: Final = (
-    "unix:///run/containerd/containerd.sock",
-    "unix:///run/crio/crio.sock",
-    "unix:///var/run/cri-dockerd.sock",
-)
-"""Where a runtime is looked for when no endpoint is configured, in this order."""
 
 DEFAULT_PATH: Final = "/etc/crictl.yaml"
 DEFAULT_TIMEOUT_S: Final = 2.0
@@ -112,7 +106,7 @@ def load(
     Args:
         flags: what the command line gave.
         environ: the process's environment.
-        default_path: the file that is read when none is named; it may be missing.
+        default_path: the file of the node that is read when none is named; it may be missing.
         executable: the program's own path: ``crictl.yaml`` beside it is read when the file that was
             named, or the one at the default path, does not exist.
 
@@ -237,7 +231,7 @@ def _read_first(
     if named == "":
         origin = "--config" if flags.config is not None else "CRI_CONFIG_FILE"
         raise ConfigError(f"{origin} is empty", hint="name a file or leave it out")
-    candidates = [default_path if named is None else named]
+    candidates = [noderoot.given(default_path if named is None else named)]
     if executable is not None:
         candidates.append(os.path.join(os.path.dirname(executable), _NAME_BESIDE_EXECUTABLE))
     for path in candidates:
@@ -251,7 +245,7 @@ def _read_first(
         except ConfigError as error:
             reason, hint = error.message, error.hint
         else:
-            if named is None or path == named:
+            if named is None or path == candidates[0]:
                 return values, path, ()
             missing = quote(named, _PATH_LIMIT_CHARS)
             return values, path, (f"config file {missing} does not exist, using {file}",)

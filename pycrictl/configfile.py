@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pycrictl import config
+from pycrictl import config, noderoot
 from pycrictl.config import KEYS, FileValues, Setting
 from pycrictl.errors import ConfigError, UsageError
 from pycrictl.units import quote
@@ -52,7 +52,7 @@ def path_of(flag: str | None, environ: Mapping[str, str]) -> str:
     path = environ.get("CRI_CONFIG_FILE", config.DEFAULT_PATH) if flag is None else flag
     if not path:
         raise UsageError("the path of the config file is empty")
-    return path
+    return noderoot.given(path)
 
 
 def values(path: str, *, is_whole: bool = False) -> dict[str, str]:

@@ -19,21 +19,21 @@ ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "units": set(),
     "environ": {"units"},
+    "noderoot": _BASE,
     "profiles": {"errors"},
     "signals": set(),
-    "config": {"yamltree", *_BASE},
-    "configfile": {"config", "yamltree", *_BASE},
+    "config": {"noderoot", "yamltree", *_BASE},
+    "configfile": {"config", "noderoot", "yamltree", *_BASE},
     "yamltree": {"units"},
     "_proto": {"_proto", "signals"},
     "wire": {"wire", "errors"},
     "cri": {
         *("cri", "wire.client_call", "wire.codes", "wire.grpc_http2", "wire.limits", "_proto"),
-        *("config", "signals", "yamltree", *_BASE),
+        *("config", "noderoot", "signals", "yamltree", *_BASE),
     },
     "containerd": {
         *("containerd", "_proto", "cri.calls.channel", "cri.calls.errmap", "cri.calls.transport"),
-        "wire.codes",
-        *_BASE,
+        *("noderoot", "wire.codes", *_BASE),
     },
     "logs": {"logs", "wire.logline", "wire.logtime", *_BASE},
     "kube": {"kube", "config", "environ", "yamltree", *_BASE},
@@ -47,11 +47,11 @@ ARROWS: dict[str, set[str]] = {
     "progress.speed": set(),
     "progress.reference": _BASE,
     "pull": {"pull", "progress", "cri", "_proto", *_BASE},
-    "pull.slots": _BASE,
+    "pull.slots": {"noderoot", *_BASE},
     "copy": set(),
     "copy.copier": {"copy", "cri.lists.lookup", "_proto", *_BASE},
     "copy.rules": {"copy.rules", "wire.tar", *_BASE},
-    "copy.tree": {"copy.tree", "copy.rules", "wire.tar", "signals", *_BASE},
+    "copy.tree": {"copy.tree", "copy.rules", "wire.tar", "noderoot", "signals", *_BASE},
     "copy.archive": {"copy.archive", "copy.tree", "copy.rules", "wire.tar", *_BASE},
     "copy.method": {"copy.archive", "copy.tree", "copy.rules", *_BASE},
     "copy.total": {"copy.method", "copy.tree", *_BASE},
@@ -61,7 +61,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "copy.node": {
         *("copy.node", "copy.method", "copy.total", "copy.archive", "copy.tree", "copy.rules"),
-        *("cri", "_proto", *_BASE),
+        *("cri", "_proto", "noderoot", *_BASE),
     },
     "copy.exec": {
         *("copy.exec", "copy.method", "copy.total", "copy.archive", "copy.tree", "copy.rules"),
@@ -81,7 +81,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.settings": {
         *("proxy.pulls.decisions", "proxy.pulls.kubelet_config", "proxy.serve", "copy.tree"),
         *("proxy.figures.history", "copy.rules"),
-        *("config", *_BASE),
+        *("config", "noderoot", *_BASE),
     },
     "proxy.lookup": {
         *("proxy.relay.calls", "proxy.relay.upstream", "cri.calls.methods", "wire.codes"),
@@ -115,7 +115,7 @@ ARROWS: dict[str, set[str]] = {
         *("proxy.pulls.book", "progress.reference", "progress.tracker", "wire.progress"),
     },
     "proxy.pulls.status": {"proxy.pulls", "containerd.settings", *_BASE},
-    "proxy.pulls.kubelet_config": {"config", "yamltree", *_BASE},
+    "proxy.pulls.kubelet_config": {"config", "noderoot", "yamltree", *_BASE},
     "proxy.figures": {
         *("proxy.figures", "proxy.lookup", "proxy.pulls", "proxy.serve.log"),
         *("progress.reference", "_proto", *_BASE),
@@ -132,7 +132,7 @@ ARROWS: dict[str, set[str]] = {
     "cli": {
         *("", "cli", "proxy", "show", "progress", "pull", "copy", "streaming", "containerd"),
         *("cri", "kube", "logs", "wire", "_proto"),
-        *("config", "configfile", "environ", "profiles", "signals", *_BASE),
+        *("config", "configfile", "environ", "noderoot", "profiles", "signals", *_BASE),
     },
     "__main__": {"cli", "copy.tree.survivor", "signals"},
 }

@@ -21,17 +21,15 @@ from pycrictl.units import format_duration
 
 
 class Completes(Enum):
-    """What a word can be. ``ID`` kinds are IDs only, the others names as well."""
+    """What a word can be."""
 
     NOTHING = auto()
     CONTAINER = auto()
-    CONTAINER_ID = auto()
-    CREATED_CONTAINER_ID = auto()
-    RUNNING_CONTAINER_ID = auto()
+    CREATED_CONTAINER = auto()
+    RUNNING_CONTAINER = auto()
     CONTAINER_PATH = auto()
     """A local path, or ``CONTAINER:PATH``."""
     POD = auto()
-    POD_ID = auto()
     IMAGE = auto()
     FILE = auto()
     DIRECTORY = auto()
@@ -123,9 +121,7 @@ class Command:
 
 _KINDS: Final = {
     "CONTAINER": Completes.CONTAINER,
-    "CONTAINER-ID": Completes.CONTAINER_ID,
     "POD": Completes.POD,
-    "POD-ID": Completes.POD_ID,
     "IMAGE": Completes.IMAGE,
     "REPOSITORY[:TAG]": Completes.IMAGE,
     "FILE": Completes.FILE,
@@ -140,11 +136,11 @@ _KINDS: Final = {
 """What each metavar stands for; any other completes to nothing."""
 
 _STATES: Final = {
-    "start": Completes.CREATED_CONTAINER_ID,
-    "stop": Completes.RUNNING_CONTAINER_ID,
-    "checkpoint": Completes.RUNNING_CONTAINER_ID,
-    "exec": Completes.RUNNING_CONTAINER_ID,
-    "attach": Completes.RUNNING_CONTAINER_ID,
+    "start": Completes.CREATED_CONTAINER,
+    "stop": Completes.RUNNING_CONTAINER,
+    "checkpoint": Completes.RUNNING_CONTAINER,
+    "exec": Completes.RUNNING_CONTAINER,
+    "attach": Completes.RUNNING_CONTAINER,
 }
 """Commands that make sense only for containers in one state."""
 
@@ -239,7 +235,7 @@ def _options(path: tuple[str, ...], found: Iterable[declare.Parameter]) -> Itera
 
 def _completes(path: tuple[str, ...], metavar: str) -> Completes:
     kind = _KINDS.get(metavar, Completes.NOTHING)
-    if kind is Completes.CONTAINER_ID and path:
+    if kind is Completes.CONTAINER and path:
         return _STATES.get(path[0], kind)
     return kind
 

@@ -45,6 +45,7 @@ class AppContext:
         command: the name of the command; empty before it is known.
         path: the words that call the command, from the program's name on.
         negated: the command's switches that were explicitly given as false, in full.
+        host_root: the directory that the node's files are below, None where nobody named it.
         recording: what the global options want recorded of the run.
         tracer: gets the spans of this run's calls.
     """
@@ -55,6 +56,7 @@ class AppContext:
         self.command = ""
         self.path = env.program
         self.negated: frozenset[str] = frozenset()
+        self.host_root: str | None = None
         self.recording: Recording | None = None
         self.tracer: Tracer | None = None
         self._config: Config | None = None

@@ -52,9 +52,7 @@ Namespace = Annotated[
     str,
     Option("--namespace", metavar="REGEX", help="Only those in a matching pod namespace."),
 ]
-PodId = Annotated[
-    str, Option("--pod", "-p", metavar="POD-ID", help="Only those of this pod sandbox.")
-]
+PodId = Annotated[str, Option("--pod", "-p", metavar="POD", help="Only those of this pod sandbox.")]
 ContainerState = Annotated[
     str,
     Option(

@@ -13,7 +13,7 @@ from typing import Final
 from pycrictl.cli import crictl, plain
 from pycrictl.cli.context import AppContext, Exit
 from pycrictl.cli.declare import BadParameter, require_utf8
-from pycrictl.cli.program import recorded
+from pycrictl.cli.program import recorded, use_root
 from pycrictl.config import Flags
 from pycrictl.environ import Environment
 from pycrictl.errors import ExitCode, PycrictlError
@@ -79,6 +79,7 @@ def _dispatch(words: Sequence[str], app: AppContext) -> int:
     call = plain.read(words, app)
     require_utf8(call)
     try:
+        use_root(app.host_root)
         with recorded(app):
             call.function(app, **call.values)
     except Exit as exc:

@@ -159,10 +159,10 @@ ContainerFile = Annotated[
 ]
 ContainerIds = Annotated[
     list[str] | None,
-    Argument(metavar="CONTAINER-ID...", help="IDs of containers.", show_default=False),
+    Argument(metavar="CONTAINER...", help="IDs or names of containers.", show_default=False),
 ]
 PodIds = Annotated[
     list[str] | None,
-    Argument(metavar="POD-ID...", help="IDs of pod sandboxes.", show_default=False),
+    Argument(metavar="POD...", help="IDs or names of pods.", show_default=False),
 ]
 Force = Annotated[bool, Option("--force", "-f", help="Stop it first if it is running.")]

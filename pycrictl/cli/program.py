@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Annotated, Final
 
-from pycrictl import __version__
+from pycrictl import __version__, noderoot
 from pycrictl.cli import crictl
 from pycrictl.cli.context import AppContext, Recording
 from pycrictl.cli.declare import Option
@@ -42,6 +43,14 @@ def set_globals(
     enable_tracing: Annotated[
         bool, Option("--enable-tracing", help="Send traces to an OpenTelemetry collector.")
     ] = False,
+    host_root: Annotated[
+        str | None,
+        Option(
+            "--host-root",
+            metavar="DIR",
+            help="Where the node's root is mounted (default: /, or /host in a node's debug pod).",
+        ),
+    ] = None,
     image_endpoint: Annotated[
         str | None,
         Option(
@@ -113,6 +122,7 @@ def set_globals(
     ] = False,
 ) -> None:
     """Keep the global options for the command."""
+    app.host_root = host_root
     app.flags = Flags(
         config=config,
         runtime_endpoint=runtime_endpoint,
@@ -127,6 +137,25 @@ def set_globals(
         tracing_endpoint if enable_tracing else "",
         tracing_sampling_rate_per_million,
     )
+
+
+def find_root() -> str:
+    """Return the directory where the root of the node is, where nobody named it."""
+    if not noderoot.is_node(noderoot.DEBUG_ROOT):
+        return "/"
+    from pycrictl.cri.calls.discovery import ENDPOINTS
+
+    has_runtime = any(os.path.lexists(each.removeprefix("unix://")) for each in ENDPOINTS)
+    return "/" if has_runtime else noderoot.DEBUG_ROOT
+
+
+def use_root(named: str | None) -> None:
+    """Look for the node's files below a directory, by default where they are found.
+
+    Raises:
+        UsageError: it is not a directory.
+    """
+    noderoot.use(find_root() if named is None else named)
 
 
 @contextmanager

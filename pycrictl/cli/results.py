@@ -11,6 +11,7 @@ from pycrictl.errors import ExitCode, PycrictlError
 from pycrictl.units import escape
 
 if TYPE_CHECKING:
+    from pycrictl.cri.lists.lookup import Kind, Target
     from pycrictl.environ import Environment
 
 
@@ -26,6 +27,12 @@ class Results:
         for line in lines:
             self.env.stdout.write(f"{escape(line)}\n")
             self.env.stdout.flush()
+
+    def identify(self, targets: Iterable[Target], kind: Kind) -> None:
+        """Say on stderr which container or pod each name stands for; IDs speak for themselves."""
+        for target in targets:
+            if target.name:
+                self.env.note(f"{target.text} is {kind} {target.id[:13]} ({target.name})")
 
     def warn(self, lines: Iterable[str]) -> None:
         """Warn of what went wrong beside the results."""

@@ -98,7 +98,7 @@ SCHEMAS: Final = Entry(
 COMMANDS: Final = (
     Entry("ps", "containers.ps:ps", "List containers, running ones by default", CONTAINERS),
     Entry("inspect", "containers.inspect:inspect", "Show the details of containers", CONTAINERS),
-    Entry("logs", "containers.logs:logs", "Show the logs of a container", CONTAINERS),
+    Entry("logs", "containers.logs:logs", "Show the logs of containers", CONTAINERS),
     Entry("stats", "containers.stats:stats", "Show the resource usage of containers", CONTAINERS),
     Entry(
         "events",

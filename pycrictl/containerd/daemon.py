@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from pycrictl import noderoot
 from pycrictl.containerd.client import ContainerdClient
 
-_PROC: Final = Path("/proc")
 _START_TIME_FIELD: Final = 22 - 3  # of /proc/PID/stat (proc(5)), counted after the program's name
 
 
@@ -72,7 +72,7 @@ def listener_pid(endpoint: str) -> int:
 
 def _start_ticks(pid: int) -> int | None:
     try:
-        stat = (_PROC / str(pid) / "stat").read_bytes()
+        stat = _process(pid, "stat").read_bytes()
     except OSError:
         return None
     # The name stands in parentheses and may hold parentheses and spaces itself.
@@ -81,11 +81,15 @@ def _start_ticks(pid: int) -> int | None:
 
 def _program(pid: int) -> str:
     with suppress(OSError):
-        return (_PROC / str(pid) / "comm").read_text("utf-8", "replace")
+        return _process(pid, "comm").read_text("utf-8", "replace")
     return ""
 
 
 def _own_pid_namespace() -> int:
     with suppress(OSError):
-        return (_PROC / "self/ns/pid").stat().st_ino
+        return _process("self", "ns/pid").stat().st_ino
     return 0
+
+
+def _process(pid: int | str, name: str) -> Path:
+    return Path(noderoot.locate(f"/proc/{pid}/{name}"))

@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import tomli
 
+from pycrictl import noderoot
+from pycrictl.errors import PycrictlError
 from pycrictl.units import parse_duration
 
 DEFAULT_PATH: Final = Path("/etc/containerd/config.toml")
@@ -71,11 +73,18 @@ def from_status(status_info: Mapping[str, str]) -> PullSettings:
 
 
 def config_path(pid: int | None) -> Path:
-    """Return the configuration file of a containerd: its ``--config``, else the usual place."""
+    """Return the configuration file of a containerd: its ``--config``, else the usual place.
+
+    It is a path of the node; so are all that this module gives.
+    """
     arguments: list[str] = []
     if pid:
         with suppress(OSError):
-            text = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "surrogateescape")
+            text = (
+                Path(noderoot.locate(f"/proc/{pid}/cmdline"))
+                .read_bytes()
+                .decode("utf-8", "surrogateescape")
+            )
             arguments = text.rstrip("\0").split("\0")[1:]
     for position, argument in enumerate(arguments):
         name, has_value, value = argument.partition("=")
@@ -86,7 +95,7 @@ def config_path(pid: int | None) -> Path:
         if value.startswith("/"):
             return Path(value)
         with suppress(OSError):
-            return Path(f"/proc/{pid}/cwd").readlink() / value
+            return Path(noderoot.locate(f"/proc/{pid}/cwd")).readlink() / value
     return DEFAULT_PATH
 
 
@@ -131,17 +140,21 @@ def _documents(path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 def _read(file: Path) -> dict[str, Any] | None:
     try:
-        with file.open("rb") as stream:
+        with Path(noderoot.locate(str(file))).open("rb") as stream:
             text = stream.read(_FILE_LIMIT_BYTES).decode()
         return tomli.loads(text)
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError, RecursionError, PycrictlError):
         return None
 
 
 def _matches(folder: Path, pattern: str) -> list[Path]:
     absolute = folder / pattern
-    with suppress(OSError, ValueError, NotImplementedError):
-        return sorted(Path("/").glob(str(absolute).lstrip("/")))
+    # Links before the first wildcard lead where they do on the node.
+    fixed = absolute.parent if "*" not in str(absolute.parent) else Path("/")
+    here = Path(noderoot.locate(str(fixed)))
+    with suppress(OSError, ValueError, NotImplementedError, PycrictlError):
+        found = sorted(here.glob(str(absolute.relative_to(fixed))))
+        return [fixed / file.relative_to(here) for file in found]
     return []
 
 

@@ -11,9 +11,8 @@ from pycrictl._proto import cri_pb2
 from pycrictl.copy.method import NAMES, Method, Watch, first_to_serve
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import ContainerPath, not_running
-from pycrictl.cri.lists.lookup import CONTAINERS_HINT, find_container, find_pod
-from pycrictl.errors import CopyError, NotFound
-from pycrictl.units import quote
+from pycrictl.cri.lists.lookup import Lookup
+from pycrictl.errors import CopyError
 
 if TYPE_CHECKING:
     from pycrictl.copy.rules.summary import Summary
@@ -137,11 +136,7 @@ class Copier:
 
 def _find(client: CriClient, path: ContainerPath) -> str:
     """Return the full ID of the container that is named."""
-    pod_id = find_pod(client, path.pod).id if path.pod else ""
-    container = find_container(client, path.container, pod_sandbox_id=pod_id)
-    if container is None:
-        where = f" in pod {quote(path.pod)}" if path.pod else ""
-        raise NotFound(f"no container {quote(path.container)}{where}", hint=CONTAINERS_HINT)
+    container = Lookup(client).find_container("/".join(filter(None, (path.pod, path.container))))
     if container.state != cri_pb2.CONTAINER_RUNNING:
         raise not_running(path.container)
     return container.id

@@ -60,7 +60,15 @@ class LogReader:
         Raises:
             PycrictlError: the file cannot be opened or read.
         """
-        yield from self._wanted.limited(self._growing(is_alive, wait))
+
+        def waiting() -> Iterator[Chunk]:
+            for chunk in self.steps(is_alive):
+                if chunk is None:
+                    wait()
+                else:
+                    yield chunk
+
+        yield from self._wanted.limited(waiting())
 
     def _present(self, log: LogFile) -> Iterator[Chunk]:
         yield from self._beginning(log, is_whole=True)
@@ -70,8 +78,17 @@ class LogReader:
         if not (self._wanted.is_strict and lines and log.has_lines(lines)):
             yield from self._end()
 
-    def _growing(self, is_alive: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:
-        log = self._open(is_alive, wait)
+    def steps(self, is_alive: Callable[[], bool]) -> Iterator[Chunk | None]:
+        """Yield what ``follow`` does, without limit, and None where there is nothing more yet.
+
+        Raises:
+            PycrictlError: the file cannot be opened or read.
+        """
+        # The log is missing for a moment while it is rotated.
+        give_up_at = time.monotonic() + PATIENCE_S
+        while not os.path.lexists(self._path) and is_alive() and time.monotonic() < give_up_at:
+            yield None  # not for long: the old file beside it grows
+        log = LogFile(self._path)
         try:
             yield from self._beginning(log, is_whole=False)
             self._check_format(log)
@@ -86,19 +103,12 @@ class LogReader:
                 elif not log.rewind_if_truncated():
                     if not lives:
                         break
-                    wait()
+                    yield None
                     continue
                 yield from self._end()
         finally:
             log.close()
         yield from self._end()
-
-    def _open(self, is_alive: Callable[[], bool], wait: Callable[[], None]) -> LogFile:
-        """Open the log, which is missing for a moment while it is rotated."""
-        give_up_at = time.monotonic() + PATIENCE_S
-        while not os.path.lexists(self._path) and is_alive() and time.monotonic() < give_up_at:
-            wait()  # not for long: the old file beside it grows
-        return LogFile(self._path)
 
     def _beginning(self, log: LogFile, *, is_whole: bool) -> Iterator[Chunk]:
         """Go to where the tail begins, or read it where only that can count its lines."""

@@ -25,21 +25,29 @@ _EVENTS_BYTES: Final = 64 << 10
 
 
 class LogWatch:
-    """Waits for changes of a log file and of those beside it. Use it in a ``with`` statement.
+    """Waits for changes of log files and of those beside them. Use it in a ``with`` statement.
 
     Args:
-        path: the log's; it may be a link.
+        paths: of the logs; they may be links.
         reader_fd: a descriptor that output goes to. Waiting ends when nobody can read it any more,
             which is not noticed otherwise before the container writes again.
     """
 
-    def __init__(self, path: str, *, reader_fd: int | None = None) -> None:
-        self._inotify_fd = _watch_folder(os.path.dirname(os.path.realpath(path)))  # noqa: PTH120 (all in one)
+    def __init__(self, *paths: str, reader_fd: int | None = None) -> None:
+        self._inotify_fd = _inotify()
+        for path in paths:
+            self.add(path)
         self._poll = select.poll()
         if self._inotify_fd is not None:
             self._poll.register(self._inotify_fd, select.POLLIN)
         if reader_fd is not None:
             self._poll.register(reader_fd, 0)
+
+    def add(self, path: str) -> None:
+        """Wait for changes of one more log as well."""
+        folder = os.path.dirname(os.path.realpath(path))  # noqa: PTH120 (all in one)
+        if self._inotify_fd is not None and not _is_watched(self._inotify_fd, folder):
+            self.close()
 
     @property
     def has_inotify(self) -> bool:
@@ -80,17 +88,16 @@ class LogWatch:
         self.close()
 
 
-def _watch_folder(folder: str) -> int | None:
-    """Return an inotify(7) descriptor that reports changes in a folder; None if there is none."""
+def _inotify() -> int | None:
+    """Return an inotify(7) descriptor; None if there is none."""
     try:
-        libc = ctypes.CDLL(None)
-        fd = int(libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
+        fd = int(ctypes.CDLL(None).inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
     except (OSError, AttributeError):
         return None
-    if fd < 0:
-        return None  # this user has as many as the kernel allows
+    return fd if fd >= 0 else None  # this user may have as many as the kernel allows
+
+
+def _is_watched(fd: int, folder: str) -> bool:
+    """Make an inotify descriptor report changes in a folder; return whether it does."""
     mask = _IN_MODIFY | _IN_MOVED_TO | _IN_CREATE
-    if libc.inotify_add_watch(fd, os.fsencode(folder), mask) < 0:
-        os.close(fd)
-        return None
-    return fd
+    return int(ctypes.CDLL(None).inotify_add_watch(fd, os.fsencode(folder), mask)) >= 0

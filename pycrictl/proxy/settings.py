@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import tomli
 
+from pycrictl import noderoot
 from pycrictl.config import Setting, socket_path
 from pycrictl.copy.rules.policy import MAX_ENTRIES
 from pycrictl.copy.tree.content import DEFAULT_FOLDER
@@ -73,12 +74,15 @@ class ProxySettings:
     log_level: LogLevel
 
 
-def load(flags: Mapping[str, object]) -> ProxySettings:
+def load(
+    flags: Mapping[str, object], find_upstream: Callable[[], str] | None = None
+) -> ProxySettings:
     """Return the settings in force.
 
     Args:
         flags: values by the file's keys and ``config``, as typed: durations are strings. None
             means not given.
+        find_upstream: finds the socket of a runtime where none is given.
 
     Raises:
         UsageError: a flag has a bad value, or no runtime is given.
@@ -87,8 +91,10 @@ def load(flags: Mapping[str, object]) -> ProxySettings:
     given = {key: value for key, value in flags.items() if value is not None}
     path = str(given.pop("config", ""))
     source = _Source("", given)
-    file = _read(path or DEFAULT_PATH, is_required=bool(path))
+    file = _read(noderoot.given(path or DEFAULT_PATH), is_required=bool(path))
     values = {**_DEFAULTS, **file.checked(), **source.checked()}
+    if "upstream" not in values and find_upstream is not None:
+        values["upstream"] = find_upstream()
     if "upstream" not in values:
         raise UsageError(
             "no runtime is given",
@@ -257,7 +263,7 @@ def _one_of(kind: type[ChoiceT], value: object) -> ChoiceT:
 
 
 _READERS: Final[dict[str, Callable[[object], Any]]] = {
-    "upstream": _socket,
+    "upstream": lambda value: noderoot.given(_socket(value)),
     "listen": _socket,
     "max-parallel-image-pulls": _count,
     "serialize-image-pulls": _switch,

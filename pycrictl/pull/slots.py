@@ -29,6 +29,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from pycrictl import noderoot
 from pycrictl.errors import DeadlineExceeded, Exhausted, PycrictlError
 from pycrictl.units import format_duration, quote
 
@@ -65,7 +66,7 @@ def default_directory(environ: Mapping[str, str], uid: int) -> Path:
     if named := environ.get(DIRECTORY_VARIABLE):
         return Path(named)
     if uid == 0:
-        return Path("/run/pycrictl-slots")
+        return Path(noderoot.locate("/run/pycrictl-slots"))
     if runtime := environ.get("XDG_RUNTIME_DIR"):
         return Path(runtime) / "pycrictl-slots"
     return Path(f"/tmp/pycrictl-slots-{uid}")

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from pycrictl._proto import cri_pb2
 from tests.captures import Capture
-from tests.captures.calls import calls_that_count
+from tests.captures.calls import LOOKED_UP, OTHER_CALLS, calls_that_count
 from tests.captures.scene import fake_container_status, fake_containers, fake_images, real_version
 from tests.fakecri import FakeServer, Maker, Status
 
@@ -25,7 +25,13 @@ FILES: Final = Path(__file__).parent / "data" / "files"
 def prepare(fake: FakeServer, capture: Capture, now: float) -> None:
     """Makes the fake answer each call of a recording as its runtime did."""
     answers: dict[str, list[Any]] = {}
+    is_looked_up = OTHER_CALLS.get(capture.name) == LOOKED_UP
+    if is_looked_up:
+        fake.offer("ListContainers", cri_pb2.ListContainersResponse())
+        fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse())
     for rpc in calls_that_count(capture):
+        if is_looked_up and rpc["code"] == "NOT_FOUND":
+            continue  # the lists said so
         code = grpc.StatusCode[rpc["code"]]
         ok = code is grpc.StatusCode.OK
         answers.setdefault(rpc["rpc"], []).append(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO
 
+from pycrictl import noderoot
 from pycrictl.cli.main import main
 from pycrictl.environ import Environment
 from pycrictl.signals import ENDING
@@ -63,6 +64,7 @@ class Run:
             with kept_handlers():
                 self.code = main(words, env=env)
         finally:
+            noderoot.use("/")
             logger.handlers, logger.propagate = handlers, propagate
             logger.setLevel(level)
         self.stdout = stdout.getvalue()

@@ -243,7 +243,6 @@ def test_a_signal_ends_a_background_job(
     """Shells without job control let background jobs ignore SIGINT."""
     log = tmp_path / "0.log"
     log.write_text(test_logs.line("one"))
-    fake.offer("ListContainers", None)
     fake.offer("ContainerStatus", test_logs.container_status(str(log), lives=True))
     script = f"""
         {program} -r {fake.endpoint} logs -f c > {tmp_path}/out & job=$!

@@ -124,7 +124,7 @@ def test_nothing_is_done_and_no_password_shown_if_a_word_is_not_utf_8(fake: Fake
         (["rm", "a", "b\udcff"], r'"b\xff" is not UTF-8'),
         (["exec", "a", "cat", "b\udcff"], r'"b\xff" is not UTF-8'),
         (["pull", "--creds", "me:pass\udcff", "x"], "--creds is not UTF-8"),
-        (["checkpoint", "-e", "/\udcff", "a"], "is not UTF-8"),
+        (["checkpoint", "-e", "/\udcff", "a" * 64], "is not UTF-8"),
     ):
         done = run(fake.endpoint, words, {})
         assert_one_line(done)
@@ -214,7 +214,7 @@ def test_answers_without_anything_in_them(
     fake: FakeServer, words: list[str], files: dict[str, str]
 ) -> None:
     offer_nothing(fake)
-    done = run(fake.endpoint, words, files)
+    done = run(fake.endpoint, words, files, runtimes.IDS["CW"])
     if words in [EVERY[name] for name in CONTENT]:
         assert_one_line(done)
     else:

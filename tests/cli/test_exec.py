@@ -44,7 +44,7 @@ def test_the_runtimes_refusal_is_one_line(fake: FakeServer) -> None:
     assert (result.code, result.stdout) == (1, "")
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("pycrictl: ")]
     assert line == 'pycrictl: running a command in container "c": not found: no such container'
-    request = fake.calls[0].request
+    request = fake.calls[-1].request
     assert list(request.cmd) == ["ls", "-la", "--", "x"]
     assert (request.stdin, request.stdout, request.stderr, request.tty) == (0, 1, 1, 0)
 
@@ -54,7 +54,7 @@ def test_sync_keeps_the_output_of_a_failure(fake: FakeServer) -> None:
     fake.prepare("ExecSync", answer)
     result = run(fake, "-s", "--timeout", "3", "c", "sh", "-c", "exit 7")
     assert (result.code, result.stdout, result.stderr) == (7, "out", "err\n")
-    assert fake.calls[0].request.timeout == 3
+    assert fake.calls[-1].request.timeout == 3
 
 
 def test_a_negative_status_is_a_failure(fake: FakeServer) -> None:

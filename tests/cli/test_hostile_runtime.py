@@ -121,7 +121,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("exec", "c", "ls"),
     ("exec", "--sync", "c", "ls"),
     ("attach", "c"),
-    ("port-forward", "p", "8080"),
+    ("port-forward", "a" * 64, "8080"),
     ("logs", "-f", "c"),
     ("ps", "--watch"),
     ("image-pull-progress", "p"),

@@ -175,7 +175,7 @@ def test_names_of_a_pod(fake: FakeServer, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("a", f'pycrictl: "a" matches 2 pods: {WEB[:13]} (default/web), {DB[:13]} (prod/db)'),
+        ("a", 'pycrictl: "a" matches 2 pods: web, db'),
         ("prod/web", 'pycrictl: no pod "prod/web"'),
         ("x", 'pycrictl: no pod "x"'),
     ],
@@ -186,7 +186,7 @@ def test_names_of_no_pod(fake: FakeServer, text: str, line: str) -> None:
     assert run.code == 1
     assert run.stderr.splitlines()[0] == line
     if "matches" not in line:
-        assert run.stderr.splitlines()[1:] == ["hint: 'pycrictl pods' lists the pods of the node"]
+        assert run.stderr.endswith("'pycrictl pods' lists the pods of the node\n")
 
 
 def test_the_newest_sandbox_of_a_pod_is_meant(fake: FakeServer) -> None:

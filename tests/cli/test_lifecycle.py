@@ -106,14 +106,14 @@ def test_stop_all_without_containers(fake: FakeServer) -> None:
 def test_an_option_of_zero_is_sent(fake: FakeServer) -> None:
     fake.prepare("UpdateContainerResources", None)
     assert run(fake, "update", "--oom-score-adj", "0", "a").code == 0
-    assert fake.calls[0].request.HasField("linux")
+    assert fake.calls[-1].request.HasField("linux")
 
 
 def test_an_empty_limit_among_others_is_none(fake: FakeServer) -> None:
     fake.prepare("UpdateContainerResources", None)
     assert run(fake, "update", "--memory", "1", "--cpuset-cpus", "", "a").code == 0
     wanted = cri_pb2.LinuxContainerResources(memory_limit_in_bytes=1)
-    assert fake.calls[0].request.linux == wanted
+    assert fake.calls[-1].request.linux == wanted
 
 
 def test_windows_options_are_told_to_be_ignored(fake: FakeServer) -> None:
@@ -121,7 +121,7 @@ def test_windows_options_are_told_to_be_ignored(fake: FakeServer) -> None:
     result = run(fake, "update", "--cpu-count", "1", "--cpu-share", "2", "a")
     assert result.code == 0
     assert "are for Windows" in result.stderr
-    assert fake.calls[0].request.linux.cpu_shares == 2
+    assert fake.calls[-1].request.linux.cpu_shares == 2
 
 
 def test_several_checkpoints_in_one_file_are_warned_of(fake: FakeServer) -> None:
@@ -129,12 +129,113 @@ def test_several_checkpoints_in_one_file_are_warned_of(fake: FakeServer) -> None
     result = run(fake, "checkpoint", "--export=/x.tar", "a", "b")
     assert (result.code, result.stdout) == (0, "a\nb\n")
     assert "only the last one remains" in result.stderr
-    assert [call.request.timeout for call in fake.calls] == [5, 5]
+    made = [call.request for call in fake.calls if call.method == "CheckpointContainer"]
+    assert [request.timeout for request in made] == [5, 5]
 
 
 def test_update_runtime_config(fake: FakeServer) -> None:
     fake.prepare("UpdateRuntimeConfig", None)
     result = run(fake, "update-runtime-config", "-p", "10.1.0.0/16")
     assert (result.code, result.stdout, result.stderr) == (0, "", "")
-    config = fake.calls[0].request.runtime_config
+    config = fake.calls[-1].request.runtime_config
     assert config.network_config.pod_cidr == "10.1.0.0/16"
+
+
+POD_ID, WEB_ID, SIDE_ID = "a1" * 32, "b2" * 32, "c3" * 32
+
+
+@pytest.fixture
+def node(fake: FakeServer) -> FakeServer:
+    """A pod ``shop/web`` with a running container ``main``, and ``init``, which has ended."""
+    pods = cri_pb2.ListPodSandboxResponse()
+    pods.items.add(id=POD_ID, metadata=cri_pb2.PodSandboxMetadata(name="web", namespace="shop"))
+    containers = cri_pb2.ListContainersResponse()
+    for identifier, name, state in (
+        (WEB_ID, "main", cri_pb2.CONTAINER_RUNNING),
+        (SIDE_ID, "init", cri_pb2.CONTAINER_EXITED),
+    ):
+        metadata = cri_pb2.ContainerMetadata(name=name)
+        containers.containers.add(
+            id=identifier, pod_sandbox_id=POD_ID, metadata=metadata, state=state
+        )
+    fake.offer("ListPodSandbox", pods)
+    fake.offer("ListContainers", containers)
+    return fake
+
+
+@pytest.mark.parametrize("word", ["main", "web", "web/main", "shop/web", "shop/web/main"])
+def test_what_a_name_stands_for_is_said(node: FakeServer, word: str) -> None:
+    node.prepare("StopContainer", None)
+    result = run(node, "stop", word)
+    assert (result.code, result.stdout) == (0, f"{word}\n")
+    assert result.stderr == f"pycrictl: {word} is container {WEB_ID[:13]} (shop/web/main)\n"
+    assert node.calls[-1].request.container_id == WEB_ID
+
+
+@pytest.mark.parametrize("word", [WEB_ID, WEB_ID[:13], WEB_ID[:2]])
+def test_an_id_needs_no_words(node: FakeServer, word: str) -> None:
+    node.prepare("StopContainer", None)
+    result = run(node, "stop", word)
+    assert (result.code, result.stdout, result.stderr) == (0, f"{word}\n", "")
+    assert node.calls[-1].request.container_id == WEB_ID
+
+
+@pytest.mark.parametrize(
+    ("words", "call"),
+    [
+        (["stop"], "StopContainer"),
+        (["start"], "StartContainer"),
+        (["stopp"], "StopPodSandbox"),
+        (["update", "--memory", "1"], "UpdateContainerResources"),
+        (["checkpoint", "-e", "/x"], "CheckpointContainer"),
+        (["exec", "-s"], "ExecSync"),
+        (["inspect"], "ContainerStatus"),
+        (["inspectp"], "PodSandboxStatus"),
+    ],
+)
+def test_a_whole_id_costs_no_call(fake: FakeServer, words: list[str], call: str) -> None:
+    fake.prepare(call, None)
+    run(fake, *words, WEB_ID, *(["true"] if words[0] == "exec" else []))
+    assert fake.methods() == [call]
+
+
+def test_names_of_pods(node: FakeServer) -> None:
+    node.prepare("StopPodSandbox", None)
+    status = cri_pb2.PodSandboxStatusResponse()
+    status.status.id, status.status.state = POD_ID, cri_pb2.SANDBOX_NOTREADY
+    node.prepare("PodSandboxStatus", status)
+    node.prepare("RemovePodSandbox", None)
+    said = f"pycrictl: web is pod {POD_ID[:13]} (shop/web)\n"
+    for command, word in (("stopp", "Stopped"), ("rmp", "Removed")):
+        result = run(node, command, "web")
+        assert (result.code, result.stdout) == (0, f"{word} sandbox web\n")
+        assert result.stderr == said
+        assert node.calls[-1].request.pod_sandbox_id == POD_ID
+
+
+def test_what_has_no_such_name_is_not_stopped(node: FakeServer) -> None:
+    node.prepare("StopContainer", None)
+    result = run(node, "stop", "main", "mian", "init")
+    assert (result.code, result.stdout) == (1, "main\n")
+    assert result.stderr.splitlines()[2:] == [
+        'pycrictl: no container "mian"',
+        "hint: did you mean \"main\"? 'pycrictl ps -a' lists the containers of the node; not tried"
+        ' after this: "init"',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "call", "field", "wanted"),
+    [
+        (["ps", "--pod", "web"], "ListContainers", "pod_sandbox_id", POD_ID),
+        (["ps", "--id", "web/init"], "ListContainers", "id", SIDE_ID),
+        (["pods", "--id", "shop/web"], "ListPodSandbox", "id", POD_ID),
+        (["ps", "--pod", "nosuch"], "ListContainers", "pod_sandbox_id", "nosuch"),
+    ],
+)
+def test_names_to_select_by(
+    node: FakeServer, words: list[str], call: str, field: str, wanted: str
+) -> None:
+    assert run(node, *words).code == 0
+    assert node.calls[-1].method == call
+    assert getattr(node.calls[-1].request.filter, field) == wanted

@@ -112,8 +112,6 @@ def is_interrupted(capture: Capture) -> bool:
 
 def prepare(fake: FakeServer, capture: Capture, folder: Path) -> list[str]:
     """Offers a recording's logs; returns the words behind ``crictl``."""
-    fake.offer("ListContainers", cri_pb2.ListContainersResponse())
-    fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse())
     if "ReopenContainerLog" in (rpc["rpc"] for rpc in capture.rpc):
         fake.offer("ReopenContainerLog", cri_pb2.ReopenContainerLogResponse())
     if capture.name.startswith("l-"):
@@ -260,7 +258,8 @@ def test_a_line_with_another_stream(fake: FakeServer, log: Path) -> None:
         (["-s", "both", "web"], "unknown output"),
         (["--since", "soon", "web"], "is not a time to begin at"),
         (["--tail", "x", "web"], "is not an integer"),
-        ([], "missing argument"),
+        ([], "no container is named"),
+        (["-l", "a=b", "web"], "a name and --label cannot be combined"),
         ([""], "a container ID is empty"),
         (["web", "other"], "unexpected extra argument"),
     ],
@@ -359,3 +358,116 @@ def test_closed_stdout(fake: FakeServer, log: Path) -> None:
     )
     error = b"pycrictl: cannot write to standard output: bad file descriptor\n"
     assert (done.returncode, done.stderr) == (1, error)
+
+
+@pytest.fixture
+def pods(fake: FakeServer, tmp_path: Path) -> Path:
+    """The folder of logs of the pods ``shop/web`` (main, side) and ``prod/db`` (main)."""
+    sandboxes, listed = cri_pb2.ListPodSandboxResponse(), cri_pb2.ListContainersResponse()
+    for letter, namespace, name in (("a", "shop", "web"), ("b", "prod", "db")):
+        sandbox = sandboxes.items.add(id=letter * 64, labels={"app": name})
+        sandbox.metadata.namespace, sandbox.metadata.name = namespace, name
+    for letter, owner, name in (("1", "a", "main"), ("2", "a", "side"), ("3", "b", "main")):
+        container = listed.containers.add(id=letter * 64, pod_sandbox_id=owner * 64)
+        container.metadata.name, container.state = name, cri_pb2.CONTAINER_RUNNING
+        (tmp_path / f"{letter}.log").write_text(
+            f"2024-01-02T03:04:0{letter}.5Z stdout F from {letter}\n"
+            f"2024-01-02T03:04:1{letter}.5Z stderr F late {letter}\n"
+        )
+
+    def status(request: Any, context: Any) -> Any:
+        letter = request.container_id[0]
+        if letter not in "123456789":
+            return Status(grpc.StatusCode.NOT_FOUND, "gone")
+        return container_status(str(tmp_path / f"{letter}.log"), lives=True)
+
+    pod_status = cri_pb2.PodSandboxStatusResponse(status=answers.pod_status("a" * 64))
+    pod_status.status.metadata.namespace, pod_status.status.metadata.name = "shop", "web"
+    fake.offer("ListPodSandbox", sandboxes)
+    fake.offer("ListContainers", listed)
+    fake.offer("ContainerStatus", status)
+    fake.offer("PodSandboxStatus", pod_status)
+    return tmp_path
+
+
+@pytest.mark.parametrize("word", ["web", "shop/web", "a" * 64, "aaa"])
+def test_the_logs_of_a_pod(fake: FakeServer, pods: Path, word: str) -> None:
+    done = run("-r", fake.endpoint, "logs", word)
+    assert done == (
+        *(0, b"[pod/web/main] from 1\n[pod/web/side] from 2\n"),
+        b"[pod/web/main] late 1\n[pod/web/side] late 2\n",
+    )
+
+
+def test_a_pod_with_one_container_is_that(fake: FakeServer, pods: Path) -> None:
+    assert run("-r", fake.endpoint, "logs", "db").stdout == b"from 3\n"
+    whole = run("-r", fake.endpoint, "logs", "--all", "db")
+    assert whole.stdout == b"[pod/db/main] from 3\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["--all"], ["shop/web/main", "shop/web/side", "prod/db/main"]),
+        (["-l", "app=db"], ["prod/db/main"]),
+        (["-l", "app=web", "--tail", "1"], ["shop/web/main", "shop/web/side"]),
+    ],
+)
+def test_the_logs_of_many(fake: FakeServer, pods: Path, words: list[str], names: list[str]) -> None:
+    done = run("-r", fake.endpoint, "logs", "-t", *words)
+    lines = (done.stdout if "--tail" not in words else done.stderr).decode().splitlines()
+    assert [each.split("] ")[0].removeprefix("[") for each in lines] == names
+    times = [each.split()[1] for each in lines]
+    assert times == sorted(times)
+
+
+def test_no_pod_has_the_label(fake: FakeServer, pods: Path) -> None:
+    done = run("-r", fake.endpoint, "logs", "-l", "app=none")
+    assert (done.code, done.stdout) == (1, b"")
+    assert done.stderr.startswith(b"pycrictl: no pod is selected\n")
+
+
+def test_one_log_that_is_missing_is_a_warning(fake: FakeServer, pods: Path) -> None:
+    (pods / "1.log").unlink()
+    done = run("-r", fake.endpoint, "logs", "web")
+    assert (done.code, done.stdout) == (0, b"[pod/web/side] from 2\n")
+    assert b"warning: there is no log" in done.stderr
+
+
+def test_containers_that_start_are_followed(fake: FakeServer, pods: Path) -> None:
+    process = start(fake, "logs", "-f", "--tail", "0", "web")
+    assert process.stdout is not None
+    wait_until(lambda: len(fake.calls) >= 4)
+    listed, sandboxes = cri_pb2.ListContainersResponse(), cri_pb2.ListPodSandboxResponse()
+    for letter, name, state in (
+        ("1", "main", cri_pb2.CONTAINER_EXITED),
+        ("2", "side", cri_pb2.CONTAINER_RUNNING),
+        ("4", "main", cri_pb2.CONTAINER_RUNNING),
+    ):
+        container = listed.containers.add(id=letter * 64, pod_sandbox_id="a" * 64, state=state)
+        container.metadata.name = name
+    (pods / "4.log").write_text("2024-01-02T03:05:01.5Z stdout F again\n")
+    append(pods / "1.log", "2024-01-02T03:05:00.5Z stdout F the last\n")
+    fake.offer("ListContainers", listed)
+    lines = {process.stdout.readline() for _ in range(2)}
+    assert lines == {b"[pod/web/main] the last\n", b"[pod/web/main] again\n"}
+    append(pods / "2.log", "2024-01-02T03:05:02.5Z stdout F more\n")
+    assert process.stdout.readline() == b"[pod/web/side] more\n"
+    for container in listed.containers:
+        container.state = cri_pb2.CONTAINER_EXITED
+    sandbox = sandboxes.items.add(id="a" * 64, state=cri_pb2.SANDBOX_NOTREADY)
+    sandbox.metadata.namespace, sandbox.metadata.name = "shop", "web"
+    fake.offer("ListPodSandbox", sandboxes)
+    fake.offer("ListContainers", listed)
+    stdout, stderr = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, stdout) == (0, b"")
+    assert stderr == b"pycrictl: shop/web/main was started\n"
+
+
+def test_ctrl_c_ends_what_is_followed(fake: FakeServer, pods: Path) -> None:
+    process = start(fake, "logs", "-f", "--all")
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"[shop/web/main] from 1\n"
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0

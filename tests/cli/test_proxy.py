@@ -14,7 +14,7 @@ UPSTREAM = "unix:///run/none.sock"
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ([], "pycrictl: no runtime is given"),
+        ([], "pycrictl: no container runtime answers"),
         (["--upstream", "tcp://1.2.3.4:5"], "pycrictl: --upstream: the endpoint "),
         (["--upstream", UPSTREAM, "--retry-interval", "5"], "pycrictl: --retry-interval: "),
         (["--upstream", UPSTREAM, "--when-full", "x"], "pycrictl: --when-full: it is not wait"),

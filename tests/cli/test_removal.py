@@ -219,7 +219,7 @@ def test_many_containers_are_removed_at_once(fake: FakeServer) -> None:
 
 def test_ctrl_c_ends_a_removal_that_hangs(fake: FakeServer) -> None:
     fake.prepare("ContainerStatus", hang(100), repeat=True)
-    process = start("-t", "100s", "-r", fake.endpoint, "rm", "a", "b")
+    process = start("-t", "100s", "-r", fake.endpoint, "rm", "a" * 64, "b" * 64)
     wait_until(lambda: len(fake.calls) >= 2)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=60)

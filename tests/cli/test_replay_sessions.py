@@ -13,7 +13,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from tests.captures import Capture, everything, runtimes
-from tests.captures.calls import OTHER_CALLS, calls_of, expected, made, recorded_calls
+from tests.captures.calls import LOOKUPS, OTHER_CALLS, calls_of, expected, made, recorded_calls
 from tests.cli.run import Run
 from tests.cli.streaming_server import Played, playing
 from tests.fakecri import FakeServer, Status
@@ -114,6 +114,7 @@ def replay(fake: FakeServer, capture: Capture, folder: Path) -> Run:
         )
         if capture.name == "f-exec-empty-url":
             fake.offer("Exec", None)
+            fake.withdraw(*LOOKUPS)  # its container is in no list
         for rpc in capture.rpc:
             if rpc["code"] != "OK":
                 fake.offer(rpc["rpc"], Status(grpc.StatusCode[rpc["code"]], "as recorded"))

@@ -39,13 +39,15 @@ Maker = Callable[[Any, grpc.ServicerContext], Any]
 class Call:
     """One request that came in.
 
-    ``deadline_s`` is what the client allowed at that moment, None without a deadline.
+    ``deadline_s`` is what the client allowed at that moment, None without a deadline; ``is_known``
+    says whether the test had an answer for such a call.
     """
 
     method: str
     request: Any
     deadline_s: float | None
     metadata: dict[str, str | bytes]
+    is_known: bool = True
 
 
 @dataclass
@@ -97,6 +99,11 @@ class FakeServer:
         assert method(name).is_stream == isinstance(answer, list | tuple), name
         self._offered[name] = answer
 
+    def withdraw(self, *names: str) -> None:
+        """Know calls no more that were offered."""
+        for name in names:
+            del self._offered[name]
+
     def methods(self) -> list[str]:
         """The names of the calls so far."""
         return [call.method for call in self.calls]
@@ -130,6 +137,7 @@ class FakeServer:
             request,
             remaining_s if remaining_s is not None and remaining_s < 1e8 else None,
             metadata,
+            is_known=called.name in self._offered or called.name in self._prepared,
         )
         with self._lock:
             self.calls.append(call)

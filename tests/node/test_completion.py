@@ -36,7 +36,7 @@ def test_ids_names_and_paths_in_every_shell(lab: Lab, tmp_path: Path) -> None:
     short, pod_id, repository = container[:13], pod.id[:13], reference.rpartition(":")[0]
     cases = [
         (f"exec {short[:6]}", short, f"exec {short} "),
-        ("exec -it mai", short, f"exec -it {short} "),
+        ("exec -it mai", "main", "exec -it main "),
         (f"exec {short} /bin/wge", "/bin/wget", f"exec {short} /bin/wget "),
         (f"start {created[:6]}", created[:13], f"start {created[:13]} "),
         (
@@ -45,6 +45,7 @@ def test_ids_names_and_paths_in_every_shell(lab: Lab, tmp_path: Path) -> None:
             f"--timeout 30s stop --timeout=3 {short} ",
         ),
         ("logs ma", "main", "logs main "),
+        ("stopp we", "web", "stopp web "),
         (f"stopp {pod_id[:6]}", pod_id, f"stopp {pod_id} "),
         (f"ps --pod={pod_id[:6]}", f"--pod={pod_id}", f"ps --pod={pod_id} "),
         ("image-pull-progress defa", "default/web", "image-pull-progress default/web "),
@@ -82,7 +83,7 @@ def test_ids_names_and_paths_in_every_shell(lab: Lab, tmp_path: Path) -> None:
             assert bash.complete(f"pycrictl {typed}") == f"pycrictl {line}"
     found = shells.fish(home, env, [f"pycrictl {typed}" for typed, _, _ in cases])
     assert [set(words) for words in found] == [{word} - {""} for _, word, _ in cases]
-    assert found[0][short] == "main, running"
+    assert found[0][short] == "default/web/main, running"
 
 
 def wait_for_path(home: Path, env: dict[str, str], line: str, word: str) -> None:

@@ -153,27 +153,40 @@ def test_ids_of_another_kind(lab: Lab, crictl: Crictl, image: str, pod_file: str
 def test_names_where_ids_are_wanted(lab: Lab, crictl: Crictl, image: str) -> None:
     kubelet = lab.node.kubelet
     pod = kubelet.run_pod(kubelet.pod_config("web", namespace="prod"))
+    other = kubelet.run_pod(kubelet.pod_config("web", namespace="test"))
     kubelet.pull(image)
-    container_id = kubelet.create_container(pod, image, ["sleep", "60"], name="main")
-    of_container = f"hint: that is the name of container {container_id[:13]}"
-    of_pod = f"hint: that is the name of pod {pod.id[:13]}"
-    for hint, *words in (
-        *((of_container, word, "main") for word in ("inspect", "start", "stop", "rm", "attach")),
-        (of_container, "exec", "main", "true"),
-        (of_container, "exec", "--sync", "main", "true"),
-        (of_container, "update", "--memory", "99999999", "main"),
-        *((of_pod, word, "prod/web") for word in ("inspectp", "stopp", "rmp")),
-        (of_pod, "port-forward", "web", ":80"),
+    ids = [
+        kubelet.create_container(pod, image, ["sleep", "60"], name="main"),
+        kubelet.create_container(pod, image, ["sleep", "60"], name="side"),
+        kubelet.create_container(other, image, ["sleep", "60"], name="side"),
+    ]
+    for words in (
+        ("start", "main"),
+        ("inspect", "prod/web/main"),
+        ("exec", "--sync", "main", "true"),
+        ("exec", "test/web", "true"),
+        ("update", "--memory", "99999999", "main"),
+        ("inspectp", "prod/web"),
+        ("ps", "--pod", "prod/web"),
+        ("stop", "main"),
     ):
+        if words[1] == "test/web":
+            assert crictl("start", "test/web/side").code == 0
         result = crictl(*words)
-        assert (result.code, result.stdout) == (1, "")
-        (_, reported) = result.stderr.splitlines()
-        assert reported == hint, words
-    assert pods(lab) == [pod.id]
+        assert result.code == 0, result.stderr
+    assert result.stderr == f"pycrictl: main is container {ids[0][:13]} (prod/web/main)\n"
+    unclear = crictl("rm", "side")
+    assert (unclear.code, unclear.stdout) == (1, "")
+    assert unclear.stderr == 'pycrictl: "side" matches 2 containers: prod/web/side, test/web/side\n'
+    assert crictl("stopp", "web").stderr == 'pycrictl: "web" matches 2 pods: prod/web, test/web\n'
+    assert crictl("rm", "main", "prod/web/side").stdout == "main\nprod/web/side\n"
+    assert crictl("stopp", "prod/web").stdout == "Stopped sandbox prod/web\n"
+    assert crictl("rmp", "prod/web").stdout == "Removed sandbox prod/web\n"
+    assert pods(lab) == [other.id]
 
 
 def test_what_the_runtime_does_not_offer(lab: Lab, crictl: Crictl) -> None:
-    result = crictl("checkpoint", "-e", "/nonexistent/x.tar", "nosuch")
+    result = crictl("checkpoint", "-e", "/nonexistent/x.tar", "0" * 64)
     assert (result.code, result.stdout) == (1, "")
     assert "does not implement CheckpointContainer" in result.stderr
     assert crictl("update-runtime-config", "-p", "10.1.0.0/16").code == 0

@@ -153,3 +153,33 @@ def test_reopen_tail_and_since(lab: Lab, tmp_path: Path) -> None:
     assert (again.returncode, again.stdout) == (0, "")
     assert again.stderr == "pycrictl: the runtime has reopened the log file\n"
     assert log.exists()
+
+
+def test_a_pod_is_followed_over_the_restart_of_a_container(lab: Lab, tmp_path: Path) -> None:
+    kubelet = lab.node.kubelet
+    pod = kubelet.run_pod(kubelet.pod_config("shop", log_directory=str(tmp_path)))
+    image = lab.push(lab.layout.image("shop:1", [lab.base]))
+    kubelet.pull(image, pod)
+
+    def begin(name: str, text: str, log: str) -> str:
+        script = f"echo {text}; until [ -e /stop ]; do sleep 0.05; done; echo end of {text}"
+        container_id = kubelet.create_container(
+            pod, image, ["sh", "-c", script], name=name, log_path=log
+        )
+        kubelet.start_container(container_id)
+        return container_id
+
+    first, _ = begin("main", "one", "main-0.log"), begin("side", "two", "side-0.log")
+    wait_until(lambda: (tmp_path / "side-0.log").exists() and (tmp_path / "main-0.log").exists())
+    process = start(lab, "logs", "-f", "shop")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "[pod/shop/main] one\n"
+    assert process.stdout.readline() == "[pod/shop/side] two\n"
+    touch(lab, first, "/stop")
+    assert process.stdout.readline() == "[pod/shop/main] end of one\n"
+    begin("main", "three", "main-1.log")
+    assert process.stdout.readline() == "[pod/shop/main] three\n"
+    assert run(lab, "stopp", "shop").returncode == 0
+    stdout, stderr = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, stdout) == (0, "")
+    assert stderr == "pycrictl: default/shop/main was started\n"

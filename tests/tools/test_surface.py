@@ -88,8 +88,8 @@ def test_options() -> None:
     assert option(ps, "--output").choices[-1] == "custom-columns="
     assert option(ps, "--output").default == "table"
     assert option(ps, "--label").is_repeatable
-    assert option(ps, "--id").completes is Completes.CONTAINER_ID
-    assert option(ps, "--pod").completes is Completes.POD_ID
+    assert option(ps, "--id").completes is Completes.CONTAINER
+    assert option(ps, "--pod").completes is Completes.POD
     assert option(ps, "--image").completes is Completes.IMAGE
     assert option(find("pull"), "-pt").environ == ("CRICTL_PULL_TIMEOUT",)
     assert option(find("pull-limiter"), "--admin-socket").completes is Completes.SOCKET
@@ -98,16 +98,16 @@ def test_options() -> None:
 
 def test_arguments() -> None:
     assert [each.completes for each in find("create").arguments] == [
-        *(Completes.POD_ID, Completes.FILE, Completes.FILE)
+        *(Completes.POD, Completes.FILE, Completes.FILE)
     ]
     (stop,) = find("stop").arguments
     assert stop == Argument(
-        metavar="CONTAINER-ID",
-        help="IDs of containers.",
+        metavar="CONTAINER",
+        help="IDs or names of containers.",
         choices=(),
         is_required=True,
         is_repeatable=True,
-        completes=Completes.RUNNING_CONTAINER_ID,
+        completes=Completes.RUNNING_CONTAINER,
     )
     (inspect,) = find("inspect").arguments
     assert not inspect.is_required

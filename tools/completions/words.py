@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from pycrictl.config import DEFAULT_ENDPOINTS
+from pycrictl.cri.calls.discovery import ENDPOINTS as KNOWN
 from tools.surface import Argument, Command, Completes, Option
 
 HELP: Final = ("help", "h")
 
-ENDPOINTS: Final = " ".join(DEFAULT_ENDPOINTS)
+ENDPOINTS: Final = " ".join(KNOWN)
 """Sockets that are offered if they exist; none of their characters is special to a shell."""
 
 

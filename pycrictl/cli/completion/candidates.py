@@ -7,27 +7,24 @@ completion has.
 from __future__ import annotations
 
 import os
-import socket
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pycrictl import config
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.client import CriClient
+from pycrictl.cri.calls.discovery import open_client
 from pycrictl.cri.lists import fetch, lookup
 
 if TYPE_CHECKING:
     from pycrictl.copy.tree.identity import ContainerRoot
+    from pycrictl.cri.calls.client import CriClient
 
 MOST: Final = 5000
 """More candidates than anybody looks at; a directory may have millions of names."""
-
-_TIMEOUT_S: Final = 10.0
-"""Longer than any completion may take."""
 
 
 class Candidate(NamedTuple):
@@ -35,28 +32,6 @@ class Candidate(NamedTuple):
 
     word: str
     description: str = ""
-
-
-def connect(settings: config.Config, service: str) -> CriClient:
-    """Connect to the runtime or image service of a configuration.
-
-    Raises:
-        UsageError: the endpoint is not a unix socket.
-        OSError: nothing answers.
-    """
-    endpoint = settings.image_endpoint if service == "image" else settings.runtime_endpoint
-    if endpoint.origin != "default":
-        paths = [config.socket_path(endpoint, f"{service}-endpoint")]
-    else:
-        paths = [default.removeprefix("unix://") for default in config.DEFAULT_ENDPOINTS]
-    for path in paths:
-        try:
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.connect(path)
-        except OSError:
-            continue
-        return CriClient(path, timeout_s=_TIMEOUT_S)
-    raise ConnectionError
 
 
 def find(kind: str, word: str, settings: config.Config) -> list[Candidate]:
@@ -69,11 +44,13 @@ def find(kind: str, word: str, settings: config.Config) -> list[Candidate]:
 
     Raises:
         PycrictlError: the runtime cannot be asked.
-        OSError: likewise.
+        OSError: a file system cannot be.
     """
     if kind not in KINDS:
         return []
-    client = connect(settings, "image" if kind == "image" else "runtime")
+    service: Literal["runtime", "image"] = "image" if kind == "image" else "runtime"
+    once = settings._replace(max_retries=config.Setting(0, "flag"))
+    client = open_client(once, service)
     found = KINDS[kind](client, word)
     return list(islice(filter(_is_plain, found), MOST))
 
@@ -84,82 +61,57 @@ def _is_plain(candidate: Candidate) -> bool:
 
 
 def _containers(
-    client: CriClient,
-    word: str,
-    *,
-    state: cri_pb2.ContainerState | None = None,
-    by_name: bool = False,
+    client: CriClient, word: str, *, state: cri_pb2.ContainerState | None = None
 ) -> Iterator[Candidate]:
-    condition = cri_pb2.ContainerFilter()
-    if state is not None:
-        condition.state.state = state
-    containers = fetch.containers(client, condition)
-    if by_name:
-        yield from _unique_names(containers, word)
-        if not word and containers:
-            return  # each would be there twice
-    # Where names are taken as well, a name need not stand for its ID.
-    ids = [(each.id, "" if by_name else each.metadata.name, _about(each)) for each in containers]
-    yield from _ids(ids, word)
+    lists = lookup.Lookup(client)
+    newest = {(each.metadata.name, each.pod_sandbox_id): each for each in lists.containers}
+    wanted = [each for each in newest.values() if state in (None, each.state)]
+    known = [(each.id, lists.full_name(each), _state(each)) for each in wanted]
+    yield from _words(known, word, {lists.full_name(each): each.id for each in newest.values()})
 
 
-def _unique_names(containers: Sequence[cri_pb2.Container], word: str) -> Iterator[Candidate]:
-    """Yield names that mean one container; several attempts of one pod's container are one."""
-    owners = {(each.metadata.name, each.pod_sandbox_id): each for each in containers}
-    counts = Counter(name for name, _ in owners)
-    for (name, _), container in owners.items():
-        if counts[name] == 1 and name.startswith(word):
-            yield Candidate(name, _about(container))
+def _state(container: cri_pb2.Container) -> str:
+    return cri_pb2.ContainerState.Name(container.state).removeprefix("CONTAINER_").lower()
 
 
-def _about(container: cri_pb2.Container) -> str:
-    state = cri_pb2.ContainerState.Name(container.state).removeprefix("CONTAINER_").lower()
-    return f"{container.metadata.name}{_of_pod(container)}, {state}"
+def _pods(client: CriClient, word: str) -> Iterator[Candidate]:
+    known = {}
+    for pod in sorted(fetch.pods(client), key=lambda pod: pod.created_at):
+        state = "ready" if pod.state == cri_pb2.SANDBOX_READY else "not ready"
+        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        known[name] = (pod.id, name, state)
+    yield from _words(list(known.values()), word, {name: each[0] for name, each in known.items()})
 
 
-def _of_pod(container: cri_pb2.Container) -> str:
-    labels = container.labels
-    if not labels.get(lookup.POD_LABEL):
-        return ""
-    return f" of {labels.get(lookup.NAMESPACE_LABEL, '')}/{labels[lookup.POD_LABEL]}"
-
-
-def _ids(found: Sequence[tuple[str, str, str]], word: str) -> Iterator[Candidate]:
-    """Yield IDs that begin with ``word``; if there are none, the only one whose name does.
+def _words(
+    known: Sequence[tuple[str, str, str]], word: str, all_names: Mapping[str, str]
+) -> Iterator[Candidate]:
+    """Yield the shortest names that begin with a word and mean one thing, then IDs that do.
 
     Args:
-        found: ID, name and description of each.
+        known: ID, full name (NAMESPACE/POD/NAME) and state of each.
         word: what is typed.
+        all_names: the full names of all things that a name could mean, and their IDs.
     """
-    matches = [each for each in found if each[0].startswith(word)]
-    if not matches:
-        named = [each for each in found if each[1].startswith(word)]
-        matches = named if len(named) == 1 else []
+    counts = Counter(form for name in all_names for form in _forms(name))
+    for whole, name, state in known:
+        for form in _forms(name):
+            if counts[form] == 1 and form.startswith(word):
+                owner = name.removesuffix(form).rstrip("/")
+                about = ", ".join(filter(None, (state, owner and f"in {owner}")))
+                yield Candidate(form, f"{whole[: lookup.SHOWN_ID_CHARS]}, {about}")
+                break
     is_short = len(word) <= lookup.SHOWN_ID_CHARS
-    for whole, _, description in matches:
-        yield Candidate(whole[: lookup.SHOWN_ID_CHARS] if is_short else whole, description)
+    for whole, name, state in known:
+        if word and whole.startswith(word):
+            shown = whole[: lookup.SHOWN_ID_CHARS] if is_short else whole
+            yield Candidate(shown, f"{name}, {state}")
 
 
-def _pods(client: CriClient, word: str, *, by_name: bool = False) -> Iterator[Candidate]:
-    pods = fetch.pods(client)
-    descriptions = {
-        pod.id: f"{pod.metadata.namespace}/{pod.metadata.name}, "
-        + ("ready" if pod.state == cri_pb2.SANDBOX_READY else "not ready")
-        for pod in pods
-    }
-    if by_name:
-        for pod in {(pod.metadata.namespace, pod.metadata.name): pod for pod in pods}.values():
-            full = f"{pod.metadata.namespace}/{pod.metadata.name}"
-            if full.startswith(word):
-                yield Candidate(full, descriptions[pod.id])
-            elif pod.metadata.name.startswith(word):
-                yield Candidate(pod.metadata.name, descriptions[pod.id])
-        if not word and pods:
-            return
-    yield from _ids(
-        [(each.id, "" if by_name else each.metadata.name, descriptions[each.id]) for each in pods],
-        word,
-    )
+def _forms(name: str) -> list[str]:
+    """Return the ways to write NAMESPACE/POD/NAME, the shortest first."""
+    parts = name.split("/")
+    return ["/".join(parts[-count:]) for count in range(1, len(parts) + 1)]
 
 
 def _images(client: CriClient, word: str) -> Iterator[Candidate]:
@@ -183,22 +135,14 @@ def _container_paths(client: CriClient, word: str) -> Iterator[Candidate]:
     if word.startswith(("/", ".")):
         return
     reference, colon, path = word.partition(":")
-    pod, slash, name = reference.rpartition("/")
-    pod_id = lookup.find_pod(client, pod).id if pod else ""
-    if colon:
-        container = lookup.find_container(client, name, pod_sandbox_id=pod_id)
-        if container is not None:
-            for shown in _paths(client, container.id, path):
-                yield Candidate(f"{reference}:{shown}")
+    if not colon:
+        for found in _containers(client, word, state=cri_pb2.CONTAINER_RUNNING):
+            yield Candidate(f"{found.word}:", found.description)
         return
-    condition = cri_pb2.ContainerFilter(pod_sandbox_id=pod_id)
-    condition.state.state = cri_pb2.CONTAINER_RUNNING
-    containers = fetch.containers(client, condition)
-    candidates = [*_unique_names(containers, name)]
-    if name:
-        candidates += _ids([(each.id, "", _about(each)) for each in containers], name)
-    for candidate in candidates:
-        yield Candidate(f"{pod}{slash}{candidate.word}:", candidate.description)
+    container = lookup.find_container(client, reference)
+    if container is not None:
+        for shown in _paths(client, container.id, path):
+            yield Candidate(f"{reference}:{shown}")
 
 
 def _paths(client: CriClient, container_id: str, path: str) -> Iterator[str]:
@@ -243,13 +187,11 @@ def _is_directory(root: ContainerRoot, entry: os.DirEntry[str], path: bytes) -> 
 
 
 KINDS: Final[dict[str, Callable[[CriClient, str], Iterator[Candidate]]]] = {
-    "container": partial(_containers, by_name=True),
-    "container-id": _containers,
-    "created-container-id": partial(_containers, state=cri_pb2.CONTAINER_CREATED),
-    "running-container-id": partial(_containers, state=cri_pb2.CONTAINER_RUNNING),
+    "container": _containers,
+    "created-container": partial(_containers, state=cri_pb2.CONTAINER_CREATED),
+    "running-container": partial(_containers, state=cri_pb2.CONTAINER_RUNNING),
     "container-path": _container_paths,
-    "pod": partial(_pods, by_name=True),
-    "pod-id": _pods,
+    "pod": _pods,
     "image": _images,
 }
 """What a runtime can be asked for, by the names of ``Completes`` in small letters."""

@@ -16,6 +16,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.archive.unpack import Unpacker
@@ -206,7 +207,7 @@ def check_node(socket_path: str) -> None:
 
 
 def _pid_namespace(pid: str) -> str:
-    return str(Path(f"/proc/{pid}/ns/pid").readlink())
+    return str(Path(noderoot.locate(f"/proc/{pid}/ns/pid")).readlink())
 
 
 def check_kernel(handler: str, container_id: str) -> None:

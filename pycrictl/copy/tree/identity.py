@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from pycrictl import noderoot
 from pycrictl.copy.rules.spec import not_running
 from pycrictl.copy.tree.places import IdMap
 from pycrictl.copy.tree.resolve import PROC_MAGIC, file_system_type, resolve
@@ -82,7 +83,7 @@ class ContainerRoot:
     def _open(self, pid: int) -> None:
         try:
             self._pidfd = self._keep(os.pidfd_open(pid))
-            proc = self._keep(os.open("/proc", _PATH | os.O_DIRECTORY))
+            proc = self._keep(os.open(noderoot.locate("/proc"), _PATH | os.O_DIRECTORY))
             if file_system_type(proc) != PROC_MAGIC:
                 raise CopyError("/proc of this machine is not procfs")
             own = self._keep(os.open(str(pid), _PATH | os.O_DIRECTORY, dir_fd=proc))

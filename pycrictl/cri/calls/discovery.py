@@ -11,13 +11,29 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
+from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
-from pycrictl.config import DEFAULT_ENDPOINTS, Config, socket_path
+from pycrictl.config import Config, socket_path
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.calls.errmap import connect_error, unreachable
 from pycrictl.cri.calls.log import call_log
 from pycrictl.cri.calls.obstacle import MISSING, SOCKET_HINT, Obstacle, try_connect
 from pycrictl.errors import ConnectError, PycrictlError
+
+ENDPOINTS: Final = (
+    "unix:///run/containerd/containerd.sock",
+    "unix:///run/crio/crio.sock",
+    "unix:///var/run/cri-dockerd.sock",
+    "unix:///run/k3s/containerd/containerd.sock",
+    "unix:///run/k0s/containerd.sock",
+    "unix:///var/snap/microk8s/common/run/containerd.sock",
+)
+"""Where a runtime is looked for when no endpoint is configured, in this order.
+
+The first three are crictl's. The others are where distributions put the containerd that they bring
+along: k3s, and RKE2, which is built on it (docs.rke2.io, CLI tools); k0s (docs.k0sproject.io,
+Runtime: ``--address=/run/k0s/containerd.sock``); MicroK8s (the snap's ``args/containerd``).
+"""
 
 DISCOVERY_TIMEOUT_S: Final = 1.0
 
@@ -26,7 +42,7 @@ def open_client(
     config: Config,
     service: Literal["runtime", "image"] = "runtime",
     *,
-    endpoints: Sequence[str] = DEFAULT_ENDPOINTS,
+    endpoints: Sequence[str] = ENDPOINTS,
 ) -> CriClient:
     """Connect to the configured endpoint of a service, or to the first runtime that answers.
 
@@ -45,8 +61,8 @@ def open_client(
     endpoint = config.runtime_endpoint if service == "runtime" else config.image_endpoint
     timeout_s = config.timeout_s.value
     if endpoint.origin == "default":
-        return _discover(endpoints, timeout_s)
-    path = socket_path(endpoint, f"{service}-endpoint")
+        return find(timeout_s, endpoints)
+    path = noderoot.given(socket_path(endpoint, f"{service}-endpoint"))
     if not path.startswith("/"):
         from pathlib import Path
 
@@ -76,24 +92,38 @@ def _wait_for_socket(path: str, timeout_s: float, max_retries: int) -> None:
         time.sleep(pause_s)
 
 
-def _discover(endpoints: Sequence[str], timeout_s: float) -> CriClient:
-    """Return a client of the first endpoint that answers a ``Version`` call."""
+def find(timeout_s: float, endpoints: Sequence[str] = ENDPOINTS) -> CriClient:
+    """Return a client of the first endpoint that answers a ``Version`` call.
+
+    Args:
+        timeout_s: of the client's calls.
+        endpoints: as for ``open_client``.
+
+    Raises:
+        ConnectError: none answers.
+    """
     log = call_log()
     failures: list[str] = []
+    missing: list[str] = []
     hint = ""
     for endpoint in endpoints:
-        client = CriClient(endpoint.removeprefix("unix://"), timeout_s=timeout_s)
+        path = noderoot.locate(endpoint.removeprefix("unix://"))
+        client = CriClient(path, timeout_s=timeout_s)
         obstacle = _probe(client)
         if obstacle is None:
             if log:
-                log.debug("= no endpoint is configured; %s answers", endpoint)
+                log.debug("= no endpoint is configured; %s answers", client.endpoint)
             return client
         client.close()
         if log:
-            log.debug("= no endpoint is configured; %s: %s", endpoint, obstacle.reason)
-        failures.append(f"{endpoint} ({obstacle.reason})")
-        if obstacle.reason != MISSING:
+            log.debug("= no endpoint is configured; %s: %s", client.endpoint, obstacle.reason)
+        if obstacle.reason == MISSING:
+            missing.append(client.endpoint)
+        else:
+            failures.append(f"{client.endpoint} ({obstacle.reason})")
             hint = hint or obstacle.hint
+    if missing:
+        failures.append(f"no such file: {', '.join(missing)}")
     raise ConnectError(
         f"no container runtime answers: {', '.join(failures)}", hint=hint or SOCKET_HINT
     )

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
+from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.inspection.status import container_statuses
-from pycrictl.cri.lists.lookup import CONTAINERS_HINT, WHOLE_ID, find_container, find_pod
 from pycrictl.errors import (
     ConnectError,
     DeadlineExceeded,
     NotFound,
     PycrictlError,
     Unavailable,
-    UsageError,
 )
 from pycrictl.units import quote
 
@@ -38,43 +36,13 @@ class ContainerLog:
 
     Attributes:
         container_id: the container's.
-        path: of the log file, on the node.
+        path: of the log file, as this process finds it.
         is_alive: whether the container ran when this was asked.
     """
 
     container_id: str
     path: str
     is_alive: bool
-
-
-def resolve(client: CriClient, text: str) -> str:
-    """Return the ID of the container that ``text`` names: an ID, its beginning, or (POD/)NAME.
-
-    POD is anything that ``lookup.find_pod`` finds, so there may be a namespace before it. A text
-    that names no listed container, and no listed pod, is returned as it is: the runtime may know
-    it.
-
-    Raises:
-        UsageError: the text is empty or names several pods or containers.
-        NotFound: the pod has no such container.
-        PycrictlError: the runtime does not list its containers.
-    """
-    if not text:
-        raise UsageError("a container ID is empty", hint="is a script's variable not set?")
-    if re.fullmatch(WHOLE_ID, text):
-        return text
-    pod, slash, name = text.rpartition("/")
-    if not slash:
-        container = find_container(client, name)
-        return container.id if container else text
-    try:
-        pod_id = find_pod(client, pod).id
-    except NotFound:
-        return text
-    container = find_container(client, name, pod_sandbox_id=pod_id)
-    if container is None:
-        raise NotFound(f"no container {quote(name)} in pod {quote(pod)}", hint=CONTAINERS_HINT)
-    return container.id
 
 
 def container_log(client: CriClient, container_id: str, *, previous: bool = False) -> ContainerLog:
@@ -92,11 +60,11 @@ def container_log(client: CriClient, container_id: str, *, previous: bool = Fals
         )
     if not previous:
         is_alive = status.state == cri_pb2.CONTAINER_RUNNING
-        return ContainerLog(container_id, status.log_path, is_alive)
+        return ContainerLog(container_id, noderoot.locate(status.log_path), is_alive)
     if not status.metadata.attempt:
         raise PycrictlError(f"container {name} has no earlier attempt")
     path = previous_path(status.log_path, status.metadata.attempt)
-    return ContainerLog(container_id, path, is_alive=False)
+    return ContainerLog(container_id, noderoot.locate(path), is_alive=False)
 
 
 def previous_path(path: str, attempt: int) -> str:

@@ -6,6 +6,7 @@ import os
 import stat
 from pathlib import PurePosixPath
 
+from pycrictl import noderoot
 from pycrictl.units import quote
 
 
@@ -25,7 +26,8 @@ def remove_logs(log_path: str) -> tuple[str, ...]:
     if not path.is_absolute() or ".." in path.parts or not path.name or "\0" in log_path:
         return (f"the log path {quote(log_path, 4096)} is not safe to delete; left alone",)
     try:
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        here = noderoot.locate(str(path.parent), follow=False)
+        folder = os.open(here, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return ()
     except OSError as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.many import call_each
 from pycrictl.cri.lists import fetch
-from pycrictl.cri.lists.lookup import SHOWN_ID_CHARS
+from pycrictl.cri.lists.lookup import SHOWN_ID_CHARS, select_by_id
 from pycrictl.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -52,7 +52,7 @@ class Sample(Generic[T]):
 def sample_containers(
     client: CriClient, condition: cri_pb2.ContainerStatsFilter
 ) -> Sample[cri_pb2.ContainerStats]:
-    """Measure the containers that meet a condition.
+    """Measure the containers that meet a condition; names in it become IDs.
 
     Raises:
         PycrictlError: none could be measured.
@@ -75,6 +75,7 @@ def sample_containers(
             for container in found
         ]
 
+    select_by_id(client, condition)
     return _sample(
         client, "ContainerStats", lambda: fetch.container_stats(client, condition), one_by_one
     )
@@ -83,7 +84,7 @@ def sample_containers(
 def sample_pods(
     client: CriClient, condition: cri_pb2.PodSandboxStatsFilter
 ) -> Sample[cri_pb2.PodSandboxStats]:
-    """Measure the pods that meet a condition.
+    """Measure the pods that meet a condition; a name in it becomes an ID.
 
     Raises:
         PycrictlError: none could be measured.
@@ -102,6 +103,7 @@ def sample_pods(
             for pod in found
         ]
 
+    select_by_id(client, condition)
     return _sample(
         client, "PodSandboxStats", lambda: fetch.pod_stats(client, condition), one_by_one
     )

@@ -1,7 +1,7 @@
 """Starting, stopping, updating and checkpointing: one target after the other, as given.
 
-The functions that take several targets are generators: each yields a target once the runtime has
-answered for it, so that the caller can report it at once, and ends at the first failure.
+The functions that take several targets are generators: each yields a target's word once the runtime
+has answered for it, so that the caller can report it at once, and ends at the first failure.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.lists import fetch, lookup
+from pycrictl.cri.lists.lookup import Target
 from pycrictl.errors import MissingArgument, PycrictlError, UsageError
 from pycrictl.units import quote
 
@@ -55,7 +56,7 @@ class Resources:
 
 
 def check_ids(ids: Sequence[str], kind: str) -> tuple[str, ...]:
-    """Return the IDs without repetitions, after checking them.
+    """Return the IDs or names without repetitions, after checking them.
 
     Raises:
         MissingArgument: none is given.
@@ -68,66 +69,68 @@ def check_ids(ids: Sequence[str], kind: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ids))
 
 
-def running_containers(client: CriClient) -> tuple[str, ...]:
-    """Return the IDs of the running containers."""
+def running_containers(client: CriClient) -> list[Target]:
+    """Return the running containers."""
     state = cri_pb2.ContainerStateValue(state=cri_pb2.CONTAINER_RUNNING)
     found = fetch.containers(client, cri_pb2.ContainerFilter(state=state))
-    return tuple(container.id for container in found)
+    return [Target(container.id, container.id) for container in found]
 
 
-def start_containers(client: CriClient, ids: Sequence[str]) -> Iterator[str]:
+def start_containers(client: CriClient, targets: Sequence[Target]) -> Iterator[str]:
     """Start created containers (CRI ``StartContainer``)."""
 
-    def start(container_id: str) -> None:
-        request = cri_pb2.StartContainerRequest(container_id=container_id)
-        lookup.call(
-            client, "StartContainer", request, what=f"starting container {quote(container_id)}"
-        )
+    def start(target: Target) -> None:
+        request = cri_pb2.StartContainerRequest(container_id=target.id)
+        what = f"starting container {quote(target.text)}"
+        lookup.call(client, "StartContainer", request, what=what)
 
-    return _each(ids, start)
+    return _each(targets, start)
 
 
-def stop_containers(client: CriClient, ids: Sequence[str], *, grace_s: int) -> Iterator[str]:
+def stop_containers(client: CriClient, targets: Sequence[Target], *, grace_s: int) -> Iterator[str]:
     """Stop containers (CRI ``StopContainer``); the runtime leaves stopped ones as they are.
 
     Args:
         grace_s: time between the stop signal and SIGKILL; 0 kills at once.
     """
-    return _each(ids, lambda container_id: stop_container(client, container_id, grace_s=grace_s))
+    return _each(targets, lambda target: stop_container(client, target, grace_s=grace_s))
 
 
-def stop_container(client: CriClient, container_id: str, *, grace_s: int) -> None:
+def stop_container(client: CriClient, target: Target, *, grace_s: int) -> None:
     """Stop one container."""
-    request = cri_pb2.StopContainerRequest(container_id=container_id, timeout=grace_s)
-    lookup.call(client, "StopContainer", request, what=f"stopping container {quote(container_id)}")
+    request = cri_pb2.StopContainerRequest(container_id=target.id, timeout=grace_s)
+    lookup.call(client, "StopContainer", request, what=f"stopping container {quote(target.text)}")
 
 
-def stop_pods(client: CriClient, ids: Sequence[str]) -> Iterator[str]:
+def stop_pods(client: CriClient, targets: Sequence[Target]) -> Iterator[str]:
     """Stop pod sandboxes with all their containers (CRI ``StopPodSandbox``)."""
-    return _each(ids, lambda pod_sandbox_id: stop_pod(client, pod_sandbox_id))
+    return _each(targets, lambda target: stop_pod(client, target))
 
 
-def stop_pod(client: CriClient, pod_sandbox_id: str) -> None:
+def stop_pod(client: CriClient, target: Target) -> None:
     """Stop one pod sandbox."""
-    request = cri_pb2.StopPodSandboxRequest(pod_sandbox_id=pod_sandbox_id)
-    lookup.call(
-        client, "StopPodSandbox", request, what=f"stopping pod sandbox {quote(pod_sandbox_id)}"
-    )
+    request = cri_pb2.StopPodSandboxRequest(pod_sandbox_id=target.id)
+    what = f"stopping pod sandbox {quote(target.text)}"
+    lookup.call(client, "StopPodSandbox", request, what=what)
 
 
-def update_containers(client: CriClient, ids: Sequence[str], resources: Resources) -> Iterator[str]:
+def update_containers(
+    client: CriClient, targets: Sequence[Target], resources: Resources
+) -> Iterator[str]:
     """Change the limits of containers (CRI ``UpdateContainerResources``)."""
     linux = resources.message()
 
-    def update(container_id: str) -> None:
-        request = cri_pb2.UpdateContainerResourcesRequest(container_id=container_id, linux=linux)
-        what = f"updating container {quote(container_id)}"
+    def update(target: Target) -> None:
+        request = cri_pb2.UpdateContainerResourcesRequest(container_id=target.id, linux=linux)
+        what = f"updating container {quote(target.text)}"
         lookup.call(client, "UpdateContainerResources", request, what=what)
 
-    return _each(ids, update)
+    return _each(targets, update)
 
 
-def checkpoint_containers(client: CriClient, ids: Sequence[str], *, path: str) -> Iterator[str]:
+def checkpoint_containers(
+    client: CriClient, targets: Sequence[Target], *, path: str
+) -> Iterator[str]:
     """Write checkpoints of containers (CRI ``CheckpointContainer``).
 
     Args:
@@ -135,14 +138,14 @@ def checkpoint_containers(client: CriClient, ids: Sequence[str], *, path: str) -
     """
     timeout_s = int(client.timeout_s)
 
-    def checkpoint(container_id: str) -> None:
+    def checkpoint(target: Target) -> None:
         request = cri_pb2.CheckpointContainerRequest(
-            container_id=container_id, location=path, timeout=timeout_s
+            container_id=target.id, location=path, timeout=timeout_s
         )
-        what = f"checkpointing container {quote(container_id)}"
+        what = f"checkpointing container {quote(target.text)}"
         lookup.call(client, "CheckpointContainer", request, what=what)
 
-    return _each(ids, checkpoint)
+    return _each(targets, checkpoint)
 
 
 def update_runtime_config(client: CriClient, *, pod_cidr: str) -> None:
@@ -152,16 +155,18 @@ def update_runtime_config(client: CriClient, *, pod_cidr: str) -> None:
     client.call("UpdateRuntimeConfig", request, what="updating the runtime's configuration")
 
 
-def _each(ids: Sequence[str], act: Callable[[str], None]) -> Iterator[str]:
-    for position, target in enumerate(ids):
+def _each(targets: Sequence[Target], act: Callable[[Target], None]) -> Iterator[str]:
+    for position, target in enumerate(targets):
         try:
+            if target.error is not None:
+                raise target.error
             act(target)
         except PycrictlError as error:
-            rest = ids[position + 1 :]
+            rest = targets[position + 1 :]
             if rest:
-                names = ", ".join(map(quote, rest[:_LISTED_TARGETS]))
+                names = ", ".join(quote(each.text) for each in rest[:_LISTED_TARGETS])
                 more = ", …" if len(rest) > _LISTED_TARGETS else ""
                 untouched = f"not tried after this: {names}{more}"
                 error.hint = f"{error.hint}; {untouched}" if error.hint else untouched
             raise
-        yield target
+        yield target.text

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.lifecycle.control import stop_pod
 from pycrictl.cri.lifecycle.removal import remove_pod
+from pycrictl.cri.lists.lookup import Target
 from pycrictl.errors import Interrupted, PycrictlError, RemoteProtocolError
 from pycrictl.units import quote
 
@@ -108,8 +109,9 @@ def _removed_on_failure(client: CriClient, pod_sandbox_id: str) -> Iterator[None
     except BaseException as error:
         pod = f"pod sandbox {quote(pod_sandbox_id)}"
         try:
-            stop_pod(client, pod_sandbox_id)
-            remove_pod(client, pod_sandbox_id)
+            target = Target(pod_sandbox_id, pod_sandbox_id)
+            stop_pod(client, target)
+            remove_pod(client, target)
         except PycrictlError as failure:
             outcome = (
                 f"its {pod} is left over ({failure.message}): remove it with 'pycrictl rmp --force'"

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.many import each
 from pycrictl.cri.inspection.logfiles import remove_logs
 from pycrictl.cri.lifecycle.control import stop_container, stop_pod
 from pycrictl.cri.lists import fetch, lookup
+from pycrictl.cri.lists.lookup import Target
 from pycrictl.errors import FailedPrecondition, PycrictlError, RemoteProtocolError
 from pycrictl.units import quote
 
@@ -28,7 +30,7 @@ class Removal:
     """What became of one target.
 
     Attributes:
-        target: the ID as given.
+        target: the word as given.
         is_stopped: whether it was running and was stopped for the removal.
         error: why it was not removed; None when it was.
         warnings: lines for the user about what went wrong beside it.
@@ -42,18 +44,18 @@ class Removal:
     missing_log: str = ""
 
 
-def all_containers(client: CriClient) -> tuple[str, ...]:
-    """Return the IDs of all containers, whatever their state."""
-    return tuple(container.id for container in fetch.containers(client))
+def all_containers(client: CriClient) -> list[Target]:
+    """Return all containers, whatever their state."""
+    return [Target(container.id, container.id) for container in fetch.containers(client)]
 
 
-def all_pods(client: CriClient) -> tuple[str, ...]:
-    """Return the IDs of all pod sandboxes, whatever their state."""
-    return tuple(pod.id for pod in fetch.pods(client))
+def all_pods(client: CriClient) -> list[Target]:
+    """Return all pod sandboxes, whatever their state."""
+    return [Target(pod.id, pod.id) for pod in fetch.pods(client)]
 
 
 def remove_containers(
-    client: CriClient, ids: Sequence[str], *, force: bool, keep_logs: bool
+    client: CriClient, targets: Sequence[Target], *, force: bool, keep_logs: bool
 ) -> Iterator[Removal]:
     """Remove containers, and those of their log files that are on this host.
 
@@ -61,75 +63,78 @@ def remove_containers(
         force: kill running ones; without it they are left alone, with an error.
         keep_logs: leave the log files.
     """
-    return each(client, partial(_remove_container, force=force, keep_logs=keep_logs), ids)
+    return each(client, partial(_remove_container, force=force, keep_logs=keep_logs), targets)
 
 
-def remove_pods(client: CriClient, ids: Sequence[str], *, force: bool) -> Iterator[Removal]:
+def remove_pods(client: CriClient, targets: Sequence[Target], *, force: bool) -> Iterator[Removal]:
     """Remove pod sandboxes; the runtime removes their containers with them.
 
     Args:
         force: stop those that are ready; without it they are left alone, with an error.
     """
-    return each(client, partial(_remove_pod, force=force), ids)
+    return each(client, partial(_remove_pod, force=force), targets)
 
 
 def _remove_container(
-    client: CriClient, container_id: str, *, force: bool, keep_logs: bool
+    client: CriClient, target: Target, *, force: bool, keep_logs: bool
 ) -> Removal:
-    named = f"container {quote(container_id)}"
+    named = f"container {quote(target.text)}"
     is_stopped = False
     try:
+        if target.error is not None:
+            raise target.error
         answer = lookup.call(
             client,
             "ContainerStatus",
-            cri_pb2.ContainerStatusRequest(container_id=container_id),
+            cri_pb2.ContainerStatusRequest(container_id=target.id),
             what=f"removing {named}",
         )
         _check_status(answer.status.id, named)
         if answer.status.state == cri_pb2.CONTAINER_RUNNING:
             if not force:
                 raise _still_running(named)
-            stop_container(client, container_id, grace_s=0)
+            stop_container(client, target, grace_s=0)
             is_stopped = True
-        request = cri_pb2.RemoveContainerRequest(container_id=container_id)
+        request = cri_pb2.RemoveContainerRequest(container_id=target.id)
         lookup.call(client, "RemoveContainer", request, what=f"removing {named}")
     except PycrictlError as error:
-        return Removal(container_id, is_stopped, error)
+        return Removal(target.text, is_stopped, error)
     if keep_logs:
-        return Removal(container_id, is_stopped)
+        return Removal(target.text, is_stopped)
     path = answer.status.log_path
-    missing = "" if os.path.lexists(path) else path
-    return Removal(container_id, is_stopped, warnings=remove_logs(path), missing_log=missing)
+    missing = "" if os.path.lexists(noderoot.locate(path, follow=False)) else path
+    return Removal(target.text, is_stopped, warnings=remove_logs(path), missing_log=missing)
 
 
-def _remove_pod(client: CriClient, pod_sandbox_id: str, *, force: bool) -> Removal:
-    named = f"pod sandbox {quote(pod_sandbox_id)}"
+def _remove_pod(client: CriClient, target: Target, *, force: bool) -> Removal:
+    named = f"pod sandbox {quote(target.text)}"
     is_stopped = False
     try:
+        if target.error is not None:
+            raise target.error
         answer = lookup.call(
             client,
             "PodSandboxStatus",
-            cri_pb2.PodSandboxStatusRequest(pod_sandbox_id=pod_sandbox_id),
+            cri_pb2.PodSandboxStatusRequest(pod_sandbox_id=target.id),
             what=f"removing {named}",
         )
         _check_status(answer.status.id, named)
         if answer.status.state == cri_pb2.SANDBOX_READY:
             if not force:
                 raise _still_running(named)
-            stop_pod(client, pod_sandbox_id)
+            stop_pod(client, target)
             is_stopped = True
-        remove_pod(client, pod_sandbox_id)
+        remove_pod(client, target)
     except PycrictlError as error:
-        return Removal(pod_sandbox_id, is_stopped, error)
-    return Removal(pod_sandbox_id, is_stopped)
+        return Removal(target.text, is_stopped, error)
+    return Removal(target.text, is_stopped)
 
 
-def remove_pod(client: CriClient, pod_sandbox_id: str) -> None:
+def remove_pod(client: CriClient, target: Target) -> None:
     """Remove one stopped pod sandbox (CRI ``RemovePodSandbox``)."""
-    request = cri_pb2.RemovePodSandboxRequest(pod_sandbox_id=pod_sandbox_id)
-    lookup.call(
-        client, "RemovePodSandbox", request, what=f"removing pod sandbox {quote(pod_sandbox_id)}"
-    )
+    request = cri_pb2.RemovePodSandboxRequest(pod_sandbox_id=target.id)
+    what = f"removing pod sandbox {quote(target.text)}"
+    lookup.call(client, "RemovePodSandbox", request, what=what)
 
 
 def _check_status(status_id: str, named: str) -> None:

@@ -10,7 +10,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.many import call_each
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists import fetch
-from pycrictl.cri.lists.lookup import NAMESPACE_LABEL
+from pycrictl.cri.lists.lookup import NAMESPACE_LABEL, select_by_id
 from pycrictl.cri.lists.patterns import Pattern
 from pycrictl.cri.lists.selection import newest_count, newest_first, parse_state
 from pycrictl.errors import PycrictlError
@@ -33,7 +33,7 @@ class ContainerQuery(NamedTuple):
     """Which containers are wanted.
 
     Attributes:
-        condition: what the runtime filters by.
+        condition: what the runtime filters by; names in it become IDs.
         image: reference of the image that they were created from.
         name: pattern that names contain.
         namespace: pattern that the label of the namespace contains.
@@ -93,6 +93,7 @@ def list_containers(
         images: one of the image service, which is asked only about ``query.image``.
         query: which containers.
     """
+    select_by_id(client, query.condition)
     found = fetch.containers(client, query.condition)
     if not query.image:
         return select_containers(found, query)

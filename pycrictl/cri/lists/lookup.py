@@ -1,25 +1,30 @@
 """Pods and containers by what people type: an ID, its beginning, or a name.
 
-The CRI finds a container by the beginning of its ID on some runtimes and never by its name. These
-functions ask for the lists once and decide here, so that the answer is the same on every runtime.
-Where crictl takes only IDs, so does this; the error then says what a name stands for (``call``).
+The CRI finds a container by the beginning of its ID on some runtimes and never by its name. This
+is the one place where words become IDs, by one rule: the exact ID, the only ID that begins so, then
+names. A container is NAME, POD/NAME, NAMESPACE/POD/NAME, or its pod, if that has no other; a pod is
+NAME or NAMESPACE/NAME. The runtime is not asked about a whole ID: the call that needs it will be.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.lists import fetch
-from pycrictl.errors import NotFound, PycrictlError, UsageError
+from pycrictl.errors import NotFound, PycrictlError, Unimplemented, UsageError
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from pycrictl.cri.calls.client import CriClient
+
+T = TypeVar("T", cri_pb2.Container, cri_pb2.PodSandbox)
+Kind = Literal["container", "pod"]
 
 SHOWN_ID_CHARS: Final = 13
 LISTED_MATCHES: Final = 10
@@ -33,64 +38,317 @@ PODS_HINT: Final = "'pycrictl pods' lists the pods of the node"
 IMAGES_HINT: Final = "'pycrictl images' lists the images of the node"
 
 WHOLE_ID: Final = r"[0-9a-f]{64}"
-_ID_START: Final = r"[0-9a-f]{1,64}"
+
+_SURE_CHARS: Final = 12
+"""A word of so many characters that begins an ID is meant as one; shorter ones may be names."""
+
+
+class Target(NamedTuple):
+    """What one word stands for.
+
+    Attributes:
+        text: the word.
+        id: the ID that is meant; the word itself where the runtime has to find out.
+        name: all that its name is made of, if it was named; else empty.
+        error: why it stands for nothing, else None.
+    """
+
+    text: str
+    id: str
+    name: str = ""
+    error: PycrictlError | None = None
+
+
+class Lookup:
+    """The pods and containers of a runtime by what people call them.
+
+    Each list is fetched when it is first needed, and once.
+
+    Args:
+        client: of the runtime service.
+        pod_sandbox_id: look only for containers of this pod sandbox; empty for all.
+    """
+
+    def __init__(self, client: CriClient, *, pod_sandbox_id: str = "") -> None:
+        self._client = client
+        self._pod_sandbox_id = pod_sandbox_id
+
+    @cached_property
+    def pods(self) -> list[cri_pb2.PodSandbox]:
+        """All pod sandboxes."""
+        return fetch.pods(self._client)
+
+    @cached_property
+    def containers(self) -> list[cri_pb2.Container]:
+        """All containers, or those of the one pod sandbox."""
+        condition = cri_pb2.ContainerFilter(pod_sandbox_id=self._pod_sandbox_id)
+        return fetch.containers(self._client, condition)
+
+    @cached_property
+    def _pods_by_id(self) -> dict[str, cri_pb2.PodSandbox]:
+        """The pods of containers, as far as they can be known."""
+        try:
+            return {} if self._pod_sandbox_id else {pod.id: pod for pod in self.pods}
+        except Unimplemented:
+            return {}
+
+    def find_pod(self, text: str) -> cri_pb2.PodSandbox:
+        """Return the pod sandbox that a word stands for.
+
+        Of several sandboxes of one pod (same UID; earlier attempts stay listed) the newest is
+        meant.
+
+        Raises:
+            NotFound: there is no such pod; the hint has the nearest names.
+            UsageError: several pods match; the message lists what to type for each.
+        """
+        found = _match(self.pods, text, lambda: _pods_named(self.pods, text))
+        if not found:
+            raise self._no_pod(text)
+        return self._only("pod", text, found, self._match_pods)
+
+    def find_container(self, text: str) -> cri_pb2.Container:
+        """Return the container that a word stands for.
+
+        Of several attempts of one container the newest is meant; of a pod's containers those that
+        have ended count only if all have.
+
+        Raises:
+            NotFound: there is no such container; the hint has the nearest names.
+            UsageError: several match; the message lists what to type for each.
+        """
+        found = self._match_containers(text)
+        if not found:
+            raise self._no_container(text)
+        return self._only("container", text, found, self._match_containers)
+
+    def pod_id(self, text: str) -> str:
+        """Return the ID of the pod sandbox that a word stands for, as ``target`` does.
+
+        Raises:
+            PycrictlError: as ``find_pod``.
+        """
+        return self._found(self.target(text, "pod"))
+
+    def container_id(self, text: str) -> str:
+        """Return the ID of the container that a word stands for, as ``target`` does.
+
+        Raises:
+            PycrictlError: as ``find_container``.
+        """
+        return self._found(self.target(text, "container"))
+
+    def target(self, text: str, kind: Kind) -> Target:
+        """Return what a word stands for, or why it stands for nothing.
+
+        A whole ID is taken as it is, and so is any word where the runtime has no lists.
+        """
+        if re.fullmatch(WHOLE_ID, text):
+            return Target(text, text)
+        try:
+            if kind == "pod":
+                pod = self.find_pod(text)
+                return Target(text, pod.id, _named(text, pod, _pod_name(pod)))
+            container = self.find_container(text)
+            return Target(text, container.id, _named(text, container, self.full_name(container)))
+        except Unimplemented:
+            return Target(text, text)
+        except PycrictlError as error:
+            return Target(text, text, error=error)
+
+    def selected(self, text: str, kind: Kind) -> str:
+        """Return the ID that a word stands for, the word itself if it stands for nothing.
+
+        Raises:
+            UsageError: as ``find_pod`` and ``find_container``.
+        """
+        if not text or re.fullmatch(WHOLE_ID, text):
+            return text
+        try:
+            is_there = self._match_pods(text) if kind == "pod" else self._match_containers(text)
+        except Unimplemented:
+            return text
+        return self._found(self.target(text, kind)) if is_there else text
+
+    def full_name(self, container: cri_pb2.Container) -> str:
+        """Return NAMESPACE/POD/NAME, as far as the pod is known."""
+        pod = self._pods_by_id.get(container.pod_sandbox_id)
+        owner = container.labels.get(POD_LABEL, "")
+        if pod is not None:
+            owner = _pod_name(pod)
+        elif owner:
+            owner = f"{container.labels.get(NAMESPACE_LABEL, '')}/{owner}"
+        return f"{owner}/{container.metadata.name}" if owner else container.metadata.name
+
+    def containers_of(self, pod: cri_pb2.PodSandbox) -> list[cri_pb2.Container]:
+        """Return the newest attempt of each container of a pod, whichever of its sandboxes."""
+        known = self._pods_by_id.values()
+        sandboxes = {each.id for each in known if _pod_key(each) == _pod_key(pod)}
+        return self._newest(each for each in self.containers if each.pod_sandbox_id in sandboxes)
+
+    @staticmethod
+    def _found(target: Target) -> str:
+        if target.error is not None:
+            raise target.error
+        return target.id
+
+    def _match_pods(self, text: str) -> list[cri_pb2.PodSandbox]:
+        pods = list(self._pods_by_id.values())
+        return _match(pods, text, lambda: _pods_named(pods, text))
+
+    def _match_containers(self, text: str) -> list[cri_pb2.Container]:
+        return _match(self.containers, text, lambda: self._containers_named(text))
+
+    def _containers_named(self, text: str) -> list[cri_pb2.Container]:
+        owner, slash, name = text.rpartition("/")
+        if self._pod_sandbox_id:
+            return self._newest(each for each in self.containers if each.metadata.name == name)
+        found = [each for each in self.containers if each.metadata.name == name]
+        if slash:
+            owners = {_pod_key(pod) for pod in self._match_pods(owner)}
+            found = [each for each in found if self._key(each)[0] in owners]
+        found = self._newest(found)
+        for pod in _pods_named(self._pods_by_id.values(), text):
+            found += [each for each in self._of_pod(pod, name) if each not in found]
+        return _preferred(
+            found, self.full_name, lambda each: each.state == cri_pb2.CONTAINER_RUNNING
+        )
+
+    def _of_pod(self, pod: cri_pb2.PodSandbox, name: str) -> list[cri_pb2.Container]:
+        """Return the containers that a pod's name stands for: the one of that name, or all."""
+        found = self.containers_of(pod)
+        of_name = [each for each in found if each.metadata.name == name]
+        lasting = [each for each in found if each.state != cri_pb2.CONTAINER_EXITED]
+        return of_name or lasting or found
+
+    def _newest(self, containers: Iterable[cri_pb2.Container]) -> list[cri_pb2.Container]:
+        newest: dict[tuple[str, str], cri_pb2.Container] = {}
+        for container in sorted(containers, key=lambda container: container.created_at):
+            newest[self._key(container)] = container
+        return list(newest.values())
+
+    def _key(self, container: cri_pb2.Container) -> tuple[str, str]:
+        pod = self._pods_by_id.get(container.pod_sandbox_id)
+        owner = container.pod_sandbox_id if pod is None else _pod_key(pod)
+        return owner, container.metadata.name
+
+    def _only(
+        self, kind: Kind, text: str, found: list[T], match: Callable[[str], Sequence[T]]
+    ) -> T:
+        if len(found) == 1:
+            return found[0]
+        words = [self._word_for(each, match) for each in found[:LISTED_MATCHES]]
+        more = f" and {len(found) - LISTED_MATCHES} more" if len(found) > LISTED_MATCHES else ""
+        listed = ", ".join(words)
+        raise UsageError(f"{quote(text)} matches {len(found)} {kind}s: {listed}{more}")
+
+    def _word_for(self, thing: T, match: Callable[[str], Sequence[T]]) -> str:
+        """Return the shortest name that stands for this one only, else its ID's beginning."""
+        name = self.full_name(thing) if isinstance(thing, cri_pb2.Container) else _pod_name(thing)
+        parts = name.split("/")
+        for count in range(1, len(parts) + 1):
+            word = "/".join(parts[-count:])
+            if [each.id for each in match(word)] == [thing.id]:
+                return word
+        return f"{thing.id[:SHOWN_ID_CHARS]} ({name})"
+
+    def _no_pod(self, text: str) -> NotFound:
+        hint = PODS_HINT
+        if near := _nearest(text, map(_pod_name, self.pods)):
+            hint = f"did you mean {near}? {hint}"
+        for container in self._containers_if_listed(text):
+            pod = self._pods_by_id.get(container.pod_sandbox_id)
+            where = f" of pod {_pod_name(pod)}" if pod is not None else ""
+            hint = f"it is a container{where}"
+        return NotFound(f"no pod {quote(text)}", hint=hint)
+
+    def _containers_if_listed(self, text: str) -> list[cri_pb2.Container]:
+        try:
+            return self._match_containers(text)[:1]
+        except PycrictlError:
+            return []
+
+    def _no_container(self, text: str) -> NotFound:
+        if self._pod_sandbox_id:
+            names = ", ".join(sorted({each.metadata.name for each in self.containers}))
+            hint = f"its containers are {names}" if names else "it has no containers yet"
+            return NotFound(f"no container {quote(text)} in the pod", hint=hint)
+        owner = text.rpartition("/")[0]
+        for pod in [*self._match_pods(text), *(self._match_pods(owner) if owner else ())]:
+            names = ", ".join(each.metadata.name for each in self.containers_of(pod))
+            there = f"its containers are {names}" if names else "it has no containers"
+            found = f"there is a pod {_pod_name(pod)}: {there}"
+            return NotFound(f"no container {quote(text)}", hint=found)
+        pods = self._pods_by_id.values()
+        known = [*map(self.full_name, self.containers), *map(_pod_name, pods)]
+        near = _nearest(text, known)
+        hint = f"did you mean {near}? {CONTAINERS_HINT}" if near else CONTAINERS_HINT
+        return NotFound(f"no container {quote(text)}", hint=hint)
 
 
 def find_pod(client: CriClient, text: str) -> cri_pb2.PodSandbox:
-    """Return the pod sandbox that ``text`` names: an ID, the beginning of one, (NAMESPACE/)NAME.
-
-    Of several sandboxes of one pod (same UID; earlier attempts stay listed) the newest is meant.
-
-    Raises:
-        NotFound: there is no such pod.
-        UsageError: several pods match; the message lists them.
-    """
-    pods = fetch.pods(client)
-    matches = [pod for pod in pods if pod.id == text]
-    matches = matches or _pods_named(pods, text)
-    matches = matches or [pod for pod in pods if pod.id.startswith(text)]
-    if not matches:
-        raise NotFound(f"no pod {quote(text)}", hint=PODS_HINT)
-    newest = _newest_pods(matches)
-    if len(newest) > 1:
-        found = [
-            f"{pod.id[:SHOWN_ID_CHARS]} ({pod.metadata.namespace}/{pod.metadata.name})"
-            for pod in newest
-        ]
-        raise _ambiguous("pod", text, found)
-    return newest[0]
+    """Return the pod sandbox that a word stands for; see ``Lookup.find_pod``."""
+    return Lookup(client).find_pod(text)
 
 
 def find_container(
     client: CriClient, text: str, *, pod_sandbox_id: str = ""
 ) -> cri_pb2.Container | None:
-    """Return the container that ``text`` names: an ID, the beginning of one, or a name.
-
-    None if there is no such container.
-
-    Of several attempts of one container of one pod the newest is meant.
+    """Return the container that a word stands for, None if there is none (yet).
 
     Raises:
-        UsageError: containers of several pods match; the message lists them.
+        UsageError: as ``Lookup.find_container``.
     """
-    containers = fetch.containers(client, cri_pb2.ContainerFilter(pod_sandbox_id=pod_sandbox_id))
-    matches = [container for container in containers if container.id == text]
-    matches = matches or [c for c in containers if c.metadata.name == text]
-    matches = matches or [c for c in containers if c.id.startswith(text)]
-    newest = _newest_containers(matches)
-    if len(newest) > 1:
-        found = [
-            f"{c.id[:SHOWN_ID_CHARS]} (in pod {c.pod_sandbox_id[:SHOWN_ID_CHARS]})" for c in newest
-        ]
-        raise _ambiguous("container", text, found)
-    return next(iter(newest), None)
+    try:
+        return Lookup(client, pod_sandbox_id=pod_sandbox_id).find_container(text)
+    except NotFound:
+        return None
+
+
+def targets(client: CriClient, texts: Iterable[str], kind: Kind) -> list[Target]:
+    """Return what each word stands for, or why it stands for nothing, in their order.
+
+    Two words for one thing are one target.
+    """
+    lookup = Lookup(client)
+    found: dict[tuple[str, bool], Target] = {}
+    for text in texts:
+        target = lookup.target(text, kind)
+        found.setdefault((target.id, target.error is None), target)
+    return list(found.values())
+
+
+def ids(client: CriClient, texts: Iterable[str], kind: Kind) -> list[str]:
+    """Return the ID that each word stands for.
+
+    Raises:
+        PycrictlError: the first word that stands for none.
+    """
+    lookup = Lookup(client)
+    find = lookup.pod_id if kind == "pod" else lookup.container_id
+    return [find(text) for text in texts]
+
+
+def select_by_id(client: CriClient, condition: Any) -> None:
+    """Put IDs in the places of the words in a list's condition (``id``, ``pod_sandbox_id``).
+
+    A word that stands for nothing stays: a list of what is not there is empty, as it is for crictl.
+
+    Raises:
+        UsageError: several match a word.
+    """
+    has_pod = "pod_sandbox_id" in condition.DESCRIPTOR.fields_by_name
+    lookup = Lookup(client)
+    condition.id = lookup.selected(condition.id, "container" if has_pod else "pod")
+    if has_pod:
+        condition.pod_sandbox_id = lookup.selected(condition.pod_sandbox_id, "pod")
 
 
 def call(client: CriClient, name: str, request: Message, *, what: str) -> Any:
     """Make a call about one container or pod sandbox, which the CRI knows by its ID only.
 
     Raises:
-        PycrictlError: it failed. Where there is no such ID, the hint says what the word names.
+        PycrictlError: it failed. Where there is no such ID, the hint says where to look.
     """
     try:
         return client.call(name, request, what=what)
@@ -102,20 +360,13 @@ def call(client: CriClient, name: str, request: Message, *, what: str) -> Any:
 def hint(client: CriClient, request: Any) -> str | None:
     """Return a hint for a request whose ID names nothing. It never raises.
 
-    It may be a name, or an ID of the other kind. The runtime is asked for one list at most.
+    It may be an ID of the other kind, about which the runtime is asked.
     """
     if "image" in request.DESCRIPTOR.fields_by_name:
         return IMAGES_HINT
     is_pod = "pod_sandbox_id" in request.DESCRIPTOR.fields_by_name
     text = request.pod_sandbox_id if is_pod else request.container_id
-    try:
-        return _other_kind(client, text, is_pod=is_pod) or _meaning(client, text, is_pod=is_pod)
-    except PycrictlError:
-        return None
-
-
-def _other_kind(client: CriClient, text: str, *, is_pod: bool) -> str | None:
-    if not re.fullmatch(_ID_START, text):
+    if not re.fullmatch(WHOLE_ID, text):
         return None
     try:
         if is_pod:
@@ -127,64 +378,63 @@ def _other_kind(client: CriClient, text: str, *, is_pod: bool) -> str | None:
         return None
 
 
-def _meaning(client: CriClient, text: str, *, is_pod: bool) -> str | None:
-    if re.fullmatch(WHOLE_ID, text):
-        return None
-    if is_pod:
-        kind, command = "pod", "pods"
-        ids = [pod.id for pod in _newest_pods(_pods_named(fetch.pods(client), text))]
-    else:
-        kind, command = "container", "ps -a"
-        named = _containers_named(fetch.containers(client), text)
-        ids = [container.id for container in _newest_containers(named)]
-    if len(ids) > 1:
-        listing = f"{command} --name {text.rpartition('/')[2]}"
-        return f"that is the name of {len(ids)} {kind}s: 'pycrictl {listing}' lists them"
-    return f"that is the name of {kind} {ids[0][:SHOWN_ID_CHARS]}" if ids else None
+def _match(things: Sequence[T], text: str, named: Callable[[], list[T]]) -> list[T]:
+    """Return what a word stands for: an exact ID, the only one that begins so, then names.
+
+    A short word that is both, as ``db`` may be, stands for both: nobody shall stop the wrong one.
+    """
+    if exact := [each for each in things if each.id == text]:
+        return exact
+    begun = [each for each in things if each.id.startswith(text)]
+    if len(begun) == 1 and len(text) >= _SURE_CHARS:
+        return begun
+    found = named()
+    if len(begun) == 1:
+        return begun + [each for each in found if each.id != begun[0].id]
+    return found or begun
 
 
 def _pods_named(pods: Iterable[cri_pb2.PodSandbox], text: str) -> list[cri_pb2.PodSandbox]:
-    """Return those of a NAME or NAMESPACE/NAME."""
+    """Return the newest sandbox of each pod NAME or NAMESPACE/NAME."""
     namespace, _, name = text.rpartition("/")
-    return [
-        pod
-        for pod in pods
-        if pod.metadata.name == name and namespace in ("", pod.metadata.namespace)
-    ]
-
-
-def _containers_named(
-    containers: Iterable[cri_pb2.Container], text: str
-) -> list[cri_pb2.Container]:
-    """Return those of a NAME, POD/NAME or NAMESPACE/POD/NAME, as far as labels name the pod."""
-    owner, _, name = text.rpartition("/")
-    namespace, _, pod = owner.rpartition("/")
-    return [
-        container
-        for container in containers
-        if container.metadata.name == name
-        and pod in ("", container.labels.get(POD_LABEL))
-        and namespace in ("", container.labels.get(NAMESPACE_LABEL))
-    ]
-
-
-def _newest_pods(pods: Iterable[cri_pb2.PodSandbox]) -> list[cri_pb2.PodSandbox]:
-    """Return the newest sandbox of each pod."""
     newest: dict[str, cri_pb2.PodSandbox] = {}
     for pod in sorted(pods, key=lambda pod: pod.created_at):
-        newest[pod.metadata.uid or pod.id] = pod
-    return list(newest.values())
+        if pod.metadata.name == name and namespace in ("", pod.metadata.namespace):
+            newest[_pod_key(pod)] = pod
+    return _preferred(
+        list(newest.values()), _pod_name, lambda pod: pod.state == cri_pb2.SANDBOX_READY
+    )
 
 
-def _newest_containers(containers: Iterable[cri_pb2.Container]) -> list[cri_pb2.Container]:
-    """Return the newest attempt of each container of each pod."""
-    newest: dict[tuple[str, str], cri_pb2.Container] = {}
-    for container in sorted(containers, key=lambda container: container.created_at):
-        newest[container.pod_sandbox_id, container.metadata.name] = container
-    return list(newest.values())
+def _preferred(found: list[T], name: Callable[[T], str], is_alive: Callable[[T], bool]) -> list[T]:
+    """Return what is alive of several that no name can tell apart; all, if that is not one."""
+    alive = [each for each in found if is_alive(each)]
+    return alive if len(alive) == 1 and len({*map(name, found)}) == 1 else found
 
 
-def _ambiguous(kind: str, text: str, found: list[str]) -> UsageError:
-    listed = ", ".join(found[:LISTED_MATCHES])
-    more = f" and {len(found) - LISTED_MATCHES} more" if len(found) > LISTED_MATCHES else ""
-    return UsageError(f"{quote(text)} matches {len(found)} {kind}s: {listed}{more}")
+def _pod_key(pod: cri_pb2.PodSandbox) -> str:
+    return pod.metadata.uid or pod.id
+
+
+def _pod_name(pod: cri_pb2.PodSandbox) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _named(text: str, thing: cri_pb2.Container | cri_pb2.PodSandbox, name: str) -> str:
+    return "" if thing.id.startswith(text) else name
+
+
+def _nearest(text: str, full_names: Iterable[str]) -> str:
+    """Return the names that are most like a word, in its form, as they follow "did you mean"."""
+    from difflib import get_close_matches
+
+    parts = text.count("/") + 1
+    known = sorted({word for name in full_names for word in _forms(name, parts)})
+    return " or ".join(quote(word) for word in get_close_matches(text, known, n=3))
+
+
+def _forms(name: str, parts: int) -> Iterator[str]:
+    words = name.split("/")
+    for start in range(len(words)):
+        if len(words[start : start + parts]) == parts:
+            yield "/".join(words[start : start + parts])

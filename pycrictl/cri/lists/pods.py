@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.lists import fetch
+from pycrictl.cri.lists.lookup import select_by_id
 from pycrictl.cri.lists.patterns import Pattern
 from pycrictl.cri.lists.selection import newest_count, newest_first, parse_state
 
@@ -20,7 +21,7 @@ class PodQuery(NamedTuple):
     """Which pods are wanted.
 
     Attributes:
-        condition: what the runtime filters by.
+        condition: what the runtime filters by; a name in it becomes an ID.
         name: pattern that names contain.
         namespace: pattern that namespaces contain.
         newest: how many of the newest; None for all.
@@ -61,6 +62,7 @@ def pod_query(
 
 def list_pods(client: CriClient, query: PodQuery) -> list[cri_pb2.PodSandbox]:
     """Return the pods of a query, the newest first."""
+    select_by_id(client, query.condition)
     return select_pods(fetch.pods(client, query.condition), query)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pycrictl import yamltree
+from pycrictl import noderoot, yamltree
 from pycrictl.config import read_text
 from pycrictl.errors import ConfigError
 from pycrictl.units import quote
@@ -52,7 +52,7 @@ def read_kubelet_config(path: str) -> KubeletPulls:
     """
     name = quote(path, 4096)
     try:
-        root = yamltree.parse(read_text(path))
+        root = yamltree.parse(read_text(noderoot.given(path)))
     except OSError as exc:
         reason = (exc.strerror or str(exc)).lower()
         raise ConfigError(f"cannot read kubelet's configuration {name}: {reason}") from None

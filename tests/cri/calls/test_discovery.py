@@ -189,9 +189,9 @@ class TestDiscovery:
         with hostile.http1() as web, pytest.raises(errors.ConnectError) as caught:
             self.find(f"unix://{folder}/none", fake.endpoint, f"unix://{web}")
         assert caught.value.message == (
-            f"no container runtime answers: unix://{folder}/none (no such file),"
-            f" {fake.endpoint} (does not serve the CRI (runtime.v1)),"
-            f' unix://{web} (it is not a gRPC server: it answers "HTTP/1.1 400 Bad Request")'
+            f"no container runtime answers: {fake.endpoint} (does not serve the CRI (runtime.v1)),"
+            f' unix://{web} (it is not a gRPC server: it answers "HTTP/1.1 400 Bad Request"),'
+            f" no such file: unix://{folder}/none"
         )
         assert caught.value.hint is not None
         assert "CRI" in caught.value.hint
@@ -206,7 +206,10 @@ class TestDiscovery:
         folder.chmod(0o755)
         with hostile.forbidden() as path, pytest.raises(errors.ConnectError) as caught:
             self.find(path, f"{folder}/none")
-        assert f"{path} (permission denied), {folder}/none (no such file)" in caught.value.message
+        assert (
+            f"{path} (permission denied), no such file: unix://{folder}/none"
+            in caught.value.message
+        )
         assert caught.value.hint == "run it as root, for instance with sudo"
 
 

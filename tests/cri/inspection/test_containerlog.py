@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import grpc
 import pytest
 
@@ -13,9 +11,8 @@ from pycrictl.cri.inspection.containerlog import (
     container_log,
     previous_path,
     reopen_log,
-    resolve,
 )
-from pycrictl.errors import NotFound, PycrictlError, Unavailable, UsageError
+from pycrictl.errors import NotFound, PycrictlError, Unavailable
 from tests.fakecri import FakeServer, Status, answers
 
 ID = "0123456789abcdef" * 4
@@ -48,49 +45,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-def test_a_whole_id_is_not_looked_up(fake: FakeServer, client: CriClient) -> None:
-    with client:
-        assert resolve(client, ID) == ID
-    assert fake.calls == []
-
-
-def test_names_and_beginnings(fake: FakeServer, client: CriClient) -> None:
-    listed = cri_pb2.ListContainersResponse()
-    listed.containers.add(id=ID).metadata.name = "web"
-    listed.containers.add(id="f" * 64).metadata.name = "0123"
-    fake.offer("ListContainers", listed)
-    with client:
-        assert resolve(client, "web") == ID
-        assert resolve(client, "01234") == ID
-        assert resolve(client, "0123") == "f" * 64
-        assert resolve(client, "other") == "other"
-        with pytest.raises(UsageError, match="empty"):
-            resolve(client, "")
-
-
-def test_names_with_their_pod(fake: FakeServer, client: CriClient) -> None:
-    def containers(request: Any, context: Any) -> cri_pb2.ListContainersResponse:
-        listed = cri_pb2.ListContainersResponse()
-        if request.filter.pod_sandbox_id == "p1":
-            listed.containers.add(id=ID).metadata.name = "main"
-        return listed
-
-    sandboxes = cri_pb2.ListPodSandboxResponse()
-    for pod_id, namespace in (("p1", "prod"), ("p2", "test")):
-        metadata = cri_pb2.PodSandboxMetadata(name="web", namespace=namespace)
-        sandboxes.items.add(id=pod_id, metadata=metadata)
-    fake.offer("ListPodSandbox", sandboxes)
-    fake.offer("ListContainers", containers)
-    with client:
-        assert resolve(client, "prod/web/main") == ID
-        assert resolve(client, "p1/main") == ID
-        assert resolve(client, "prod/nosuch/main") == "prod/nosuch/main"
-        with pytest.raises(NotFound, match='no container "main" in pod "test/web"'):
-            resolve(client, "test/web/main")
-        with pytest.raises(UsageError, match='"web" matches 2 pods'):
-            resolve(client, "web/main")
 
 
 def test_the_log(fake: FakeServer, client: CriClient) -> None:

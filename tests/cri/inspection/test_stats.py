@@ -44,7 +44,8 @@ def pods(*ids: str) -> cri_pb2.ListPodSandboxResponse:
     )
 
 
-CONDITION = cri_pb2.PodSandboxStatsFilter(id="x", label_selector={"k": "v"})
+WHOLE_ID = "ab" * 32
+CONDITION = cri_pb2.PodSandboxStatsFilter(id=WHOLE_ID, label_selector={"k": "v"})
 
 
 def test_one_call_where_all_can_be_measured(fake: FakeServer, client: CriClient) -> None:
@@ -68,7 +69,7 @@ def test_one_by_one_where_one_cannot(fake: FakeServer, client: CriClient) -> Non
         "pod no-cgroup (name-no-cgroup): cgroupPath is empty"
     ]
     (listed,) = (call for call in fake.calls if call.method == "ListPodSandbox")
-    assert listed.request.filter.id == "x"
+    assert listed.request.filter.id == WHOLE_ID
     assert dict(listed.request.filter.label_selector) == {"k": "v"}
 
 

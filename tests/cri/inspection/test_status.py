@@ -57,16 +57,16 @@ def test_an_id_of_a_pod(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ContainerStatus", GONE)
     fake.prepare("PodSandboxStatus", cri_pb2.PodSandboxStatusResponse())
     with client, pytest.raises(NotFound) as raised:
-        list(status.container_statuses(client, ["abc"], verbose=False))
+        list(status.container_statuses(client, ["abcd" * 16], verbose=False))
     assert raised.value.hint == "it is a pod: 'pycrictl inspectp' shows it"
-    assert fake.calls[-1].request.pod_sandbox_id == "abc"
+    assert fake.calls[-1].request.pod_sandbox_id == "abcd" * 16
 
 
 def test_an_id_of_a_container(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("PodSandboxStatus", GONE)
     fake.prepare("ContainerStatus", cri_pb2.ContainerStatusResponse())
     with client, pytest.raises(NotFound) as raised:
-        list(status.pod_statuses(client, ["abc"], verbose=False))
+        list(status.pod_statuses(client, ["abcd" * 16], verbose=False))
     assert raised.value.hint == "it is a container: 'pycrictl inspect' shows it"
 
 

@@ -7,11 +7,21 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.cri.lists.lookup import call, find_container, find_pod, hint
+from pycrictl.cri.lists.lookup import (
+    Lookup,
+    Target,
+    call,
+    find_container,
+    find_pod,
+    hint,
+    select_by_id,
+    targets,
+)
 from pycrictl.errors import NotFound, UsageError
 from tests.fakecri import FakeServer, Status
 
 GONE = Status(grpc.StatusCode.NOT_FOUND, "gone")
+WHOLE_ID = "ab" * 32
 
 
 @pytest.fixture
@@ -35,9 +45,10 @@ def test_a_pod_out_of_a_streamed_list(fake: FakeServer, client: CriClient) -> No
         for first in range(0, 10_000, 500)
     ]
     fake.prepare("StreamPodSandboxes", parts, parts, parts)
+    fake.offer("ListContainers", None)
     with client:
         assert find_pod(client, f"{9999:064x}").metadata.name == "pod4999"
-        with pytest.raises(UsageError, match=r'"pod7" matches 2 pods: 0{13} '):
+        with pytest.raises(UsageError, match=r'"pod7" matches 2 pods: 0{13} \(ns/pod7\), '):
             find_pod(client, "pod7")
         with pytest.raises(NotFound, match='no pod "nosuch"'):
             find_pod(client, "nosuch")
@@ -57,88 +68,186 @@ def test_a_container_of_one_pod(fake: FakeServer, client: CriClient) -> None:
     assert {call.request.filter.pod_sandbox_id for call in fake.calls} == {"p"}
 
 
-def container(number: int, name: str, pod: str, *, created_at: int = 0) -> cri_pb2.Container:
-    found = cri_pb2.Container(id=f"{number:064x}", pod_sandbox_id=pod, created_at=created_at)
-    found.metadata.name = name
-    found.labels["io.kubernetes.pod.name"] = pod
-    found.labels["io.kubernetes.pod.namespace"] = "prod"
-    return found
+def pod(letter: str, name: str, *, uid: str = "", ready: bool = True) -> cri_pb2.PodSandbox:
+    namespace, _, bare = name.rpartition("/")
+    return cri_pb2.PodSandbox(
+        id=letter * 64,
+        metadata=cri_pb2.PodSandboxMetadata(name=bare, namespace=namespace, uid=uid),
+        state=cri_pb2.SANDBOX_READY if ready else cri_pb2.SANDBOX_NOTREADY,
+    )
 
 
-CONTAINERS = cri_pb2.ListContainersResponse(
-    containers=[
-        container(1, "main", "web"),
-        container(2, "main", "web", created_at=1),
-        container(3, "side", "web"),
-        container(4, "side", "db"),
+def container(
+    start: str, name: str, owner: str, *, created_at: int = 0, lives: bool = True
+) -> cri_pb2.Container:
+    return cri_pb2.Container(
+        id=start.ljust(64, "0"),
+        pod_sandbox_id=owner * 64,
+        metadata=cri_pb2.ContainerMetadata(name=name),
+        state=cri_pb2.CONTAINER_RUNNING if lives else cri_pb2.CONTAINER_EXITED,
+        created_at=created_at,
+    )
+
+
+PODS = [
+    pod("a", "prod/web", uid="u1"),
+    pod("b", "prod/db"),
+    pod("c", "test/db"),
+    pod("d", "kube-system/dns"),
+    pod("e", "prod/old", uid="u5", ready=False),
+    pod("f", "prod/old", uid="u6"),
+]
+CONTAINERS = [
+    container("1", "main", "a"),
+    container("2", "main", "a", created_at=1),
+    container("3", "side", "a"),
+    container("4", "side", "b"),
+    container("5", "init", "b", lives=False),
+    container("db", "main", "c"),
+    container("77", "coredns", "d"),
+    container("78", "worker", "e", lives=False),
+    container("79", "worker", "f"),
+]
+
+
+@pytest.fixture
+def node(fake: FakeServer, client: CriClient) -> Lookup:
+    fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=PODS))
+    fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=CONTAINERS))
+    return Lookup(client)
+
+
+@pytest.mark.parametrize(
+    ("word", "start"),
+    [
+        ("3".ljust(64, "0"), "3"),
+        ("30", "3"),
+        ("7700000000000", "77"),
+        ("web/main", "2"),
+        ("prod/web/side", "3"),
+        ("a" * 64 + "/side", "3"),
+        ("aaa/side", "3"),
+        ("prod/db", "4"),
+        ("test/db", "db"),
+        ("dns", "77"),
+        ("kube-system/dns", "77"),
+        ("coredns", "77"),
+        ("worker", "79"),
+        ("old", "79"),
+    ],
+)
+def test_words_for_a_container(node: Lookup, word: str, start: str) -> None:
+    assert node.find_container(word).id == start.ljust(64, "0")
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("side", '"side" matches 2 containers: web/side, db/side'),
+        ("main", '"main" matches 2 containers: web/main, db/main'),
+        ("7", '"7" matches 3 containers: coredns, 7800000000000 (prod/old/worker), worker'),
+        ("web", '"web" matches 2 containers: web/main, web/side'),
+        # The beginning of one container's ID, and the name of two pods.
+        ("db", '"db" matches 2 containers: db/main, db/side'),
+    ],
+)
+def test_what_may_be_typed_instead(node: Lookup, word: str, line: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        node.find_container(word)
+    assert caught.value.message.startswith(line)
+    for listed in caught.value.message.partition("containers: ")[2].split(", "):
+        assert node.find_container(listed.partition(" ")[0])
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("coredn", "did you mean"),
+        ("prod/wbe", 'did you mean "prod/web"'),
+        ("web/mian", "there is a pod prod/web: its containers are main, side"),
+        ("zzz", "'pycrictl ps -a' lists the containers of the node"),
+        ("aaaa", "there is a pod prod/web: its containers are main, side"),
+    ],
+)
+def test_no_container(node: Lookup, word: str, hint: str) -> None:
+    with pytest.raises(NotFound) as caught:
+        node.find_container(word)
+    assert caught.value.message == f'no container "{word}"'
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("word", "letter"),
+    [("web", "a"), ("prod/db", "b"), ("ccc", "c"), ("d" * 64, "d"), ("dns", "d"), ("old", "f")],
+)
+def test_words_for_a_pod(node: Lookup, word: str, letter: str) -> None:
+    assert node.find_pod(word).id == letter * 64
+
+
+@pytest.mark.parametrize(
+    ("word", "error", "hint"),
+    [
+        ("db", '"db" matches 2 pods: prod/db, test/db', None),
+        ("wbe", 'no pod "wbe"', "did you mean \"web\"? 'pycrictl pods' lists the pods of the node"),
+        ("coredns", 'no pod "coredns"', "it is a container of pod kube-system/dns"),
+    ],
+)
+def test_no_such_pod(node: Lookup, word: str, error: str, hint: str | None) -> None:
+    with pytest.raises((NotFound, UsageError)) as caught:
+        node.find_pod(word)
+    assert (caught.value.message, caught.value.hint) == (error, hint)
+
+
+def test_targets(fake: FakeServer, client: CriClient, node: Lookup) -> None:
+    found = targets(client, ["4000", "web/main", "nosuch", "prod/web/main", WHOLE_ID], "container")
+    assert found[:2] == [
+        Target("4000", "4".ljust(64, "0")),
+        Target("web/main", "2".ljust(64, "0"), "prod/web/main"),
     ]
-)
-SANDBOXES = cri_pb2.ListPodSandboxResponse(items=pods(1, 2, 5002))
+    assert isinstance(found[2].error, NotFound)
+    assert found[3:] == [Target(WHOLE_ID, WHOLE_ID)]  # a second name of one thing is no second one
+    assert fake.methods().count("ListContainers") == 1
 
 
-@pytest.mark.parametrize(
-    ("word", "told"),
-    [
-        ("main", "that is the name of container 0000000000000"),
-        ("web/main", "that is the name of container 0000000000000"),
-        ("prod/db/side", "that is the name of container 0000000000000"),
-        ("side", "that is the name of 2 containers: 'pycrictl ps -a --name side' lists them"),
-        ("prod/side", None),
-        ("test/db/side", None),
-        ("mai", None),
-    ],
-)
-def test_a_name_of_containers(
-    fake: FakeServer, client: CriClient, word: str, told: str | None
+@pytest.mark.parametrize("kind", ["container", "pod"])
+def test_a_whole_id_is_looked_for_in_no_list(
+    fake: FakeServer, client: CriClient, kind: str
 ) -> None:
-    fake.offer("ListContainers", CONTAINERS)
-    request = cri_pb2.StopContainerRequest(container_id=word)
+    find = Lookup(client).pod_id if kind == "pod" else Lookup(client).container_id
+    assert find(WHOLE_ID) == WHOLE_ID
+    condition = cri_pb2.ContainerFilter(id=WHOLE_ID, pod_sandbox_id=WHOLE_ID)
+    select_by_id(client, condition)
+    assert (condition.id, condition.pod_sandbox_id, fake.calls) == (WHOLE_ID, WHOLE_ID, [])
+
+
+def test_a_runtime_without_lists_gets_the_word(client: CriClient) -> None:
+    assert Lookup(client).container_id("web") == Lookup(client).pod_id("web") == "web"
+
+
+def test_names_to_select_by(client: CriClient, node: Lookup) -> None:
+    condition = cri_pb2.ContainerFilter(id="coredns", pod_sandbox_id="prod/db")
+    select_by_id(client, condition)
+    assert condition == cri_pb2.ContainerFilter(id="77".ljust(64, "0"), pod_sandbox_id=PODS[1].id)
+    nothing = cri_pb2.PodSandboxFilter(id="nosuch")
+    select_by_id(client, nothing)
+    assert nothing.id == "nosuch"
+    with pytest.raises(UsageError, match="prod/db, test/db"):
+        select_by_id(client, cri_pb2.PodSandboxFilter(id="db"))
+
+
+def test_an_id_of_the_other_kind(fake: FakeServer, client: CriClient) -> None:
+    fake.offer("PodSandboxStatus", None)
     with client:
-        assert hint(client, request) == told
-    assert fake.methods() == ["StreamContainers", "ListContainers"]
-
-
-@pytest.mark.parametrize(
-    ("word", "told"),
-    [
-        ("pod1", "that is the name of pod 0000000000000"),
-        ("ns/pod1", "that is the name of pod 0000000000000"),
-        ("ns/pod2", "that is the name of 2 pods: 'pycrictl pods --name pod2' lists them"),
-        ("other/pod1", None),
-    ],
-)
-def test_a_name_of_pods(fake: FakeServer, client: CriClient, word: str, told: str | None) -> None:
-    fake.offer("ListPodSandbox", SANDBOXES)
-    with client:
-        assert hint(client, cri_pb2.StopPodSandboxRequest(pod_sandbox_id=word)) == told
-    assert fake.methods() == ["StreamPodSandboxes", "ListPodSandbox"]
-
-
-def test_the_newest_attempt_is_named(fake: FakeServer, client: CriClient) -> None:
-    first, second = container(16**60, "main", "web", created_at=2), container(1, "main", "web")
-    fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=[first, second]))
-    with client:
-        told = hint(client, cri_pb2.ExecRequest(container_id="main"))
-    assert told == "that is the name of container 0001000000000"
-
-
-def test_a_whole_id_is_looked_for_in_no_list(fake: FakeServer, client: CriClient) -> None:
-    fake.offer("PodSandboxStatus", GONE)
-    with client:
-        assert hint(client, cri_pb2.ExecRequest(container_id="a" * 64)) is None
+        found = hint(client, cri_pb2.ExecRequest(container_id=WHOLE_ID))
+        assert found == "it is a pod: 'pycrictl inspectp' shows it"
+        assert hint(client, cri_pb2.ExecRequest(container_id="web")) is None
     assert fake.methods() == ["PodSandboxStatus"]
 
 
-def test_the_runtime_has_no_lists(fake: FakeServer, client: CriClient) -> None:
+def test_a_failure_keeps_its_words(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("StopContainer", GONE)
     request = cri_pb2.StopContainerRequest(container_id="main")
     with client, pytest.raises(NotFound, match="stopping it: not found: gone") as caught:
         call(client, "StopContainer", request, what="stopping it")
     assert caught.value.hint is None
-
-
-def test_what_is_found_is_not_looked_for(fake: FakeServer, client: CriClient) -> None:
-    fake.prepare("StopContainer", None)
-    with client:
-        call(client, "StopContainer", cri_pb2.StopContainerRequest(container_id="x"), what="it")
-    assert fake.methods() == ["StopContainer"]

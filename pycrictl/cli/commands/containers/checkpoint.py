@@ -24,16 +24,18 @@ def checkpoint(
     Containers are taken one after the other; the first failure ends the command. The ID of each is
     printed.
 
-    Example: pycrictl checkpoint -e /var/tmp/web.tar $(pycrictl ps -q --name web)
+    Example: pycrictl checkpoint -e /var/tmp/web.tar web
     """
     from pycrictl.cri.lifecycle.control import check_ids, checkpoint_containers
+    from pycrictl.cri.lists import lookup
 
-    ids = check_ids(containers or (), "container")
+    words = check_ids(containers or (), "container")
     if not export:
         raise UsageError(
             "--export is missing", hint="name the archive: --export=/path/to/checkpoint.tar"
         )
-    if len(ids) > 1:
+    if len(words) > 1:
         app.env.warn(f'each checkpoint is written to "{export}": only the last one remains')
     with app.open_client("runtime") as client:
-        Results(app.env).say(checkpoint_containers(client, ids, path=export))
+        found = lookup.targets(client, words, "container")
+        Results(app.env).say(checkpoint_containers(client, found, path=export))

@@ -12,9 +12,7 @@ from pycrictl.errors import UsageError
 
 def create(
     app: AppContext,
-    pod: Annotated[
-        str, Argument(metavar="POD-ID", help="ID of the pod sandbox.", show_default=False)
-    ],
+    pod: Annotated[str, Argument(metavar="POD", help="ID or name of the pod.", show_default=False)],
     container_config: options.ContainerFile,
     pod_config: options.PodFile,
     auth: options.Auth = "",
@@ -30,9 +28,10 @@ def create(
     With --with-pull, or if the configuration sets pull-image-on-create, its images are pulled
     first. The container's ID is printed.
 
-    Example: pycrictl create $(pycrictl pods -q --name web) container.yaml pod.yaml
+    Example: pycrictl create web container.yaml pod.yaml
     """
     from pycrictl.cri.lifecycle.launch import create_container
+    from pycrictl.cri.lists.lookup import Lookup
 
     if not pod:
         raise UsageError("the pod sandbox ID is empty")
@@ -47,4 +46,4 @@ def create(
         pull_options=pull_options,
         cancel_timeout_s=cancel_timeout,
     ) as (client, launch):
-        app.env.stdout.write(f"{create_container(client, pod, launch)}\n")
+        app.env.stdout.write(f"{create_container(client, Lookup(client).pod_id(pod), launch)}\n")

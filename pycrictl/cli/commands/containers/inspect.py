@@ -18,8 +18,8 @@ def inspect(
     ids: Annotated[
         list[str] | None,
         Argument(
-            metavar="[CONTAINER-ID]...",
-            help="IDs or their beginnings (default: what the options select).",
+            metavar="[CONTAINER]...",
+            help="IDs or names (default: what the options select).",
             show_default=False,
         ),
     ] = None,
@@ -43,7 +43,7 @@ def inspect(
     Example: pycrictl inspect --name web -o go-template --template '{{.info.pid}}'
     """
     from pycrictl.cri.inspection import status
-    from pycrictl.cri.lists import containers
+    from pycrictl.cri.lists import containers, lookup
     from pycrictl.show import inspect_views
     from pycrictl.show.inspect_format import InspectFormat
 
@@ -67,7 +67,9 @@ def inspect(
         )
 
     with app.open_clients(needs_images=bool(image)) as (client, images):
-        if not targets:
+        if targets:
+            targets = lookup.ids(client, targets, "container")
+        else:
             found = containers.list_containers(client, images, query)
             targets = [container.id for container in found]
         statuses = status.container_statuses(client, targets, verbose=not quiet, is_listed=not ids)

@@ -19,7 +19,7 @@ def ps(
     app: AppContext,
     all_: list_options.AllStates = False,
     container_id: Annotated[
-        str, Option("--id", metavar="CONTAINER-ID", help="Only the container with this ID.")
+        str, Option("--id", metavar="CONTAINER", help="Only the container with this ID or name.")
     ] = "",
     image: list_options.OfImage = "",
     labels: list_options.Labels = None,

@@ -24,21 +24,25 @@ def rm(
 
     Containers are removed in parallel; a failure does not stop the others. The ID of each is
     printed, twice if the container had to be stopped first. Log files on this host are removed with
-    their container.
+    their container. What a name stands for is said on standard error.
 
     Example: pycrictl rm $(pycrictl ps -aq --state exited)
     """
     from pycrictl.cri.lifecycle.control import check_ids
     from pycrictl.cri.lifecycle.removal import all_containers, remove_containers
+    from pycrictl.cri.lists import lookup
 
     if all_ and containers:
         raise UsageError("--all and IDs cannot be combined")
-    ids = () if all_ else check_ids(containers or (), "container")
+    words = () if all_ else check_ids(containers or (), "container")
     results = Results(app.env)
     with app.open_client("runtime") as client:
         if all_:
-            ids = all_containers(client)
-        for removal in remove_containers(client, ids, force=force, keep_logs=keep_logs):
+            found = all_containers(client)
+        else:
+            found = lookup.targets(client, words, "container")
+            results.identify(found, "container")
+        for removal in remove_containers(client, found, force=force, keep_logs=keep_logs):
             if removal.is_stopped:
                 results.say([removal.target])
             if removal.error is None:
@@ -47,6 +51,6 @@ def rm(
                 results.fail(removal.error)
             results.warn(removal.warnings)
             crictl.report_missing_log(app.env, removal.missing_log)
-    if not ids:
+    if not found:
         app.env.note("no containers to remove")
     results.finish()

@@ -16,7 +16,9 @@ def start(app: AppContext, containers: options.ContainerIds = None) -> None:
     Example: pycrictl start $(pycrictl ps -aq --state created)
     """
     from pycrictl.cri.lifecycle.control import check_ids, start_containers
+    from pycrictl.cri.lists import lookup
 
-    ids = check_ids(containers or (), "container")
+    words = check_ids(containers or (), "container")
     with app.open_client("runtime") as client:
-        Results(app.env).say(start_containers(client, ids))
+        found = lookup.targets(client, words, "container")
+        Results(app.env).say(start_containers(client, found))

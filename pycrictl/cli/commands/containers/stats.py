@@ -17,13 +17,13 @@ def stats(
     app: AppContext,
     positional: Annotated[
         str,
-        Argument(metavar="[CONTAINER-ID]", help="Only this container.", show_default=False),
+        Argument(metavar="[CONTAINER]", help="Only this container.", show_default=False),
     ] = "",
     all_: Annotated[
         bool, Option("--all", "-a", help="Include containers that are not running.")
     ] = False,
     container_id: Annotated[
-        str, Option("--id", metavar="CONTAINER-ID", help="Only this container.")
+        str, Option("--id", metavar="CONTAINER", help="Only this container.")
     ] = "",
     labels: list_options.Labels = None,
     output: stats_loop.StatsOutput = "table",

@@ -27,22 +27,26 @@ def stop(
 ) -> None:
     """Stop running containers.
 
-    Containers are taken one after the other; the first failure ends the command. The ID of each is
-    printed.
+    Containers are taken one after the other; the first failure ends the command. Each is printed as
+    it was given. What a name stands for is said on standard error.
 
-    Example: pycrictl stop --timeout 10 $(pycrictl ps -q --name web)
+    Example: pycrictl stop --timeout 10 web
     """
     from pycrictl.cri.lifecycle.control import check_ids, running_containers, stop_containers
+    from pycrictl.cri.lists import lookup
 
     if all_ and containers:
         raise UsageError("--all and IDs cannot be combined")
     if timeout < 0:
         raise UsageError("--timeout must not be negative")
-    ids = () if all_ else check_ids(containers or (), "container")
+    words = () if all_ else check_ids(containers or (), "container")
     results = Results(app.env)
     with app.open_client("runtime") as client:
         if all_:
-            ids = running_containers(client)
-        results.say(stop_containers(client, ids, grace_s=timeout))
-    if not ids:
+            found = running_containers(client)
+        else:
+            found = lookup.targets(client, words, "container")
+            results.identify(found, "container")
+        results.say(stop_containers(client, found, grace_s=timeout))
+    if not found:
         results.say(["No running containers found."])

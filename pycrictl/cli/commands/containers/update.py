@@ -51,11 +51,12 @@ def update(
     Containers are taken one after the other; the first failure ends the command. The ID of each is
     printed.
 
-    Example: pycrictl update --memory 67108864 $(pycrictl ps -q --name web)
+    Example: pycrictl update --memory 67108864 web
     """
     from pycrictl.cri.lifecycle.control import Resources, check_ids, update_containers
+    from pycrictl.cri.lists import lookup
 
-    ids = check_ids(containers or (), "container")
+    words = check_ids(containers or (), "container")
     resources = Resources(
         cpu_period=cpu_period,
         cpu_quota=cpu_quota,
@@ -75,4 +76,5 @@ def update(
     if is_for_windows and not crictl.is_called():
         app.env.warn("--cpu-count and --cpu-maximum are for Windows and are ignored")
     with app.open_client("runtime") as client:
-        Results(app.env).say(update_containers(client, ids, resources))
+        found = lookup.targets(client, words, "container")
+        Results(app.env).say(update_containers(client, found, resources))

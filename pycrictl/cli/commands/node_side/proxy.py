@@ -13,7 +13,11 @@ def proxy(
     app: AppContext,
     upstream: Annotated[
         str | None,
-        Option("--upstream", metavar="SOCKET", help="The runtime's socket."),
+        Option(
+            "--upstream",
+            metavar="SOCKET",
+            help="The runtime's socket (default: the first that answers).",
+        ),
     ] = None,
     listen: Annotated[
         str | None,
@@ -180,6 +184,7 @@ def proxy(
 
     Example: pycrictl proxy --upstream unix:///run/containerd/containerd.sock
     """
+    from pycrictl.cri.calls import discovery
     from pycrictl.proxy import admin, settings
     from pycrictl.proxy.app import run
     from pycrictl.proxy.program import READY_S
@@ -210,7 +215,8 @@ def proxy(
             "state-dir": state_dir,
             "log-format": log_format,
             "log-level": log_level or ("debug" if app.flags.debug else None),
-        }
+        },
+        lambda: discovery.find(app.config.timeout_s.value).path,
     )
     if reload:
         answer = admin.ask(found.admin_socket, "reload", timeout_s=2 * READY_S)

@@ -70,12 +70,13 @@ def pull_limiter(
 
     Example: pycrictl pull-limiter history --since 24h --failed
     """
+    from pycrictl import noderoot
     from pycrictl.cli.commands.node_side import pull_limiter_history
     from pycrictl.config import Setting, socket_path
     from pycrictl.proxy import admin
 
     options.check_output(output, "json", "yaml", "table")
-    path = socket_path(Setting(admin_socket, "flag"), "admin-socket")
+    path = noderoot.given(socket_path(Setting(admin_socket, "flag"), "admin-socket"))
     timeout_s = max(app.config.timeout_s.value, 10.0)
     if action != "history" and (since is not None or image or failed):
         raise UsageError("--since, --image and --failed go with pull-limiter history only")

@@ -14,8 +14,8 @@ def inspectp(
     ids: Annotated[
         list[str] | None,
         Argument(
-            metavar="[POD-ID]...",
-            help="IDs or their beginnings (default: what the options select).",
+            metavar="[POD]...",
+            help="IDs or names (default: what the options select).",
             show_default=False,
         ),
     ] = None,
@@ -36,6 +36,7 @@ def inspectp(
     Example: pycrictl inspectp --name '^web$' --state ready
     """
     from pycrictl.cri.inspection import status
+    from pycrictl.cri.lists import lookup
     from pycrictl.cri.lists.pods import list_pods, pod_query
     from pycrictl.show import inspect_views
     from pycrictl.show.inspect_format import InspectFormat
@@ -51,7 +52,9 @@ def inspectp(
     )
     targets = status.checked(ids or (), "pod")
     with app.open_client("runtime") as client:
-        if not targets:
+        if targets:
+            targets = lookup.ids(client, targets, "pod")
+        else:
             targets = [pod.id for pod in list_pods(client, query)]
         statuses = status.pod_statuses(client, targets, verbose=not quiet, is_listed=not ids)
         chosen.write(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def pods(
     app: AppContext,
     pod_id: Annotated[
-        str, Option("--id", metavar="POD-ID", help="Only the pod sandbox with this ID.")
+        str, Option("--id", metavar="POD", help="Only the pod sandbox with this ID or name.")
     ] = "",
     labels: list_options.Labels = None,
     last: list_options.Last = 0,

@@ -19,28 +19,33 @@ def rmp(
 ) -> None:
     """Remove pod sandboxes and their containers.
 
-    Pod sandboxes are removed in parallel; a failure does not stop the others.
+    Pod sandboxes are removed in parallel; a failure does not stop the others. What a name stands
+    for is said on standard error.
 
     Example: pycrictl rmp $(pycrictl pods -q --state notready)
     """
     from pycrictl.cri.lifecycle.control import check_ids
     from pycrictl.cri.lifecycle.removal import all_pods, remove_pods
+    from pycrictl.cri.lists import lookup
 
     if all_ and pods:
         raise UsageError("--all and IDs cannot be combined")
-    ids = () if all_ else check_ids(pods or (), "pod sandbox")
+    words = () if all_ else check_ids(pods or (), "pod sandbox")
     results = Results(app.env)
     with app.open_client("runtime") as client:
         if all_:
-            ids = all_pods(client)
-        for removal in remove_pods(client, ids, force=force):
+            found = all_pods(client)
+        else:
+            found = lookup.targets(client, words, "pod")
+            results.identify(found, "pod")
+        for removal in remove_pods(client, found, force=force):
             if removal.is_stopped:
                 results.say([f"Stopped sandbox {removal.target}"])
             if removal.error is None:
                 results.say([f"Removed sandbox {removal.target}"])
             else:
                 results.fail(removal.error)
-    if not ids:
+    if not found:
         kind = "pods" if crictl.is_called() else "pod sandboxes"
         app.env.note(f"no {kind} to remove")
     results.finish()

@@ -17,9 +17,9 @@ def statsp(
     app: AppContext,
     positional: Annotated[
         str,
-        Argument(metavar="[POD-ID]", help="Only this pod sandbox.", show_default=False),
+        Argument(metavar="[POD]", help="Only this pod sandbox.", show_default=False),
     ] = "",
-    pod_id: Annotated[str, Option("--id", metavar="POD-ID", help="Only this pod sandbox.")] = "",
+    pod_id: Annotated[str, Option("--id", metavar="POD", help="Only this pod sandbox.")] = "",
     labels: list_options.Labels = None,
     output: stats_loop.StatsOutput = "table",
     seconds: stats_loop.Seconds = 1,

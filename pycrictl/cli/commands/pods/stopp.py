@@ -11,12 +11,16 @@ def stopp(app: AppContext, pods: options.PodIds = None) -> None:
     """Stop running pod sandboxes.
 
     Their containers are stopped as well. Pods are taken one after the other; the first failure ends
-    the command.
+    the command. What a name stands for is said on standard error.
 
-    Example: pycrictl stopp $(pycrictl pods -q --name web)
+    Example: pycrictl stopp default/web
     """
     from pycrictl.cri.lifecycle.control import check_ids, stop_pods
+    from pycrictl.cri.lists import lookup
 
-    ids = check_ids(pods or (), "pod sandbox")
+    words = check_ids(pods or (), "pod sandbox")
+    results = Results(app.env)
     with app.open_client("runtime") as client:
-        Results(app.env).say(f"Stopped sandbox {pod_id}" for pod_id in stop_pods(client, ids))
+        found = lookup.targets(client, words, "pod")
+        results.identify(found, "pod")
+        results.say(f"Stopped sandbox {pod}" for pod in stop_pods(client, found))

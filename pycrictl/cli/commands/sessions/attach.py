@@ -15,7 +15,7 @@ def attach(
     app: AppContext,
     container: Annotated[
         str,
-        Argument(metavar="CONTAINER-ID", help="ID of a container.", show_default=False),
+        Argument(metavar="CONTAINER", help="ID or name of a container.", show_default=False),
     ],
     stdin: Annotated[bool, Option("--stdin", "-i", help="Pass standard input on to it.")] = False,
     tls_ca: stream_options.TlsCa = "",
@@ -32,9 +32,10 @@ def attach(
 
     Its output is shown from now on, until it ends.
 
-    Example: pycrictl attach $(pycrictl ps -q --name '^web$')
+    Example: pycrictl attach web
     """
     from pycrictl.cri import sessions
+    from pycrictl.cri.lists.lookup import Lookup
     from pycrictl.streaming.outcome import not_started
     from pycrictl.streaming.standard import stream_all
     from pycrictl.wire.command import ExitReported, Streams
@@ -45,7 +46,8 @@ def attach(
     choice = stream_options.check_transport(transport)
     tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
     with app.open_client("runtime") as client, stream_options.patience() as spares:
-        ask_url = partial(sessions.attach_url, client, container, stdin=stdin, tty=tty)
+        container_id = Lookup(client).container_id(container)
+        ask_url = partial(sessions.attach_url, client, container_id, stdin=stdin, tty=tty)
         wanted = Streams(stdin=stdin, stderr=not tty, tty=tty)
         (outcome,) = stream_all(
             app.env,

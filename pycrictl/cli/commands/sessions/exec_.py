@@ -31,8 +31,8 @@ def exec_(
     words: Annotated[
         list[str] | None,
         Argument(
-            metavar="[CONTAINER-ID] COMMAND...",
-            help="The command and its arguments; after an ID, unless options select containers.",
+            metavar="[CONTAINER] COMMAND...",
+            help="The command and its arguments; after an ID or name, unless options select.",
             show_default=False,
         ),
     ] = None,
@@ -98,7 +98,7 @@ def exec_(
     Example: pycrictl exec --name web ps
     """
     from pycrictl.cri import sessions
-    from pycrictl.cri.lists import containers
+    from pycrictl.cri.lists import containers, lookup
     from pycrictl.streaming.standard import stream_all
     from pycrictl.wire.command import Streams
 
@@ -172,7 +172,7 @@ def exec_(
                 )
     else:
         with app.open_client("runtime") as client:
-            code = run(client, [target])
+            code = run(client, lookup.ids(client, [target], "container"))
     raise Exit(0 if ignore_errors else code)
 
 

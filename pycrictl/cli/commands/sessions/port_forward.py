@@ -15,9 +15,7 @@ from pycrictl.errors import UsageError
 
 def port_forward(
     app: AppContext,
-    pod: Annotated[
-        str, Argument(metavar="POD-ID", help="ID of a pod sandbox.", show_default=False)
-    ],
+    pod: Annotated[str, Argument(metavar="POD", help="ID or name of a pod.", show_default=False)],
     ports: Annotated[
         list[str],
         Argument(
@@ -48,9 +46,10 @@ def port_forward(
 
     Runs until Ctrl-C, even if a connection is refused.
 
-    Example: pycrictl port-forward $(pycrictl pods -q --name web) 8080:80 :9090
+    Example: pycrictl port-forward web 8080:80 :9090
     """
     from pycrictl.cri import sessions
+    from pycrictl.cri.lists.lookup import Lookup
     from pycrictl.streaming.local_ports import listen, parse_pair
     from pycrictl.streaming.loop import run_in_loop
     from pycrictl.streaming.portforward import Forwarder
@@ -67,15 +66,15 @@ def port_forward(
             say(f"Handling connection for {port}\n")
 
     with app.open_client("runtime") as client:
+        listeners = listen(options.split_list(addresses) or ["localhost"], pairs, note=app.env.warn)
         forwarder = Forwarder(
-            partial(sessions.forward_url, client, pod),
+            partial(sessions.forward_url, client, Lookup(client).pod_id(pod)),
             transport="websocket" if choice == "websocket" else "spdy",
             timeout_s=client.timeout_s,
             tls=tls,
             handled=handled,
             note=app.env.warn,
         )
-        listeners = listen(options.split_list(addresses) or ["localhost"], pairs, note=app.env.warn)
 
         def ready() -> None:
             for listener in listeners:

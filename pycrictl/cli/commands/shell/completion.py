@@ -25,7 +25,7 @@ def completion(
 
     Commands, options and fixed values are in the script. For IDs, names and paths in containers it
     runs pycrictl, with the endpoints given on the line so far, and offers none if that takes longer
-    than 300ms, or than PYCRICTL_COMPLETION_TIMEOUT. Paths are offered to root only.
+    than 1.5s, or than PYCRICTL_COMPLETION_TIMEOUT. Paths are offered to root only.
 
     Example: pycrictl completion zsh
     """
