@@ -100,11 +100,14 @@ class KubeClient:
         exchange.join(self._timeout_s)
         if exchange.is_alive():
             exchange.abandon()
-            limit = format_duration(self._timeout_s)
-            raise DeadlineExceeded(f"the API server did not answer within {limit}")
+            raise self._too_late()
         if exchange.error is not None:
             raise exchange.error
         return exchange.answer
+
+    def _too_late(self) -> DeadlineExceeded:
+        limit = format_duration(self._timeout_s)
+        return DeadlineExceeded(f"the API server did not answer within {limit}")
 
     def _context(self) -> ssl.SSLContext:
         if self._made is None:
@@ -147,6 +150,8 @@ class _Exchange(threading.Thread):
             self.answer = self._ask()
         except PycrictlError as exc:
             self.error = exc
+        except TimeoutError:
+            self.error = self._client._too_late()
         except ssl.SSLCertVerificationError as exc:
             reason = escape(exc.verify_message)
             self.error = ConnectError(f"the certificate of {server} is not good: {reason}")

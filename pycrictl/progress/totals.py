@@ -5,7 +5,8 @@
 * *Rate.* Bytes that were there at first sight, and layers that the runtime has already, were not
   downloaded now. When an item starts again from less, what it downloads again counts again.
 * *Time left.* Layers are unpacked one after the other in their order, each after its download. The
-  speed of unpacking is that of the time in which something was being unpacked.
+  speed of unpacking is that of the times from one look to the next all through which a layer was
+  being unpacked.
 * *Share.* What is done of a layer never falls, unless its download starts again.
 """
 
@@ -77,7 +78,7 @@ class Sums:
         self._speeds: dict[str, Speed] = {}
         self._unpacking = Speed(window_s)
         self._unpacking_s = 0.0
-        self._is_unpacking = False
+        self._unpacked: set[Blob] = set()
         self._last: float | None = None
 
     def start(self, image: str, now: float) -> None:
@@ -114,7 +115,7 @@ class Sums:
         for blob, item in furthest.items():
             gains[blob], more = blob.advance(item)
             unpacked += more
-        self._measure_unpacking(furthest.values(), unpacked, now)
+        self._measure_unpacking(furthest, unpacked, now)
         self._speed.record(sum(gains.values()), now)
         starts = [began[image] for image in images if image in began]
         whole = _sum(furthest.items(), self._speed, self._pace, now, min(starts, default=None))
@@ -130,16 +131,14 @@ class Sums:
             totals[image] = _sum(parts, speed, self._pace, now, began.get(image))
         return whole, totals
 
-    def _measure_unpacking(self, items: Iterable[Item], unpacked: int, now: float) -> None:
-        """Let the clock of unpacking run while something is being unpacked."""
-        was = self._is_unpacking
-        self._is_unpacking = any(
-            item.phase is Phase.EXTRACTING and item.is_unpacked for item in items
-        )
-        if self._last is not None and (was or unpacked):
-            self._unpacking_s += now - self._last
+    def _measure_unpacking(self, items: Mapping[Blob, Item], unpacked: int, now: float) -> None:
+        """Let the clock of unpacking run while a layer is being unpacked."""
+        before, before_at = self._unpacked, self._last
+        self._unpacked = {blob for blob, item in items.items() if item.phase is Phase.EXTRACTING}
         self._last = now
-        self._unpacking.record(unpacked, self._unpacking_s)
+        if before_at is not None and before & self._unpacked:
+            self._unpacking_s += now - before_at
+            self._unpacking.record(unpacked, self._unpacking_s)
 
     @property
     def _pace(self) -> float | None:

@@ -27,7 +27,7 @@ PROGRAMS: Final = frozenset(
 """Programs that run in the house: they change nothing outside."""
 
 _DEMO: Final = """from tests.node import demo
-demo.PULL_S, demo.LAYER_SIZES_BYTES = 2, (2**20,) * 6
+demo.WEB_S = demo.BATCH_S = demo.PLAIN_S = 2
 raise SystemExit(demo.main())"""
 _SERVICE: Final = """systemd-analyze verify /etc/systemd/system/pycrictl-proxy.service
 start=$(sed -n 's/^ExecStart=//p' /etc/systemd/system/pycrictl-proxy.service)

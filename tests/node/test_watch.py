@@ -20,7 +20,7 @@ from .images import Image, zero_file
 from .kubelet import RUNTIME
 from .lab import MIB, Lab
 
-ORDER = [Phase.WAITING, Phase.DOWNLOADING, Phase.EXTRACTING, Phase.DONE]
+ORDER = [Phase.WAITING, Phase.DOWNLOADING, Phase.WAITING, Phase.EXTRACTING, Phase.DONE]
 
 
 @pytest.fixture
@@ -107,7 +107,8 @@ def test_a_pull_of_six_layers(lab: Lab, watch: Watch) -> None:
         progress = [item.progress for item in way]
         assert progress == sorted(progress)
         phases = watch.phases(name, layer.digest)
-        assert phases == [phase for phase in ORDER if phase in phases]
+        order = iter(ORDER)
+        assert all(phase in order for phase in phases), phases
         assert phases[-1] is Phase.DONE
         assert {item.total for item in way} == {layer.size_bytes}
     assert watch.phases(name, image.layers[4].digest)[0] is Phase.WAITING

@@ -86,7 +86,7 @@ def test_the_speed_of_unpacking_is_that_of_the_time_in_which_something_is_unpack
     for second in range(3, 12):
         view = look(tracker, float(second), done, downloading((second - 3) * 10, layer="second"))
     assert view.totals.rate == pytest.approx(10 * MIB)
-    assert view.totals.eta_s == pytest.approx(2 + 250 / (400 / 3))
+    assert view.totals.eta_s == pytest.approx(2 + 250 / 200)
 
 
 def test_what_another_pull_brings_counts_for_the_time_left() -> None:

@@ -204,10 +204,11 @@ class History:
 
 def amount(totals: Totals, done: int | None = None) -> phrases.Amount:
     """Return how far something is; ``done`` are bytes that ``totals`` does not count."""
+    is_here = 0 < totals.total == totals.progress  # what is left is to unpack it
     return phrases.Amount(
         totals.progress if done is None else done,
         totals.total,
-        totals.rate,
+        None if is_here else totals.rate,
         totals.eta_s,
         totals.share,
         totals.extracted,
