@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -251,6 +253,50 @@ def test_the_old_program_goes_on_when_the_new_one_is_killed(fake: FakeServer, st
     assert running.result(60).image_ref
     assert proxy.wait() == 0
     assert "Traceback" not in proxy.log()
+
+
+# Who watches
+
+
+@pytest.mark.parametrize("way", ["reload", "restart", "kill"])
+def test_a_watcher_goes_on_with_the_new_program(
+    fake: FakeServer, start: Start, way: str, folder: Path
+) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    config = pod("web").config
+    sandbox = cri_pb2.PodSandbox(id="web", metadata=config.metadata)
+    fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=[sandbox]))
+    proxy = start()
+    words = ("-r", proxy.endpoint, "image-pull-progress", "--progress", "json", "web")
+    future: Any = proxy.kubelet.start_pull("a/b:1", pod("web"))
+    wait_until(lambda: len(status(proxy)["running"]) == 1)
+    with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
+        watcher = subprocess.Popen(
+            [sys.executable, "-m", "pycrictl", *words], stdout=out, stderr=err
+        )
+        wait_until(lambda: "downloading" in (folder / "out").read_text())
+        match way:
+            case "reload":
+                proxy.reload()
+                wait_until(lambda: "connecting again" in (folder / "err").read_text())
+            case "restart":
+                proxy.terminate()
+                wait_until(lambda: "stopping" in proxy.log())
+            case "kill":
+                proxy.kill9()
+                assert future.exception(60) is not None
+                proxy.start()
+                time.sleep(3.0)  # nothing is pulled for a while
+                assert watcher.poll() is None
+                future = proxy.kubelet.start_pull("a/b:1", pod("web"))
+        time.sleep(1.0)
+        gate.open.set()
+        assert future.result(60).image_ref
+        assert watcher.wait(60) == 0
+    last = json.loads((folder / "out").read_text().splitlines()[-1])
+    assert last["phase"] == "done"
+    assert "unfinished" not in (folder / "err").read_text()
 
 
 # What changes nothing
