@@ -34,7 +34,7 @@ from pycrictl.progress.content import ContentWatcher, Ending, PollResult
 from pycrictl.progress.endings import SETTLE_S, Endings, Sink
 from pycrictl.progress.namespaces import CRI_NAMESPACE, NamespacesWatcher
 from pycrictl.progress.reference import is_same_image
-from pycrictl.progress.tracker import Awaited, Phase, Tracker, View
+from pycrictl.progress.tracker import Awaited, Item, Phase, Tracker, View
 from pycrictl.streaming.loop import in_thread, run_in_loop
 from pycrictl.units import format_duration
 
@@ -46,8 +46,16 @@ if TYPE_CHECKING:
 REOPEN_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
 """Pauses before a broken source is tried again; as many tries as there are pauses."""
 
+RESUME_S: Final = 60.0
+"""How long after a source broke its pulls may take to go on. kubelet tries one again that was
+cancelled with its proxy, after 10 s at first."""
+
 STALL_S: Final = 30.0
 """A layer that has received nothing for so long is stalled."""
+
+
+_ENDED: Final = (Phase.DONE, Phase.PRESENT, Phase.FAILED)
+_LOST: Final = "it did not go on after the connection was lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +331,8 @@ class _StreamWatch:
         self._pace = pace
         self._endings = Endings(tracker, sink)
         self._has_news = self._has_begun = False
+        self._broken_at: float | None = None
+        self._whole: dict[str, Report] = {}  # of images, that they have ended
         self._ended = asyncio.Event()
 
     async def run(self) -> WatchOutcome:
@@ -332,14 +342,38 @@ class _StreamWatch:
                 await self._follow()
             finally:
                 self._ended.set()
-        view = self._show()
-        ended = (Phase.DONE, Phase.PRESENT, Phase.FAILED)
-        if unfinished := [item for item in view.items if item.phase not in ended]:
+        view = self._settled()
+        failures = _failed_items(view)
+        if unfinished := self._unfinished(view):
             count = f"{len(unfinished)} layer{'s' * (len(unfinished) > 1)}"
             self._sink.note(
                 f"the runtime says that nothing is being pulled any more; {count} unfinished"
             )
-        return WatchOutcome(seen=bool(view.items), failures=tuple(_failed_items(view).items()))
+            if self._broken_at is not None:
+                lost = dict.fromkeys((item.image for item in unfinished), _LOST)
+                failures = {**lost, **failures}
+        return WatchOutcome(seen=bool(view.items), failures=tuple(failures.items()))
+
+    def _unfinished(self, view: View) -> list[Item]:
+        return [item for item in view.items if not item.is_finished]
+
+    def _may_go_on(self) -> bool:
+        """Return whether pulls may go on that nobody speaks of since the source broke."""
+        is_early = self._broken_at is not None and time.monotonic() - self._broken_at < RESUME_S
+        return is_early and bool(self._unfinished(self._settled()))
+
+    def _settled(self) -> View:
+        """Show what a stream said in all: what has ended as a whole, has ended with its layers.
+
+        The source may have known the layers only before it broke.
+        """
+        view = self._show()
+        for item in self._unfinished(view):
+            if (whole := self._whole.get(item.image)) is not None and item.layer:
+                progress = item.progress if whole.phase == Phase.FAILED else item.total
+                end = whole._replace(layer=item.layer, progress=progress, total=item.total)
+                self._tracker.apply(end, now=view.now)
+        return self._show() if self._whole else view
 
     async def _tick(self) -> None:
         while not self._ended.is_set():
@@ -368,14 +402,18 @@ class _StreamWatch:
                 if tries == len(REOPEN_PAUSES_S):
                     # Whatever it is now, the stream was offered.
                     raise StreamError(exc.message, hint=exc.hint) from exc
+                self._broken_at = time.monotonic()
                 if not tries:
                     self._sink.note(f"{exc.message}; connecting again")
                 await asyncio.sleep(REOPEN_PAUSES_S[tries])
                 tries += 1
                 continue
-            if not self._pace.follow:
-                return
             tries = 0
+            if not self._pace.follow:
+                if not self._may_go_on():
+                    return
+                await asyncio.sleep(REOPEN_PAUSES_S[0])
+                continue
             self._endings.show(time.monotonic(), is_final=True)
             await asyncio.sleep(REOPEN_PAUSES_S[0])
 
@@ -391,6 +429,10 @@ class _StreamWatch:
             self._has_news = self._has_begun = True
             age_s = max(time.time() - report.started, 0.0) if report.started else None
             self._tracker.apply(report, now=time.monotonic(), age_s=age_s)
+            if not report.layer and report.phase in _ENDED:
+                self._whole[report.image] = report
+            else:
+                self._whole.pop(report.image, None)
 
         try:
             url = await in_thread(self._open_url)
@@ -398,6 +440,7 @@ class _StreamWatch:
             if not self._tracker.view(time.monotonic()).items:
                 raise
             self._sink.note("the pod is gone")
+            self._broken_at = None
             return
         await stream.follow(
             url, on_report=receive, on_note=self._sink.note, timeout_s=self._timeout_s

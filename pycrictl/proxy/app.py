@@ -186,7 +186,8 @@ class App:
             for listener in self._listen():
                 self._listeners.append(listener)
                 stack.callback(listener.close)
-            await self._streams.start(settings.stream_address)
+            if not self._has_old_port:
+                await self._streams.start(settings.stream_address)
             stack.push_async_callback(self._layers.close)
             stack.push_async_callback(self._recorder.stop)
             stack.push_async_callback(self._copies.stop)
@@ -239,12 +240,22 @@ class App:
         for path in wanted.values():
             yield UnixListener(Path(path), inherited.get(path))
 
+    @property
+    def _has_old_port(self) -> bool:
+        """Whether streams are served at the predecessor's port, which is a fixed one."""
+        old = self._predecessor
+        return old is not None and old.streams[0] == self._settings.stream_address.authority
+
     async def _begin(self) -> None:
         """Serve, from the first moment with all that another program leaves."""
         old = self._predecessor
         if old is not None:
             paths = [str(listener.path) for listener in self._listeners]
-            state = await old.take(paths[0], paths)
+            port = [self._settings.stream_address.authority] if self._has_old_port else []
+            state = await old.take(paths[0], [*paths, *port])
+            if port:
+                await self._streams.start(self._settings.stream_address, old.streams[1])
+                self._streams.pass_unknown_to(old.channel)
             self._limiter.salt = old.salt
             self._limiter.adopt(state)
             if state["waiting"]:
@@ -274,6 +285,7 @@ class App:
     async def _follow(self, old: Predecessor) -> None:
         """Count the pulls of the program before this one until it has ended."""
         await old.follow(self._limiter.end_adopted)
+        self._streams.pass_unknown_to(None)
         self._limiter.end_all_adopted()
         self._predecessor = None
         self._log.info("predecessor_ended", pid=old.pid)
@@ -322,7 +334,9 @@ class App:
             return
         self._is_handing_over = True
         try:
-            successor = await Successor.offered(sock, self._listeners, self._limiter.salt)
+            streams = (self._streams.address.authority, self._streams.listener)
+            salt = self._limiter.salt
+            successor = await Successor.offered(sock, self._listeners, streams, salt)
             if successor is None or self._stop.is_set():
                 self._log.warning("not_handed_over", reason="the new program did not start")
                 return
@@ -340,6 +354,9 @@ class App:
             self._is_handing_over = False
         self._relay.retire()
         self._streams.leave(lambda target: target.pod in pods)
+        if self._streams.address.authority in successor.taken:
+            self._streams.pause()
+            successor.take_back_streams(self._streams.bring_in)
         for listener in self._listeners:
             if str(listener.path) in successor.taken:
                 listener.release()

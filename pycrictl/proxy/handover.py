@@ -3,8 +3,10 @@
 The new program connects to the old one's admin socket. One JSON object a line, both ways::
 
     new: {"call": "take-over"}
-    old: {"pid": 7, "sockets": [{"path": "/run/…", "locked": true}, …], "salt": "…"}
-         with the descriptors of the sockets and their locks
+    old: {"pid": 7, "sockets": [{"path": "/run/…", "locked": true}, …], "salt": "…",
+          "streams": "127.0.0.1:1234"}
+         with the descriptors of the sockets and their locks, of the stream server's socket, and of
+         one over which connections to that go back whose tokens only the old program knows
     new: {"listen": "/run/…", "taken": ["/run/…", …]}    it is ready: only accepting is left to do
     old: {"running": […], "waiting": 3}                  it accepts no more clients
     new: {"serving": true}                               it accepts them
@@ -41,6 +43,7 @@ from pycrictl.units import quote
 STEP_S: Final = 10.0
 _LINE_BYTES: Final = 64 * 1024 * 1024
 _MAX_DESCRIPTORS: Final = 16
+_HEAD_BYTES: Final = 1024 * 1024
 
 
 class _Lines:
@@ -85,10 +88,15 @@ class Successor:
         self.pid = pid
         self.listen = str(ready["listen"])
         self.taken = set(ready["taken"])
+        self.channel: socket.socket | None = None
 
     @classmethod
     async def offered(
-        cls, sock: socket.socket, listeners: Sequence[UnixListener], salt: bytes
+        cls,
+        sock: socket.socket,
+        listeners: Sequence[UnixListener],
+        streams: tuple[str, socket.socket],
+        salt: bytes,
     ) -> Successor | None:
         """Offer everything to a program that has connected; None if it does not become ready."""
         sockets = []
@@ -98,21 +106,50 @@ class Successor:
             sockets.append({"path": str(listener.path), "locked": len(mine) > 1})
             descriptors += mine
         document = {"pid": os.getpid(), "sockets": sockets, "salt": salt.hex()}
+        channel, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        channel.setblocking(False)
+        document["streams"] = streams[0]
+        descriptors += [streams[1].fileno(), far_end.fileno()]
         offer = json.dumps(document).encode() + b"\n"
         sock.setblocking(False)
         try:
             socket.send_fds(sock, [offer], descriptors)
         except OSError:
             sock.close()
+            channel.close()
             return None
+        finally:
+            far_end.close()
         pid = _peer_pid(sock)
         lines = await _Lines.over(sock)
         ready = await lines.receive(READY_S)
         with contextlib.suppress(KeyError, TypeError):
             if ready is not None:
-                return cls(lines, pid, ready)
+                successor = cls(lines, pid, ready)
+                successor.channel = channel
+                return successor
+        channel.close()
         lines.close()
         return None
+
+    def take_back_streams(self, bring_in: Callable[[socket.socket, bytes], None]) -> None:
+        """Take the connections that are for streams of this program, from now on."""
+        loop, channel = asyncio.get_running_loop(), self.channel
+        assert channel is not None
+
+        def receive() -> None:
+            try:
+                data, descriptors, _, _ = socket.recv_fds(channel, _HEAD_BYTES, 1)
+            except BlockingIOError:
+                return
+            except OSError:
+                data, descriptors = b"", []
+            if not data:
+                loop.remove_reader(channel)
+            for descriptor in descriptors:
+                bring_in(socket.socket(fileno=descriptor), data)
+
+        loop.add_reader(channel, receive)
 
     async def serves(self, state: Mapping[str, Any]) -> bool:
         """Hand over ``state``, and return whether the new program serves now."""
@@ -138,6 +175,9 @@ class Successor:
     def close(self) -> None:
         """End the connection."""
         self._lines.close()
+        if self.channel is not None:
+            asyncio.get_running_loop().remove_reader(self.channel)
+            self.channel.close()
 
 
 class Predecessor:
@@ -145,6 +185,8 @@ class Predecessor:
 
     Attributes:
         sockets: what it hands over, by path.
+        streams: the address and the socket of its stream server.
+        channel: takes connections to that whose tokens are its own.
         salt: see ``PullLimiter``.
         pid: its process.
     """
@@ -161,6 +203,9 @@ class Predecessor:
             self.sockets[entry["path"]] = Inherited(
                 listener, next(left) if entry["locked"] else None
             )
+        self.streams = (str(offer["streams"]), socket.socket(fileno=next(left)))
+        self.channel = socket.socket(fileno=next(left))
+        self.channel.setblocking(False)
 
     @classmethod
     def reach(cls, path: str) -> Predecessor | None:
@@ -238,6 +283,7 @@ class Predecessor:
                     ),
                 )
         self._lines.close()
+        self.channel.close()
 
 
 def refuse(sock: socket.socket, why: str) -> None:

@@ -124,6 +124,51 @@ def test_what_was_offered_once_is_not_called_unknown(
     assert "does not offer" not in run.stderr
 
 
+def test_a_pull_that_goes_on_later_is_waited_for(
+    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its proxy was killed, and kubelet tries again after a while."""
+    monkeypatch.setattr(sources, "REOPEN_PAUSES_S", (0.01, 0.01))
+    with http_streams(STORY[:2], [], [], STORY[2:], cut=[0]) as server:
+        fake.prepare("ListPodSandbox", PODS)
+        fake.prepare("ImagePullProgress", url(server.url), repeat=True)
+        run = watch(fake, "web", "--progress", "json")
+        assert server.connections == 4
+    assert run.code == 0
+    assert {e["layer"]: e["phase"] for e in objects(run)} == dict.fromkeys(LAYERS, "done")
+    assert "unfinished" not in run.stderr
+
+
+def test_a_pull_that_does_not_go_on_has_failed(
+    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "REOPEN_PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr(sources, "RESUME_S", 0.2)
+    with http_streams(STORY[:2], *[[]] * 100, cut=[0]) as server:
+        fake.prepare("ListPodSandbox", PODS)
+        fake.prepare("ImagePullProgress", url(server.url), repeat=True)
+        run = watch(fake, "web")
+    assert run.code == 1
+    assert "nothing is being pulled any more; 2 layers unfinished\n" in run.stderr
+    assert run.stderr.endswith("failed: it did not go on after the connection was lost\n")
+
+
+@pytest.mark.parametrize("phase", ["done", "failed"])
+def test_an_end_that_names_no_layers_is_that_of_all(
+    fake: FakeServer, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    """It came meanwhile, and the new source did not look at the layers."""
+    monkeypatch.setattr(sources, "REOPEN_PAUSES_S", (0.01, 0.01))
+    error = {"error": "no such image"} if phase == "failed" else {}
+    end = {"image": IMAGE, "progress": 0, "total": 0, "phase": phase, **error}
+    with http_streams(STORY[:3], [end], cut=[0]) as server:
+        fake.prepare("ListPodSandbox", PODS)
+        fake.prepare("ImagePullProgress", url(server.url), repeat=True)
+        run = watch(fake, "web", "--progress", "json")
+    assert run.code == (phase == "failed")
+    assert {e["layer"]: e["phase"] for e in objects(run)} == dict.fromkeys(LAYERS, phase)
+
+
 def test_a_failed_pull_ends_with_its_reason(fake: FakeServer) -> None:
     story = [record(0, 100), record(1, 40, error="401 \x1b[31mUnauthorized")]
     with http_streams(story) as server:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,10 +19,14 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.copy.stream.connection import TO_CONTAINER
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError
+from tests.copy.node.test_on_node import needs_root
 from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import RUNTIME, Kubelet
+from tests.node.soak import free_port
+from tests.proxy.copier import ARCHIVE, Copier, Pretended, outcome_of, stream
 from tests.proxy.program import OPTIONS, Program, is_running
 from tests.proxy.pulls.test_limiter import Gate, pod, prepare, pulls, status
 from tests.proxy.test_app import version
@@ -251,6 +258,81 @@ def test_the_old_program_goes_on_when_the_new_one_is_killed(fake: FakeServer, st
     assert running.result(60).image_ref
     assert proxy.wait() == 0
     assert "Traceback" not in proxy.log()
+
+
+# Who watches
+
+
+@pytest.mark.parametrize("way", ["reload", "restart", "kill"])
+def test_a_watcher_goes_on_with_the_new_program(
+    fake: FakeServer, start: Start, way: str, folder: Path
+) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    config = pod("web").config
+    sandbox = cri_pb2.PodSandbox(id="web", metadata=config.metadata)
+    fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=[sandbox]))
+    proxy = start()
+    words = ("-r", proxy.endpoint, "image-pull-progress", "--progress", "json", "web")
+    future: Any = proxy.kubelet.start_pull("a/b:1", pod("web"))
+    wait_until(lambda: len(status(proxy)["running"]) == 1)
+    with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
+        watcher = subprocess.Popen(
+            [sys.executable, "-m", "pycrictl", *words], stdout=out, stderr=err
+        )
+        wait_until(lambda: "downloading" in (folder / "out").read_text())
+        match way:
+            case "reload":
+                proxy.reload()
+                wait_until(lambda: "connecting again" in (folder / "err").read_text())
+            case "restart":
+                proxy.terminate()
+                wait_until(lambda: "stopping" in proxy.log())
+            case "kill":
+                proxy.kill9()
+                assert future.exception(60) is not None
+                proxy.start()
+                time.sleep(3.0)  # nothing is pulled for a while
+                assert watcher.poll() is None
+                future = proxy.kubelet.start_pull("a/b:1", pod("web"))
+        time.sleep(1.0)
+        gate.open.set()
+        assert future.result(60).image_ref
+        assert watcher.wait(60) == 0
+    last = json.loads((folder / "out").read_text().splitlines()[-1])
+    assert last["phase"] == "done"
+    assert "unfinished" not in (folder / "err").read_text()
+
+
+@needs_root
+@pytest.mark.parametrize("is_fixed", [False, True])
+def test_urls_of_the_old_program_stay_good(
+    container: Pretended, start: Start, is_fixed: bool
+) -> None:
+    fixed = ["--stream-address", f"127.0.0.1:{free_port()}"] if is_fixed else []
+    copier = Copier(start(*fixed))
+    with copier.client:
+        early = copier.ask_to("/to/early", len(ARCHIVE), zlib.crc32(ARCHIVE))
+        under_way = stream(copier.ask_to("/to/under-way", len(ARCHIVE), zlib.crc32(ARCHIVE)))
+        under_way.send(TO_CONTAINER, ARCHIVE)
+        wait_until(lambda: "copying" in {copy["state"] for copy in copier.copies})
+        second = copier.proxy.reload()
+        middle = copier.ask_to("/to/middle", len(ARCHIVE), zlib.crc32(ARCHIVE))
+        copier.proxy.reload()
+        late = copier.ask_to("/to/late", len(ARCHIVE), zlib.crc32(ARCHIVE))
+        assert (early.split("/")[2] == late.split("/")[2]) == is_fixed
+        for connection in (under_way, *map(stream, (early, middle, late))):
+            if connection is not under_way:
+                connection.send(TO_CONTAINER, ARCHIVE)
+            connection.end_channel(TO_CONTAINER)
+            assert not outcome_of(connection).failure
+            connection.close()
+        copier.wait_until_idle()
+    copies = sorted(path.name for path in (container.root / "to").iterdir())
+    assert copies == ["early", "late", "middle", "under-way"]
+    assert copier.proxy.wait() == 0
+    wait_until(lambda: not is_running(second))
+    assert "Traceback" not in copier.proxy.log()
 
 
 # What changes nothing

@@ -70,6 +70,17 @@ class Door:
         self._sweep: asyncio.TimerHandle | None = None
         self._acceptor = Acceptor(listener, self._accepted, log=log, name="streams")
 
+    def pause(self) -> None:
+        """Accept no more; those who wait go on."""
+        self._acceptor.close()
+
+    def bring_in(self, sock: socket.socket, data: bytes) -> None:
+        """Take a connection that another program has accepted, and what it has read of it."""
+        sock.setblocking(False)
+        guest = self._accepted(sock)
+        if guest is not None:
+            self._take(guest, data)
+
     def close(self) -> None:
         """Send all away who wait, and accept no more."""
         self._acceptor.close()
@@ -100,7 +111,7 @@ class Door:
         except OSError:
             self._send_away(guest)
 
-    def _accepted(self, sock: socket.socket) -> None:
+    def _accepted(self, sock: socket.socket) -> Guest | None:
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         guest = Guest(sock, self._owners.owner(sock))
@@ -112,6 +123,7 @@ class Door:
             self._drop(loser)
         if self._sweep is None:
             self._sweep = self._loop.call_later(_SWEEP_S, self._send_away_overdue)
+        return None if loser is guest else guest
 
     def _read(self, guest: Guest) -> None:
         try:
@@ -122,9 +134,10 @@ class Door:
             data = b""
         if not data:
             self._send_away(guest)
-            return
-        if guest.is_answered:
-            return
+        elif not guest.is_answered:
+            self._take(guest, data)
+
+    def _take(self, guest: Guest, data: bytes) -> None:
         start = max(len(guest.data) - len(_HEAD_END) + 1, 0)
         guest.data += data
         end = guest.data.find(_HEAD_END, start)

@@ -38,6 +38,7 @@ COPY_PATH: Final = "/copy/"
 STUCK_S: Final = 60.0
 """How long a client may take nothing of what it is sent."""
 
+_NOT_FOUND: Final = 404
 _GOODBYE_S: Final = 1.0
 
 PayloadT = TypeVar("PayloadT")
@@ -129,20 +130,26 @@ class StreamServer(Generic[PayloadT]):
         self._tasks: set[asyncio.Task[None]] = set()
         self._progress: dict[asyncio.Task[None], PayloadT] = {}
         self._is_elsewhere: Callable[[PayloadT], bool] = lambda payload: False
+        self._channel: socket.socket | None = None
 
-    async def start(self, address: Address) -> None:
+    async def start(self, address: Address, inherited: socket.socket | None = None) -> None:
         """Begin to listen.
+
+        Args:
+            address: where.
+            inherited: the socket, if it listens there already.
 
         Raises:
             ConfigError: that is not possible there.
         """
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         try:
-            listener = socket.create_server(address, family=family)
+            listener = inherited or socket.create_server(address, family=family)
         except OSError as exc:
             reason = os.strerror(exc.errno or 0).lower()
             raise ConfigError(f"cannot listen on {quote(address.authority)}: {reason}") from None
-        self._door = Door(listener, self._requested, log=self._log)
+        self.listener = listener
+        self._door = Door(listener.dup(), self._requested, log=self._log)
         port: int = listener.getsockname()[1]
         self._address = Address(address.host, port)
 
@@ -160,6 +167,24 @@ class StreamServer(Generic[PayloadT]):
         """How many connections are open."""
         return len(self._tasks)
 
+    def pause(self) -> None:
+        """Accept no more connections: another program does."""
+        if self._door is not None:
+            self._door.pause()
+
+    def bring_in(self, sock: socket.socket, data: bytes) -> None:
+        """Take a connection that another program has accepted, and what it has read of it."""
+        assert self._door is not None
+        self._door.bring_in(sock, data)
+
+    def pass_unknown_to(self, channel: socket.socket | None) -> None:
+        """Let another program have the connections whose tokens are not known here.
+
+        Args:
+            channel: carries them (SCM_RIGHTS), each with what was read of it; None for no more.
+        """
+        self._channel = channel
+
     def leave(self, is_elsewhere: Callable[[PayloadT], bool]) -> None:
         """End progress streams that another program goes on with, now and when they are opened.
 
@@ -174,6 +199,7 @@ class StreamServer(Generic[PayloadT]):
         """End all streams."""
         if self._door is not None:
             self._door.close()
+            self.listener.close()
         await end_tasks(self._tasks)
 
     def _requested(self, guest: Guest, head: bytes, early: bytes) -> None:
@@ -197,12 +223,27 @@ class StreamServer(Generic[PayloadT]):
         except RemoteProtocolError:
             self._door.answer(guest, _Refused(400, "Bad Request").response())
         except _Refused as refused:
+            if refused.status == _NOT_FOUND and self._passed_on(guest, head + early):
+                return
             self._door.answer(guest, refused.response())
         else:
             self._door.admit(guest)
             task = asyncio.create_task(work)
             self._tasks.add(task)
             task.add_done_callback(self._ended)
+
+    def _passed_on(self, guest: Guest, data: bytes) -> bool:
+        """Give a connection to another program, if there is one that may know its token."""
+        assert self._door is not None
+        if self._channel is None:
+            return False
+        try:
+            socket.send_fds(self._channel, [data], [guest.sock.fileno()])
+        except OSError:
+            return False
+        self._door.admit(guest).close()
+        self._door.left()
+        return True
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         assert self._door is not None
