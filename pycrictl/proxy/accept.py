@@ -41,7 +41,6 @@ class Acceptor:
     ) -> None:
         self._listener = listener
         self._accepted = accepted
-        self._log = log
         self._name = name
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -87,11 +86,19 @@ class Acceptor:
         self._timer = self._loop.call_later(_RETRY_S, self._try_again)
 
     def _try_again(self) -> None:
-        if _has_room():
+        if self._has_room():
             self._loop.add_reader(self._listener, self._accept)
             self._timer = self._loop.call_later(_CALM_S, self._resume)
         else:
             self._timer = self._loop.call_later(_RETRY_S, self._try_again)
+
+    def _has_room(self) -> bool:
+        try:
+            fd = os.dup(self._listener.fileno())
+        except OSError:
+            return False
+        os.close(fd)
+        return _leaves_room(fd)
 
     def _resume(self) -> None:
         """Take the shortage for over."""
@@ -130,12 +137,3 @@ def _leaves_room(fd: int) -> bool:
     """Whether enough descriptors are left. A new one has the lowest number that is free."""
     limit = descriptor_limit()
     return fd < limit - min(limits.DESCRIPTORS_KEPT, limit // 3)
-
-
-def _has_room() -> bool:
-    try:
-        fd = os.dup(0)
-    except OSError:
-        return False
-    os.close(fd)
-    return _leaves_room(fd)

@@ -190,7 +190,7 @@ async def _watch(connection: Connection) -> NoReturn:
             break
         if not data:
             break
-        core.receive_data(data)
+        core.receive_data(data, asyncio.get_running_loop().time())
         core.events_received()
     raise core.error or StreamError("the connection to the pod was lost")
 

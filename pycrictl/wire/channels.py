@@ -152,7 +152,7 @@ class _SpdyCommand(RemoteCommand):
     def receive_data(self, data: bytes, now: float = 0.0) -> None:
         if self.is_over:
             return
-        self._connection.receive_data(data)
+        self._connection.receive_data(data, now)
         try:
             for event in self._connection.events_received():
                 self._receive_event(event)

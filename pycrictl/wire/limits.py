@@ -103,7 +103,7 @@ DESCRIPTORS_KEPT: Final = 64
 """The file descriptors that are kept for the work of those who are connected; of few, a third."""
 
 STREAM_IDLE_FRAMES: Final = 1000
-"""The frames without content in a row on a WebSocket: pings and empty messages."""
+"""The frames without content in a row on a WebSocket or SPDY connection, such as pings."""
 
 STREAM_IDLE_FRAMES_PER_S: Final = 10
 """How many more of them each second allows."""

@@ -176,7 +176,7 @@ class SpdyForward(PortForward):
 
     def receive_data(self, data: bytes, now: float = 0.0) -> None:
         """See ``PortForward``."""
-        self._connection.receive_data(data)
+        self._connection.receive_data(data, now)
         for event in self._connection.events_received():
             if not self.is_over:
                 self._receive_event(event)

@@ -25,6 +25,7 @@ from enum import Enum, auto
 from typing import Final
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError
+from pycrictl.wire import limits
 from pycrictl.wire.spdy.frames import (
     MAX_STREAM_ID,
     Data,
@@ -161,6 +162,7 @@ class SpdyConnection:
         self._streams: dict[int, _State] = {}
         self._next_id = self._next_ping_id = 1
         self._last_peer_id = 0
+        self._idle = limits.Allowance(limits.STREAM_IDLE_FRAMES, limits.STREAM_IDLE_FRAMES_PER_S)
         self._events: list[Event] = []
         self._output: list[bytes | memoryview] = []
 
@@ -207,12 +209,16 @@ class SpdyConnection:
 
     # What the peer does
 
-    def receive_data(self, data: bytes) -> None:
-        """Take in bytes from the peer. After an error they are dropped."""
+    def receive_data(self, data: bytes, now: float = 0.0) -> None:
+        """Take in bytes from the peer at a time in seconds. After an error they are dropped."""
         for frame in self._decoder.receive_data(data):
             if self.is_closed:
                 break
             try:
+                if isinstance(frame, Data) and frame.data:
+                    self._idle.earned = limits.STREAM_IDLE_FRAMES
+                elif not self._idle.take(now):
+                    raise RemoteProtocolError("the peer sends too many empty SPDY frames")
                 self._receive(frame)
             except RemoteProtocolError as exc:
                 self._fail(exc)

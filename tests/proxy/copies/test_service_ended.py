@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import struct
 import subprocess
 import tempfile
 import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -55,6 +58,24 @@ def disk() -> Iterator[Path]:
 
 
 # What ends in the middle
+
+
+def test_client_that_breaks_off_before_the_answer(copier: Copier) -> None:
+    """The copy does not count any more, however early it was."""
+    for _ in range(20):
+        url = urlsplit(copier.ask_to())
+        head = [
+            *(f"GET {url.path} HTTP/1.1", f"Host: {url.netloc}"),
+            *("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"),
+            "Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==",
+            "Sec-WebSocket-Protocol: v5.channel.k8s.io",
+        ]
+        assert url.port
+        with socket.create_connection(("127.0.0.1", url.port)) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            sock.sendall("\r\n".join([*head, "", ""]).encode())
+    wait_until(lambda: copier.proxy.log().count(" copy direction=to ") == 20)
+    copier.wait_until_idle()
 
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "dropped"])

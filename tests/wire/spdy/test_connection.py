@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError
+from pycrictl.wire import limits
 from pycrictl.wire.spdy.connection import (
     FRAME_BYTES,
     Event,
@@ -258,6 +259,25 @@ def test_pings() -> None:
     assert peer.sent() == [Ping(1), Ping(3)]
     assert peer.feed(Ping(3), Ping(2)) == []
     assert peer.sent() == [Ping(2)]
+
+
+@pytest.mark.parametrize("frame", [Ping(2), Ping(1), Data(1, b"")], ids=["ping", "pong", "empty"])
+def test_frames_without_content_are_limited(frame: Frame) -> None:
+    """In a row, and each second."""
+    peer = Peer()
+    stream_id = peer.core.open_stream()
+    peer.feed(SynReply(stream_id))
+    for _ in range(limits.STREAM_IDLE_FRAMES - 1):
+        peer.feed(frame)
+    peer.feed(Data(stream_id, b"content"))
+    for _ in range(limits.STREAM_IDLE_FRAMES):
+        peer.feed(frame)
+    assert not peer.core.is_closed
+    empty = FrameEncoder().encode(frame)
+    peer.core.receive_data(empty * limits.STREAM_IDLE_FRAMES_PER_S, 1.0)
+    assert not peer.core.is_closed
+    peer.core.receive_data(empty, 1.0)
+    assert str(peer.core.error) == "the peer sends too many empty SPDY frames"
 
 
 def test_the_numbers_of_pings_begin_anew() -> None:
