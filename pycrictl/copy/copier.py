@@ -13,7 +13,7 @@ from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import ContainerPath, not_running
 from pycrictl.cri.lists.lookup import CONTAINERS_HINT, find_container, find_pod
 from pycrictl.errors import CopyError, NotFound
-from pycrictl.units import quote
+from pycrictl.units import plural, quote
 
 if TYPE_CHECKING:
     from pycrictl.copy.rules.summary import Summary
@@ -106,7 +106,7 @@ class Copier:
             with closing(method.pack_from(path, counted, follow=self._options.follow)) as pieces:
                 for piece in pieces:
                     if limit is not None and done_bytes > limit:
-                        raise CopyError(f"more than {limit} bytes would be copied")
+                        raise CopyError(f"more than {plural(limit, 'byte')} would be copied")
                     write(piece)
 
         first_to_serve(self._methods(), act)
