@@ -9,7 +9,6 @@ import signal
 import socket
 import time
 from collections.abc import Coroutine, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
