@@ -218,6 +218,11 @@ def quote(text: str, limit: int = 120) -> str:
     return f'"{escape(text if len(text) <= limit else text[:limit] + "…")}"'
 
 
+def plural(number: int, noun: str, several: str = "") -> str:
+    """Return ``1 layer``, ``2 layers``; ``several`` is the plural, if it is irregular."""
+    return f"{number} {noun}" if number == 1 else f"{number} {several or noun + 's'}"
+
+
 def _decimal(value: int, unit: int) -> str:
     """Return ``value / unit`` exactly, without trailing zeros; ``unit`` is a power of ten."""
     whole, fraction = divmod(value, unit)

@@ -26,7 +26,7 @@ ARROWS: dict[str, set[str]] = {
     "configfile": {"config", "noderoot", "yamltree", *_BASE},
     "yamltree": {"units"},
     "_proto": {"_proto", "signals"},
-    "wire": {"wire", "errors"},
+    "wire": {"wire", *_BASE},
     "cri": {
         *("cri", "wire.client_call", "wire.codes", "wire.grpc_http2", "wire.limits", "_proto"),
         *("config", "noderoot", "signals", "yamltree", *_BASE),
@@ -37,7 +37,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "logs": {"logs", "wire.logline", "wire.logtime", *_BASE},
     "kube": {"kube", "config", "environ", "yamltree", *_BASE},
-    "streaming": {"streaming", "wire", "errors", "environ", "signals"},
+    "streaming": {"streaming", "wire", "environ", "signals", *_BASE},
     "progress": {
         *("progress", "wire", "cri", "containerd", "streaming", "kube.pods", "_proto", *_BASE),
     },
@@ -85,7 +85,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "proxy.lookup": {
         *("proxy.relay.calls", "proxy.relay.upstream", "cri.calls.methods", "wire.codes"),
-        *("_proto", "errors"),
+        *("_proto", *_BASE),
     },
     "proxy.relay": {
         *("proxy.relay", "proxy.accept", "proxy.serve.log", "streaming.loop", "errors"),

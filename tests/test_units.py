@@ -359,3 +359,10 @@ def test_ages_never_shrink() -> None:
         ranks.append(next(i for i, word in enumerate(order) if word in text))
     assert ranks == sorted(ranks)
     assert set(ranks) == set(range(7))
+
+
+def test_plural() -> None:
+    assert [units.plural(number, "layer") for number in (0, 1, 2)] == [
+        *("0 layers", "1 layer", "2 layers"),
+    ]
+    assert [units.plural(number, "copy", "copies") for number in (1, 2)] == ["1 copy", "2 copies"]

@@ -20,9 +20,8 @@ from pycrictl.copy.rules.policy import Skipped
 from pycrictl.errors import ExitCode, UsageError
 from pycrictl.progress.speed import Speed
 from pycrictl.show.displays.copies import CopyDisplay, Progress, open_copy_display
-from pycrictl.show.displays.phrases import plural
 from pycrictl.show.displays.writers import Silent
-from pycrictl.units import quote
+from pycrictl.units import plural, quote
 
 if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext

@@ -13,6 +13,7 @@ from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import ContainerPath, not_running
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import CopyError
+from pycrictl.units import plural
 
 if TYPE_CHECKING:
     from pycrictl.copy.rules.summary import Summary
@@ -105,7 +106,7 @@ class Copier:
             with closing(method.pack_from(path, counted, follow=self._options.follow)) as pieces:
                 for piece in pieces:
                     if limit is not None and done_bytes > limit:
-                        raise CopyError(f"more than {limit} bytes would be copied")
+                        raise CopyError(f"more than {plural(limit, 'byte')} would be copied")
                     write(piece)
 
         first_to_serve(self._methods(), act)

@@ -12,6 +12,7 @@ from pycrictl.cri.calls.methods import method
 from pycrictl.errors import PycrictlError
 from pycrictl.proxy.relay.calls import Answer
 from pycrictl.proxy.relay.upstream import Upstream, runtime_name
+from pycrictl.units import quote
 from pycrictl.wire.codes import INTERNAL, NOT_FOUND
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ class Lookup:
             container = await self.container(container_id)
             if pod_sandbox_id and not container.pod_sandbox_id.startswith(pod_sandbox_id):
                 raise _failure(
-                    NOT_FOUND, f"no container {container_id!r} in the pod {pod_sandbox_id!r}"
+                    NOT_FOUND,
+                    f"no container {quote(container_id)} in the pod {quote(pod_sandbox_id)}",
                 )
             pod_sandbox_id = container.pod_sandbox_id
             image = container.image.user_specified_image or container.image.image
@@ -118,7 +120,7 @@ class Lookup:
         pods = _matches(answer.items, pod_sandbox_id)
         key = pod_key(pods[0].metadata) if len(pods) == 1 else None
         if key is None:
-            raise _failure(NOT_FOUND, f"no pod sandbox {pod_sandbox_id!r}")
+            raise _failure(NOT_FOUND, f"no pod sandbox {quote(pod_sandbox_id)}")
         return key
 
     async def container(self, container_id: str) -> cri_pb2.Container:
@@ -132,7 +134,7 @@ class Lookup:
         answer = await self.call("ListContainers", request)
         containers: list[cri_pb2.Container] = _matches(answer.containers, container_id)
         if len(containers) != 1:
-            raise _failure(NOT_FOUND, f"no container {container_id!r}")
+            raise _failure(NOT_FOUND, f"no container {quote(container_id)}")
         return containers[0]
 
     async def call(self, name: str, request: Message) -> Any:

@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 
 from pycrictl import noderoot
 from pycrictl.errors import DeadlineExceeded, Exhausted, PycrictlError
-from pycrictl.units import format_duration, quote
+from pycrictl.units import format_duration, plural, quote
 
 DIRECTORY_VARIABLE: Final = "PYCRICTL_SLOTS_DIR"
 MAX_LIMIT: Final = 10_000
@@ -204,7 +204,7 @@ class _Waiter:
                 return
         message = (
             f"TooManyPullingInParallelErr: no slot for pulling {quote(self._image)} was free at "
-            f"{how.retries} retries every {format_duration(how.interval_s)}"
+            f"{plural(how.retries, 'retry', 'retries')} every {format_duration(how.interval_s)}"
         )
         raise Exhausted(
             message, code="ResourceExhausted", details=message, hint=self._explanation()

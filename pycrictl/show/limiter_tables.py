@@ -7,7 +7,7 @@ from typing import Any, Final, TextIO
 
 from pycrictl.show.list_views import SHORT_ID_CHARS
 from pycrictl.show.render import Table, write_lines, write_table
-from pycrictl.units import format_bytes
+from pycrictl.units import format_bytes, plural
 
 NONE: Final = "-"
 _ERROR_CHARS: Final = 100
@@ -19,7 +19,7 @@ def write_status(document: Mapping[str, Any], out: TextIO) -> None:
     slots = f"{document['slotsTaken']}/{limit}" if limit else str(document["slotsTaken"])
     policy = document["policy"]
     if policy == "retry":
-        policy += f" ({document['retries']} times, {document['retryInterval']} apart)"
+        policy += f" ({plural(document['retries'], 'time')}, {document['retryInterval']} apart)"
     header = ("LIMIT", "SLOTS TAKEN", "WHEN FULL", "LIMIT FROM")
     row = (str(limit) if limit else "none", slots, policy, document["limitOrigin"])
     write_table(Table(header, [row], min_width=0), out)

@@ -7,6 +7,7 @@ from typing import Final
 
 from pycrictl.errors import ConnectError, UpgradeRefused
 from pycrictl.streaming.target import Target
+from pycrictl.units import quote
 from pycrictl.wire.http1 import BodyReceived, ResponseParser, ResponseReceived, serialize_request
 
 REFUSAL_S: Final = 1.0
@@ -71,8 +72,7 @@ class Opening:
         """Make an error of a response that is not what was asked for, with its body so far."""
         assert self.response is not None
         text = self.body[:MAX_REFUSAL_BYTES].decode(errors="replace").strip()
-        # repr() escapes whatever could steer a terminal.
         text = text[:_MAX_REFUSAL_CHARACTERS] or self.response.reason
         status = self.response.status
-        said = f"{status}: {text!r}" if text else f"{status}"
+        said = f"{status}: {quote(text, _MAX_REFUSAL_CHARACTERS)}" if text else f"{status}"
         return UpgradeRefused(f'"{self._label}" answered with status {said}', status=status)

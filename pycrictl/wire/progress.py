@@ -19,6 +19,8 @@ import json
 from json.scanner import make_scanner
 from typing import Final, NamedTuple
 
+from pycrictl.units import quote
+
 __all__ = ["MAX_MESSAGE_BYTES", "MAX_TEXT", "ProgressDecoder", "Report", "encode_report"]
 
 MAX_MESSAGE_BYTES: Final = 1 << 20
@@ -218,8 +220,7 @@ class ProgressDecoder:
         if self.first_bad is None:
             excerpt = message[:_EXCERPT]
             text = excerpt if isinstance(excerpt, str) else excerpt.decode(errors="replace")
-            # repr() escapes whatever could steer a terminal.
-            self.first_bad = f"{reason}: {text!r}"
+            self.first_bad = f"{reason}: {quote(text, _EXCERPT)}"
 
 
 def encode_report(report: Report) -> str:

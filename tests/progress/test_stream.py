@@ -235,7 +235,7 @@ def test_refusals(status: int) -> None:
     error = failure(plain(head))
     assert isinstance(error, UpgradeRefused)
     assert error.status == status
-    assert error.message.endswith(f"answered with status {status}: 'Because'")
+    assert error.message.endswith(f'answered with status {status}: "Because"')
 
 
 def test_a_server_that_accepts_and_says_nothing() -> None:

@@ -201,10 +201,10 @@ def test_refusals() -> None:
         "404 answered with status 404"
     )
     assert message_of(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n") == (
-        "404 answered with status 404: 'Not Found'"
+        '404 answered with status 404: "Not Found"'
     )
     assert message_of(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 8\r\n\r\nno way\r\n") == (
-        "403 answered with status 403: 'no way'"
+        '403 answered with status 403: "no way"'
     )
 
 
@@ -217,9 +217,9 @@ def test_a_refusal_is_short_and_cannot_steer_a_terminal() -> None:
 def test_a_refusal_does_not_wait_for_its_body() -> None:
     # It would wait for longer than the scenario may last.
     message = message_of(b"HTTP/1.1 500 X\r\nContent-Length: 99\r\n\r\nbecause", stays=True)
-    assert message == "500 answered with status 500: 'because'"
+    assert message == '500 answered with status 500: "because"'
 
 
 def test_a_refusal_with_a_broken_body() -> None:
     message = message_of(b"HTTP/1.1 500 X\r\nContent-Length: 99\r\n\r\nbecause")
-    assert message == "500 answered with status 500: 'because'"
+    assert message == '500 answered with status 500: "because"'

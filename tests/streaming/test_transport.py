@@ -77,5 +77,5 @@ def test_a_refusal(transport: Transport) -> None:
         async with serve(handler) as address:
             await open_transport(transport, f"http://{address}/x", [PROTOCOL], timeout_s=10)
 
-    with pytest.raises(UpgradeRefused, match="answered with status 403: 'no way'"):
+    with pytest.raises(UpgradeRefused, match='answered with status 403: "no way"'):
         run(scenario())

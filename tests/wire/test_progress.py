@@ -152,7 +152,7 @@ def test_half_a_surrogate_pair_can_still_be_printed() -> None:
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        ("nonsense", "not valid JSON: 'nonsense'"),
+        ("nonsense", 'not valid JSON: "nonsense"'),
         ('{"progress":1', "not valid JSON: "),
         ('{"progress":1}}', "not one JSON object: "),
         ('{"progress":1}{"progress":2}', "not one JSON object: "),
@@ -200,7 +200,7 @@ def test_only_the_first_bad_message_is_kept() -> None:
     for message in ("first", "second", '{"progress":1}', "third"):
         decoder.receive_message(message)
     assert decoder.bad_count == 3
-    assert decoder.first_bad == "not valid JSON: 'first'"
+    assert decoder.first_bad == 'not valid JSON: "first"'
 
 
 def test_what_is_kept_of_a_bad_message_is_short_and_cannot_steer_a_terminal() -> None:
@@ -213,7 +213,7 @@ def test_a_message_over_the_limit_is_not_parsed() -> None:
     decoder = ProgressDecoder(max_message_bytes=20)
     assert decoder.receive_message(b'{"progress":1234567}') == Report("", "", 1234567, 0)
     assert decoder.receive_message(b'{"progress":12345678}') is None
-    assert decoder.first_bad == "longer than 20 bytes: '{\"progress\":12345678}'"
+    assert decoder.first_bad == 'longer than 20 bytes: "{"progress":12345678}"'
 
 
 @given(st.binary() | st.text())
@@ -296,7 +296,7 @@ def test_bad_lines_are_skipped() -> None:
     found = decoder.receive_data(b'{"progress":1}\noops\n\xff\n{"progress":2}\n')
     assert [report.progress for report in found] == [1, 2]
     assert decoder.bad_count == 2
-    assert decoder.first_bad == "not valid JSON: 'oops'"
+    assert decoder.first_bad == 'not valid JSON: "oops"'
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 10_000])
@@ -310,7 +310,7 @@ def test_a_line_over_the_limit_counts_once(size: int) -> None:
     assert [report.progress for report in found] == [1, 2]
     assert decoder.bad_count == 2
     assert decoder.first_bad is not None
-    assert decoder.first_bad.startswith("longer than 100 bytes: 'xxx")
+    assert decoder.first_bad.startswith('longer than 100 bytes: "xxx')
 
 
 def test_a_line_of_the_limit_is_read() -> None:

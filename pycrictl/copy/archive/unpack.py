@@ -12,6 +12,7 @@ from pycrictl.copy.tree.content import OnBytes, SparseWriter
 from pycrictl.copy.tree.places import Destination
 from pycrictl.copy.tree.walk import OnSkip
 from pycrictl.errors import CopyError
+from pycrictl.units import plural
 from pycrictl.wire.tar.reader import (
     ArchiveFinished,
     DataReceived,
@@ -87,7 +88,7 @@ class Unpacker:
         """
         if size_bytes is not None and size_bytes != self.size_bytes:
             raise CopyError(
-                f"{self.size_bytes} bytes arrived, but {size_bytes} were announced",
+                f"{plural(self.size_bytes, 'byte')} arrived, but {size_bytes} were announced",
                 hint="nothing was changed; try again",
             )
         self._reader.receive_eof()

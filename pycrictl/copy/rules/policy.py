@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from pycrictl.errors import EntryRefused
-from pycrictl.units import quote
+from pycrictl.units import plural, quote
 from pycrictl.wire.tar.header import Entry, EntryType
 
 MAX_PATH_BYTES: Final = 4095
@@ -155,7 +155,11 @@ class Judge:
         self.entries += 1
         if 0 < self._rules.max_entries < self.entries:
             name, limit = self._rules.max_entries_name, self._rules.max_entries
-            raise _refusal(entry.name, "too-many", f"{name} allows no more than {limit} entries")
+            raise _refusal(
+                entry.name,
+                "too-many",
+                f"{name} allows no more than {plural(limit, 'entry', 'entries')}",
+            )
         path = self._below_top(entry.name, take_apart(entry.name, what=entry.name))
         self.has_absolute |= entry.name.startswith(b"/")
         verdict = self._verdict(entry, path)
@@ -211,7 +215,9 @@ class Judge:
         self.size_bytes += entry.size_bytes
         limit = self._rules.max_size_bytes
         if limit is not None and self.size_bytes > limit:
-            raise _refusal(entry.name, "too-large", f"more than {limit} bytes would be copied")
+            raise _refusal(
+                entry.name, "too-large", f"more than {plural(limit, 'byte')} would be copied"
+            )
 
     def _symlink(self, item: Item, name: bytes, target: bytes) -> Item | Skipped:
         if not target or b"\0" in target or len(target) > MAX_PATH_BYTES:

@@ -24,7 +24,7 @@ from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
 from pycrictl.copy.tree.walk import OnSkip
 from pycrictl.errors import CopyError, Invalid, Unimplemented
-from pycrictl.units import quote
+from pycrictl.units import plural, quote
 
 if TYPE_CHECKING:
     from pycrictl.copy.rules.outcome import Outcome
@@ -296,7 +296,7 @@ def _as_archive(path: bytes) -> bytes:
 def _check_size(found: Summary, rules: Rules) -> None:
     limit = rules.max_size_bytes
     if limit is not None and found.size_bytes > limit:
-        raise CopyError(f"more than {limit} bytes would be copied")
+        raise CopyError(f"more than {plural(limit, 'byte')} would be copied")
 
 
 def _summary(found: Outcome, sent: Summary, on_skip: OnSkip) -> Summary:

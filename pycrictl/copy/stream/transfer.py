@@ -18,6 +18,7 @@ from pycrictl.copy.stream.connection import (
     CopyConnection,
 )
 from pycrictl.errors import CopyError, RemoteProtocolError, StreamError
+from pycrictl.units import plural
 from pycrictl.wire.websocket import Piece
 
 log = logging.getLogger("pycrictl.copy")
@@ -96,7 +97,8 @@ def receive(
     check(verdict.outcome)
     if left:
         raise CopyError(
-            f"{size_bytes - left} bytes arrived, and {size_bytes} were announced", hint=TRY_AGAIN
+            f"{plural(size_bytes - left, 'byte')} arrived, and {size_bytes} were announced",
+            hint=TRY_AGAIN,
         )
     if checksum.value != crc32:
         raise wrong_checksum()

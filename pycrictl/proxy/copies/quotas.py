@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Final
 
 from pycrictl.errors import Exhausted
-from pycrictl.units import format_bytes, quote
+from pycrictl.units import format_bytes, plural, quote
 
 MAX_COPIES: Final = 64
 """Copies of all pods together. Each may have a thread and a few buffers of 1 MiB."""
@@ -71,7 +71,7 @@ class Quotas:
         held = self._taken[pod]
         if 0 < self._copies_per_pod <= held:
             raise _exhausted(
-                f"{held} copies of pod {quote(pod)} are under way,"
+                f"pod {quote(pod)} has {plural(held, 'copy', 'copies')} under way,"
                 " the quota ContainerCopiesPerPod; try again later"
             )
         # As with tokens: whatever one pod takes, something is left for another.

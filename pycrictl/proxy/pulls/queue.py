@@ -44,7 +44,7 @@ from pycrictl.proxy.pulls.decisions import (
     Reason,
     Refused,
 )
-from pycrictl.units import format_duration
+from pycrictl.units import format_duration, plural
 
 if TYPE_CHECKING:
     from pycrictl.proxy.lookup import PodKey
@@ -264,8 +264,8 @@ class PullQueue(Generic[OutcomeT]):
         self._leave_line(pull)
         self._forget_key(pull)
         message = (
-            f"TooManyPullingInParallelErr: {self.taken} images are being pulled, the limit is "
-            f"{self.limit}; {self.retries} retries every "
+            f"TooManyPullingInParallelErr: {plural(self.taken, 'image is', 'images are')} being "
+            f"pulled, the limit is {self.limit}; {plural(self.retries, 'retry', 'retries')} every "
             f"{format_duration(self.retry_interval_s)} found no free slot"
         )
         for call in list(pull.calls.values()):

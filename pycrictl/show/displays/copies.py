@@ -9,7 +9,7 @@ from pycrictl.show.displays import phrases
 from pycrictl.show.displays.meters import Meters, amount_line
 from pycrictl.show.displays.modes import HEARTBEAT_S, Outlet
 from pycrictl.show.displays.writers import Lines, Objects, Silent
-from pycrictl.units import format_bytes
+from pycrictl.units import format_bytes, plural
 
 MAX_WARNINGS: Final = 10
 """Most things left out that are named one by one."""
@@ -45,11 +45,11 @@ class Progress(NamedTuple):
 def summary(copied: Copied) -> str:
     """Return ``copied 3 files, 1 directory (12.3 MiB) in 1.2 s``."""
     files, directories, links = (copied[key] for key in ("files", "directories", "links"))
-    words = [phrases.plural(files, "file")] if files or not (directories or links) else []
+    words = [plural(files, "file")] if files or not (directories or links) else []
     if directories:
-        words.append(phrases.plural(directories, "directory", "directories"))
+        words.append(plural(directories, "directory", "directories"))
     if links:
-        words.append(phrases.plural(links, "link"))
+        words.append(plural(links, "link"))
     size = f" ({format_bytes(copied['size_bytes'])})" if files else ""
     text = f"copied {', '.join(words)}{size} in {phrases.duration(copied['elapsed_s'])}"
     if copied["kept"]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from pycrictl.progress.tracker import COMPLETE, Awaited, Item, Phase, Totals, View
 from pycrictl.show.displays import phrases
-from pycrictl.units import format_bytes
+from pycrictl.units import format_bytes, plural
 
 ACTIVE: Final = frozenset({Phase.DOWNLOADING, Phase.EXTRACTING})
 STALL_S: Final = 30.0
@@ -130,7 +130,7 @@ class ImagePull:
         elif not self.is_complete:
             words.append(f"at {phrases.part(self.progress, self.total)}")
         if self.has_layers:
-            layers = phrases.plural(len(self.items), "layer")
+            layers = plural(len(self.items), "layer")
             words.append(
                 layers if self.is_complete else f"{self.count(*COMPLETE)} of {layers} done"
             )
@@ -224,9 +224,9 @@ def totals(view: View) -> tuple[phrases.Amount, list[str]]:
     if any(item.image for item in view.items):
         noun = "layer" if any(item.layer for item in view.items) else "image"
     done = None if totals.total else sum(item.progress for item in view.items)
-    words = [f"{totals.done}/{phrases.plural(totals.count, noun)}"]
+    words = [f"{totals.done}/{plural(totals.count, noun)}"]
     if totals.to_come:
-        words.append(f"{phrases.plural(totals.to_come, 'image')} to come")
+        words.append(f"{plural(totals.to_come, 'image')} to come")
     if totals.failed:
         words.append(f"{totals.failed} failed")
     return amount(totals, done), words

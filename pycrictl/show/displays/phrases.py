@@ -155,11 +155,6 @@ def ordinal(number: int) -> str:
     return f"{number}{'th' if teens else _ORDINALS.get(number % 10, 'th')}"
 
 
-def plural(number: int, noun: str, several: str = "") -> str:
-    """Return ``1 layer``, ``2 layers``; ``several`` is the plural, if it is irregular."""
-    return f"{number} {noun}" if number == 1 else f"{number} {several or noun + 's'}"
-
-
 def width(text: str) -> int:
     """Return the columns that a text takes: two for wide characters, at most one for others."""
     if text.isascii():

@@ -10,7 +10,7 @@ from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.modes import HEARTBEAT_S, Outlet
 from pycrictl.show.displays.per_image import ImagePull
 from pycrictl.show.displays.writers import Lines, Objects
-from pycrictl.units import format_bytes
+from pycrictl.units import format_bytes, plural
 
 STALL_REPEAT_S: Final = 30.0
 
@@ -122,7 +122,7 @@ class PlainLines(Lines):
 
 
 def _start(pull: ImagePull, verb: str) -> str:
-    words = [phrases.plural(len(pull.items), "layer")] if pull.has_layers else []
+    words = [plural(len(pull.items), "layer")] if pull.has_layers else []
     if pull.total:
         words.append(format_bytes(pull.total))
     if present := pull.count(Phase.PRESENT):

@@ -18,6 +18,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from pycrictl.errors import RemoteProtocolError, StreamError
+from pycrictl.units import quote
 from pycrictl.wire.tar.header import (
     BLOCK_BYTES,
     INTERPRETED_RECORDS,
@@ -254,7 +255,7 @@ class TarReader:
         elif header.type in _KINDS:
             self._begin_entry(header)
         else:
-            shown = ascii(header.type.decode("iso-8859-1"))
+            shown = quote(header.type.decode("iso-8859-1"))
             raise RemoteProtocolError(f"the archive has an entry of the unknown type {shown}")
 
     def _begin_extension(self, header: Block) -> None:

@@ -247,7 +247,7 @@ def test_retries_happen_at_their_times_and_then_the_caller_is_refused() -> None:
     ]
     assert isinstance(ends[0], Refused)
     assert ends[0].message == (
-        "TooManyPullingInParallelErr: 1 images are being pulled, the limit is 1; "
+        "TooManyPullingInParallelErr: 1 image is being pulled, the limit is 1; "
         "3 retries every 10s found no free slot"
     )
     assert queue.next_wakeup() is None

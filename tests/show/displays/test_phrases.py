@@ -119,12 +119,6 @@ def test_ordinal() -> None:
     ]
 
 
-def test_plural() -> None:
-    assert [phrases.plural(number, "layer") for number in (0, 1, 2)] == [
-        *("0 layers", "1 layer", "2 layers"),
-    ]
-
-
 TEXTS = ["", "x", "abcdef", "宽宽宽", "a宽b", "é" * 5]
 
 
