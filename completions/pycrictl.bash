@@ -475,7 +475,7 @@ _pycrictl_describe() {
                 '--since='
                 '--image='
             )
-            positionals=('status|set|history' '')
+            positionals=('status|set|cancel|history' '')
             ;;
         completion)
             switches=(-h --help)

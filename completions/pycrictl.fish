@@ -674,7 +674,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--interval'\t''\t'With --watch: the pause (default: 2)' \
                 '--since'\t''\t'With history: only pulls that ended within the last DURATION, such as 24h' \
                 '--image'\t''\t'With history: only images with TEXT in their name'
-            set positionals 'status|set|history' ''
+            set positionals 'status|set|cancel|history' ''
         case 'completion'
             set switches \
                 '-h'\t'Show this message and exit' \

@@ -115,10 +115,11 @@ ARROWS: dict[str, set[str]] = {
         *("proxy.pulls.book", "progress.reference", "progress.tracker", "wire.progress"),
     },
     "proxy.pulls.status": {"proxy.pulls", "containerd.settings", *_BASE},
-    "proxy.pulls.kubelet_config": {"config", "yamltree", *_BASE},
+    "proxy.pulls.forecast": {"proxy.pulls.book"},
+    "proxy.pulls.kubelet_config": {"config", "kube.kubelet", "yamltree", *_BASE},
     "proxy.figures": {
         *("proxy.figures", "proxy.lookup", "proxy.pulls", "proxy.serve.log"),
-        *("progress.reference", "_proto", *_BASE),
+        *("progress.reference", "wire.limits", "_proto", *_BASE),
     },
     "proxy.figures.record": {"proxy.pulls.book"},
     "proxy.figures.history": {"proxy.figures.record"},

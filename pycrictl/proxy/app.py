@@ -8,8 +8,7 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Coroutine, Iterator, Mapping
-from functools import partial
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +28,7 @@ from pycrictl.proxy.figures.recorder import PullRecorder
 from pycrictl.proxy.handover import Predecessor, Successor, refuse
 from pycrictl.proxy.lookup import Lookup, PullTarget, answers
 from pycrictl.proxy.program import ENVIRON, replace
-from pycrictl.proxy.pulls.kubelet_config import KUBELET_CONFIG, read_kubelet_config
+from pycrictl.proxy.pulls.kubelet_config import find_kubelet_config, read_kubelet_config
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter import PULL_PATHS, PullLimiter
 from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Bell, PullProgress
@@ -46,6 +45,7 @@ from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.proxy.settings import MAX_LIMIT, ProxySettings
 from pycrictl.signals import ENDING
 from pycrictl.streaming.loop import end_tasks
+from pycrictl.units import quote
 from pycrictl.wire.codes import UNIMPLEMENTED
 
 LOGGER: Final = "pycrictl.proxy"
@@ -142,6 +142,7 @@ class App:
             {
                 "status": self._status,
                 "set-limit": self._set_limit,
+                "cancel": self._cancel,
                 "history": self._history,
                 "reload": self._reload,
                 "sockets": self._sockets,
@@ -400,6 +401,7 @@ class App:
 
     async def _status(self, request: Mapping[str, Any]) -> dict[str, Any]:
         await self._layers.refresh()
+        pids = {peer.pid for peer in self._relay.peers()}
         return {
             **status_document(
                 self._queue,
@@ -412,7 +414,7 @@ class App:
             if self._predecessor is None
             else {"pid": self._predecessor.pid, "pulls": self._limiter.adopted_count},
             "copies": self._copies.snapshot(),
-            "kubelet": await asyncio.to_thread(self._kubelet),
+            "kubelet": await asyncio.to_thread(self._kubelet, pids),
             "containerd": await self._containerd(),
         }
 
@@ -426,6 +428,21 @@ class App:
         self._log.info("limit", limit=limit, before=before)
         return {"limit": limit, "before": before}
 
+    async def _cancel(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        target = request.get("target")
+        if not isinstance(target, str) or not target:
+            raise ValueError("say what to give up: an image or a pod")
+        found = self._limiter.cancel(target)
+        if not found:
+            raise ValueError(f"no pull of {quote(target)} waits for a slot")
+        self._log.info("cancel", target=target, calls=len(found))
+        return {
+            "cancelled": [
+                {"image": call.image, "pod": None if call.pod is None else str(call.pod)}
+                for call in found
+            ]
+        }
+
     async def _history(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Say where the history is: reading it there delays no call."""
         return {"folder": self._settings.state_dir}
@@ -434,8 +451,8 @@ class App:
         """Say in front of which runtime the proxy is, and where it listens."""
         return {"listen": self._settings.listen, "upstream": self._settings.upstream}
 
-    def _kubelet(self) -> dict[str, Any]:
-        path = self._settings.kubelet_config or KUBELET_CONFIG
+    def _kubelet(self, pids: Iterable[int]) -> dict[str, Any]:
+        path = self._settings.kubelet_config or find_kubelet_config(pids)
         try:
             return kubelet_document(read_kubelet_config(path), "")
         except ConfigError as exc:

@@ -12,7 +12,7 @@ from pycrictl.cri.calls.methods import method
 from pycrictl.errors import PycrictlError
 from pycrictl.proxy.relay.calls import Answer
 from pycrictl.proxy.relay.upstream import Upstream, runtime_name
-from pycrictl.wire.codes import INTERNAL, INVALID_ARGUMENT, NOT_FOUND
+from pycrictl.wire.codes import INTERNAL, NOT_FOUND
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

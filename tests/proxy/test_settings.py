@@ -7,7 +7,12 @@ import pytest
 
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
 from pycrictl.proxy.pulls.decisions import Policy
-from pycrictl.proxy.pulls.kubelet_config import KubeletPulls, read_kubelet_config
+from pycrictl.proxy.pulls.kubelet_config import (
+    KUBELET_CONFIG,
+    KubeletPulls,
+    find_kubelet_config,
+    read_kubelet_config,
+)
 from pycrictl.proxy.serve.log import LogFormat, LogLevel
 from pycrictl.proxy.settings import ProxySettings, load
 
@@ -32,6 +37,26 @@ state-dir = "/var/lib/x"
 log-format = "json"
 log-level = "warning"
 """
+
+
+def run_kubelet(root: Path, pid: int, *words: str) -> None:
+    """A process of a node below ``root``."""
+    process = root / "proc" / str(pid)
+    process.mkdir(parents=True)
+    (process / "cmdline").write_bytes(b"\0".join(word.encode() for word in words) + b"\0")
+
+
+def test_kubelets_file_is_the_one_that_it_was_started_with(tmp_path: Path) -> None:
+    assert find_kubelet_config([], root=tmp_path) == KUBELET_CONFIG
+    run_kubelet(tmp_path, 7, "/usr/bin/crictl", "--config=/crictl.yaml")
+    run_kubelet(tmp_path, 8, "/usr/bin/kubelet", "--v=2", "--config", "/etc/k.yaml")
+    run_kubelet(tmp_path, 9, "kubelet")
+    assert find_kubelet_config([7, 9], root=tmp_path) == KUBELET_CONFIG
+    assert find_kubelet_config([7, 8, 99], root=tmp_path) == f"{tmp_path}/etc/k.yaml"
+    inside = tmp_path / "proc/8/root/etc/k.yaml"  # a kubelet in a container
+    inside.parent.mkdir(parents=True)
+    inside.write_text("")
+    assert find_kubelet_config([8], root=tmp_path) == str(inside)
 
 
 def settings(tmp_path: Path, toml: str = "", **flags: object) -> ProxySettings:

@@ -131,9 +131,7 @@ class PullRecorder:
             "waited_s": record.waited_s,
             "pulled_s": record.pulled_s,
             "bytes": _known(record, record.got_bytes),
-            "reused": ""
-            if record.reused_bytes is None or record.is_joined
-            else record.reused_bytes,
+            "reused": _known(record, record.reused_bytes),
             "attempt": record.attempts if record.attempts > 1 else "",
             "pid": end.peer.pid,
             "uid": end.peer.uid,

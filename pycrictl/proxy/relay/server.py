@@ -118,6 +118,10 @@ class RelayServer:
         """Return the methods of all calls under way."""
         return [path for connection in self._connections for path in connection.relay.open_paths]
 
+    def peers(self) -> set[Peer]:
+        """Return the processes that are connected."""
+        return {connection._peer for connection in self._connections}
+
     def connected(self, connection: _ClientSide) -> None:
         """Keep a client's connection."""
         self._connections.add(connection)
