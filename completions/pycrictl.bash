@@ -463,6 +463,7 @@ _pycrictl_describe() {
                 '--state-dir=@directory'
                 '--log-format=text|json'
                 '--log-level=debug|info|warning|error'
+                '--metrics-listen='
             )
             ;;
         pull-limiter)

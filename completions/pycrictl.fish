@@ -659,7 +659,8 @@ function __pycrictl_describe --no-scope-shadowing
                 '--spool-dir'\t'@directory'\t'Where to spool copies out of containers (default: /var/tmp)' \
                 '--state-dir'\t'@directory'\t'Where to keep the history of pulls (default: /var/lib/pycrictl; empty: none)' \
                 '--log-format'\t'text|json'\t'How log lines look (default: text)' \
-                '--log-level'\t'debug|info|warning|error'\t'The least that is logged (default: info, with --debug debug)'
+                '--log-level'\t'debug|info|warning|error'\t'The least that is logged (default: info, with --debug debug)' \
+                '--metrics-listen'\t''\t'Serve /metrics for Prometheus, /livez and /readyz there (default: nowhere)'
         case 'pull-limiter'
             set switches \
                 '-w'\t'Show it repeatedly, until Ctrl-C' \

@@ -118,7 +118,8 @@ ARROWS: dict[str, set[str]] = {
     "proxy.pulls.forecast": {"proxy.pulls.book"},
     "proxy.pulls.kubelet_config": {"config", "kube.kubelet", "yamltree", *_BASE},
     "proxy.figures": {
-        *("proxy.figures", "proxy.lookup", "proxy.pulls", "proxy.serve.log"),
+        *("proxy.figures", "proxy.lookup", "proxy.pulls", "proxy.relay", "proxy.serve"),
+        *("proxy.copies", "cri.calls.methods", "wire.codes", ""),
         *("progress.reference", "wire.limits", "_proto", *_BASE),
     },
     "proxy.figures.record": {"proxy.pulls.book"},
@@ -153,6 +154,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "proxy.pulls.limiter": {"google"},
     "proxy.pulls.progress": {"google"},
     "proxy.copies.service": {"google"},
+    "proxy.figures.metrics": {"prometheus_client"},
     "proxy.figures.recorder": {"google"},
     "show": {"google", "yaml"},
     "show.displays.meters": {"tqdm"},
@@ -161,6 +163,7 @@ THIRD_PARTY: dict[str, set[str]] = {
 
 KNOWN_THIRD_PARTY = {
     *("grpc", "google", "tqdm", "websockets", "yaml", "tomli", "typer", "rich"),
+    "prometheus_client",
 }
 
 BESIDE: Final = {"tools", "tests", "benchmarks", "packaging"}

@@ -24,6 +24,7 @@ from pycrictl.proxy.copies.job import CopyJob
 from pycrictl.proxy.copies.quotas import Quotas
 from pycrictl.proxy.copies.service import COPY_FROM, COPY_TO, Copies
 from pycrictl.proxy.ending import Ending, ends
+from pycrictl.proxy.figures.health import Health
 from pycrictl.proxy.figures.recorder import PullRecorder
 from pycrictl.proxy.handover import Predecessor, Successor, refuse
 from pycrictl.proxy.lookup import Lookup, PullTarget, answers
@@ -39,6 +40,7 @@ from pycrictl.proxy.relay.server import RelayServer
 from pycrictl.proxy.relay.upstream import Upstream
 from pycrictl.proxy.serve.listen import Inherited, UnixListener
 from pycrictl.proxy.serve.log import Log, Seldom
+from pycrictl.proxy.serve.pages import PageServer
 from pycrictl.proxy.serve.stream_server import COPY_PATH, StreamServer
 from pycrictl.proxy.serve.systemd import notify, passed_sockets, watchdog_s
 from pycrictl.proxy.serve.tokens import Tokens
@@ -99,7 +101,6 @@ class App:
             layers=self._layers,
             lookup=lookup,
             log=self._log,
-            on_record=(),
             history_folder=settings.state_dir,
         )
         self._limiter = PullLimiter(
@@ -119,12 +120,13 @@ class App:
             tokens=tokens,
             url=lambda token: self._streams.url(token),
         )
+        quotas = Quotas(
+            size_limit_bytes=settings.copy_size_limit_bytes,
+            copies_per_pod=settings.copies_per_pod,
+        )
         self._copies = Copies(
             lookup,
-            Quotas(
-                size_limit_bytes=settings.copy_size_limit_bytes,
-                copies_per_pod=settings.copies_per_pod,
-            ),
+            quotas,
             entry_limit=settings.copy_entry_limit,
             runtime_path=settings.upstream,
             spool_folder=settings.spool_dir,
@@ -160,6 +162,7 @@ class App:
             on_call=self._ended,
         )
         self._upstream = upstream
+        self._pages = self._metrics_pages(quotas, tokens)
         self._log_stream = Seldom(self._log.info, "stream")
         self._ending = Ending(
             self._relay,
@@ -171,6 +174,26 @@ class App:
             limit_s=settings.drain_timeout_s,
             log=self._log,
         )
+
+    def _metrics_pages(self, quotas: Quotas, tokens: Tokens[Any]) -> PageServer | None:
+        if self._settings.metrics_address is None:
+            return None
+        from pycrictl.proxy.figures.metrics import Metrics, Sources  # with its library
+
+        sources = Sources(
+            queue=self._queue,
+            copies=self._copies,
+            quotas=quotas,
+            tokens=tokens,
+            streams=self._streams,
+            relay=self._relay,
+            health=Health(self._upstream),
+        )
+        metrics = Metrics(sources)
+        self._recorder.on_record.append(metrics.pull)
+        self._relay.on_spent = metrics.call
+        self._log.watch = metrics.event
+        return PageServer(metrics.pages(), log=self._log)
 
     async def run(self) -> None:
         """Serve until a signal ends it.
@@ -189,6 +212,10 @@ class App:
                 self._listeners.append(listener)
                 stack.callback(listener.close)
             await self._streams.start(settings.stream_address)
+            if self._pages is not None and settings.metrics_address is not None:
+                stack.push_async_callback(self._pages.stop)
+                where = self._pages.start(settings.metrics_address)
+                self._log.info("metrics", listen=where.authority)
             stack.push_async_callback(self._layers.close)
             stack.push_async_callback(self._recorder.stop)
             stack.push_async_callback(self._copies.stop)
@@ -218,6 +245,8 @@ class App:
                 await self._ending.drain()
             else:
                 stack.callback(self._successor.close)
+                if self._pages is not None:
+                    await self._pages.stop()
                 await self._ending.finish()
                 async with self._reloading:
                     pass  # who asked for it gets the answer

@@ -51,6 +51,7 @@ class ProxySettings:
         copies_per_pod: the most copies of a pod at once; 0 for no limit.
         spool_dir: where copies out of containers are spooled.
         state_dir: where the history of pulls is kept; empty for none.
+        metrics_address: where metrics are served; None for nowhere.
     """
 
     upstream: str
@@ -71,6 +72,7 @@ class ProxySettings:
     state_dir: str
     log_format: LogFormat
     log_level: LogLevel
+    metrics_address: Address | None
 
 
 def load(flags: Mapping[str, object]) -> ProxySettings:
@@ -117,6 +119,7 @@ def load(flags: Mapping[str, object]) -> ProxySettings:
         state_dir=values["state-dir"],
         log_format=values["log-format"],
         log_level=values["log-level"],
+        metrics_address=values["metrics-listen"],
     )
 
 
@@ -275,6 +278,7 @@ _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "state-dir": lambda value: _folder(value) if value else "",
     "log-format": lambda value: _one_of(LogFormat, value),
     "log-level": lambda value: _one_of(LogLevel, value),
+    "metrics-listen": lambda value: parse_address(_text(value), may_be_any=True) if value else None,
 }
 
 _DEFAULTS: Final[dict[str, Any]] = {
@@ -293,4 +297,5 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "state-dir": STATE_FOLDER,
     "log-format": LogFormat.TEXT,
     "log-level": LogLevel.INFO,
+    "metrics-listen": None,
 }

@@ -14,6 +14,7 @@ from pycrictl.proxy.pulls.kubelet_config import (
     read_kubelet_config,
 )
 from pycrictl.proxy.serve.log import LogFormat, LogLevel
+from pycrictl.proxy.serve.stream_server import Address
 from pycrictl.proxy.settings import ProxySettings, load
 
 UPSTREAM = "unix:///run/containerd/containerd.sock"
@@ -36,6 +37,7 @@ spool-dir = "/var/spool"
 state-dir = "/var/lib/x"
 log-format = "json"
 log-level = "warning"
+metrics-listen = "0.0.0.0:9100"
 """
 
 
@@ -82,6 +84,7 @@ def test_defaults(tmp_path: Path) -> None:
     assert found.state_dir == "/var/lib/pycrictl"
     assert (found.log_format, found.log_level) == (LogFormat.TEXT, LogLevel.INFO)
     assert settings(tmp_path, 'state-dir = ""').state_dir == ""
+    assert found.metrics_address is None
 
 
 def test_every_flag_has_a_key(tmp_path: Path) -> None:
@@ -105,6 +108,7 @@ def test_every_flag_has_a_key(tmp_path: Path) -> None:
         state_dir="/var/lib/x",
         log_format=LogFormat.JSON,
         log_level=LogLevel.WARNING,
+        metrics_address=Address("0.0.0.0", 9100),
     )
     assert found.stream_address == ("::1", 99)
 
@@ -171,6 +175,7 @@ def test_where_the_limit_comes_from(
         ("spool-dir", '"spool"'),
         ("spool-dir", "1"),
         ("state-dir", '"state"'),
+        ("metrics-listen", '"localhost:1"'),
     ],
 )
 def test_a_bad_value_is_named_with_file_and_key(tmp_path: Path, key: str, value: str) -> None:

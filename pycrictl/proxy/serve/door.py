@@ -70,6 +70,11 @@ class Door:
         self._sweep: asyncio.TimerHandle | None = None
         self._acceptor = Acceptor(listener, self._accepted, log=log, name="streams")
 
+    @property
+    def dropped_count(self) -> int:
+        """How many connections were dropped before they were let in."""
+        return self._dropped.count
+
     def close(self) -> None:
         """Send all away who wait, and accept no more."""
         self._acceptor.close()

@@ -147,6 +147,14 @@ def proxy(
             help="The least that is logged (default: info, with --debug debug).",
         ),
     ] = None,
+    metrics_listen: Annotated[
+        str | None,
+        Option(
+            "--metrics-listen",
+            metavar="IP:PORT",
+            help="Serve /metrics for Prometheus, /livez and /readyz there (default: nowhere).",
+        ),
+    ] = None,
     take_over: Annotated[
         bool,
         Option(
@@ -210,6 +218,7 @@ def proxy(
             "state-dir": state_dir,
             "log-format": log_format,
             "log-level": log_level or ("debug" if app.flags.debug else None),
+            "metrics-listen": metrics_listen,
         }
     )
     if reload:
