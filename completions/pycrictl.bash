@@ -464,6 +464,7 @@ _pycrictl_describe() {
                 '--log-format=text|json'
                 '--log-level=debug|info|warning|error'
                 '--metrics-listen='
+                '--tracing-endpoint='
             )
             ;;
         pull-limiter)

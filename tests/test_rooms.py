@@ -119,7 +119,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.pulls.kubelet_config": {"config", "kube.kubelet", "yamltree", *_BASE},
     "proxy.figures": {
         *("proxy.figures", "proxy.lookup", "proxy.pulls", "proxy.relay", "proxy.serve"),
-        *("proxy.copies", "cri.calls.methods", "wire.codes", ""),
+        *("proxy.copies", "cri.calls.methods", "cri.calls.tracing", "wire.codes", ""),
         *("progress.reference", "wire.limits", "_proto", *_BASE),
     },
     "proxy.figures.record": {"proxy.pulls.book"},

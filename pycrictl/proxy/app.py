@@ -26,6 +26,7 @@ from pycrictl.proxy.copies.service import COPY_FROM, COPY_TO, Copies
 from pycrictl.proxy.ending import Ending, ends
 from pycrictl.proxy.figures.health import Health
 from pycrictl.proxy.figures.recorder import PullRecorder
+from pycrictl.proxy.figures.tracing import PullTracer
 from pycrictl.proxy.handover import Predecessor, Successor, refuse
 from pycrictl.proxy.lookup import Lookup, PullTarget, answers
 from pycrictl.proxy.program import ENVIRON, replace
@@ -36,7 +37,7 @@ from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Bell, PullProgres
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, status_document
 from pycrictl.proxy.relay.calls import Answer, CallRecord, Peer
-from pycrictl.proxy.relay.server import RelayServer
+from pycrictl.proxy.relay.server import Handler, RelayServer
 from pycrictl.proxy.relay.upstream import Upstream
 from pycrictl.proxy.serve.listen import Inherited, UnixListener
 from pycrictl.proxy.serve.log import Log, Seldom
@@ -151,13 +152,17 @@ class App:
             },
             takes={"take-over": self._hand_over},
         )
+        self._tracer: PullTracer | None = None
+        if settings.tracing_endpoint:
+            self._tracer = PullTracer(settings.tracing_endpoint, log=self._log)
+            self._log.watchers.append(self._tracer.event)
         self._relay = RelayServer(
             settings.upstream,
             own={
-                **dict.fromkeys(PULL_PATHS, self._limiter.handle),
+                **dict.fromkeys(PULL_PATHS, self._traced(self._limiter.handle)),
                 IMAGE_PULL_PROGRESS: self._progress.handle,
-                COPY_TO: self._copies.handle_to,
-                COPY_FROM: self._copies.handle_from,
+                COPY_TO: self._traced(self._copies.handle_to),
+                COPY_FROM: self._traced(self._copies.handle_from),
             },
             on_call=self._ended,
         )
@@ -174,6 +179,9 @@ class App:
             limit_s=settings.drain_timeout_s,
             log=self._log,
         )
+
+    def _traced(self, handle: Handler) -> Handler:
+        return handle if self._tracer is None else self._tracer.watched(handle)
 
     def _metrics_pages(self, quotas: Quotas, tokens: Tokens[Any]) -> PageServer | None:
         if self._settings.metrics_address is None:
@@ -192,7 +200,7 @@ class App:
         metrics = Metrics(sources)
         self._recorder.on_record.append(metrics.pull)
         self._relay.on_spent = metrics.call
-        self._log.watch = metrics.event
+        self._log.watchers.append(metrics.event)
         return PageServer(metrics.pages(), log=self._log)
 
     async def run(self) -> None:
@@ -216,6 +224,8 @@ class App:
                 stack.push_async_callback(self._pages.stop)
                 where = self._pages.start(settings.metrics_address)
                 self._log.info("metrics", listen=where.authority)
+            if self._tracer is not None:
+                stack.push_async_callback(self._tracer.stop)
             stack.push_async_callback(self._layers.close)
             stack.push_async_callback(self._recorder.stop)
             stack.push_async_callback(self._copies.stop)
@@ -287,6 +297,7 @@ class App:
         await self._accept()
         if old is not None:
             await old.serving()
+            self._log.info("took_over", pid=old.pid)
             for listener in self._listeners:
                 listener.claim()
             self._spawn(self._follow(old))

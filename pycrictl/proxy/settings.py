@@ -52,6 +52,7 @@ class ProxySettings:
         spool_dir: where copies out of containers are spooled.
         state_dir: where the history of pulls is kept; empty for none.
         metrics_address: where metrics are served; None for nowhere.
+        tracing_endpoint: ``HOST:PORT`` of a collector of traces; empty for none.
     """
 
     upstream: str
@@ -73,6 +74,7 @@ class ProxySettings:
     log_format: LogFormat
     log_level: LogLevel
     metrics_address: Address | None
+    tracing_endpoint: str
 
 
 def load(flags: Mapping[str, object]) -> ProxySettings:
@@ -120,6 +122,7 @@ def load(flags: Mapping[str, object]) -> ProxySettings:
         log_format=values["log-format"],
         log_level=values["log-level"],
         metrics_address=values["metrics-listen"],
+        tracing_endpoint=values["tracing-endpoint"],
     )
 
 
@@ -231,6 +234,13 @@ def _folder(value: object) -> str:
     return path
 
 
+def _host_and_port(value: object) -> str:
+    host, colon, port = _text(value).rpartition(":")
+    if not (host and colon and port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise ValueError("it is not HOST:PORT, such as 127.0.0.1:4317")
+    return _text(value)
+
+
 def _switch(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError("it is not true or false")
@@ -279,6 +289,7 @@ _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "log-format": lambda value: _one_of(LogFormat, value),
     "log-level": lambda value: _one_of(LogLevel, value),
     "metrics-listen": lambda value: parse_address(_text(value), may_be_any=True) if value else None,
+    "tracing-endpoint": lambda value: _host_and_port(value) if value else "",
 }
 
 _DEFAULTS: Final[dict[str, Any]] = {
@@ -298,4 +309,5 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "log-format": LogFormat.TEXT,
     "log-level": LogLevel.INFO,
     "metrics-listen": None,
+    "tracing-endpoint": "",
 }

@@ -38,6 +38,7 @@ state-dir = "/var/lib/x"
 log-format = "json"
 log-level = "warning"
 metrics-listen = "0.0.0.0:9100"
+tracing-endpoint = "collector:4317"
 """
 
 
@@ -109,6 +110,7 @@ def test_every_flag_has_a_key(tmp_path: Path) -> None:
         log_format=LogFormat.JSON,
         log_level=LogLevel.WARNING,
         metrics_address=Address("0.0.0.0", 9100),
+        tracing_endpoint="collector:4317",
     )
     assert found.stream_address == ("::1", 99)
 
@@ -176,6 +178,8 @@ def test_where_the_limit_comes_from(
         ("spool-dir", "1"),
         ("state-dir", '"state"'),
         ("metrics-listen", '"localhost:1"'),
+        ("tracing-endpoint", '"collector"'),
+        ("tracing-endpoint", '":4317"'),
     ],
 )
 def test_a_bad_value_is_named_with_file_and_key(tmp_path: Path, key: str, value: str) -> None:

@@ -57,11 +57,7 @@ ADDED_BUCKETS_S: Final = (
 _OWN: Final = ("PullImage", "ImagePullProgress", "CopyToContainer", "CopyFromContainer")
 _SESSIONS: Final = ("Exec", "ExecSync", "Attach", "PortForward")
 _STATUS_ENDINGS: Final = ("Status", "Stats", "Version", "Config", "Info", "Metrics")
-_HANDOVERS: Final = {
-    "handed_over": "given",
-    "not_handed_over": "failed",
-    "predecessor_ended": "taken",
-}
+_HANDOVERS: Final = {"took_over": "taken", "not_handed_over": "failed"}
 """Events of the log, and what they are counted as."""
 
 _REFUSING: Final = {"ResourceExhausted": "pull_slots", "DeadlineExceeded": "pull_deadline"}

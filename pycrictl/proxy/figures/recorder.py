@@ -136,6 +136,7 @@ class PullRecorder:
             "attempt": record.attempts if record.attempts > 1 else "",
             "pid": end.peer.pid,
             "uid": end.peer.uid,
+            "trace": end.trace,
         }
         for call in self.on_record:
             call(record)

@@ -90,6 +90,7 @@ class PullEnd:
         error: its message, without secrets.
         response: the message that it was answered with.
         peer: who asked.
+        trace: the caller's place in a trace; empty if there is none.
     """
 
     call: Call
@@ -97,6 +98,7 @@ class PullEnd:
     error: str
     response: bytes = field(repr=False)
     peer: Peer
+    trace: str = ""
 
 
 class PullLimiter:
@@ -212,7 +214,7 @@ class PullLimiter:
             del self._waiters[ticket]
             if not is_moved:  # else the other program has it
                 error = "" if code == "OK" else redact_text(error)
-                self._on_end(PullEnd(call, code, error, response, peer))
+                self._on_end(PullEnd(call, code, error, response, peer, request.trace))
         return answer
 
     def set_limit(self, limit: int) -> None:

@@ -55,12 +55,12 @@ class Log:
         name: of the logger.
 
     Attributes:
-        watch: gets the events as well, with their fields.
+        watchers: get the events as well, with their fields.
     """
 
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
-        self.watch: Callable[[str, dict[str, object]], object] | None = None
+        self.watchers: list[Callable[[str, dict[str, object]], object]] = []
 
     def info(self, event: str, **fields: object) -> None:
         """Report what happened as it should."""
@@ -71,8 +71,8 @@ class Log:
         self._write(logging.WARNING, event, fields)
 
     def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
-        if self.watch is not None:
-            self.watch(event, fields)
+        for watch in self.watchers:
+            watch(event, fields)
         if self._logger.isEnabledFor(level):
             extra = {"pycrictl": {"event": event, **fields}}
             self._logger.log(level, "%s", pairs(event, fields), extra=extra)

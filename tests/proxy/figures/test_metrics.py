@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pycrictl import __version__
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
+from pycrictl.proxy import admin
 from pycrictl.proxy.copies.quotas import Quotas
 from pycrictl.proxy.figures.metrics import method_class, size_class
 from pycrictl.proxy.relay.budget import Budget
@@ -102,7 +103,8 @@ def test_outcomes_and_limits(fake: FakeServer, start: Start) -> None:
     denied = Status(grpc.StatusCode.NOT_FOUND, "no")
     fake.prepare("ImageStatus", ABSENT, PRESENT, ABSENT, repeat=True)
     fake.prepare("PullImage", denied, gate, gate, repeat=True)
-    proxy = start("--max-parallel-image-pulls", "1", "--when-full", "retry", "--retries=0", *LISTEN)
+    proxy = start("--when-full", "retry", "--retries=0", *LISTEN)
+    admin.ask(str(proxy.admin_path), "set-limit", timeout_s=60, limit=1)
     with pytest.raises(grpc.RpcError):
         proxy.kubelet.pull("a")
     gate.open.set()
@@ -297,6 +299,22 @@ def test_without_metrics_nothing_is_imported(fake: FakeServer, start: Start) -> 
         [sys.executable, "-c", command], capture_output=True, text=True, check=True
     )
     assert ran.stdout == "False\n"
+
+
+def test_a_hand_over(fake: FakeServer, start: Start, folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    proxy = start("--metrics-listen", address)
+    assert Scrape(proxy)("handovers_total", end="taken") == 0
+    proxy.reload()
+    assert proxy.wait() == 0
+    assert Scrape(proxy)("handovers_total", end="taken") == 1
+    assert Scrape(proxy)("handovers_total", end="failed") == 0
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        with proxy.second("--take-over", "--metrics-listen", taken) as second:
+            assert second.wait(60) == 1
+    wait_until(lambda: Scrape(proxy)("handovers_total", end="failed") == 1)
 
 
 def test_a_port_that_is_in_use(fake: FakeServer, folder: Path) -> None:

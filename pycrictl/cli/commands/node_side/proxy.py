@@ -155,6 +155,15 @@ def proxy(
             help="Serve /metrics for Prometheus, /livez and /readyz there (default: nowhere).",
         ),
     ] = None,
+    tracing_endpoint: Annotated[
+        str | None,
+        Option(
+            "--tracing-endpoint",
+            metavar="HOST:PORT",
+            help="Send a trace of each pull and copy to this OpenTelemetry collector"
+            " (default: none).",
+        ),
+    ] = None,
     take_over: Annotated[
         bool,
         Option(
@@ -219,6 +228,7 @@ def proxy(
             "log-format": log_format,
             "log-level": log_level or ("debug" if app.flags.debug else None),
             "metrics-listen": metrics_listen,
+            "tracing-endpoint": tracing_endpoint,
         }
     )
     if reload:
