@@ -465,6 +465,7 @@ _pycrictl_describe() {
                 '--log-level=debug|info|warning|error'
                 '--metrics-listen='
                 '--tracing-endpoint='
+                '--events='
             )
             ;;
         pull-limiter)

@@ -661,7 +661,8 @@ function __pycrictl_describe --no-scope-shadowing
                 '--log-format'\t'text|json'\t'How log lines look (default: text)' \
                 '--log-level'\t'debug|info|warning|error'\t'The least that is logged (default: info, with --debug debug)' \
                 '--metrics-listen'\t''\t'Serve /metrics for Prometheus, /livez and /readyz there (default: nowhere)' \
-                '--tracing-endpoint'\t''\t'Send a trace of each pull and copy to this OpenTelemetry collector (default: none)'
+                '--tracing-endpoint'\t''\t'Send a trace of each pull and copy to this OpenTelemetry collector (default: none)' \
+                '--events'\t''\t'Write Events about the pulls of pods, with the kubelet\'s own kubeconfig or this one (default: no Events)'
         case 'pull-limiter'
             set switches \
                 '-w'\t'Show it repeatedly, until Ctrl-C' \

@@ -122,6 +122,11 @@ ARROWS: dict[str, set[str]] = {
         *("proxy.copies", "cri.calls.methods", "cri.calls.tracing", "wire.codes", ""),
         *("progress.reference", "wire.limits", "_proto", *_BASE),
     },
+    "proxy.figures.bulletin": {"proxy.pulls.book", "units"},
+    "proxy.figures.events": {
+        *("proxy.figures.bulletin", "proxy.pulls", "proxy.serve.log", "kube", "errors"),
+        "streaming.loop",
+    },
     "proxy.figures.record": {"proxy.pulls.book"},
     "proxy.figures.history": {"proxy.figures.record"},
     "proxy.figures.summary": {"proxy.figures.record"},

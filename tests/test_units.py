@@ -359,3 +359,10 @@ def test_ages_never_shrink() -> None:
         ranks.append(next(i for i, word in enumerate(order) if word in text))
     assert ranks == sorted(ranks)
     assert set(ranks) == set(range(7))
+
+
+def test_ordinal() -> None:
+    numbers = (1, 2, 3, 4, 11, 12, 13, 21, 102, 111)
+    assert [units.ordinal(number) for number in numbers] == [
+        *("1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th"),
+    ]

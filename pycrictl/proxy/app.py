@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -45,11 +45,14 @@ from pycrictl.proxy.serve.pages import PageServer
 from pycrictl.proxy.serve.stream_server import COPY_PATH, StreamServer
 from pycrictl.proxy.serve.systemd import notify, passed_sockets, watchdog_s
 from pycrictl.proxy.serve.tokens import Tokens
-from pycrictl.proxy.settings import MAX_LIMIT, ProxySettings
+from pycrictl.proxy.settings import MAX_LIMIT, OWN_KUBECONFIG, ProxySettings
 from pycrictl.signals import ENDING
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.units import quote
 from pycrictl.wire.codes import UNIMPLEMENTED
+
+if TYPE_CHECKING:
+    from pycrictl.proxy.figures.events import Events
 
 LOGGER: Final = "pycrictl.proxy"
 
@@ -168,6 +171,7 @@ class App:
         )
         self._upstream = upstream
         self._pages = self._metrics_pages(quotas, tokens)
+        self._events = self._make_events(bell)
         self._log_stream = Seldom(self._log.info, "stream")
         self._ending = Ending(
             self._relay,
@@ -177,6 +181,20 @@ class App:
             tokens,
             book=self._queue.book,
             limit_s=settings.drain_timeout_s,
+            log=self._log,
+        )
+
+    def _make_events(self, bell: Bell) -> Events | None:
+        wanted = self._settings.events
+        if not wanted:
+            return None
+        from pycrictl.proxy.figures.events import Events
+
+        return Events(
+            "" if wanted == OWN_KUBECONFIG else wanted,
+            book=self._queue.book,
+            layers=self._layers,
+            bell=bell,
             log=self._log,
         )
 
@@ -235,6 +253,9 @@ class App:
             stack.push_async_callback(lambda: end_tasks(self._tasks))
             self._take_signals()
             await self._begin()
+            if self._events is not None:
+                self._events.start()
+                stack.push_async_callback(self._events.stop)
             self._log.info(
                 "ready",
                 listen=settings.listen,
@@ -257,6 +278,8 @@ class App:
                 stack.callback(self._successor.close)
                 if self._pages is not None:
                     await self._pages.stop()
+                if self._events is not None:
+                    await self._events.stop()
                 await self._ending.finish()
                 async with self._reloading:
                     pass  # who asked for it gets the answer

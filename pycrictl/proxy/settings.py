@@ -29,6 +29,7 @@ DEFAULT_PATH: Final = "/etc/pycrictl.toml"
 DEFAULT_LISTEN: Final = "unix:///run/pycrictl/cri.sock"
 DEFAULT_ADMIN: Final = "unix:///run/pycrictl/admin.sock"
 
+OWN_KUBECONFIG: Final = "kubelet"
 ChoiceT = TypeVar("ChoiceT", bound=StrEnum)
 
 MAX_LIMIT: Final = 10_000
@@ -53,6 +54,7 @@ class ProxySettings:
         state_dir: where the history of pulls is kept; empty for none.
         metrics_address: where metrics are served; None for nowhere.
         tracing_endpoint: ``HOST:PORT`` of a collector of traces; empty for none.
+        events: the kubeconfig to write Events with, or ``kubelet`` for its own; empty for none.
     """
 
     upstream: str
@@ -75,6 +77,7 @@ class ProxySettings:
     log_level: LogLevel
     metrics_address: Address | None
     tracing_endpoint: str
+    events: str
 
 
 def load(flags: Mapping[str, object]) -> ProxySettings:
@@ -123,6 +126,7 @@ def load(flags: Mapping[str, object]) -> ProxySettings:
         log_level=values["log-level"],
         metrics_address=values["metrics-listen"],
         tracing_endpoint=values["tracing-endpoint"],
+        events=values["events"],
     )
 
 
@@ -290,6 +294,7 @@ _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "log-level": lambda value: _one_of(LogLevel, value),
     "metrics-listen": lambda value: parse_address(_text(value), may_be_any=True) if value else None,
     "tracing-endpoint": lambda value: _host_and_port(value) if value else "",
+    "events": lambda value: value if value in ("", OWN_KUBECONFIG) else _folder(value),
 }
 
 _DEFAULTS: Final[dict[str, Any]] = {
@@ -310,4 +315,5 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "log-level": LogLevel.INFO,
     "metrics-listen": None,
     "tracing-endpoint": "",
+    "events": "",
 }

@@ -39,6 +39,7 @@ log-format = "json"
 log-level = "warning"
 metrics-listen = "0.0.0.0:9100"
 tracing-endpoint = "collector:4317"
+events = "kubelet"
 """
 
 
@@ -111,6 +112,7 @@ def test_every_flag_has_a_key(tmp_path: Path) -> None:
         log_level=LogLevel.WARNING,
         metrics_address=Address("0.0.0.0", 9100),
         tracing_endpoint="collector:4317",
+        events="kubelet",
     )
     assert found.stream_address == ("::1", 99)
 
@@ -180,6 +182,8 @@ def test_where_the_limit_comes_from(
         ("metrics-listen", '"localhost:1"'),
         ("tracing-endpoint", '"collector"'),
         ("tracing-endpoint", '":4317"'),
+        ("events", '"kubeconfig"'),
+        ("events", "true"),
     ],
 )
 def test_a_bad_value_is_named_with_file_and_key(tmp_path: Path, key: str, value: str) -> None:

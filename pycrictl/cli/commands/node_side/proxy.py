@@ -164,6 +164,15 @@ def proxy(
             " (default: none).",
         ),
     ] = None,
+    events: Annotated[
+        str | None,
+        Option(
+            "--events",
+            metavar="kubelet|FILE",
+            help="Write Events about the pulls of pods, with the kubelet's own kubeconfig or this"
+            " one (default: no Events).",
+        ),
+    ] = None,
     take_over: Annotated[
         bool,
         Option(
@@ -229,6 +238,7 @@ def proxy(
             "log-level": log_level or ("debug" if app.flags.debug else None),
             "metrics-listen": metrics_listen,
             "tracing-endpoint": tracing_endpoint,
+            "events": events,
         }
     )
     if reload:
