@@ -466,6 +466,9 @@ _pycrictl_describe() {
                 '--state-dir=@directory'
                 '--log-format=text|json'
                 '--log-level=debug|info|warning|error'
+                '--metrics-listen='
+                '--tracing-endpoint='
+                '--events='
             )
             ;;
         pull-limiter)
@@ -478,7 +481,7 @@ _pycrictl_describe() {
                 '--since='
                 '--image='
             )
-            positionals=('status|set|history' '')
+            positionals=('status|set|cancel|history' '')
             ;;
         completion)
             switches=(-h --help)

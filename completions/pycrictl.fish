@@ -664,7 +664,10 @@ function __pycrictl_describe --no-scope-shadowing
                 '--spool-dir'\t'@directory'\t'Where to spool copies out of containers (default: /var/tmp)' \
                 '--state-dir'\t'@directory'\t'Where to keep the history of pulls (default: /var/lib/pycrictl; empty: none)' \
                 '--log-format'\t'text|json'\t'How log lines look (default: text)' \
-                '--log-level'\t'debug|info|warning|error'\t'The least that is logged (default: info, with --debug debug)'
+                '--log-level'\t'debug|info|warning|error'\t'The least that is logged (default: info, with --debug debug)' \
+                '--metrics-listen'\t''\t'Serve /metrics for Prometheus, /livez and /readyz there (default: nowhere)' \
+                '--tracing-endpoint'\t''\t'Send a trace of each pull and copy to this OpenTelemetry collector (default: none)' \
+                '--events'\t''\t'Write Events about the pulls of pods, with the kubelet\'s own kubeconfig or this one (default: no Events)'
         case 'pull-limiter'
             set switches \
                 '-w'\t'Show it repeatedly, until Ctrl-C' \
@@ -679,7 +682,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--interval'\t''\t'With --watch: the pause (default: 2)' \
                 '--since'\t''\t'With history: only pulls that ended within the last DURATION, such as 24h' \
                 '--image'\t''\t'With history: only images with TEXT in their name'
-            set positionals 'status|set|history' ''
+            set positionals 'status|set|cancel|history' ''
         case 'completion'
             set switches \
                 '-h'\t'Show this message and exit' \

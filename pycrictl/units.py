@@ -38,6 +38,8 @@ _DECIMAL_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
 _BINARY_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
 _SIZE_POWERS: Final = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 
+_ORDINALS: Final = {1: "st", 2: "nd", 3: "rd"}
+
 
 def parse_duration(text: str) -> float:
     """Read a Go duration: ``2s``, ``1m30s``, ``500ms``, ``-1.5h``, and a bare ``0``.
@@ -196,6 +198,12 @@ def format_age(seconds: float) -> str:
         return f"{hours // (30 * 24)} months"
     # Years alone count whole hours: nothing is three years old half an hour too early.
     return f"{whole // 3600 // (365 * 24)} years"
+
+
+def ordinal(number: int) -> str:
+    """Return ``1st``, ``2nd``, ``3rd``, ``11th``."""
+    teens = 11 <= number % 100 <= 13
+    return f"{number}{'th' if teens else _ORDINALS.get(number % 10, 'th')}"
 
 
 def escape(text: str) -> str:

@@ -115,10 +115,17 @@ ARROWS: dict[str, set[str]] = {
         *("proxy.pulls.book", "progress.reference", "progress.tracker", "wire.progress"),
     },
     "proxy.pulls.status": {"proxy.pulls", "containerd.settings", *_BASE},
-    "proxy.pulls.kubelet_config": {"config", "noderoot", "yamltree", *_BASE},
+    "proxy.pulls.forecast": {"proxy.pulls.book"},
+    "proxy.pulls.kubelet_config": {"config", "noderoot", "kube.kubelet", "yamltree", *_BASE},
     "proxy.figures": {
-        *("proxy.figures", "proxy.lookup", "proxy.pulls", "proxy.serve.log"),
-        *("progress.reference", "_proto", *_BASE),
+        *("proxy.figures", "proxy.lookup", "proxy.pulls", "proxy.relay", "proxy.serve"),
+        *("proxy.copies", "cri.calls.methods", "cri.calls.tracing", "wire.codes", ""),
+        *("progress.reference", "wire.limits", "_proto", *_BASE),
+    },
+    "proxy.figures.bulletin": {"proxy.pulls.book", "units"},
+    "proxy.figures.events": {
+        *("proxy.figures.bulletin", "proxy.pulls", "proxy.serve.log", "kube", "errors"),
+        "streaming.loop",
     },
     "proxy.figures.record": {"proxy.pulls.book"},
     "proxy.figures.history": {"proxy.figures.record"},
@@ -152,6 +159,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "proxy.pulls.limiter": {"google"},
     "proxy.pulls.progress": {"google"},
     "proxy.copies.service": {"google"},
+    "proxy.figures.metrics": {"prometheus_client"},
     "proxy.figures.recorder": {"google"},
     "show": {"google", "yaml"},
     "show.displays.meters": {"tqdm"},
@@ -160,6 +168,7 @@ THIRD_PARTY: dict[str, set[str]] = {
 
 KNOWN_THIRD_PARTY = {
     *("grpc", "google", "tqdm", "websockets", "yaml", "tomli", "typer", "rich"),
+    "prometheus_client",
 }
 
 BESIDE: Final = {"tools", "tests", "benchmarks", "packaging"}

@@ -366,3 +366,10 @@ def test_plural() -> None:
         *("0 layers", "1 layer", "2 layers"),
     ]
     assert [units.plural(number, "copy", "copies") for number in (1, 2)] == ["1 copy", "2 copies"]
+
+
+def test_ordinal() -> None:
+    numbers = (1, 2, 3, 4, 11, 12, 13, 21, 102, 111)
+    assert [units.ordinal(number) for number in numbers] == [
+        *("1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th"),
+    ]

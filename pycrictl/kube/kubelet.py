@@ -6,7 +6,7 @@ Everything is looked for below a root, so that a node mounted at ``/host`` can b
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -45,9 +45,14 @@ class Kubelet(NamedTuple):
     manifests: str = ""
 
 
-def find_kubelet(root: Path = ROOT) -> Kubelet:
-    """Return what the running kubelet's command line says; an empty record if there is none."""
-    for pid, words in _command_lines(root / "proc"):
+def find_kubelet(root: Path = ROOT, pids: Iterable[int] | None = None) -> Kubelet:
+    """Return what the running kubelet's command line says; an empty record if there is none.
+
+    Args:
+        root: of the node.
+        pids: the processes that may be it; None for all.
+    """
+    for pid, words in _command_lines(root / "proc", pids):
         if words and words[0].rpartition("/")[2] in _PROGRAMS:
             flags = _flags(words[1:])
             return Kubelet(
@@ -115,10 +120,11 @@ def below(root: Path, path: str) -> Path:
     return found
 
 
-def _command_lines(proc: Path) -> Iterator[tuple[int, list[str]]]:
+def _command_lines(proc: Path, pids: Iterable[int] | None) -> Iterator[tuple[int, list[str]]]:
     with suppress(OSError):
-        numbers = sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdigit())
-        for pid in numbers:
+        if pids is None:
+            pids = (int(entry.name) for entry in proc.iterdir() if entry.name.isdigit())
+        for pid in sorted(pids):
             with suppress(OSError):
                 words = (proc / str(pid) / "cmdline").read_bytes().split(b"\0")
                 yield pid, [word.decode("utf-8", "replace") for word in words if word]

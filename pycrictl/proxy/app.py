@@ -8,9 +8,9 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -24,28 +24,35 @@ from pycrictl.proxy.copies.job import CopyJob
 from pycrictl.proxy.copies.quotas import Quotas
 from pycrictl.proxy.copies.service import COPY_FROM, COPY_TO, Copies
 from pycrictl.proxy.ending import Ending, ends
+from pycrictl.proxy.figures.health import Health
 from pycrictl.proxy.figures.recorder import PullRecorder
+from pycrictl.proxy.figures.tracing import PullTracer
 from pycrictl.proxy.handover import Predecessor, Successor, refuse
 from pycrictl.proxy.lookup import Lookup, PullTarget, answers
 from pycrictl.proxy.program import ENVIRON, replace
-from pycrictl.proxy.pulls.kubelet_config import KUBELET_CONFIG, read_kubelet_config
+from pycrictl.proxy.pulls.kubelet_config import find_kubelet_config, read_kubelet_config
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter import PULL_PATHS, PullLimiter
 from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Bell, PullProgress
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, status_document
 from pycrictl.proxy.relay.calls import Answer, CallRecord, Peer
-from pycrictl.proxy.relay.server import RelayServer
+from pycrictl.proxy.relay.server import Handler, RelayServer
 from pycrictl.proxy.relay.upstream import Upstream
 from pycrictl.proxy.serve.listen import Inherited, UnixListener
 from pycrictl.proxy.serve.log import Log, Seldom
+from pycrictl.proxy.serve.pages import PageServer
 from pycrictl.proxy.serve.stream_server import COPY_PATH, StreamServer
 from pycrictl.proxy.serve.systemd import notify, passed_sockets, watchdog_s
 from pycrictl.proxy.serve.tokens import Tokens
-from pycrictl.proxy.settings import MAX_LIMIT, ProxySettings
+from pycrictl.proxy.settings import MAX_LIMIT, OWN_KUBECONFIG, ProxySettings
 from pycrictl.signals import ENDING
 from pycrictl.streaming.loop import end_tasks
+from pycrictl.units import quote
 from pycrictl.wire.codes import UNIMPLEMENTED
+
+if TYPE_CHECKING:
+    from pycrictl.proxy.figures.events import Events
 
 LOGGER: Final = "pycrictl.proxy"
 
@@ -98,7 +105,6 @@ class App:
             layers=self._layers,
             lookup=lookup,
             log=self._log,
-            on_record=(),
             history_folder=settings.state_dir,
         )
         self._limiter = PullLimiter(
@@ -118,12 +124,13 @@ class App:
             tokens=tokens,
             url=lambda token: self._streams.url(token),
         )
+        quotas = Quotas(
+            size_limit_bytes=settings.copy_size_limit_bytes,
+            copies_per_pod=settings.copies_per_pod,
+        )
         self._copies = Copies(
             lookup,
-            Quotas(
-                size_limit_bytes=settings.copy_size_limit_bytes,
-                copies_per_pod=settings.copies_per_pod,
-            ),
+            quotas,
             entry_limit=settings.copy_entry_limit,
             runtime_path=settings.upstream,
             spool_folder=settings.spool_dir,
@@ -141,23 +148,30 @@ class App:
             {
                 "status": self._status,
                 "set-limit": self._set_limit,
+                "cancel": self._cancel,
                 "history": self._history,
                 "reload": self._reload,
                 "sockets": self._sockets,
             },
             takes={"take-over": self._hand_over},
         )
+        self._tracer: PullTracer | None = None
+        if settings.tracing_endpoint:
+            self._tracer = PullTracer(settings.tracing_endpoint, log=self._log)
+            self._log.watchers.append(self._tracer.event)
         self._relay = RelayServer(
             settings.upstream,
             own={
-                **dict.fromkeys(PULL_PATHS, self._limiter.handle),
+                **dict.fromkeys(PULL_PATHS, self._traced(self._limiter.handle)),
                 IMAGE_PULL_PROGRESS: self._progress.handle,
-                COPY_TO: self._copies.handle_to,
-                COPY_FROM: self._copies.handle_from,
+                COPY_TO: self._traced(self._copies.handle_to),
+                COPY_FROM: self._traced(self._copies.handle_from),
             },
             on_call=self._ended,
         )
         self._upstream = upstream
+        self._pages = self._metrics_pages(quotas, tokens)
+        self._events = self._make_events(bell)
         self._log_stream = Seldom(self._log.info, "stream")
         self._ending = Ending(
             self._relay,
@@ -169,6 +183,43 @@ class App:
             limit_s=settings.drain_timeout_s,
             log=self._log,
         )
+
+    def _make_events(self, bell: Bell) -> Events | None:
+        wanted = self._settings.events
+        if not wanted:
+            return None
+        from pycrictl.proxy.figures.events import Events
+
+        return Events(
+            "" if wanted == OWN_KUBECONFIG else wanted,
+            book=self._queue.book,
+            layers=self._layers,
+            bell=bell,
+            log=self._log,
+        )
+
+    def _traced(self, handle: Handler) -> Handler:
+        return handle if self._tracer is None else self._tracer.watched(handle)
+
+    def _metrics_pages(self, quotas: Quotas, tokens: Tokens[Any]) -> PageServer | None:
+        if self._settings.metrics_address is None:
+            return None
+        from pycrictl.proxy.figures.metrics import Metrics, Sources  # with its library
+
+        sources = Sources(
+            queue=self._queue,
+            copies=self._copies,
+            quotas=quotas,
+            tokens=tokens,
+            streams=self._streams,
+            relay=self._relay,
+            health=Health(self._upstream),
+        )
+        metrics = Metrics(sources)
+        self._recorder.on_record.append(metrics.pull)
+        self._relay.on_spent = metrics.call
+        self._log.watchers.append(metrics.event)
+        return PageServer(metrics.pages(), log=self._log)
 
     async def run(self) -> None:
         """Serve until a signal ends it.
@@ -188,6 +239,12 @@ class App:
                 stack.callback(listener.close)
             if not self._has_old_port:
                 await self._streams.start(settings.stream_address)
+            if self._pages is not None and settings.metrics_address is not None:
+                stack.push_async_callback(self._pages.stop)
+                where = self._pages.start(settings.metrics_address)
+                self._log.info("metrics", listen=where.authority)
+            if self._tracer is not None:
+                stack.push_async_callback(self._tracer.stop)
             stack.push_async_callback(self._layers.close)
             stack.push_async_callback(self._recorder.stop)
             stack.push_async_callback(self._copies.stop)
@@ -197,6 +254,9 @@ class App:
             stack.push_async_callback(lambda: end_tasks(self._tasks))
             self._take_signals()
             await self._begin()
+            if self._events is not None:
+                self._events.start()
+                stack.push_async_callback(self._events.stop)
             self._log.info(
                 "ready",
                 listen=settings.listen,
@@ -217,6 +277,10 @@ class App:
                 await self._ending.drain()
             else:
                 stack.callback(self._successor.close)
+                if self._pages is not None:
+                    await self._pages.stop()
+                if self._events is not None:
+                    await self._events.stop()
                 await self._ending.finish()
                 async with self._reloading:
                     pass  # who asked for it gets the answer
@@ -267,6 +331,7 @@ class App:
         await self._accept()
         if old is not None:
             await old.serving()
+            self._log.info("took_over", pid=old.pid)
             for listener in self._listeners:
                 listener.claim()
             self._spawn(self._follow(old))
@@ -416,6 +481,7 @@ class App:
 
     async def _status(self, request: Mapping[str, Any]) -> dict[str, Any]:
         await self._layers.refresh()
+        pids = {peer.pid for peer in self._relay.peers()}
         return {
             **status_document(
                 self._queue,
@@ -428,7 +494,7 @@ class App:
             if self._predecessor is None
             else {"pid": self._predecessor.pid, "pulls": self._limiter.adopted_count},
             "copies": self._copies.snapshot(),
-            "kubelet": await asyncio.to_thread(self._kubelet),
+            "kubelet": await asyncio.to_thread(self._kubelet, pids),
             "containerd": await self._containerd(),
         }
 
@@ -442,6 +508,21 @@ class App:
         self._log.info("limit", limit=limit, before=before)
         return {"limit": limit, "before": before}
 
+    async def _cancel(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        target = request.get("target")
+        if not isinstance(target, str) or not target:
+            raise ValueError("say what to give up: an image or a pod")
+        found = self._limiter.cancel(target)
+        if not found:
+            raise ValueError(f"no pull of {quote(target)} waits for a slot")
+        self._log.info("cancel", target=target, calls=len(found))
+        return {
+            "cancelled": [
+                {"image": call.image, "pod": None if call.pod is None else str(call.pod)}
+                for call in found
+            ]
+        }
+
     async def _history(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Say where the history is: reading it there delays no call."""
         return {"folder": self._settings.state_dir}
@@ -450,8 +531,8 @@ class App:
         """Say in front of which runtime the proxy is, and where it listens."""
         return {"listen": self._settings.listen, "upstream": self._settings.upstream}
 
-    def _kubelet(self) -> dict[str, Any]:
-        path = self._settings.kubelet_config or KUBELET_CONFIG
+    def _kubelet(self, pids: Iterable[int]) -> dict[str, Any]:
+        path = self._settings.kubelet_config or find_kubelet_config(pids)
         try:
             return kubelet_document(read_kubelet_config(path), "")
         except ConfigError as exc:

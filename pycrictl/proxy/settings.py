@@ -30,6 +30,7 @@ DEFAULT_PATH: Final = "/etc/pycrictl.toml"
 DEFAULT_LISTEN: Final = "unix:///run/pycrictl/cri.sock"
 DEFAULT_ADMIN: Final = "unix:///run/pycrictl/admin.sock"
 
+OWN_KUBECONFIG: Final = "kubelet"
 ChoiceT = TypeVar("ChoiceT", bound=StrEnum)
 
 MAX_LIMIT: Final = 10_000
@@ -52,6 +53,9 @@ class ProxySettings:
         copies_per_pod: the most copies of a pod at once; 0 for no limit.
         spool_dir: where copies out of containers are spooled.
         state_dir: where the history of pulls is kept; empty for none.
+        metrics_address: where metrics are served; None for nowhere.
+        tracing_endpoint: ``HOST:PORT`` of a collector of traces; empty for none.
+        events: the kubeconfig to write Events with, or ``kubelet`` for its own; empty for none.
     """
 
     upstream: str
@@ -72,6 +76,9 @@ class ProxySettings:
     state_dir: str
     log_format: LogFormat
     log_level: LogLevel
+    metrics_address: Address | None
+    tracing_endpoint: str
+    events: str
 
 
 def load(
@@ -123,6 +130,9 @@ def load(
         state_dir=values["state-dir"],
         log_format=values["log-format"],
         log_level=values["log-level"],
+        metrics_address=values["metrics-listen"],
+        tracing_endpoint=values["tracing-endpoint"],
+        events=values["events"],
     )
 
 
@@ -234,6 +244,13 @@ def _folder(value: object) -> str:
     return path
 
 
+def _host_and_port(value: object) -> str:
+    host, colon, port = _text(value).rpartition(":")
+    if not (host and colon and port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise ValueError("it is not HOST:PORT, such as 127.0.0.1:4317")
+    return _text(value)
+
+
 def _switch(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError("it is not true or false")
@@ -281,6 +298,9 @@ _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "state-dir": lambda value: _folder(value) if value else "",
     "log-format": lambda value: _one_of(LogFormat, value),
     "log-level": lambda value: _one_of(LogLevel, value),
+    "metrics-listen": lambda value: parse_address(_text(value), may_be_any=True) if value else None,
+    "tracing-endpoint": lambda value: _host_and_port(value) if value else "",
+    "events": lambda value: value if value in ("", OWN_KUBECONFIG) else _folder(value),
 }
 
 _DEFAULTS: Final[dict[str, Any]] = {
@@ -299,4 +319,7 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "state-dir": STATE_FOLDER,
     "log-format": LogFormat.TEXT,
     "log-level": LogLevel.INFO,
+    "metrics-listen": None,
+    "tracing-endpoint": "",
+    "events": "",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TextIO
 
@@ -25,11 +26,11 @@ def write_status(document: Mapping[str, Any], out: TextIO) -> None:
     write_table(Table(header, [row], min_width=0), out)
     sections = (
         (
-            ("RUNNING", "POD", "FOR", "BYTES", "ATTEMPT", "JOINED"),
+            ("RUNNING", "POD", "FOR", "DONE", "BYTES", "RATE", "ETA", "ATTEMPT", "JOINED"),
             map(_running, document["running"]),
         ),
         (
-            ("WAITING", "POD", "FOR", "PLACE", "BEHIND", "JOINED"),
+            ("WAITING", "POD", "FOR", "PLACE", "STARTS IN", "BEHIND", "JOINED"),
             map(_waiting, document["waiting"]),
         ),
         (("JOINED", "POD", "SHARES THE PULL OF"), map(_joined, document["joined"])),
@@ -52,6 +53,7 @@ def _section(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], out: Text
 def _running(pull: Mapping[str, Any]) -> tuple[str, ...]:
     done, total = pull["bytes"], pull["total"]
     size = NONE if done is None else f"{format_bytes(done)} of {format_bytes(total)}"
+    percent = NONE if pull["percent"] is None else f"{math.floor(pull['percent'])} %"
     if pull["abandoned"]:
         size = "being cancelled"
     elif not pull["takesSlot"]:
@@ -60,7 +62,10 @@ def _running(pull: Mapping[str, Any]) -> tuple[str, ...]:
         pull["image"],
         pull["pod"] or NONE,
         pull["elapsed"],
+        percent,
         size,
+        NONE if pull["rate"] is None else f"{format_bytes(pull['rate'])}/s",
+        "unpacking" if pull["unpacking"] else pull["eta"] or NONE,
         str(pull["attempt"]),
         str(pull["joined"]),
     )
@@ -68,6 +73,8 @@ def _running(pull: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _waiting(pull: Mapping[str, Any]) -> tuple[str, ...]:
     behind = pull["behind"] or "any running pull"
+    if pull["behindPod"]:
+        behind += f" ({pull['behindPod']})"
     if pull["nextTry"]:
         behind = f"tries again at {pull['nextTry']}, {pull['triesLeft']} left"
     return (
@@ -75,6 +82,7 @@ def _waiting(pull: Mapping[str, Any]) -> tuple[str, ...]:
         pull["pod"] or NONE,
         pull["elapsed"],
         str(pull["place"]),
+        pull["startsIn"] or NONE,
         behind,
         str(pull["joined"]),
     )

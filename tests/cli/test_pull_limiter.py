@@ -21,6 +21,7 @@ from pycrictl.proxy.lookup import PodKey
 from pycrictl.proxy.pulls.book import PullKey
 from pycrictl.proxy.pulls.decisions import Policy
 from pycrictl.proxy.pulls.kubelet_config import KubeletPulls
+from pycrictl.proxy.pulls.layer_poller import Progress
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, status_document
 from tests.cli.run import Run, start
@@ -30,14 +31,14 @@ TABLE = """\
 LIMIT   SLOTS TAKEN   WHEN FULL   LIMIT FROM
 2       2/2           wait        flag
 
-RUNNING   POD          FOR   BYTES                  ATTEMPT   JOINED
-a/one     default/w1   20s   1.0 MiB of 4.0 MiB     1         1
-a/two     -            19s   -                      1         0
-a/there   default/w3   17s   - (present, no slot)   1         0
+RUNNING   POD          FOR   DONE   BYTES                  RATE          ETA     ATTEMPT   JOINED
+a/one     default/w1   20s   25 %   1.0 MiB of 4.0 MiB     100.0 KiB/s   30.7s   1         1
+a/two     -            19s   -      -                      -             -       1         0
+a/there   default/w3   17s   -      - (present, no slot)   -             -       1         0
 
-WAITING     POD          FOR   PLACE   BEHIND             JOINED
-a/three     default/w3   16s   1       any running pull   0
-a/\\x1b[2J   default/w4   15s   2       a/three            0
+WAITING     POD          FOR   PLACE   STARTS IN   BEHIND                 JOINED
+a/three     default/w3   16s   1       30.7s       any running pull       0
+a/\\x1b[2J   default/w4   15s   2       1m21.4s     a/three (default/w3)   0
 
 JOINED   POD          SHARES THE PULL OF
 a/one    default/w2   default/w1
@@ -80,7 +81,7 @@ def document() -> dict[str, Any]:
     queue.submit(5, PullKey("a/there"), now=83, pod=pod("w3"), is_present=True)
     queue.submit(6, PullKey("a/three"), now=84, pod=pod("w3"))
     queue.submit(7, PullKey("a/\x1b[2J"), now=85, pod=pod("w4"))
-    known = {2: (1024**2, 4 * 1024**2)}
+    known = {2: Progress(1024**2, 4 * 1024**2, 100 * 1024.0)}
     return {
         **status_document(
             queue,
@@ -125,7 +126,14 @@ def path(tmp_path: Path) -> Iterator[str]:
     async def set_limit(request: Mapping[str, Any]) -> dict[str, Any]:
         return {"limit": request["limit"], "before": 2}
 
-    with serving(str(tmp_path / "a.sock"), {"status": status, "set-limit": set_limit}) as path:
+    async def cancel(request: Mapping[str, Any]) -> dict[str, Any]:
+        if request["target"] != "a/one":
+            raise ValueError("no such pull waits")
+        calls = [{"image": "a/one\x1b", "pod": "default/w1"}, {"image": "a/one", "pod": None}]
+        return {"cancelled": calls}
+
+    calls = {"status": status, "set-limit": set_limit, "cancel": cancel}
+    with serving(str(tmp_path / "a.sock"), calls) as path:
         yield path
 
 
@@ -152,10 +160,17 @@ def test_set(path: str) -> None:
     assert (run.code, run.stdout) == (0, "limit 2 -> 7\n")
 
 
+def test_cancel(path: str) -> None:
+    run = limiter(path, "cancel", "a/one")
+    assert (run.code, run.stdout) == (0, "given up: a/one\\x1b (default/w1)\ngiven up: a/one\n")
+    assert limiter(path, "cancel", "b").stderr == "pycrictl: no such pull waits\n"
+
+
 @pytest.mark.parametrize(
     "words",
     [
         [],
+        ["cancel"],
         ["set"],
         ["set", "x"],
         ["set", "-1"],

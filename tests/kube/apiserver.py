@@ -35,6 +35,7 @@ class ApiServer:
         drips: answers come a byte at a time and never end.
         token: one that is good as well.
         raw: what it answers instead of documents.
+        refusals: statuses that it refuses events with, by method.
         asked: method, target and body of each request.
     """
 
@@ -45,6 +46,7 @@ class ApiServer:
     drips: bool = False
     token: str = ""
     raw: bytes = b""
+    refusals: dict[str, int] = field(default_factory=dict)
     asked: list[tuple[str, str, Any]] = field(default_factory=list)
 
     @property
@@ -129,6 +131,9 @@ class _Handler(BaseHTTPRequestHandler):
                     " spec.nodeName field selector",
                 )
             return 200, api.pods
+        if "/events" in url.path and self.command in api.refusals:
+            status = api.refusals[self.command]
+            return status, _status(status, "refused")
         if "/events" in url.path and self.command in ("POST", "PATCH"):
             return (201 if self.command == "POST" else 200), body
         return 404, _status(404, "the server could not find the requested resource")

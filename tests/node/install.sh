@@ -15,6 +15,8 @@ command -v man >/dev/null || missing+=(man-db)
 command -v mandoc >/dev/null || missing+=(mandoc)
 command -v systemd-analyze >/dev/null || missing+=(systemd)
 command -v jq >/dev/null || missing+=(jq)
+# Metrics and alert rules are checked with promtool; its package starts a server unless kept from it.
+command -v promtool >/dev/null || missing+=(prometheus)
 for shell in zsh fish; do
   command -v $shell >/dev/null || missing+=($shell)
 done

@@ -7,8 +7,14 @@ import pytest
 
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
 from pycrictl.proxy.pulls.decisions import Policy
-from pycrictl.proxy.pulls.kubelet_config import KubeletPulls, read_kubelet_config
+from pycrictl.proxy.pulls.kubelet_config import (
+    KUBELET_CONFIG,
+    KubeletPulls,
+    find_kubelet_config,
+    read_kubelet_config,
+)
 from pycrictl.proxy.serve.log import LogFormat, LogLevel
+from pycrictl.proxy.serve.stream_server import Address
 from pycrictl.proxy.settings import ProxySettings, load
 
 UPSTREAM = "unix:///run/containerd/containerd.sock"
@@ -31,7 +37,30 @@ spool-dir = "/var/spool"
 state-dir = "/var/lib/x"
 log-format = "json"
 log-level = "warning"
+metrics-listen = "0.0.0.0:9100"
+tracing-endpoint = "collector:4317"
+events = "kubelet"
 """
+
+
+def run_kubelet(root: Path, pid: int, *words: str) -> None:
+    """A process of a node below ``root``."""
+    process = root / "proc" / str(pid)
+    process.mkdir(parents=True)
+    (process / "cmdline").write_bytes(b"\0".join(word.encode() for word in words) + b"\0")
+
+
+def test_kubelets_file_is_the_one_that_it_was_started_with(tmp_path: Path) -> None:
+    assert find_kubelet_config([], root=tmp_path) == KUBELET_CONFIG
+    run_kubelet(tmp_path, 7, "/usr/bin/crictl", "--config=/crictl.yaml")
+    run_kubelet(tmp_path, 8, "/usr/bin/kubelet", "--v=2", "--config", "/etc/k.yaml")
+    run_kubelet(tmp_path, 9, "kubelet")
+    assert find_kubelet_config([7, 9], root=tmp_path) == KUBELET_CONFIG
+    assert find_kubelet_config([7, 8, 99], root=tmp_path) == f"{tmp_path}/etc/k.yaml"
+    inside = tmp_path / "proc/8/root/etc/k.yaml"  # a kubelet in a container
+    inside.parent.mkdir(parents=True)
+    inside.write_text("")
+    assert find_kubelet_config([8], root=tmp_path) == str(inside)
 
 
 def settings(tmp_path: Path, toml: str = "", **flags: object) -> ProxySettings:
@@ -57,6 +86,7 @@ def test_defaults(tmp_path: Path) -> None:
     assert found.state_dir == "/var/lib/pycrictl"
     assert (found.log_format, found.log_level) == (LogFormat.TEXT, LogLevel.INFO)
     assert settings(tmp_path, 'state-dir = ""').state_dir == ""
+    assert found.metrics_address is None
 
 
 def test_every_flag_has_a_key(tmp_path: Path) -> None:
@@ -80,6 +110,9 @@ def test_every_flag_has_a_key(tmp_path: Path) -> None:
         state_dir="/var/lib/x",
         log_format=LogFormat.JSON,
         log_level=LogLevel.WARNING,
+        metrics_address=Address("0.0.0.0", 9100),
+        tracing_endpoint="collector:4317",
+        events="kubelet",
     )
     assert found.stream_address == ("::1", 99)
 
@@ -146,6 +179,11 @@ def test_where_the_limit_comes_from(
         ("spool-dir", '"spool"'),
         ("spool-dir", "1"),
         ("state-dir", '"state"'),
+        ("metrics-listen", '"localhost:1"'),
+        ("tracing-endpoint", '"collector"'),
+        ("tracing-endpoint", '":4317"'),
+        ("events", '"kubeconfig"'),
+        ("events", "true"),
     ],
 )
 def test_a_bad_value_is_named_with_file_and_key(tmp_path: Path, key: str, value: str) -> None:

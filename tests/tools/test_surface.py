@@ -117,7 +117,7 @@ def test_arguments() -> None:
     assert remote.completes is Completes.REMOTE
     assert find("exec").is_remote
     assert [each.completes for each in find("cp").arguments] == [Completes.CONTAINER_PATH] * 2
-    assert find("pull-limiter").arguments[0].choices == ("status", "set", "history")
+    assert find("pull-limiter").arguments[0].choices == ("status", "set", "cancel", "history")
     assert [each.metavar for each in find("config").arguments] == ["KEY", "VALUE"]
 
 

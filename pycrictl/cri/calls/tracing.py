@@ -1,20 +1,22 @@
-"""Traces of a command and its calls, for an OpenTelemetry collector (OTLP over gRPC).
+"""Traces for an OpenTelemetry collector (OTLP over gRPC): spans, their context, the exporter.
 
-One trace a run: a root span named after the command, and a span for each call to the runtime, which
-gets the trace's context with the call (W3C ``traceparent``) and may add spans of its own.
+A command makes one trace a run: a root span named after the command, and a span for each call to
+the runtime, which gets the trace's context with the call (W3C ``traceparent``) and may add spans of
+its own.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from pycrictl._proto import otlp_pb2
 from pycrictl.cri.calls.errmap import one_line
@@ -25,26 +27,70 @@ from pycrictl.wire import codes
 
 EXPORT_TIMEOUT_S: Final = 2.0
 MILLION: Final = 1_000_000
+TRACEPARENT: Final = "traceparent"
+"""The metadata that carries a context."""
 
 _EXPORT: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 _NANOS: Final = 1_000_000_000
+_TRACEPARENT: Final = re.compile(
+    r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})"
+)
+
+
+class Context(NamedTuple):
+    """A place in a trace, as calls carry it (W3C Trace Context)."""
+
+    trace_id: bytes
+    span_id: bytes
+    is_sampled: bool = True
+
+    @classmethod
+    def parse(cls, traceparent: str) -> Context | None:
+        """Read a header; None if it is not one of version 00."""
+        match = _TRACEPARENT.fullmatch(traceparent)
+        if match is None:
+            return None
+        trace_id, span_id = bytes.fromhex(match[1]), bytes.fromhex(match[2])
+        return cls(trace_id, span_id, bool(int(match[3], 16) & 1))
+
+    def __str__(self) -> str:
+        """Return the header's value."""
+        return f"00-{self.trace_id.hex()}-{self.span_id.hex()}-{int(self.is_sampled):02x}"
 
 
 @dataclass(slots=True)
 class Span:
-    """A piece of work that has begun. Times are in nanoseconds since 1970."""
+    """A piece of work that has begun. Times are in nanoseconds since 1970.
+
+    Attributes:
+        parent_id: empty for the root of a trace.
+        is_call: it is a call to another program.
+        attributes: what is said of it.
+    """
 
     name: str
+    trace_id: bytes
     span_id: bytes
     parent_id: bytes
     start_ns: int
     end_ns: int = 0
     error: str = ""
+    is_call: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def begin(
+        cls, name: str, parent: Context | None, start_ns: int, *, is_call: bool = False
+    ) -> Span:
+        """Begin a span below another one, or a trace of its own."""
+        trace_id = secrets.token_bytes(16) if parent is None else parent.trace_id
+        parent_id = b"" if parent is None else parent.span_id
+        return cls(name, trace_id, secrets.token_bytes(8), parent_id, start_ns, is_call=is_call)
 
     @property
-    def is_root(self) -> bool:
-        """Whether it stands for the whole command."""
-        return not self.parent_id
+    def context(self) -> Context:
+        """Return what is handed on with calls that belong to it."""
+        return Context(self.trace_id, self.span_id)
 
 
 class Tracer:
@@ -63,10 +109,8 @@ class Tracer:
         service: str = "pycrictl",
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        self._endpoint = endpoint
-        self._service = service
+        self._exporter = Exporter(endpoint, service=service)
         self._wall_clock = wall_clock
-        self._trace_id = secrets.token_bytes(16)
         self._root: Span | None = None
         self._spans: list[Span] = []
 
@@ -92,29 +136,55 @@ class Tracer:
         Args:
             name: the command; of a call the service and the method, with a slash between them.
         """
-        parent_id = self._root.span_id if self._root is not None else b""
-        span = Span(name, secrets.token_bytes(8), parent_id, self._now_ns())
+        parent = self._root.context if self._root is not None else None
+        span = Span.begin(name, parent, now_ns(self._wall_clock), is_call=parent is not None)
+        if span.is_call:  # as OpenTelemetry's conventions for RPC have it
+            service, _, method = name.partition("/")
+            span.attributes = {
+                "rpc.system": "grpc",
+                "rpc.service": service,
+                "rpc.method": method,
+            }
         self._root = self._root or span
         self._spans.append(span)
         return span
 
     def end(self, span: Span, error: str = "") -> None:
         """End a span; ``error`` says why it failed."""
-        span.end_ns = span.end_ns or self._now_ns()
+        span.end_ns = span.end_ns or now_ns(self._wall_clock)
         span.error = error
 
     def context(self, span: Span) -> tuple[str, str]:
         """Return the metadata that hands the trace on with a call."""
-        return "traceparent", f"00-{self._trace_id.hex()}-{span.span_id.hex()}-01"
+        return TRACEPARENT, str(span.context)
 
     def export(self) -> None:
-        """Send what has ended.
+        """Send what there is; raises as ``Exporter.send``."""
+        for span in self._spans:
+            span.end_ns = span.end_ns or now_ns(self._wall_clock)
+        self._exporter.send(self._spans)
+
+
+class Exporter:
+    """Sends spans to a collector.
+
+    Args:
+        endpoint: ``HOST:PORT``.
+        service: what the program calls itself there.
+    """
+
+    def __init__(self, endpoint: str, *, service: str = "pycrictl") -> None:
+        self._endpoint = endpoint
+        self._service = service
+
+    def send(self, spans: Iterable[Span]) -> None:
+        """Send spans that have ended.
 
         Raises:
-            StreamError: the collector does not take it.
+            StreamError: the collector does not take them.
         """
         connection = Connection(
-            self._connect, _EXPORT, self._request().SerializeToString(), timeout_s=EXPORT_TIMEOUT_S
+            self._connect, _EXPORT, self._request(spans), timeout_s=EXPORT_TIMEOUT_S
         )
         deque(connection.messages(), maxlen=0)
         if connection.status is not None and connection.status.code != codes.OK:
@@ -130,42 +200,41 @@ class Tracer:
         except OSError as exc:
             return Obstacle((exc.strerror or str(exc)).lower(), "")
 
-    def _request(self) -> otlp_pb2.ExportTraceServiceRequest:
+    def _request(self, spans: Iterable[Span]) -> bytes:
         request = otlp_pb2.ExportTraceServiceRequest()
         resource_spans = request.resource_spans.add()
         name = resource_spans.resource.attributes.add(key="service.name")
         name.value.string_value = self._service
         scope_spans = resource_spans.scope_spans.add()
         scope_spans.scope.name = "pycrictl"
-        for span in self._spans:
-            scope_spans.spans.append(self._message(span))
-        return request
+        scope_spans.spans.extend(map(_message, spans))
+        return request.SerializeToString()
 
-    def _message(self, span: Span) -> otlp_pb2.Span:
-        kinds = otlp_pb2.Span.SpanKind
-        outcomes = otlp_pb2.Status.StatusCode
-        message = otlp_pb2.Span(
-            trace_id=self._trace_id,
-            span_id=span.span_id,
-            parent_span_id=span.parent_id,
-            name=span.name,
-            kind=kinds.SPAN_KIND_INTERNAL if span.is_root else kinds.SPAN_KIND_CLIENT,
-            start_time_unix_nano=span.start_ns,
-            end_time_unix_nano=span.end_ns or self._now_ns(),
-            status=otlp_pb2.Status(
-                message=span.error,
-                code=outcomes.STATUS_CODE_ERROR if span.error else outcomes.STATUS_CODE_UNSET,
-            ),
-        )
-        if not span.is_root:  # as OpenTelemetry's conventions for RPC have it
-            service, _, method = span.name.partition("/")
-            attributes = (("rpc.system", "grpc"), ("rpc.service", service), ("rpc.method", method))
-            for key, value in attributes:
-                message.attributes.add(key=key).value.string_value = value
-        return message
 
-    def _now_ns(self) -> int:
-        return int(self._wall_clock() * _NANOS)
+def now_ns(wall_clock: Callable[[], float] = time.time) -> int:
+    """Return the time as spans have it."""
+    return int(wall_clock() * _NANOS)
+
+
+def _message(span: Span) -> otlp_pb2.Span:
+    kinds = otlp_pb2.Span.SpanKind
+    outcomes = otlp_pb2.Status.StatusCode
+    message = otlp_pb2.Span(
+        trace_id=span.trace_id,
+        span_id=span.span_id,
+        parent_span_id=span.parent_id,
+        name=span.name,
+        kind=kinds.SPAN_KIND_CLIENT if span.is_call else kinds.SPAN_KIND_INTERNAL,
+        start_time_unix_nano=span.start_ns,
+        end_time_unix_nano=span.end_ns,
+        status=otlp_pb2.Status(
+            message=span.error,
+            code=outcomes.STATUS_CODE_ERROR if span.error else outcomes.STATUS_CODE_UNSET,
+        ),
+    )
+    for key, text in span.attributes.items():
+        message.attributes.add(key=key).value.string_value = text
+    return message
 
 
 def is_sampled(rate_per_million: int) -> bool:

@@ -40,6 +40,7 @@ class CopyJob:
         size_bytes: of the archive; 0 while it is not known.
         rules: what may be in the archive.
         peer: who asked for it.
+        trace: the caller's place in a trace; empty if there is none.
         locate: finds the container's first process.
         log: gets a line when it is over.
         on_end: called when nothing is left of it.
@@ -60,6 +61,7 @@ class CopyJob:
         size_bytes: int,
         rules: Rules,
         peer: Peer,
+        trace: str,
         locate: Locate,
         log: Log,
         on_end: Callable[[CopyJob], None],
@@ -73,6 +75,7 @@ class CopyJob:
         self._size_bytes = size_bytes
         self._rules = rules
         self._peer = peer
+        self._trace = trace
         self._locate = locate
         self._log = log
         self._on_end = on_end
@@ -156,6 +159,7 @@ class CopyJob:
             duration_s=round(self._loop.time() - self.began_at, 3),
             pid=self._peer.pid,
             uid=self._peer.uid,
+            trace=self._trace,
             **details,
         )
         if self.work is None:

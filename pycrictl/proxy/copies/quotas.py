@@ -34,12 +34,16 @@ class Quotas:
     Args:
         size_limit_bytes: ``ContainerCopySizeLimit``, of the archive; 0 for none.
         copies_per_pod: ``ContainerCopiesPerPod``; 0 for none.
+
+    Attributes:
+        refused: how many copies were refused, by ``copy_size``, ``copies_per_pod`` or ``copies``.
     """
 
     def __init__(self, *, size_limit_bytes: int = 0, copies_per_pod: int = 0) -> None:
         self._size_limit_bytes = size_limit_bytes
         self._copies_per_pod = copies_per_pod
         self._taken: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
 
     @property
     def taken(self) -> int:
@@ -53,6 +57,7 @@ class Quotas:
             Exhausted: it is.
         """
         if 0 < self._size_limit_bytes < size_bytes:
+            self.refused["copy_size"] += 1
             raise _exhausted(
                 f"the copy has more than {self._size_limit_bytes} bytes"
                 f" ({format_bytes(self._size_limit_bytes)}),"
@@ -70,12 +75,14 @@ class Quotas:
         """
         held = self._taken[pod]
         if 0 < self._copies_per_pod <= held:
+            self.refused["copies_per_pod"] += 1
             raise _exhausted(
                 f"pod {quote(pod)} has {plural(held, 'copy', 'copies')} under way,"
                 " the quota ContainerCopiesPerPod; try again later"
             )
         # As with tokens: whatever one pod takes, something is left for another.
         if held >= MAX_COPIES - self.taken:
+            self.refused["copies"] += 1
             raise _exhausted(
                 f"{self.taken} copies are under way, {held} of them of pod {quote(pod)};"
                 " that is its share of all; try again later"

@@ -115,7 +115,9 @@ class Copies:
         """Answer CopyToContainer."""
         try:
             message = cri_pb2.CopyToContainerRequest.FromString(request.message)
-            copy = await self._admit("to", message.container_id, message.path, peer, message.size)
+            copy = await self._admit(
+                "to", message.container_id, message.path, request, peer, message.size
+            )
             copy.checksum = message.checksum
         except (PycrictlError, DecodeError) as exc:
             return _answer(exc)
@@ -125,7 +127,7 @@ class Copies:
         """Answer CopyFromContainer when size and checksum are known."""
         try:
             message = cri_pb2.CopyFromContainerRequest.FromString(request.message)
-            copy = await self._admit("from", message.container_id, message.path, peer)
+            copy = await self._admit("from", message.container_id, message.path, request, peer)
         except (PycrictlError, DecodeError) as exc:
             return _answer(exc)
         try:
@@ -169,7 +171,13 @@ class Copies:
         self._quotas.give(copy.pod)
 
     async def _admit(
-        self, direction: str, container_id: str, path: str, peer: Peer, size_bytes: int = 0
+        self,
+        direction: str,
+        container_id: str,
+        path: str,
+        request: CallRequest,
+        peer: Peer,
+        size_bytes: int = 0,
     ) -> CopyJob:
         """Check all that can be checked before anything is copied, and count the copy.
 
@@ -196,6 +204,7 @@ class Copies:
             size_bytes=size_bytes,
             rules=self._rules,
             peer=peer,
+            trace=request.trace,
             locate=locate,
             log=self._log,
             on_end=self._ended,

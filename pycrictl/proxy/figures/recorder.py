@@ -11,7 +11,7 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -42,8 +42,10 @@ class PullRecorder:
         layers: finds out what pulls took on containerd.
         lookup: asks other runtimes for the size of images.
         log: gets a line for each call.
-        on_record: called with each record when it is complete.
         history_folder: gets those that no further attempt follows; empty to keep no history.
+
+    Attributes:
+        on_record: called with each record when it is complete.
     """
 
     def __init__(
@@ -52,7 +54,6 @@ class PullRecorder:
         layers: LayerPoller,
         lookup: Lookup,
         log: Log,
-        on_record: Iterable[Callable[[PullRecord], None]],
         history_folder: str,
     ) -> None:
         self._layers = layers
@@ -60,7 +61,7 @@ class PullRecorder:
         self._log = log
         # A client can begin and give up as many as it likes.
         self._log_gone = Seldom(log.info, "pull", outcome=Outcome.GONE.value)
-        self._on_record = tuple(on_record)
+        self.on_record: list[Callable[[PullRecord], object]] = []
         self._history = HistoryWriter(history_folder, log=log) if history_folder else None
         self._loop = asyncio.get_running_loop()
         self._findings: dict[int, asyncio.Task[dict[str, Any]]] = {}
@@ -131,14 +132,13 @@ class PullRecorder:
             "waited_s": record.waited_s,
             "pulled_s": record.pulled_s,
             "bytes": _known(record, record.got_bytes),
-            "reused": ""
-            if record.reused_bytes is None or record.is_joined
-            else record.reused_bytes,
+            "reused": _known(record, record.reused_bytes),
             "attempt": record.attempts if record.attempts > 1 else "",
             "pid": end.peer.pid,
             "uid": end.peer.uid,
+            "trace": end.trace,
         }
-        for call in self._on_record:
+        for call in self.on_record:
             call(record)
         if record.outcome is Outcome.GONE:
             if not self._log_gone(**fields):

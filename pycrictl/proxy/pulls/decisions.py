@@ -21,6 +21,7 @@ class Reason(StrEnum):
 
     FULL = "full"
     DEADLINE = "deadline"
+    WITHDRAWN = "withdrawn"
 
 
 @dataclass(frozen=True, slots=True)

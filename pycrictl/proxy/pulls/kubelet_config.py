@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from pycrictl import noderoot, yamltree
 from pycrictl.config import read_text
 from pycrictl.errors import ConfigError
+from pycrictl.kube.kubelet import ROOT, below, find_kubelet
 from pycrictl.units import quote
 
 KUBELET_CONFIG: Final = "/var/lib/kubelet/config.yaml"
@@ -42,6 +45,22 @@ class KubeletPulls:
         if self.serialize is None and (self.max_parallel or 0) < 2:
             return 1
         return self.limit or 0
+
+
+def find_kubelet_config(pids: Iterable[int], *, root: Path = ROOT) -> str:
+    """Return where the kubelet's configuration is: its ``--config``, else the usual place.
+
+    Args:
+        pids: the processes that are connected to the proxy, the kubelet perhaps among them.
+        root: where its process is looked for.
+    """
+    kubelet = find_kubelet(root, pids)
+    if not kubelet.config:
+        return KUBELET_CONFIG
+    own = below(root, kubelet.config)
+    # A kubelet in a container has files of its own.
+    inside = root / f"proc/{kubelet.pid}/root{kubelet.config}"
+    return str(inside if not own.exists() and inside.exists() else own)
 
 
 def read_kubelet_config(path: str) -> KubeletPulls:

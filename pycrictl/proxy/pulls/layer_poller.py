@@ -12,14 +12,15 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError, Unimplemented
 from pycrictl.progress.content import ContentWatcher, PollResult
 from pycrictl.progress.names import Expected
 from pycrictl.progress.sources import open_watcher
-from pycrictl.progress.tracker import Item, Tracker
+from pycrictl.progress.speed import Speed
+from pycrictl.progress.tracker import Item, Phase, Tracker
 from pycrictl.progress.weight import Weight
 from pycrictl.proxy.serve.log import Log
 
@@ -33,13 +34,45 @@ MAX_ENDED: Final = 200
 
 _TIMEOUT_S: Final = 2.0
 
+_RATE_WINDOW_S: Final = 8.0
+
 T = TypeVar("T")
+
+
+class Progress(NamedTuple):
+    """How far a running pull is.
+
+    Attributes:
+        done_bytes: of all layers, those that were there included.
+        total_bytes: of the same.
+        rate: bytes a second; None while it is not known.
+        is_unpacking: everything is there and not yet unpacked.
+    """
+
+    done_bytes: int
+    total_bytes: int
+    rate: float | None = None
+    is_unpacking: bool = False
+
+    @property
+    def percent(self) -> float | None:
+        """Return what share is there; None while no total is known."""
+        return 100.0 * self.done_bytes / self.total_bytes if self.total_bytes else None
+
+    @property
+    def left_s(self) -> float | None:
+        """Return how long the rest takes at this rate; None if that cannot be told."""
+        if not self.rate or self.is_unpacking or not self.total_bytes:
+            return None
+        return (self.total_bytes - self.done_bytes) / self.rate
 
 
 @dataclass(slots=True, eq=False)
 class _Known:
     reference: str
     since_s: float
+    speed: Speed
+    got_bytes: int = 0
     expected: Expected | None = None
 
 
@@ -96,7 +129,8 @@ class LayerPoller:
         if not any(known.reference == reference for known in self._pulls.values()):
             self._items.pop(reference, None)
             self._forgotten.add(reference)
-        known = self._pulls[pull] = _Known(reference, since_s)
+        known = self._pulls[pull] = _Known(reference, since_s, Speed(_RATE_WINDOW_S))
+        known.speed.start(time.monotonic())
         if self._connection is not None:
             known.expected = self._connection.watcher.expect(reference, since_s)
         self._looked.clear()
@@ -114,13 +148,16 @@ class LayerPoller:
         """Return the layers of an image as a pull, running or just ended, names it."""
         return self._items.get(reference, [])
 
-    def progress(self, pull: int) -> tuple[int, int] | None:
-        """Return bytes and total bytes of a running pull; None while they are not known."""
+    def progress(self, pull: int) -> Progress | None:
+        """Return how far a running pull is; None while nothing is known of its layers."""
         known = self._pulls.get(pull)
         items = self.items(known.reference) if known is not None else []
-        if not items:
+        if known is None or not items:
             return None
-        return sum(item.progress for item in items), sum(item.total for item in items)
+        done_bytes = sum(item.progress for item in items)
+        total_bytes = sum(item.total for item in items)
+        rate = known.speed.rate(time.monotonic())
+        return Progress(done_bytes, total_bytes, rate, 0 < total_bytes == done_bytes)
 
     def strangers(self) -> dict[str, tuple[list[Item], bool]]:
         """Return the pulls of others by image: their layers, and whether they are running.
@@ -219,6 +256,12 @@ class LayerPoller:
         others = items.keys() - mine - {pull.image for pull in result.active}
         if len(others) > MAX_ENDED:
             self._forgotten |= others
+        now = time.monotonic()
+        for known in self._pulls.values():
+            layers = self.items(known.reference)
+            got = sum(item.progress for item in layers if item.phase is not Phase.PRESENT)
+            known.speed.record(max(got - known.got_bytes, 0), now)
+            known.got_bytes = got
         return result
 
     def _meet(self, images: set[str]) -> None:

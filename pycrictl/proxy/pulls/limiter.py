@@ -39,6 +39,7 @@ from pycrictl.proxy.relay.upstream import Upstream
 from pycrictl.proxy.serve.log import Log
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.wire.codes import (
+    ABORTED,
     DEADLINE_EXCEEDED,
     INTERNAL,
     RESOURCE_EXHAUSTED,
@@ -59,7 +60,13 @@ that died at once; a lease that stays longer may be a dead program's, which last
 
 CLOSED: Final = "pycrictl proxy: the proxy is stopping and takes no new pulls; try again soon"
 
-_CODES: Final = {Reason.FULL: RESOURCE_EXHAUSTED, Reason.DEADLINE: DEADLINE_EXCEEDED}
+WITHDRAWN: Final = "pycrictl proxy: the waiting pull was given up by 'pycrictl pull-limiter cancel'"
+
+_CODES: Final = {
+    Reason.FULL: RESOURCE_EXHAUSTED,
+    Reason.DEADLINE: DEADLINE_EXCEEDED,
+    Reason.WITHDRAWN: ABORTED,
+}
 
 T = TypeVar("T")
 
@@ -83,6 +90,7 @@ class PullEnd:
         error: its message, without secrets.
         response: the message that it was answered with.
         peer: who asked.
+        trace: the caller's place in a trace; empty if there is none.
     """
 
     call: Call
@@ -90,6 +98,7 @@ class PullEnd:
     error: str
     response: bytes = field(repr=False)
     peer: Peer
+    trace: str = ""
 
 
 class PullLimiter:
@@ -205,7 +214,7 @@ class PullLimiter:
             del self._waiters[ticket]
             if not is_moved:  # else the other program has it
                 error = "" if code == "OK" else redact_text(error)
-                self._on_end(PullEnd(call, code, error, response, peer))
+                self._on_end(PullEnd(call, code, error, response, peer, request.trace))
         return answer
 
     def set_limit(self, limit: int) -> None:
@@ -215,6 +224,23 @@ class PullLimiter:
             ValueError: it is negative.
         """
         self._carry_out(self._queue.set_limit(limit, now=self._now()))
+
+    def cancel(self, target: str) -> list[Call]:
+        """Give up what waits for an image, or for a pod as ``NAME`` or ``NAMESPACE/NAME``.
+
+        Returns:
+            The calls that were refused for it; each is answered ABORTED.
+        """
+        found = [
+            call
+            for pull in self._queue.book.line
+            for call in pull.calls.values()
+            if canonical(target) == call.image
+            or (call.pod is not None and target in (call.pod.name, str(call.pod)))
+        ]
+        for call in found:
+            self._carry_out(self._queue.withdraw(call.ticket, WITHDRAWN, now=self._now()))
+        return found
 
     def count_earlier(self, name: str, end: Coroutine[object, object, None]) -> None:
         """Let a pull that began before the proxy did take a slot until ``end`` returns."""

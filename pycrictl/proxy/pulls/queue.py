@@ -186,6 +186,16 @@ class PullQueue(Generic[OutcomeT]):
             self._pass_on(call.pull, led, out)
         return out
 
+    def withdraw(self, ticket: int, message: str, *, now: float) -> list[Decision[OutcomeT]]:
+        """Refuse a caller that waits for a slot. Nothing happens if it does not wait any more."""
+        out = self._advance(now)
+        call = self.book.calls.get(ticket)
+        if call is not None and call.pull.is_waiting:
+            led = call.pull.leader is call
+            out.append(self._refuse(call, Reason.WITHDRAWN, message, now))
+            self._pass_on(call.pull, led, out)
+        return out
+
     def set_limit(self, limit: int, *, now: float) -> list[Decision[OutcomeT]]:
         """Change the limit. Pulls above a lower one go on; the line uses a higher one at once.
 

@@ -5,16 +5,20 @@ Times are RFC 3339 in UTC, durations are Go's. What is not known is null.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl.containerd.settings import PullSettings
 from pycrictl.proxy.pulls.book import Call, Pull
 from pycrictl.proxy.pulls.decisions import Policy
+from pycrictl.proxy.pulls.forecast import starts, typical_s
 from pycrictl.proxy.pulls.kubelet_config import KubeletPulls
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.units import format_duration
+
+if TYPE_CHECKING:
+    from pycrictl.proxy.pulls.layer_poller import Progress
 
 CONTAINERD_DOWNLOADS: Final = 3
 CONTAINERD_TIMEOUT_S: Final = 300.0
@@ -28,7 +32,7 @@ def status_document(
     *,
     now: float,
     wall_s: float,
-    progress: Callable[[int], tuple[int, int] | None],
+    progress: Callable[[int], Progress | None],
     limit_origin: str,
 ) -> dict[str, Any]:
     """Return the limiter's part of the document.
@@ -37,7 +41,7 @@ def status_document(
         queue: what to show.
         now: the queue's time.
         wall_s: the same moment in wall time.
-        progress: bytes and total bytes of a running pull; None where they are not known.
+        progress: how far a running pull is; None where that is not known.
         limit_origin: where the limit came from.
     """
     book = queue.book
@@ -51,9 +55,15 @@ def status_document(
     def elapsed(at: float | None) -> str:
         return format_duration(round(max(now - (now if at is None else at), 0.0), 1))
 
+    def duration(seconds: float | None) -> str | None:
+        return None if seconds is None else format_duration(round(seconds, 1))
+
+    known = {number: progress(number) for number in book.running}
+
     def running(pull: Pull) -> dict[str, Any]:
         leader = pull.leader
-        known = progress(pull.number)
+        far = known[pull.number]
+        percent = far.percent if far else None
         return {
             "pull": pull.number,
             "image": pull.key.image,
@@ -61,17 +71,27 @@ def status_document(
             "since": moment(pull.started),
             "elapsed": elapsed(pull.started),
             "asked": moment(pull.started if leader is None else leader.asked),
-            "bytes": known[0] if known else None,
-            "total": known[1] if known else None,
+            "bytes": far.done_bytes if far else None,
+            "total": far.total_bytes if far else None,
+            "percent": None if percent is None else round(percent, 1),
+            "rate": round(far.rate) if far and far.rate is not None else None,
+            "eta": duration(far.left_s) if far else None,
+            "unpacking": far.is_unpacking if far else False,
             "attempt": 1 if leader is None else leader.attempt,
             "joined": max(len(pull.calls) - 1, 0),
             "takesSlot": pull.takes_slot,
             "abandoned": leader is None,
         }
 
+    expected = _starts(queue, known, now)
+
     def waiting(place: int, pull: Pull) -> dict[str, Any]:
         leader = pull.leader
         asked = None if leader is None else leader.asked
+        ahead = book.line[place - 2] if place > 1 else None
+        starts_in = expected[place - 1]
+        if starts_in is not None and pull.next_try is not None:
+            starts_in = max(starts_in, pull.next_try - now)
         return {
             "pull": pull.number,
             "place": place,
@@ -79,7 +99,10 @@ def status_document(
             "pod": _pod(leader),
             "since": moment(asked),
             "elapsed": elapsed(asked),
-            "behind": book.line[place - 2].key.image if place > 1 else None,
+            "behind": ahead.key.image if ahead else None,
+            "behindPod": _pod(ahead.leader) if ahead else None,
+            "startsIn": duration(starts_in),
+            "expectedStart": None if starts_in is None else moment(now + starts_in),
             "joined": len(pull.calls) - 1,
             "nextTry": moment(pull.next_try),
             "triesLeft": queue.retries - pull.tries if queue.policy is Policy.RETRY else 0,
@@ -116,6 +139,28 @@ def status_document(
         "joined": [joined(call) for call in book.calls.values() if call is not call.pull.leader],
         "failures": [failure(call) for call in book.failures()],
     }
+
+
+def _starts(
+    queue: PullQueue[Any], known: Mapping[int, Progress | None], now: float
+) -> list[float | None]:
+    """Return in how many seconds each pull in the line is expected to start."""
+    left_s: list[float | None] = []
+    unfinished_s: list[float] = []
+    for pull in queue.book.running.values():
+        if pull.takes_slot:
+            far = known[pull.number]
+            left_s.append(far.left_s if far else None)
+            if far and far.left_s is not None and pull.started is not None:
+                unfinished_s.append(now - pull.started + far.left_s)
+    if not queue.book.line:
+        return []
+    return starts(
+        left_s,
+        limit=queue.limit,
+        waiting=len(queue.book.line),
+        typical_s=typical_s(queue.book.ended, unfinished_s),
+    )
 
 
 def _pod(call: Call | None) -> str | None:

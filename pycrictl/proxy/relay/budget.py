@@ -18,6 +18,7 @@ class Budget:
 
     def __init__(self) -> None:
         self.held_bytes = 0
+        self.refused = 0
         self._shares: set[Share] = set()
 
     def share(self, give_up: Callable[[int, float], object]) -> Share:
@@ -33,6 +34,7 @@ class Budget:
         self._shares.add(share)
         self.held_bytes += size_bytes
         while self.held_bytes > limits.OWN_BODIES_BYTES:
+            self.refused += 1
             max(self._shares, key=lambda share: share.held_bytes).lose_largest(now)
 
     def _dropped(self, share: Share, size_bytes: int) -> None:

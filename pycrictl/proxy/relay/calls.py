@@ -43,6 +43,12 @@ class CallRequest:
     metadata: Metadata = field(default=(), repr=False)
     timeout_s: float | None = None
 
+    @property
+    def trace(self) -> str:
+        """The caller's place in a trace (W3C ``traceparent``); empty if it names none."""
+        found = dict(self.metadata).get("traceparent", "")
+        return found if isinstance(found, str) else ""
+
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:

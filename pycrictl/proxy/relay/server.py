@@ -47,6 +47,10 @@ class RelayServer:
         upstream: path of the runtime's socket.
         own: the methods (full paths) that are answered here, and by what.
         on_call: called in the event loop when a call is over.
+
+    Attributes:
+        on_spent: called for the same with the seconds that the proxy worked on its client's
+            connection since the last one; None to measure nothing.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class RelayServer:
         self.own = dict(own or {})
         self.budget = Budget()
         self._on_call = on_call
+        self.on_spent: Callable[[CallRecord, float], object] | None = None
         self._connections: set[_ClientSide] = set()
         self._acceptor: Acceptor | None = None
         self._is_retired = False
@@ -118,6 +123,14 @@ class RelayServer:
         """Return the methods of all calls under way."""
         return [path for connection in self._connections for path in connection.relay.open_paths]
 
+    def faults(self) -> dict[str, int]:
+        """Return how often a client and the runtime broke the protocol or a limit of it."""
+        return {kind.removesuffix("_error"): found.count for kind, found in self._faults.items()}
+
+    def peers(self) -> set[Peer]:
+        """Return the processes that are connected."""
+        return {connection._peer for connection in self._connections}
+
     def connected(self, connection: _ClientSide) -> None:
         """Keep a client's connection."""
         self._connections.add(connection)
@@ -168,6 +181,8 @@ class _ClientSide(asyncio.Protocol):
         self._is_refused = False
         self._is_catching_up = False
         self._is_lost = self._loop.create_future()
+        self._step_at: float | None = None
+        self._spent_s = 0.0
 
     # The client's transport
 
@@ -254,12 +269,23 @@ class _ClientSide(asyncio.Protocol):
 
     def _carry_out(self, step: Callable[[], None]) -> None:
         """Let the relay do a step, and do what it wants done then."""
+        is_timed = self._forwarder.on_spent is not None
+        self._step_at = self._loop.time() if is_timed else None
         try:
             step()
         except RemoteProtocolError as exc:
             self._refuse_client(exc)
         else:
             self._pump()
+        if is_timed:
+            self._spent_s = self._spent()
+            self._step_at = None
+
+    def _spent(self) -> float:
+        """Return for how long the proxy has worked here since a call ended, as far as counted."""
+        if self._step_at is None:
+            return self._spent_s
+        return self._spent_s + self._loop.time() - self._step_at
 
     def _refuse_client(self, exc: RemoteProtocolError) -> None:
         self._forwarder.fault("client_error", self._peer, exc.message)
@@ -305,6 +331,10 @@ class _ClientSide(asyncio.Protocol):
         for event in relay.events():
             if isinstance(event, CallRecord):
                 self._forwarder.ended(event, self._peer)
+                if self._forwarder.on_spent is not None:
+                    self._forwarder.on_spent(event, self._spent())
+                    self._spent_s = 0.0
+                    self._step_at = None if self._step_at is None else self._loop.time()
             elif isinstance(event, Requested):
                 requested[event.stream_id] = event.request
             elif isinstance(event, RuntimeBroke):

@@ -81,6 +81,11 @@ class Door:
         if guest is not None:
             self._take(guest, data)
 
+    @property
+    def dropped_count(self) -> int:
+        """How many connections were dropped before they were let in."""
+        return self._dropped.count
+
     def close(self) -> None:
         """Send all away who wait, and accept no more."""
         self._acceptor.close()

@@ -53,10 +53,14 @@ class Log:
 
     Args:
         name: of the logger.
+
+    Attributes:
+        watchers: get the events as well, with their fields.
     """
 
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
+        self.watchers: list[Callable[[str, dict[str, object]], object]] = []
 
     def info(self, event: str, **fields: object) -> None:
         """Report what happened as it should."""
@@ -67,6 +71,8 @@ class Log:
         self._write(logging.WARNING, event, fields)
 
     def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
+        for watch in self.watchers:
+            watch(event, fields)
         if self._logger.isEnabledFor(level):
             extra = {"pycrictl": {"event": event, **fields}}
             self._logger.log(level, "%s", pairs(event, fields), extra=extra)
@@ -156,6 +162,9 @@ class Seldom:
         write: a method of a log.
         event: its name.
         common: what all of them have, for the line with the number.
+
+    Attributes:
+        count: how many there were, left out or not.
     """
 
     def __init__(self, write: Callable[..., None], event: str, **common: object) -> None:
@@ -164,9 +173,11 @@ class Seldom:
         self._common = common
         self._allowance = limits.Allowance(limits.FAULT_LINES, limits.FAULT_LINES_PER_S)
         self._left_out = 0
+        self.count = 0
 
     def __call__(self, **fields: object) -> bool:
         """Report one, in a running loop; return whether it got a line of its own."""
+        self.count += 1
         loop = asyncio.get_running_loop()
         if self._allowance.take(loop.time()):
             self._write(self._event, **fields)

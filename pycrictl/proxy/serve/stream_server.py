@@ -75,11 +75,15 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str, *, may_be_any: bool = False) -> Address:
     """Read ``HOST:PORT`` with an IP address, ``[…]`` around one of version 6.
 
+    Args:
+        text: the address.
+        may_be_any: it may stand for all addresses of the machine.
+
     Raises:
-        ValueError: it is not such an address, or it stands for all of the machine's.
+        ValueError: it is not such an address.
     """
     host, colon, port = text.rpartition(":")
     try:
@@ -88,9 +92,27 @@ def parse_address(text: str) -> Address:
         raise ValueError(f"{quote(text)} is not IP:PORT, such as 127.0.0.1:0") from None
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"{quote(text)} is not IP:PORT, such as 127.0.0.1:0")
-    if address.is_unspecified:
+    if address.is_unspecified and not may_be_any:
         raise ValueError(f"{quote(text)} stands for all addresses, but a URL needs one")
     return Address(str(address), int(port))
+
+
+def listening(address: Address, *, is_shared: bool = False) -> socket.socket:
+    """Return a socket that is bound to an address.
+
+    Args:
+        address: with any port if that is 0.
+        is_shared: other programs of the same user may listen there as well.
+
+    Raises:
+        ConfigError: that is not possible.
+    """
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        return socket.create_server(address, family=family, reuse_port=is_shared)
+    except OSError as exc:
+        reason = os.strerror(exc.errno or 0).lower()
+        raise ConfigError(f"cannot listen on {quote(address.authority)}: {reason}") from None
 
 
 class Ticket(Protocol):
@@ -142,12 +164,7 @@ class StreamServer(Generic[PayloadT]):
         Raises:
             ConfigError: that is not possible there.
         """
-        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        try:
-            listener = inherited or socket.create_server(address, family=family)
-        except OSError as exc:
-            reason = os.strerror(exc.errno or 0).lower()
-            raise ConfigError(f"cannot listen on {quote(address.authority)}: {reason}") from None
+        listener = inherited or listening(address)
         self.listener = listener
         self._door = Door(listener.dup(), self._requested, log=self._log)
         port: int = listener.getsockname()[1]
@@ -184,6 +201,11 @@ class StreamServer(Generic[PayloadT]):
             channel: carries them (SCM_RIGHTS), each with what was read of it; None for no more.
         """
         self._channel = channel
+
+    @property
+    def dropped_count(self) -> int:
+        """How many connections had to go for others, or did not say what they want."""
+        return 0 if self._door is None else self._door.dropped_count
 
     def leave(self, is_elsewhere: Callable[[PayloadT], bool]) -> None:
         """End progress streams that another program goes on with, now and when they are opened.

@@ -47,6 +47,9 @@ class Tokens(Generic[PayloadT]):
         lifetime_s: how long an unused token works.
         max_outstanding: how many unused tokens there may be.
         source: makes a new token.
+
+    Attributes:
+        refused: how many tokens were not given out because too many were outstanding.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Tokens(Generic[PayloadT]):
         self._source = source
         self._grants: OrderedDict[bytes, _Grant[PayloadT]] = OrderedDict()  # the oldest first
         self._held: Counter[str] = Counter()
+        self.refused = 0
 
     def __len__(self) -> int:
         """Return how many tokens are outstanding, with those that expired since the last event."""
@@ -120,6 +124,7 @@ class Tokens(Generic[PayloadT]):
         return grant
 
     def _exhausted(self, quota: str) -> Exhausted:
+        self.refused += 1
         message = f"{quota}; try again later"
         return Exhausted(
             message,

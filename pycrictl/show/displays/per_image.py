@@ -8,7 +8,7 @@ from typing import Final
 
 from pycrictl.progress.tracker import COMPLETE, Awaited, Item, Phase, Totals, View
 from pycrictl.show.displays import phrases
-from pycrictl.units import format_bytes, plural
+from pycrictl.units import format_bytes, ordinal, plural
 
 ACTIVE: Final = frozenset({Phase.DOWNLOADING, Phase.EXTRACTING})
 STALL_S: Final = 30.0
@@ -47,7 +47,7 @@ def waits_to_unpack(item: Item) -> bool:
 def queue(item: Item) -> str:
     """Return ``queued, 2nd, behind default/web`` of an item in a queue."""
     behind = f", behind {phrases.short_image(item.behind)}" if item.behind else ""
-    return f"queued, {phrases.ordinal(item.queue_position)}{behind}"
+    return f"queued, {ordinal(item.queue_position)}{behind}"
 
 
 def failure(item: Item) -> str:

@@ -13,7 +13,6 @@ TEXT_LIMIT: Final = 300
 """Longest text from outside that is worth a place in a message."""
 
 _UNIT_LETTERS: Final = "BKMGTPEZY"
-_ORDINALS: Final = {1: "st", 2: "nd", 3: "rd"}
 
 
 def clean(text: str) -> str:
@@ -147,12 +146,6 @@ def duration(seconds: float) -> str:
         return f"{left} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {left} s"
-
-
-def ordinal(number: int) -> str:
-    """Return ``1st``, ``2nd``, ``3rd``, ``11th``."""
-    teens = 11 <= number % 100 <= 13
-    return f"{number}{'th' if teens else _ORDINALS.get(number % 10, 'th')}"
 
 
 def width(text: str) -> int:

@@ -108,7 +108,10 @@ def test_many_watch_at_the_cost_of_one(containerd: FakeContainerd) -> None:
         await asyncio.gather(*(watch() for _ in range(20)))
         (item,) = bench.poller.items(IMAGE)
         assert (item.layer, item.progress, item.total) == (LAYER, 400, 1000)
-        assert bench.poller.progress(1) == (400, 1000)
+        found = bench.poller.progress(1)
+        assert found is not None
+        assert (found.done_bytes, found.total_bytes) == (400, 1000)
+        assert (found.percent, found.is_unpacking) == (40.0, False)
         assert containerd.calls["list_leases"] <= bench.looks + 1 < 15
 
     run(path_of(containerd), test)

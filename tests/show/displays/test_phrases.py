@@ -112,13 +112,6 @@ def test_duration(seconds: float, expected: str) -> None:
     assert phrases.duration(seconds) == expected
 
 
-def test_ordinal() -> None:
-    numbers = (1, 2, 3, 4, 11, 12, 13, 21, 102, 111)
-    assert [phrases.ordinal(number) for number in numbers] == [
-        *("1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th"),
-    ]
-
-
 TEXTS = ["", "x", "abcdef", "宽宽宽", "a宽b", "é" * 5]
 
 

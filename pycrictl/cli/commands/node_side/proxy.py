@@ -151,6 +151,32 @@ def proxy(
             help="The least that is logged (default: info, with --debug debug).",
         ),
     ] = None,
+    metrics_listen: Annotated[
+        str | None,
+        Option(
+            "--metrics-listen",
+            metavar="IP:PORT",
+            help="Serve /metrics for Prometheus, /livez and /readyz there (default: nowhere).",
+        ),
+    ] = None,
+    tracing_endpoint: Annotated[
+        str | None,
+        Option(
+            "--tracing-endpoint",
+            metavar="HOST:PORT",
+            help="Send a trace of each pull and copy to this OpenTelemetry collector"
+            " (default: none).",
+        ),
+    ] = None,
+    events: Annotated[
+        str | None,
+        Option(
+            "--events",
+            metavar="kubelet|FILE",
+            help="Write Events about the pulls of pods, with the kubelet's own kubeconfig or this"
+            " one (default: no Events).",
+        ),
+    ] = None,
     take_over: Annotated[
         bool,
         Option(
@@ -215,6 +241,9 @@ def proxy(
             "state-dir": state_dir,
             "log-format": log_format,
             "log-level": log_level or ("debug" if app.flags.debug else None),
+            "metrics-listen": metrics_listen,
+            "tracing-endpoint": tracing_endpoint,
+            "events": events,
         },
         lambda: discovery.find(app.config.timeout_s.value).path,
     )

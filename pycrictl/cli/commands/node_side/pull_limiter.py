@@ -9,6 +9,7 @@ from pycrictl.cli import options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Argument, Option
 from pycrictl.errors import UsageError
+from pycrictl.units import escape
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
 def pull_limiter(
     app: AppContext,
     action: Annotated[
-        str, Argument(metavar="status|set|history", help="What to do.", show_default=False)
+        str, Argument(metavar="status|set|cancel|history", help="What to do.", show_default=False)
     ] = "",
-    limit: Annotated[
+    what: Annotated[
         str,
         Argument(
-            metavar="[N]", help="With set: pull at most N images at once.", show_default=False
+            metavar="[N|IMAGE|POD]",
+            help="With set: pull at most N images at once. With cancel: what to give up.",
+            show_default=False,
         ),
     ] = "",
     admin_socket: Annotated[
@@ -63,7 +66,8 @@ def pull_limiter(
     """Show or set a running proxy's limit on image pulls; show its last pulls.
 
     status shows the limit, what is being pulled, who waits for what, and what else limits pulls on
-    the node. set changes the limit at once, until the proxy restarts; 0 means no limit. history
+    the node. set changes the limit at once, until the proxy restarts; 0 means no limit. cancel
+    gives up the pulls of an image or a pod that wait for a slot; kubelet tries again later. history
     shows the last 10,000 pulls, also those of earlier runs of the proxy, and sums them up.
 
     Example: pycrictl pull-limiter status --watch
@@ -80,7 +84,7 @@ def pull_limiter(
     timeout_s = max(app.config.timeout_s.value, 10.0)
     if action != "history" and (since is not None or image or failed):
         raise UsageError("--since, --image and --failed go with pull-limiter history only")
-    if action == "status" and not limit:
+    if action == "status" and not what:
         _show_status(
             app,
             lambda: admin.ask(path, "status", timeout_s=timeout_s),
@@ -89,7 +93,7 @@ def pull_limiter(
         )
     elif action == "set":
         try:
-            number = int(limit) if limit.isascii() and limit.isdigit() else -1
+            number = int(what) if what.isascii() and what.isdigit() else -1
         except ValueError:
             number = -1
         if number < 0:
@@ -98,7 +102,12 @@ def pull_limiter(
             )
         answer = admin.ask(path, "set-limit", timeout_s=timeout_s, limit=number)
         app.env.stdout.write(f"limit {answer['before']} -> {answer['limit']}\n")
-    elif action == "history" and not limit:
+    elif action == "cancel" and what:
+        answer = admin.ask(path, "cancel", timeout_s=timeout_s, target=what)
+        for call in answer["cancelled"]:
+            pod = f" ({call['pod']})" if call["pod"] else ""
+            app.env.stdout.write(escape(f"given up: {call['image']}{pod}") + "\n")
+    elif action == "history" and not what:
         pull_limiter_history.write(
             app,
             pull_limiter_history.folder(path, timeout_s),
@@ -108,9 +117,7 @@ def pull_limiter(
             only_failed=failed,
         )
     else:
-        raise UsageError(
-            "say what to do: pull-limiter status, pull-limiter set N, or pull-limiter history"
-        )
+        raise UsageError("say what to do: pull-limiter status, set N, cancel IMAGE|POD, or history")
 
 
 def _show_status(

@@ -1,0 +1,177 @@
+"""What Kubernetes Events say of the pulls of pods, and when. Pure.
+
+A pod and an image have one Event. It is changed when the phase does, and at most every ``PACE_S``
+otherwise. What is over before ``QUIET_S`` gets none: kubelet's own Events say that it was pulled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, Call, State
+from pycrictl.units import format_bytes, format_duration, ordinal
+
+if TYPE_CHECKING:
+    from pycrictl.proxy.lookup import PodKey
+    from pycrictl.proxy.pulls.layer_poller import Progress
+
+QUIET_S: Final = 2.0
+PACE_S: Final = 10.0
+
+MAX_ENTRIES: Final = 1000
+_MAX_MESSAGE: Final = 1024  # as the API server checks for events.k8s.io
+_MAX_NAME: Final = 200
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+class News(NamedTuple):
+    """An Event as it is to stand now.
+
+    Attributes:
+        name: of the object, the same for a pod and an image.
+        writing: which time it is written, from 1.
+        since_s: how long ago it began.
+        is_new: it has not been written yet, as far as is known.
+    """
+
+    name: str
+    pod: PodKey
+    message: str
+    is_warning: bool
+    writing: int
+    since_s: float
+    is_new: bool
+
+
+@dataclass(slots=True)
+class _Entry:
+    call: Call
+    phase: str = ""
+    told_phase: str = ""
+    told_at: float = field(default=-math.inf)
+    count: int = 0
+
+
+class Bulletin:
+    """The Events of all pods. ``now`` is in seconds and never goes back.
+
+    Args:
+        book: the pulls.
+        progress: how far a pull is, by its number; None where that is not known.
+    """
+
+    def __init__(self, book: Book, progress: Callable[[int], Progress | None]) -> None:
+        self._book = book
+        self._progress = progress
+        self._entries: dict[tuple[PodKey, str], _Entry] = {}
+
+    def look(self, now: float) -> float | None:
+        """Take in what has happened.
+
+        Returns:
+            When the next Event is due; None if nothing goes on.
+        """
+        for call in self._book.calls.values():
+            if call.pod is None or not call.pull.takes_slot or not _is_valid(call.pod):
+                continue
+            entry = self._entries.get((call.pod, call.image))
+            if entry is not None:
+                entry.call = call
+            elif len(self._entries) < MAX_ENTRIES:
+                self._entries[call.pod, call.image] = _Entry(call)
+        for key, entry in list(self._entries.items()):
+            entry.phase = self._phase(entry, now)
+            if entry.phase in ("done", "failed") and not entry.count:
+                del self._entries[key]
+        return min((self._due(entry) for entry in self._entries.values()), default=None)
+
+    def next(self, now: float) -> News | None:
+        """Return the Event that has been due for longest, which counts as written then."""
+        ready = [(self._due(entry), key) for key, entry in self._entries.items()]
+        due = min(ready, default=(math.inf, None), key=lambda one: one[0])
+        if due[1] is None or due[0] > now:
+            return None
+        entry = self._entries[due[1]]
+        call = entry.call
+        assert call.pod is not None
+        entry.told_phase, entry.told_at = entry.phase, now
+        entry.count += 1
+        if entry.phase in ("done", "failed"):
+            del self._entries[due[1]]
+        return News(
+            name=_name(call.pod, call.image),
+            pod=call.pod,
+            message=self._message(entry, now)[:_MAX_MESSAGE],
+            is_warning=entry.phase == "failed",
+            writing=entry.count,
+            since_s=now - call.asked,
+            is_new=entry.count == 1,
+        )
+
+    def _phase(self, entry: _Entry, now: float) -> str:
+        call = entry.call
+        if call.state is State.DONE:
+            return "done"
+        if call.state in (State.FAILED, State.LEFT):
+            # Another attempt may follow at once.
+            return "failed" if now - call.ended >= ATTEMPT_GAP_S else entry.phase
+        if call.state is State.WAITING:
+            return "waiting"
+        far = self._progress(call.pull.number)
+        return "unpacking" if far is not None and far.is_unpacking else "pulling"
+
+    def _due(self, entry: _Entry) -> float:
+        if not entry.count:
+            return entry.call.asked + QUIET_S
+        if entry.phase != entry.told_phase:
+            return entry.told_at
+        if entry.call.end is not None:
+            return entry.call.ended + ATTEMPT_GAP_S
+        return entry.told_at + PACE_S
+
+    def _message(self, entry: _Entry, now: float) -> str:
+        call = entry.call
+        if entry.phase == "waiting":
+            return f"Image {call.name} waits for a slot: {self._place(call)}"
+        since = call.asked if call.pull.started is None else call.pull.started
+        took = format_duration(round((now if call.end is None else call.ended) - since))
+        if entry.phase == "done":
+            return f"Image {call.name} was pulled in {took}"
+        if entry.phase == "failed":
+            error = call.error or "its caller gave it up"
+            return f"Image {call.name} was not pulled: {error}"
+        far = self._progress(call.pull.number)
+        if far is None or far.percent is None:
+            return f"Pulling image {call.name} for {took}"
+        done, total = format_bytes(far.done_bytes), format_bytes(far.total_bytes)
+        if far.is_unpacking:
+            return f"Pulling image {call.name}: {total} are there and are unpacked"
+        if done.partition(" ")[2] == total.partition(" ")[2]:
+            done = done.partition(" ")[0]
+        text = f"Pulling image {call.name}: {math.floor(far.percent)} % ({done} of {total})"
+        return text if far.left_s is None else f"{text}, ETA {format_duration(round(far.left_s))}"
+
+    def _place(self, call: Call) -> str:
+        if call.pull.next_try is not None:
+            return "none is free, and it tries again soon"
+        place = self._book.place(call.pull)
+        if place < 2:
+            return "next in line"
+        ahead = self._book.line[place - 2]
+        return f"{ordinal(place)} in line, behind {ahead.reference}"
+
+
+def _is_valid(pod: PodKey) -> bool:
+    """Return whether the API server can have such a pod; its name becomes part of a path."""
+    return all(_NAME.fullmatch(name) for name in (pod.namespace, pod.name))
+
+
+def _name(pod: PodKey, image: str) -> str:
+    """Return the name of an Event, which a proxy that takes over or starts again finds, too."""
+    digest = hashlib.sha256(f"{pod.uid} {image}".encode()).hexdigest()[:16]
+    return f"{pod.name[:_MAX_NAME]}.pull-{digest}"

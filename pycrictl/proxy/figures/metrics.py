@@ -1,0 +1,303 @@
+"""Metrics for Prometheus: what has happened is counted, what is there is looked at when asked.
+
+Only a proxy that offers metrics imports this. No name of an image or a pod is a label. On the way
+of a call are two additions: to a counter, and to a bucket of a histogram.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from bisect import bisect_left
+from collections import Counter as Counter_
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily
+
+from pycrictl import __version__
+from pycrictl.cri.calls.methods import method
+from pycrictl.proxy.copies.quotas import Quotas
+from pycrictl.proxy.copies.service import Copies
+from pycrictl.proxy.figures.health import Health
+from pycrictl.proxy.figures.record import Outcome, PullRecord
+from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.relay.calls import CallRecord
+from pycrictl.proxy.relay.server import RelayServer
+from pycrictl.proxy.serve.pages import MakePage, Page
+from pycrictl.proxy.serve.stream_server import StreamServer
+from pycrictl.proxy.serve.tokens import Tokens
+from pycrictl.wire import codes
+
+_MIB: Final = 1024**2
+_GIB: Final = 1024**3
+
+PULL_BUCKETS_S: Final = (
+    *(1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600),
+)
+"""Those of ``kubelet_image_pull_duration_seconds``, as the size classes."""
+
+_SIZES: Final = (
+    *(10 * _MIB, 100 * _MIB, 500 * _MIB, _GIB, 5 * _GIB, 10 * _GIB, 20 * _GIB, 30 * _GIB),
+    *(40 * _GIB, 60 * _GIB, 100 * _GIB),
+)
+SIZE_CLASSES: Final = (
+    *("0-10MB", "10MB-100MB", "100MB-500MB", "500MB-1GB", "1GB-5GB", "5GB-10GB", "10GB-20GB"),
+    *("20GB-30GB", "30GB-40GB", "40GB-60GB", "60GB-100GB", "GT100GB"),
+)
+_NO_SIZE: Final = "N/A"
+
+ADDED_BUCKETS_S: Final = (
+    *(0.00005, 0.0001, 0.0002, 0.0003, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 1.0),
+)
+
+_OWN: Final = ("PullImage", "ImagePullProgress", "CopyToContainer", "CopyFromContainer")
+_SESSIONS: Final = ("Exec", "ExecSync", "Attach", "PortForward")
+_STATUS_ENDINGS: Final = ("Status", "Stats", "Version", "Config", "Info", "Metrics")
+_HANDOVERS: Final = {"took_over": "taken", "not_handed_over": "failed"}
+"""Events of the log, and what they are counted as."""
+
+_REFUSING: Final = {"ResourceExhausted": "pull_slots", "DeadlineExceeded": "pull_deadline"}
+
+
+def size_class(size_bytes: int | None) -> str:
+    """Return the class of an image's size, as kubelet names it."""
+    return SIZE_CLASSES[bisect_left(_SIZES, size_bytes)] if size_bytes else _NO_SIZE
+
+
+def method_class(path: str) -> str:
+    """Return what kind of call a method is: a few words for all methods that there are."""
+    name = path.rpartition("/")[2]
+    try:
+        called = method(name)
+    except KeyError:
+        return "other"
+    if name in _OWN:
+        return "own"
+    if called.is_stream:
+        return "stream"
+    if name.startswith("List"):
+        return "list"
+    if name in _SESSIONS:
+        return "session"
+    return "status" if name.endswith(_STATUS_ENDINGS) and name[:6] != "Update" else "change"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The parts of the proxy that are looked at."""
+
+    queue: PullQueue[Any]
+    copies: Copies
+    quotas: Quotas
+    tokens: Tokens[Any]
+    streams: StreamServer[Any]
+    relay: RelayServer
+    health: Health
+
+
+class Metrics:
+    """All metrics of a proxy, and the pages that show them.
+
+    Args:
+        sources: what is looked at.
+    """
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._by_call: dict[tuple[str, int | None], tuple[Counter, Histogram | None]] = {}
+        registry = self.registry = CollectorRegistry()
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's
+        ProcessCollector(registry=registry)
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"pycrictl_{name}", text, labels, registry=registry)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"pycrictl_{name}", text, registry=registry)
+
+        def by_size(name: str, text: str) -> Histogram:
+            return Histogram(
+                f"pycrictl_{name}",
+                text,
+                ["image_size_in_bytes"],
+                buckets=PULL_BUCKETS_S,
+                registry=registry,
+            )
+
+        build = Gauge(
+            "pycrictl_build_info", "The program.", ["version", "python"], registry=registry
+        )
+        build.labels(__version__, platform.python_version()).set(1)
+        self._up = gauge("upstream_up", "Whether the runtime answered just now.")
+
+        self._pulls = counter(
+            "pulls", "PullImage calls that are over, by outcome and gRPC code.", "outcome", "code"
+        )
+        self._joined = counter("pulls_joined", "PullImage calls that shared another one's pull.")
+        self._waited = by_size(
+            "pull_wait_seconds", "Time from a PullImage call to its slot, by size of the image."
+        )
+        self._pulled = by_size(
+            "pull_duration_seconds", "Time that the runtime took for a pull, by size of the image."
+        )
+        self._bytes = counter(
+            "pull_bytes",
+            "Bytes of layers that pulls downloaded, found on the node, and unpacked.",
+            "phase",
+        )
+        for phase in ("downloaded", "reused", "extracted"):
+            self._bytes.labels(phase)
+        queue, book = sources.queue, sources.queue.book
+        gauge("pulls_running", "Pulls at the runtime.").set_function(lambda: len(book.running))
+        gauge("pulls_waiting", "Pulls that wait for a slot.").set_function(lambda: len(book.line))
+        gauge("pull_slots", "The limit of parallel pulls; 0 for none.").set_function(
+            lambda: queue.limit
+        )
+        gauge("pull_slots_taken", "Slots in use.").set_function(lambda: queue.taken)
+
+        self._copies = counter(
+            "copies", "Copies that are over, by direction and end.", "direction", "end"
+        )
+        self._copy_bytes = counter("copy_bytes", "Bytes of copies that succeeded.", "direction")
+        gauge("copies_running", "Copies that are made or about to be.").set_function(
+            lambda: len(sources.copies.snapshot())
+        )
+        self._streams = counter("streams", "Streams that are over, by kind and end.", "kind", "end")
+        gauge("streams_open", "Open connections for progress and copies.").set_function(
+            lambda: sources.streams.open_count
+        )
+        self._calls = counter("calls", "Calls that are over, by class and code.", "class", "code")
+        self._added = Histogram(
+            "pycrictl_call_added_seconds",
+            "Time that the proxy worked on a call that it passed on, by class of the method.",
+            ["class"],
+            buckets=ADDED_BUCKETS_S,
+            registry=registry,
+        )
+        self._handovers = counter("handovers", "Hand-overs between programs, by end.", "end")
+        for end in _HANDOVERS.values():  # an alert sees a first one only after a 0
+            self._handovers.labels(end)
+        self._refused_pulls: Counter_[str] = Counter_()
+        registry.register(_Counted(self.refused, sources.relay.faults))
+
+    # What has happened
+
+    def pull(self, record: PullRecord) -> None:
+        """Count a PullImage call that is over."""
+        code = "other" if record.code.isdigit() else record.code
+        self._pulls.labels(record.outcome.value, code).inc()
+        if record.is_joined:
+            self._joined.inc()
+        if record.outcome is Outcome.REFUSED and record.code in _REFUSING:
+            self._refused_pulls[_REFUSING[record.code]] += 1
+        if record.outcome is Outcome.PRESENT:
+            return
+        size = size_class(record.size_bytes)
+        self._waited.labels(size).observe(record.waited_s)
+        if record.outcome is not Outcome.PULLED or record.is_joined:
+            return
+        self._pulled.labels(size).observe(record.pulled_s)
+        self._bytes.labels("downloaded").inc(record.got_bytes or 0)
+        self._bytes.labels("reused").inc(record.reused_bytes or 0)
+        self._bytes.labels("extracted").inc(record.extracted_bytes or 0)
+
+    def event(self, name: str, fields: Mapping[str, Any]) -> None:
+        """Count what the log has a line for: copies, streams, hand-overs."""
+        if name == "copy":
+            self._copies.labels(fields["direction"], fields["end"]).inc()
+            if fields["end"] == "done":
+                self._copy_bytes.labels(fields["direction"]).inc(fields["size_bytes"])
+        elif name == "stream":
+            self._streams.labels(*_stream_labels(fields)).inc(fields.get("left_out", 1))
+        elif name in _HANDOVERS:
+            self._handovers.labels(_HANDOVERS[name]).inc()
+
+    def call(self, record: CallRecord, added_s: float) -> None:
+        """Count a call that is over, and how long the proxy worked on it."""
+        counted, histogram = self._by_call.get((record.path, record.code)) or self._learn(record)
+        counted.inc()
+        if histogram is not None:
+            histogram.observe(added_s)
+
+    def _learn(self, record: CallRecord) -> tuple[Counter, Histogram | None]:
+        kind = method_class(record.path)
+        code = "none" if record.code is None else codes.name_of(record.code)
+        if code.isdigit():
+            code = "other"
+        is_passed_on = kind not in ("own", "stream")
+        found = (
+            self._calls.labels(kind, code),
+            self._added.labels(kind) if is_passed_on else None,
+        )
+        if kind != "other" and code != "other":  # of those there may be any number
+            self._by_call[record.path, record.code] = found
+        return found
+
+    def refused(self) -> Counter_[str]:
+        """Return how much was refused so far, by the limit that it met."""
+        sources = self._sources
+        others = {
+            "stream_urls": sources.tokens.refused,
+            "stream_connections": sources.streams.dropped_count,
+            "own_requests": sources.relay.budget.refused,
+        }
+        return self._refused_pulls + sources.quotas.refused + Counter_(others)
+
+    # Pages
+
+    def pages(self) -> dict[str, MakePage]:
+        """Return what is shown, by path."""
+        return {"/metrics": self._metrics, "/livez": self._live, "/readyz": self._ready}
+
+    async def _metrics(self) -> Page:
+        self._up.set(not await self._sources.health.problem())
+        # Some milliseconds of work, which calls need not wait for.
+        body = await asyncio.to_thread(prometheus_client.generate_latest, self.registry)
+        return Page(200, body, prometheus_client.CONTENT_TYPE_PLAIN_0_0_4)
+
+    async def _live(self) -> Page:
+        return Page(200, b"ok\n")
+
+    async def _ready(self) -> Page:
+        problem = await self._sources.health.problem()
+        return Page(503, f"{problem}\n".encode()) if problem else Page(200, b"ok\n")
+
+
+class _Counted:
+    """Makes metrics of what other parts of the proxy count for themselves."""
+
+    def __init__(
+        self, refused: Callable[[], Mapping[str, int]], faults: Callable[[], Mapping[str, int]]
+    ) -> None:
+        self._refused = refused
+        self._faults = faults
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """Return the metrics as they are now (called by the library)."""
+        found = CounterMetricFamily(
+            "pycrictl_refused", "What was refused, by the limit that it met.", labels=["limit"]
+        )
+        for limit, count in self._refused().items():
+            found.add_metric([limit], count)
+        yield found
+        found = CounterMetricFamily(
+            "pycrictl_protocol_errors",
+            "Connections that were ended for a fault of the peer.",
+            labels=["peer"],
+        )
+        for peer, count in self._faults().items():
+            found.add_metric([peer], count)
+        yield found
+
+
+def _stream_labels(fields: Mapping[str, Any]) -> tuple[str, str]:
+    """Return kind and end of a stream: of progress, or of one that passed through."""
+    if "kind" in fields:
+        return f"progress_{fields['kind']}", str(fields["end"])
+    name, code = str(fields.get("method", "")), fields.get("code")
+    kind = name if method_class(name) == "stream" else "other"
+    return kind, codes.name_of(code) if isinstance(code, int) else "none"

@@ -1,0 +1,112 @@
+"""A span for each pull and copy, in the trace of the call that asked for it.
+
+The runtime gets the span as the parent of its own. What is said of it is what the log's line of the
+pull or copy says; that line ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from pycrictl.cri.calls.tracing import TRACEPARENT, Context, Exporter, Span, now_ns
+from pycrictl.errors import StreamError
+from pycrictl.proxy.relay.calls import Answer, CallRequest, Peer
+from pycrictl.proxy.relay.server import Handler
+from pycrictl.proxy.serve.log import Log
+
+SEND_S: Final = 2.0
+"""How long a span waits for others to be sent with."""
+
+MAX_OPEN: Final = 4096
+MAX_UNSENT: Final = 4096
+"""More than so many are dropped, the oldest first."""
+
+_ATTRIBUTES: Final = {
+    "image": "container.image.name",
+    "container": "container.id",
+    **{name: f"pycrictl.{name}" for name in ("pod", "outcome", "waited_s", "pulled_s", "attempt")},
+    **{name: f"pycrictl.{name}" for name in ("bytes", "reused", "path", "size_bytes", "end")},
+}
+"""What is said of a span, by the fields of log lines."""
+
+
+class PullTracer:
+    """Traces pulls and copies.
+
+    Args:
+        endpoint: ``HOST:PORT`` of the collector.
+        log: gets a line when it does not take spans, once until it does.
+    """
+
+    def __init__(self, endpoint: str, *, log: Log) -> None:
+        self._exporter = Exporter(endpoint, service="pycrictl-proxy")
+        self._log = log
+        self._open: OrderedDict[str, Span] = OrderedDict()
+        self._ended: deque[Span] = deque(maxlen=MAX_UNSENT)
+        self._sending: asyncio.Task[None] | None = None
+        self._has_complained = False
+
+    def watched(self, handle: Handler) -> Handler:
+        """Return a handler that begins a span for each call and goes on with ``handle``."""
+
+        async def begin(request: CallRequest, peer: Peer) -> Answer:
+            return await handle(self._begin(request), peer)
+
+        return begin
+
+    def event(self, name: str, fields: Mapping[str, Any]) -> None:
+        """Take an event of the log; it may be the end of a span."""
+        span = self._open.pop(fields.get("trace", ""), None)
+        if span is None:
+            return
+        span.end_ns = now_ns()
+        span.error = str(fields.get("error", ""))
+        span.attributes = {
+            key: str(fields[field])
+            for field, key in _ATTRIBUTES.items()
+            if fields.get(field, "") not in ("", None)
+        }
+        self._ended.append(span)
+        if self._sending is None:
+            self._sending = asyncio.get_running_loop().create_task(self._send_soon())
+
+    async def stop(self) -> None:
+        """Send what has ended."""
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
+        if self._ended:
+            await self._send()
+
+    def _begin(self, request: CallRequest) -> CallRequest:
+        parent = Context.parse(request.trace)
+        if parent is not None and not parent.is_sampled:
+            return request
+        span = Span.begin(request.path.rpartition("/")[2], parent, now_ns())
+        trace = str(span.context)
+        self._open[trace] = span
+        if len(self._open) > MAX_OPEN:
+            self._open.popitem(last=False)
+        others = [field for field in request.metadata if field[0] != TRACEPARENT]
+        return replace(request, metadata=(*others, (TRACEPARENT, trace)))
+
+    async def _send_soon(self) -> None:
+        await asyncio.sleep(SEND_S)
+        await self._send()
+        self._sending = None
+
+    async def _send(self) -> None:
+        spans = list(self._ended)
+        self._ended.clear()
+        try:
+            await asyncio.to_thread(self._exporter.send, spans)
+        except StreamError as exc:
+            if not self._has_complained:
+                self._log.warning("no_traces", error=exc.message)
+            self._has_complained = True
+        else:
+            self._has_complained = False

@@ -1,0 +1,109 @@
+"""Small pages over HTTP: each is made when it is asked for, and its connection ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from pycrictl.errors import RemoteProtocolError
+from pycrictl.proxy.serve.door import Door, Guest
+from pycrictl.proxy.serve.log import Log
+from pycrictl.proxy.serve.stream_server import Address, listening
+from pycrictl.streaming.loop import end_tasks
+from pycrictl.wire.http1_server import parse_request, serialize_response
+
+PAGE_S: Final = 30.0
+"""How long a page may take to be made and sent."""
+
+_REASONS: Final = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed"}
+_UNAVAILABLE: Final = "Service Unavailable"
+
+
+class Page(NamedTuple):
+    """An answer."""
+
+    status: int
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+
+    def response(self) -> bytes:
+        """Return it as it is sent."""
+        headers = [
+            ("Content-Type", self.content_type),
+            ("Content-Length", str(len(self.body))),
+            ("Cache-Control", "no-store"),
+            ("Connection", "close"),
+        ]
+        if self.status == 405:
+            headers.append(("Allow", "GET"))
+        reason = _REASONS.get(self.status, _UNAVAILABLE)
+        return serialize_response(self.status, reason, headers, self.body)
+
+
+MakePage: TypeAlias = Callable[[], Awaitable[Page]]
+
+
+class PageServer:
+    """Serves pages.
+
+    Args:
+        pages: by their paths.
+        log: gets lines about clients that are dropped.
+    """
+
+    def __init__(self, pages: Mapping[str, MakePage], *, log: Log) -> None:
+        self._pages = pages
+        self._log = log
+        self._door: Door | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, address: Address) -> Address:
+        """Begin to listen; return where, with the real port.
+
+        Raises:
+            ConfigError: that is not possible there.
+        """
+        # A program that takes over listens before this one has stopped.
+        listener = listening(address, is_shared=True)
+        self._door = Door(listener, self._requested, log=self._log)
+        return Address(address.host, listener.getsockname()[1])
+
+    async def stop(self) -> None:
+        """End all connections."""
+        if self._door is not None:
+            self._door.close()
+        await end_tasks(self._tasks)
+
+    def _requested(self, guest: Guest, head: bytes, early: bytes) -> None:
+        assert self._door is not None
+        try:
+            request = parse_request(head)
+        except RemoteProtocolError:
+            self._door.answer(guest, Page(400, b"bad request\n").response())
+            return
+        make = self._pages.get(request.target.partition("?")[0])
+        if make is None or request.method != "GET":
+            page = Page(404, b"not found\n") if make is None else Page(405, b"only GET\n")
+            self._door.answer(guest, page.response())
+            return
+        self._door.admit(guest)
+        task = asyncio.create_task(self._serve(guest, make))
+        self._tasks.add(task)
+        task.add_done_callback(self._served)
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        assert self._door is not None
+        self._tasks.discard(task)
+        self._door.left()
+
+    async def _serve(self, guest: Guest, make: MakePage) -> None:
+        with guest.sock:
+            try:
+                async with asyncio.timeout(PAGE_S):
+                    data = (await make()).response()
+                    await asyncio.get_running_loop().sock_sendall(guest.sock, data)
+            except (OSError, TimeoutError):
+                pass  # the client is gone, or does not read
+            except asyncio.CancelledError:
+                pass  # it stops; raising would be logged as an error

@@ -1,0 +1,150 @@
+"""The alert rules and the dashboard fit the metrics, and alerts fire when they should.
+
+The rules are evaluated on a scrape of a proxy that had pulled, failed and refused a little.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "packaging" / "prometheus" / "pycrictl.rules.yaml"
+DASHBOARD = ROOT / "packaging" / "grafana" / "pycrictl-proxy.json"
+SCRAPE = (Path(__file__).parent / "data" / "scrape.prom").read_text()
+PROSE = (ROOT / "man" / "prose" / "pycrictl-proxy.md").read_text()
+
+FAMILIES = {family.name: family for family in text_string_to_metric_families(SCRAPE)}
+NAMES = {sample.name for family in FAMILIES.values() for sample in family.samples}
+ALERTS = [rule["alert"] for rule in yaml.safe_load(RULES.read_text())["groups"][0]["rules"]]
+
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is not installed"
+)
+
+
+def series(changes: dict[str, str]) -> list[dict[str, str]]:
+    """All series of the scrape as they stand for two hours, with other values where a key begins
+    what a series is called."""
+    found = []
+    samples = [sample for family in FAMILIES.values() for sample in family.samples]
+    for name, labels, value in [
+        ("up", {}, 1.0),
+        *((sample.name, sample.labels, sample.value) for sample in samples),
+    ]:
+        text = ",".join(f'{key}="{one}"' for key, one in sorted(labels.items()))
+        change = next(
+            (new for key, new in changes.items() if f"{name}{{{text}".startswith(key)), ""
+        )
+        full = ",".join(filter(None, (text, 'instance="n1",job="p"')))
+        found.append({"series": f"{name}{{{full}}}", "values": change or f"{value}+0x120"})
+    return found
+
+
+def slow(metric: str, *fast: str) -> dict[str, str]:
+    """A histogram that gets a value above the buckets ``fast`` each minute."""
+    return {
+        **{f"{metric}_bucket{{{bucket}": "0x120" for bucket in fast},
+        f"{metric}_bucket": "0+1x120",
+    }
+
+
+CHANGES: dict[str, dict[str, str]] = {
+    "PycrictlProxyGone": {"up{": "1x100 0x20", "pycrictl_": "1x100 _x20", "process_": "1x100 _x20"},
+    "PycrictlRuntimeDown": {"pycrictl_upstream_up": "0x120"},
+    "PycrictlPullsFail": {
+        'pycrictl_pulls_total{code="Unknown",outcome="failed"': "0+1x120",
+        'pycrictl_pulls_total{code="OK",outcome="pulled"': "0+0.5x120",
+    },
+    "PycrictlPullsWaitLong": slow(
+        "pycrictl_pull_wait_seconds",
+        *(f'image_size_in_bytes="N/A",le="{le}"' for le in ("1.0", "5.0", "10.0", "20.0", "30.0")),
+        *(f'image_size_in_bytes="N/A",le="{le}"' for le in ("60.0", "120.0", "180.0", "240.0")),
+        *(f'image_size_in_bytes="N/A",le="{le}"' for le in ("300.0", "360.0")),
+    ),
+    "PycrictlPullLineStuck": {"pycrictl_pulls_waiting": "2x120"},
+    "PycrictlRefuses": {'pycrictl_refused_total{limit="pull_slots"': "0+1x120"},
+    "PycrictlProxySlow": {
+        f'pycrictl_call_added_seconds_bucket{{class="status",le="{le}"': value
+        for value, bounds in (("0x120", ("5e-05", "0.001", "0.05")), ("0+1x120", ("0.1", "+Inf")))
+        for le in bounds
+    },
+    "PycrictlProxyLarge": {"process_resident_memory_bytes": "3e8x120"},
+    "PycrictlHandOverFailed": {'pycrictl_handovers_total{end="failed"': "0x100 1x20"},
+}
+
+
+def firing(alerts: list[str]) -> list[dict[str, Any]]:
+    """What a test of rules expects to fire in the end."""
+    samples = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in alerts]
+    expr = 'count by (alertname) (ALERTS{alertstate="firing"})'
+    return [{"expr": expr, "eval_time": "2h", "exp_samples": samples}]
+
+
+def promtool(*words: str, stdin: str = "") -> None:
+    ran = subprocess.run(["promtool", *words], input=stdin, capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout + ran.stderr
+
+
+@needs_promtool
+def test_promtool_accepts_metrics_and_rules() -> None:
+    promtool("check", "rules", str(RULES))
+    promtool("check", "metrics", stdin=SCRAPE)
+
+
+@needs_promtool
+def test_each_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
+    assert list(CHANGES) == ALERTS
+    tests = [
+        {
+            "name": name,
+            "interval": "1m",
+            "input_series": series(changes),
+            "promql_expr_test": firing(alerts),
+        }
+        for name, changes, alerts in [
+            ("nothing", {}, []),
+            *((name, CHANGES[name], [name]) for name in ALERTS),
+        ]
+    ]
+    file = tmp_path / "tests.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "tests": tests}))
+    promtool("test", "rules", str(file))
+
+
+def test_rules_and_dashboard_name_metrics_that_there_are() -> None:
+    for text in (RULES.read_text(), DASHBOARD.read_text()):
+        used = set(re.findall(r"\b(?:pycrictl|process)_[a-z0-9_]+", text)) - {"pycrictl_proxy"}
+        assert used
+        assert used <= NAMES
+
+
+def test_the_dashboard_is_whole() -> None:
+    dashboard = json.loads(DASHBOARD.read_text())
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels) > 10
+    text = DASHBOARD.read_text()
+    own = {name for name in FAMILIES if name.startswith("pycrictl_")}
+    assert not [name for name in own if name not in text]
+
+
+def test_the_man_page_has_every_metric() -> None:
+    section = PROSE.partition("# METRICS")[2].partition("\n# ")[0]
+    terms = re.findall(r"`(pycrictl_[a-z_]+)(?:\{([a-z_,]+)\})?`", section)
+    documented = {
+        name.removesuffix("_total"): set(filter(None, labels.split(","))) for name, labels in terms
+    }
+    own = {
+        name: {key for sample in family.samples for key in sample.labels} - {"le"}
+        for name, family in FAMILIES.items()
+        if name.startswith("pycrictl_")
+    }
+    assert documented == own

@@ -1,0 +1,368 @@
+"""Every metric of a whole proxy, moved by what it counts."""
+
+from __future__ import annotations
+
+import platform
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from pycrictl import __version__
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.proxy import admin
+from pycrictl.proxy.copies.quotas import Quotas
+from pycrictl.proxy.figures.metrics import method_class, size_class
+from pycrictl.proxy.relay.budget import Budget
+from pycrictl.proxy.serve.tokens import Tokens
+from pycrictl.wire import limits
+from pycrictl.wire.client_call import ClientCall
+from tests.containerd.fakectd import FakeContainerd
+from tests.containerd.made import Made
+from tests.copy.node.test_on_node import needs_root
+from tests.fakecri import FakeServer, Status
+from tests.node.kubelet import IMAGE, RUNTIME
+from tests.proxy.copier import Copier, Pretended, container, refusal
+from tests.proxy.figures.test_recorder import _Cri
+from tests.proxy.program import Program
+from tests.proxy.pulls.test_limiter import ABSENT, PRESENT, Gate, pod, prepare, status
+from tests.waiting import wait_until
+
+__all__ = ["container"]
+
+Start = Callable[..., Program]
+LISTEN = ("--metrics-listen", "127.0.0.1:0")
+GIB = 1024**3
+PULL_B = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image="b")).SerializeToString()
+
+
+def get(proxy: Program, path: str) -> tuple[int, str]:
+    where = re.search(r" metrics listen=(\S+)", proxy.log())
+    assert where is not None, proxy.log()
+    try:
+        with urllib.request.urlopen(f"http://{where[1]}{path}", timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as answer:
+        return answer.code, answer.read().decode()
+
+
+class Scrape:
+    """The samples of a proxy, by name and labels."""
+
+    def __init__(self, proxy: Program) -> None:
+        code, self.text = get(proxy, "/metrics")
+        assert code == 200
+        self.samples: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
+        for family in text_string_to_metric_families(self.text):
+            assert family.documentation
+            for sample in family.samples:
+                self.samples[sample.name, frozenset(sample.labels.items())] = sample.value
+
+    def __call__(self, name: str, **labels: str) -> float:
+        """The value of a sample; 0 if there is none."""
+        return self.samples.get((f"pycrictl_{name}", frozenset(labels.items())), 0.0)
+
+
+def test_pulls_slots_and_the_line(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    proxy = start("--max-parallel-image-pulls", "1", *LISTEN)
+    assert Scrape(proxy)("pulls_running") == 0
+    futures: list[Any] = [
+        proxy.kubelet.start_pull(image, pod(f"w{number}"))
+        for number, image in enumerate(("a", "a", "b", "c"))
+    ]
+    wait_until(lambda: len(status(proxy)["waiting"]) == 2 and status(proxy)["joined"])
+    during = Scrape(proxy)
+    assert (during("pulls_running"), during("pulls_waiting")) == (1, 2)
+    assert (during("pull_slots"), during("pull_slots_taken")) == (1, 1)
+    gate.open.set()
+    assert all(future.result(60).image_ref for future in futures)
+    wait_until(lambda: Scrape(proxy)("pulls_total", outcome="pulled", code="OK") == 4)
+    after = Scrape(proxy)
+    assert after("pulls_joined_total") == 1
+    assert after("pull_wait_seconds_count", image_size_in_bytes="N/A") == 4
+    assert after("pull_wait_seconds_sum", image_size_in_bytes="N/A") > 0
+    assert after("pull_duration_seconds_count", image_size_in_bytes="N/A") == 3
+    assert after("pulls_waiting") == 0
+
+
+def test_outcomes_and_limits(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    denied = Status(grpc.StatusCode.NOT_FOUND, "no")
+    fake.prepare("ImageStatus", ABSENT, PRESENT, ABSENT, repeat=True)
+    fake.prepare("PullImage", denied, gate, gate, repeat=True)
+    proxy = start("--when-full", "retry", "--retries=0", *LISTEN)
+    admin.ask(str(proxy.admin_path), "set-limit", timeout_s=60, limit=1)
+    with pytest.raises(grpc.RpcError):
+        proxy.kubelet.pull("a")
+    gate.open.set()
+    proxy.kubelet.pull("there")
+    gate.open.clear()
+    held = proxy.kubelet.start_pull("b")
+    wait_until(lambda: status(proxy)["slotsTaken"] == 1)
+    with pytest.raises(grpc.RpcError):
+        proxy.kubelet.pull("c")
+    late = ClientCall(IMAGE + "PullImage", PULL_B, timeout_s=0.2)  # it does not hang up itself
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(proxy.socket_path))
+        while late.answer is None:
+            client.sendall(late.data_to_send())
+            late.receive_data(client.recv(65536), time.monotonic())
+    held.cancel()
+    found = {
+        ("failed", "NotFound"),
+        ("present", "OK"),
+        ("refused", "ResourceExhausted"),
+        ("refused", "DeadlineExceeded"),
+        ("gone", ""),
+    }
+
+    def has_all() -> bool:
+        seen = Scrape(proxy)
+        return all(seen("pulls_total", outcome=one, code=code) == 1 for one, code in found)
+
+    wait_until(has_all)
+    assert Scrape(proxy)("refused_total", limit="pull_slots") == 1
+    assert Scrape(proxy)("refused_total", limit="pull_deadline") == 1
+
+
+def test_bytes_by_phase_and_size(folder: Path) -> None:
+    def land() -> None:
+        image = Made(containerd, "library/a", ["one", "two"], size_bytes=3 * GIB)
+        image.begin("lease", at_s=4e9)
+        image.complete(0, at_s=1.0)
+        image.complete(1, at_s=4e9)
+        image.commit(1, at_s=4e9)
+        containerd.snapshots[image.chain_ids[1]].usage = 7
+        containerd.images["docker.io/library/a:1"] = image.manifest
+
+    containerd = FakeContainerd(folder, _Cri(land))
+    with containerd, Program(folder, containerd.endpoint, *LISTEN) as proxy:
+        assert Scrape(proxy)("pull_bytes_total", phase="downloaded") == 0
+        proxy.kubelet.pull("a:1", pod("web"))
+        wait_until(lambda: Scrape(proxy)("pull_bytes_total", phase="downloaded") == 3 * GIB)
+        found = Scrape(proxy)
+        assert found("pull_bytes_total", phase="reused") == 3 * GIB
+        assert found("pull_bytes_total", phase="extracted") == 7
+        assert found("pull_duration_seconds_count", image_size_in_bytes="5GB-10GB") == 1
+
+
+def test_calls_and_what_the_proxy_adds(fake: FakeServer, start: Start) -> None:
+    fake.prepare("Version", cri_pb2.VersionResponse(), repeat=True)
+    fake.prepare("ListContainers", Status(grpc.StatusCode.INTERNAL, "no"))
+    fake.prepare("StopContainer", cri_pb2.StopContainerResponse())
+    fake.prepare("Exec", cri_pb2.ExecResponse())
+    fake.prepare("GetContainerEvents", [cri_pb2.ContainerEventResponse(container_id="a")])
+    proxy = start(*LISTEN)
+    began = time.monotonic()
+    with CriClient(str(proxy.socket_path), timeout_s=60) as client:
+        for name in ("Version", "StopContainer", "Exec"):
+            request = getattr(cri_pb2, f"{name}Request")()
+            proxy.kubelet.call(RUNTIME + name, request, getattr(cri_pb2, f"{name}Response"))
+        with pytest.raises(Exception, match="no"):
+            client.call("ListContainers", cri_pb2.ListContainersRequest())
+        assert len(list(client.stream("GetContainerEvents", cri_pb2.GetEventsRequest()))) == 1
+    with pytest.raises(grpc.RpcError):
+        proxy.kubelet.call("/x.Y/Z", cri_pb2.VersionRequest(), cri_pb2.VersionResponse)
+    elapsed_s = time.monotonic() - began
+    wait_until(lambda: Scrape(proxy)("streams_total", kind="GetContainerEvents", end="OK") == 1)
+    found = Scrape(proxy)
+    for kind, code in (
+        *(("status", "OK"), ("change", "OK"), ("session", "OK"), ("list", "Internal")),
+        *(("stream", "OK"), ("other", "Unimplemented")),
+    ):
+        assert found("calls_total", **{"class": kind, "code": code}) == 1, kind
+        is_timed = kind != "stream"
+        assert found("call_added_seconds_count", **{"class": kind}) == is_timed, kind
+        assert found("call_added_seconds_sum", **{"class": kind}) < elapsed_s
+    assert found("call_added_seconds_sum", **{"class": "list"}) > 0
+
+
+def test_the_wait_for_an_own_call_is_not_added_to_others(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    fake.prepare("Version", cri_pb2.VersionResponse(), repeat=True)
+    proxy = start(*LISTEN)
+    held = proxy.kubelet.start_pull("a")
+    time.sleep(0.5)
+    gate.open.set()
+    assert held.result(60).image_ref
+    proxy.kubelet.call(RUNTIME + "Version", cri_pb2.VersionRequest(), cri_pb2.VersionResponse)
+    found = Scrape(proxy)
+    assert found("call_added_seconds_count", **{"class": "status"}) == 1
+    assert found("call_added_seconds_sum", **{"class": "status"}) < 0.4
+    assert found("call_added_seconds_count", **{"class": "own"}) == 0
+
+
+@needs_root
+def test_copies_and_streams(
+    fake: FakeServer, start: Start, container: Pretended, tmp_path: Path
+) -> None:
+    proxy = start("--container-copies-per-pod", "1", *LISTEN)
+    copier = Copier(proxy)
+    with copier.client:
+        (container.root / "file").write_bytes(b"x" * 3000)
+        copier.out("/file", tmp_path / "file")
+        copier.into("/etc/hostname", "/to")
+        copier.wait_until_idle()
+        found = Scrape(proxy)
+        assert found("copies_total", direction="from", end="done") == 1
+        assert found("copies_total", direction="to", end="done") == 1
+        assert found("copy_bytes_total", direction="from") > 3000
+        assert found("copies_running") == 0
+        copier.ask_to()
+        assert refusal(copier.ask_to)[0] == "RESOURCE_EXHAUSTED"
+        found = Scrape(proxy)
+        assert found("copies_running") == 1
+        assert found("refused_total", limit="copies_per_pod") == 1
+
+
+def test_progress_streams(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    sandbox = cri_pb2.PodSandbox(id="id-web", metadata=pod("web").config.metadata)
+    fake.prepare("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=[sandbox]), repeat=True)
+    proxy = start(*LISTEN)
+    held = proxy.kubelet.start_pull("a", pod("web"))
+    wait_until(lambda: gate.running == 1)
+    request = cri_pb2.ImagePullProgressRequest(pod_sandbox_id="id-web")
+    response = cri_pb2.ImagePullProgressResponse
+    url = proxy.kubelet.call(RUNTIME + "ImagePullProgress", request, response).url
+    with urllib.request.urlopen(url, timeout=60) as lines:
+        assert lines.readline()
+        assert Scrape(proxy)("streams_open") == 1
+        gate.open.set()
+        assert held.result(60).image_ref
+        lines.read()
+    wait_until(lambda: Scrape(proxy)("streams_total", kind="progress_http", end="done") == 1)
+    assert Scrape(proxy)("streams_open") == 0
+
+
+def test_faults_of_peers(fake: FakeServer, start: Start) -> None:
+    proxy = start(*LISTEN)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(proxy.socket_path))
+        client.sendall(b"GET / HTTP/1.1\r\n\r\n" * 10)
+        client.recv(1000)
+    wait_until(lambda: Scrape(proxy)("protocol_errors_total", peer="client") == 1)
+    assert Scrape(proxy)("protocol_errors_total", peer="runtime") == 0
+
+
+def test_the_runtime_and_the_program(fake: FakeServer, start: Start) -> None:
+    fake.prepare("Version", cri_pb2.VersionResponse(), repeat=True)
+    proxy = start(*LISTEN)
+    found = Scrape(proxy)
+    assert found("upstream_up") == 1
+    build = {"version": __version__, "python": platform.python_version()}
+    assert found("build_info", **build) == 1
+    assert ("process_resident_memory_bytes", frozenset()) in found.samples
+    assert get(proxy, "/readyz") == (200, "ok\n")
+    assert get(proxy, "/livez?verbose") == (200, "ok\n")
+    assert get(proxy, "/")[0] == 404
+
+
+def test_without_a_runtime(fake: FakeServer, start: Start, folder: Path) -> None:
+    proxy = start(*LISTEN, upstream=f"unix://{folder}/none.sock")
+    assert Scrape(proxy)("upstream_up") == 0
+    code, text = get(proxy, "/readyz")
+    assert code == 503
+    assert "cannot be reached" in text
+    assert get(proxy, "/livez") == (200, "ok\n")
+
+
+def test_nothing_is_named(fake: FakeServer, start: Start) -> None:
+    prepare(fake, Status(grpc.StatusCode.UNKNOWN, "secret-reason"))
+    proxy = start(*LISTEN)
+    with pytest.raises(grpc.RpcError):
+        proxy.kubelet.pull("secret-image", pod("secret-pod"))
+    wait_until(lambda: Scrape(proxy)("pulls_total", outcome="failed", code="Unknown") == 1)
+    assert "secret" not in Scrape(proxy).text
+
+
+def test_without_metrics_nothing_is_imported(fake: FakeServer, start: Start) -> None:
+    proxy = start()
+    assert " metrics " not in proxy.log()
+    command = "import sys; import pycrictl.proxy.app; print('prometheus_client' in sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "False\n"
+
+
+def test_a_hand_over(fake: FakeServer, start: Start, folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    proxy = start("--metrics-listen", address)
+    assert Scrape(proxy)("handovers_total", end="taken") == 0
+    proxy.reload()
+    assert proxy.wait() == 0
+    assert Scrape(proxy)("handovers_total", end="taken") == 1
+    assert Scrape(proxy)("handovers_total", end="failed") == 0
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        with proxy.second("--take-over", "--metrics-listen", taken) as second:
+            assert second.wait(60) == 1
+    wait_until(lambda: Scrape(proxy)("handovers_total", end="failed") == 1)
+
+
+def test_a_port_that_is_in_use(fake: FakeServer, folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        program = Program(folder, fake.endpoint, "--metrics-listen", f"127.0.0.1:{port}")
+        with pytest.raises(AssertionError, match="cannot listen on"):
+            program.start()
+        assert program.wait() == 1
+
+
+def test_refusals_are_counted_where_they_are_made() -> None:
+    quotas = Quotas(size_limit_bytes=10, copies_per_pod=1)
+    tokens = Tokens[str](max_outstanding=1)
+    tokens.issue("a", "", now=0)
+    for refused in (
+        lambda: quotas.check_size(11),
+        lambda: tokens.issue("b", "", now=0),
+    ):
+        with pytest.raises(Exception, match="try again later"):
+            refused()
+    assert quotas.refused == {"copy_size": 1}
+    assert tokens.refused == 1
+    budget = Budget()
+    share = budget.share(lambda stream_id, now: None)
+    share.add(1, limits.OWN_BODIES_BYTES, 0.0)
+    assert budget.refused == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "name"),
+    [
+        *((None, "N/A"), (0, "N/A"), (1, "0-10MB"), (10 << 20, "0-10MB")),
+        *(((10 << 20) + 1, "10MB-100MB"), (GIB, "500MB-1GB"), (101 * GIB, "GT100GB")),
+    ],
+)
+def test_size_classes_are_those_of_kubelet(size: int | None, name: str) -> None:
+    assert size_class(size) == name
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        *(("ListImages", "list"), ("ImageStatus", "status"), ("ImageFsInfo", "status")),
+        *(("RuntimeConfig", "status"), ("UpdateRuntimeConfig", "change"), ("Attach", "session")),
+        *(("PullImage", "own"), ("StreamContainers", "stream"), ("Odd", "other")),
+        *(("ListPodSandboxMetrics", "list"), ("RunPodSandbox", "change")),
+    ],
+)
+def test_classes_of_methods(method: str, name: str) -> None:
+    assert method_class(f"/runtime.v1.RuntimeService/{method}") == name
