@@ -75,6 +75,8 @@ class AppContext:
             from pycrictl import config
 
             self._config = config.load(self.flags, self.env.environ, executable=sys.argv[0] or None)
+            is_named = self.flags.config is not None or "CRI_CONFIG_FILE" in self.env.environ
+            crictl.miss_configuration(self.env, is_named=is_named)
             for warning in self._config.warnings:
                 self.env.warn(warning)
             if self._config.debug.value:

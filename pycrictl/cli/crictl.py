@@ -12,6 +12,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
+from pycrictl.config import DEFAULT_PATH
 from pycrictl.environ import OWN_NAME, is_terminal
 from pycrictl.errors import (
     ExitCode,
@@ -83,6 +84,12 @@ def hears(number: int) -> bool:
 def reads_configuration(command: str) -> bool:
     """Return whether a command reads the configuration file in any case, also for its help."""
     return is_called() and command != "config"
+
+
+def miss_configuration(env: Environment, *, is_named: bool) -> None:
+    """Warn that there is no configuration file at the default place, if no other one is named."""
+    if is_called() and not is_named and not os.path.exists(DEFAULT_PATH):  # noqa: PTH110 (quick)
+        env.warn(f"config file {DEFAULT_PATH} does not exist; one beside the program will do")
 
 
 def needs_images(asked: bool) -> bool:
