@@ -16,10 +16,12 @@ DEVIATIONS: Final[dict[str, str]] = {
     "completion-zsh": COMPLETION,
     "f-inspect-yaml": "integers above 2**53 stay exact",
     "images-repo-only": "the name selects here, also where the runtime ignores it",
+    "m-attach-detach": "detaching is not reported as a failure",
     "m-images-after-prune": SANDBOX_IMAGE,
     "m-portforward-refused": "a refused connection is reported, and forwarding goes on",
     "m-portforward-websocket": "WebSocket works with released runtimes",
     "m-rmi-prune": SANDBOX_IMAGE,
+    "x-debug-tty": "lines of --debug have words of their own, and no colors",
 }
 
 

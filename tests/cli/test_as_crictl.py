@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +27,7 @@ from tests.captures import capture as recording
 from tests.captures.deviations import DEVIATIONS, is_page, kind_of_messages
 from tests.captures.fixtures import utc
 from tests.cli import test_logs, test_replay_lifecycle, test_replay_lists, test_replay_sessions
-from tests.cli.run import Run, start
+from tests.cli.run import PROGRAM, Run, start
 from tests.cli.streaming_server import Played, playing
 from tests.fakecri import FakeServer, Status, hang
 from tests.waiting import wait_until
@@ -214,13 +216,18 @@ def test_an_interrupted_call_ends_with_1(
 
 @pytest.mark.parametrize(
     ("words", "rpc"),
-    [("attach c", "Attach"), ("exec c true", "Exec"), ("port-forward p 1:1", "PortForward")],
+    [
+        ("attach c", "Attach"),
+        ("exec c true", "Exec"),
+        ("port-forward p 1:1", "PortForward"),
+        ("events", "GetContainerEvents"),
+    ],
 )
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_is_killed_before_it_is_up_leaves_nothing(
     fake: FakeServer, words: str, rpc: str, number: signal.Signals
 ) -> None:
-    fake.offer(rpc, hang(30))
+    fake.offer(rpc, [hang(30)] if words == "events" else hang(30))
     process = start("-r", fake.endpoint, *words.split())
     wait_until(lambda: rpc in fake.methods())
     process.send_signal(number)
@@ -229,6 +236,32 @@ def test_what_is_killed_before_it_is_up_leaves_nothing(
     assert (process.returncode, stdout) == (0 if is_end else 128 + number, "")
     is_said = number == signal.SIGINT and not is_end
     assert stderr == ("pycrictl: interrupted\n" if is_said else "")
+
+
+@pytest.mark.parametrize(("words", "rpc"), [("attach -it c", "Attach"), ("exec -it c sh", "Exec")])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_what_is_killed_before_it_is_up_leaves_the_terminal_as_it_was(
+    fake: FakeServer, words: str, rpc: str, number: signal.Signals
+) -> None:
+    fake.offer(rpc, hang(30))
+    screen, terminal = pty.openpty()
+    before = termios.tcgetattr(terminal)
+    process = subprocess.Popen(
+        [*PROGRAM, "-r", fake.endpoint, *words.split()],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: rpc in fake.methods())
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=30)
+    after = termios.tcgetattr(terminal)
+    os.close(terminal)
+    os.close(screen)
+    assert after == before
+    assert process.returncode == 128 + number
+    assert stderr == ("pycrictl: interrupted\n" if number == signal.SIGINT else "")
 
 
 @pytest.mark.parametrize("words", ["exec -i c cat", "attach -i c"])
