@@ -77,7 +77,9 @@ class AppContext:
             from pycrictl import config
 
             self._config = config.load(self.flags, self.env.environ, executable=sys.argv[0] or None)
-            for warning in self._config.warnings:
+            is_named = self.flags.config is not None or "CRI_CONFIG_FILE" in self.env.environ
+            warnings = crictl.configuration_warnings(self._config.warnings, is_named=is_named)
+            for warning in warnings:
                 self.env.warn(warning)
             if self._config.debug.value:
                 self.env.configure_logging(debug=True)

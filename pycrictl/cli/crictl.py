@@ -12,6 +12,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
+from pycrictl.config import DEFAULT_PATH
 from pycrictl.environ import OWN_NAME, is_terminal
 from pycrictl.errors import (
     ExitCode,
@@ -83,6 +84,18 @@ def hears(number: int) -> bool:
 def reads_configuration(command: str) -> bool:
     """Return whether a command reads the configuration file in any case, also for its help."""
     return is_called() and command != "config"
+
+
+def configuration_warnings(warnings: tuple[str, ...], *, is_named: bool) -> tuple[str, ...]:
+    """Return what is reported of the configuration file, if it could be read or need not be.
+
+    crictl says nothing of an invalid one at the default place, but reports that there is none.
+    """
+    if is_named or not is_called():
+        return warnings
+    if os.path.exists(DEFAULT_PATH):  # noqa: PTH110 (pathlib costs 5 ms)
+        return ()
+    return (f"config file {DEFAULT_PATH} does not exist; one beside the program will do",)
 
 
 def needs_images(asked: bool) -> bool:

@@ -29,6 +29,9 @@ class LogReader:
         path: of the log file.
         wanted: what to leave out, and how to write the rest.
         on_bad: called for the first line that is passed on because it is of neither format.
+
+    Attributes:
+        is_unfinished: whether the last line that ``read`` has yielded was not finished.
     """
 
     def __init__(self, path: str, wanted: Selection, *, on_bad: OnBad) -> None:
@@ -36,6 +39,7 @@ class LogReader:
         self._wanted = wanted
         self._decoder = wanted.decoder()
         self._on_bad: OnBad | None = on_bad
+        self.is_unfinished = False
 
     def read(self) -> Iterator[Chunk]:
         """Yield the log as it is now, up to an unfinished last line.
@@ -76,7 +80,9 @@ class LogReader:
         yield from self._rest(log)
         lines = self._wanted.tail_lines
         if not (self._wanted.is_strict and lines and log.has_lines(lines)):
-            yield from self._end()
+            rest = list(self._end())
+            self.is_unfinished = bool(rest)
+            yield from rest
 
     def steps(self, is_alive: Callable[[], bool]) -> Iterator[Chunk | None]:
         """Yield what ``follow`` does, without limit, and None where there is nothing more yet.

@@ -14,14 +14,14 @@ SANDBOX_IMAGE: Final = "--prune keeps the image that pod sandboxes are made of"
 DEVIATIONS: Final[dict[str, str]] = {
     "completion-bash": COMPLETION,
     "completion-zsh": COMPLETION,
-    "endpoint-bare-path": "no configuration file is needed, and none is missed",
     "f-inspect-yaml": "integers above 2**53 stay exact",
     "images-repo-only": "the name selects here, also where the runtime ignores it",
-    "l-noeol": "an unfinished last line is shown without a note",
+    "m-attach-detach": "detaching is not reported as a failure",
     "m-images-after-prune": SANDBOX_IMAGE,
     "m-portforward-refused": "a refused connection is reported, and forwarding goes on",
     "m-portforward-websocket": "WebSocket works with released runtimes",
     "m-rmi-prune": SANDBOX_IMAGE,
+    "x-debug-tty": "lines of --debug have words of their own, and no colors",
 }
 
 

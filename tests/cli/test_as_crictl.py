@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,13 +20,14 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cli.table import COMMANDS
+from pycrictl.config import DEFAULT_PATH
 from pycrictl.environ import Environment
 from tests.captures import Capture, everything
 from tests.captures import capture as recording
 from tests.captures.deviations import DEVIATIONS, is_page, kind_of_messages
 from tests.captures.fixtures import utc
 from tests.cli import test_logs, test_replay_lifecycle, test_replay_lists, test_replay_sessions
-from tests.cli.run import Run, start
+from tests.cli.run import PROGRAM, Run, start
 from tests.cli.streaming_server import Played, playing
 from tests.fakecri import FakeServer, Status, hang
 from tests.waiting import wait_until
@@ -34,9 +38,22 @@ __all__ = ["utc"]
 Replay = Callable[[FakeServer, Capture, Path], Run]
 
 
+@pytest.fixture(autouse=True)
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is a configuration file, whose absence is reported under this name."""
+    path = tmp_path / "empty.yaml"
+    path.touch()
+    monkeypatch.setenv("CRI_CONFIG_FILE", str(path))
+
+
+def run(*words: str) -> Run:
+    """Runs the program in the environment of this process."""
+    return Run(*words, environ=os.environ)
+
+
 def replay_logs(fake: FakeServer, capture: Capture, folder: Path) -> Run:
     """Runs the recorded command on the logs of its scene."""
-    return Run("-t", "20s", "-r", fake.endpoint, *test_logs.prepare(fake, capture, folder))
+    return run("-t", "20s", "-r", fake.endpoint, *test_logs.prepare(fake, capture, folder))
 
 
 LOGS = [capture for capture in test_logs.CAPTURES if not test_logs.is_interrupted(capture)]
@@ -64,19 +81,19 @@ def test_replay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["/usr/local/bin/crictl"])
-    run = replay(fake, capture, tmp_path)
+    done = replay(fake, capture, tmp_path)
     differences = []
     status, told = OF_PIPE.get(capture.name, (capture.rc, capture.told))
-    if run.code != status:
-        differences.append(f"status {run.code}, recorded {status}")
-    if kind_of_messages(run.stderr) != told:
-        differences.append(f"messages {run.stderr!r}, recorded {told!r}")
+    if done.code != status:
+        differences.append(f"status {done.code}, recorded {status}")
+    if kind_of_messages(done.stderr) != told:
+        differences.append(f"messages {done.stderr!r}, recorded {told!r}")
     if capture.is_help:
-        if not is_page(run.stdout):
-            differences.append(f"no page of help: {run.stdout!r}")
+        if not is_page(done.stdout):
+            differences.append(f"no page of help: {done.stdout!r}")
     elif capture.stdout is not None:
         try:
-            assert_same_output(run.stdout, capture)
+            assert_same_output(done.stdout, capture)
         except AssertionError as difference:
             differences.append(f"output {difference}")
     assert bool(differences) == (capture.name in DEVIATIONS), differences
@@ -112,9 +129,9 @@ def test_the_manual_has_the_reason_of_each_deviation() -> None:
 )
 def test_the_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [name])
-    run = Run("rm", "")
-    assert (run.code, run.stdout) == (1, "")
-    assert run.stderr == "crictl: the ID of one container is empty\n"
+    done = run("rm", "")
+    assert (done.code, done.stdout) == (1, "")
+    assert done.stderr == "crictl: the ID of one container is empty\n"
 
 
 @pytest.mark.parametrize(
@@ -122,15 +139,15 @@ def test_the_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_other_names(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [name])
-    assert Run("rm").stderr == "pycrictl: no container is named\n"
+    assert run("rm").stderr == "pycrictl: no container is named\n"
 
 
 @pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"], ["h"], []])
 def test_the_help_of_the_program(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["crictl"])
-    run = Run(*words)
-    assert run.code == 0
-    page = run.stdout
+    done = run(*words)
+    assert done.code == 0
+    page = done.stdout
     assert page.startswith("NAME:\n   crictl - client for CRI\n\nUSAGE:\n   crictl ")
     assert "\nCOMMANDS:\n   attach" in page
     assert "pycrictl" not in page
@@ -139,9 +156,9 @@ def test_the_help_of_the_program(words: list[str], monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("command", [entry.name for entry in COMMANDS])
 def test_the_help_of_a_command(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["crictl"])
-    run = Run(command, "--help")
-    assert run.code == 0
-    page = run.stdout
+    done = run(command, "--help")
+    assert done.code == 0
+    page = done.stdout
     assert page.startswith(f"NAME:\n   crictl {command} - ")
     assert f"\n\nUSAGE:\n   crictl {command} [command options]" in page
 
@@ -155,10 +172,10 @@ def test_exec_ends_with_1(
     monkeypatch.setattr(sys, "argv", ["crictl"])
     code = int(command.split()[1])
     fake.prepare("ExecSync", cri_pb2.ExecSyncResponse(stdout=b"out", stderr=b"err", exit_code=code))
-    run = Run("-r", fake.endpoint, "exec", "-s", "c", "sh", "-c", command)
-    assert run.code == status
-    assert run.stdout == ("" if code else "out\nerr\n")
-    assert bool(run.stderr) is bool(code)
+    done = run("-r", fake.endpoint, "exec", "-s", "c", "sh", "-c", command)
+    assert done.code == status
+    assert done.stdout == ("" if code else "out\nerr\n")
+    assert bool(done.stderr) is bool(code)
 
 
 def test_hints_name_the_program() -> None:
@@ -199,13 +216,18 @@ def test_an_interrupted_call_ends_with_1(
 
 @pytest.mark.parametrize(
     ("words", "rpc"),
-    [("attach c", "Attach"), ("exec c true", "Exec"), ("port-forward p 1:1", "PortForward")],
+    [
+        ("attach c", "Attach"),
+        ("exec c true", "Exec"),
+        ("port-forward p 1:1", "PortForward"),
+        ("events", "GetContainerEvents"),
+    ],
 )
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_is_killed_before_it_is_up_leaves_nothing(
     fake: FakeServer, words: str, rpc: str, number: signal.Signals
 ) -> None:
-    fake.offer(rpc, hang(30))
+    fake.offer(rpc, [hang(30)] if words == "events" else hang(30))
     process = start("-r", fake.endpoint, *words.split())
     wait_until(lambda: rpc in fake.methods())
     process.send_signal(number)
@@ -214,6 +236,32 @@ def test_what_is_killed_before_it_is_up_leaves_nothing(
     assert (process.returncode, stdout) == (0 if is_end else 128 + number, "")
     is_said = number == signal.SIGINT and not is_end
     assert stderr == ("pycrictl: interrupted\n" if is_said else "")
+
+
+@pytest.mark.parametrize(("words", "rpc"), [("attach -it c", "Attach"), ("exec -it c sh", "Exec")])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_what_is_killed_before_it_is_up_leaves_the_terminal_as_it_was(
+    fake: FakeServer, words: str, rpc: str, number: signal.Signals
+) -> None:
+    fake.offer(rpc, hang(30))
+    screen, terminal = pty.openpty()
+    before = termios.tcgetattr(terminal)
+    process = subprocess.Popen(
+        [*PROGRAM, "-r", fake.endpoint, *words.split()],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: rpc in fake.methods())
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=30)
+    after = termios.tcgetattr(terminal)
+    os.close(terminal)
+    os.close(screen)
+    assert after == before
+    assert process.returncode == 128 + number
+    assert stderr == ("pycrictl: interrupted\n" if number == signal.SIGINT else "")
 
 
 @pytest.mark.parametrize("words", ["exec -i c cat", "attach -i c"])
@@ -262,7 +310,7 @@ def test_a_signal_ends_a_background_job(
 )
 def test_the_schema(name: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["crictl"])
-    made, recorded = Run(*words).stdout, recording(name).output
+    made, recorded = run(*words).stdout, recording(name).output
     assert [json.loads(text) for text in split(made)] == [
         json.loads(text) for text in split(recorded)
     ]
@@ -287,7 +335,7 @@ def test_config_writes_every_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sys, "argv", ["crictl"])
     path = tmp_path / "crictl.yaml"
     path.write_text(CONFIG)
-    assert Run("-c", str(path), "config", "--set", "timeout=7,image-endpoint=baz").code == 0
+    assert run("-c", str(path), "config", "--set", "timeout=7,image-endpoint=baz").code == 0
     assert path.read_text() == (
         'runtime-endpoint: "foo"\n'
         'image-endpoint: "baz" # inline\n'
@@ -301,8 +349,8 @@ def test_config_writes_every_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
     before = path.read_text()
     for wrong in ("timeout=1s", "debug=yes", "nosuch=1", "timeout", "debug=true=1"):
-        run = Run("-c", str(path), "config", "--set", f"timeout=9,{wrong}")
-        assert (run.code, run.stdout, path.read_text()) == (1, "", before)
+        done = run("-c", str(path), "config", "--set", f"timeout=9,{wrong}")
+        assert (done.code, done.stdout, path.read_text()) == (1, "", before)
 
 
 @pytest.mark.parametrize(
@@ -326,4 +374,15 @@ def test_what_scripts_look_for(
     fake.offer("PullImage", Status(grpc.StatusCode.NOT_FOUND, "none"))
     for name in ("ListContainers", "ListPodSandbox", "ListImages"):
         fake.offer(name, None)
-    assert message in Run("-r", fake.endpoint, *words).stderr
+    assert message in run("-r", fake.endpoint, *words).stderr
+
+
+def test_a_missing_configuration_file_is_reported(
+    fake: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "crictl")])
+    done = Run("-r", fake.endpoint, "completion", environ={})
+    assert done.code == 0
+    has_one = Path(DEFAULT_PATH).exists()
+    warned = done.stderr.startswith(f"crictl: warning: config file {DEFAULT_PATH} does not exist")
+    assert warned is not has_one

@@ -72,7 +72,10 @@ def replay(fake: FakeServer, capture: Capture, folder: Path) -> Run:
     """Runs the recorded command on a runtime that answers as recorded."""
     prepare(fake, capture, time.time())
     timeout = "5s" if capture.name.startswith("f-") else "20s"
-    return Run("-t", timeout, "-r", fake.endpoint, *words_of(capture, folder))
+    config = folder / "crictl.yaml"
+    config.touch()
+    words = ("-t", timeout, "-r", fake.endpoint, *words_of(capture, folder))
+    return Run(*words, environ={"CRI_CONFIG_FILE": str(config)})
 
 
 @pytest.mark.parametrize("capture", CAPTURES, ids=lambda capture: capture.name)

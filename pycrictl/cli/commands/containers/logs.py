@@ -154,6 +154,8 @@ def logs(
         reader = LogReader(log.path, wanted, on_bad=warn)
         if not follow:
             _write(reader.read(), app.env.stdout, app.env.stderr)
+            if reader.is_unfinished:
+                crictl.inform(app.env, "the last line of the log is unfinished")
             return
         life = containerlog.Life(client, log)
         try:
