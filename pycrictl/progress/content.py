@@ -9,6 +9,7 @@ one call.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from contextlib import suppress
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 _RECHECK_S: Final = 5.0
 _EMPTY_LEASE_S: Final = 0.5  # creating a container takes a lease too, for a moment
 _TRAILERS_PER_POLL: Final = 4
+_TRAILERS: Final = 32  # read at a pull's end
 _USAGE_PAUSE_FACTOR: Final = 10.0
 _REMOTE_LABEL: Final = "containerd.io/snapshot/remote"
 _UNKNOWN_REASON: Final = (
@@ -277,10 +279,7 @@ class ContentWatcher:
         pulse, reads_left = 0, _TRAILERS_PER_POLL
         for layer in pull.layers:
             if layer.wants_trailer and reads_left:
-                layer.has_trailer = True
-                layer.extracted_total = self._documents.unpacked_bytes(
-                    layer.digest, layer.size_bytes
-                )
+                layer.learn(self._documents.unpacked_bytes(layer.digest, layer.size_bytes))
                 reads_left -= 1
             if layer.extraction is not None and layer.phase is Phase.EXTRACTING:
                 layer.extract_to(self._measure(pull.snapshotter, layer.extraction, now))
@@ -357,6 +356,8 @@ class ContentWatcher:
         if layers.unsettled and layers.is_only_fetched and self._identifier.images(pull):
             layers.finish()
         if not layers.unsettled:
+            for layer in itertools.islice((one for one in layers if one.wants_trailer), _TRAILERS):
+                layer.learn(self._documents.unpacked_bytes(layer.digest, layer.size_bytes))
             return EndedPull(pull.lease_id, pull.image, Ending.DONE, "")
         there = len(layers) - len(layers.unsettled)
         pull.error = f"{reason} ({there} of {len(layers)})"

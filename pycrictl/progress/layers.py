@@ -93,10 +93,19 @@ class Layer:
 
     @property
     def wants_trailer(self) -> bool:
-        """Whether the end of its blob should be read to estimate its unpacked size."""
+        """Whether the end of its blob should be read for its unpacked size."""
         is_readable = self.is_gzip and self.size_bytes >= _SMALLEST_GZIP_BYTES
-        is_to_be_unpacked = self.is_complete and self.phase in (Phase.EXTRACTING, Phase.WAITING)
-        return is_readable and not self.has_trailer and is_to_be_unpacked
+        is_unpacked = self.phase not in (Phase.DOWNLOADING, Phase.PRESENT, Phase.FAILED)
+        return is_readable and not self.has_trailer and self.is_complete and is_unpacked
+
+    def learn(self, unpacked_bytes: int) -> None:
+        """Take what the end of its blob says of its unpacked size; 0 if that is nothing."""
+        self.has_trailer = True
+        self.extracted_total = unpacked_bytes
+        if self.is_settled:
+            self.extracted = unpacked_bytes or self.extracted
+        elif unpacked_bytes:
+            self.extracted = min(self.extracted, unpacked_bytes)
 
     def settle(self, phase: Phase) -> None:
         """Set the layer's final phase."""

@@ -32,6 +32,7 @@ from pycrictl.errors import (
 from pycrictl.progress import stream
 from pycrictl.progress.content import ContentWatcher, Ending, PollResult
 from pycrictl.progress.endings import SETTLE_S, Endings, Sink
+from pycrictl.progress.failures import cause
 from pycrictl.progress.namespaces import CRI_NAMESPACE, NamespacesWatcher
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.tracker import Awaited, Item, Phase, Tracker, View
@@ -427,6 +428,8 @@ class _StreamWatch:
     async def _follow_once(self) -> None:
         def receive(report: Report) -> None:
             self._has_news = self._has_begun = True
+            if report.error:
+                report = report._replace(error=cause(report.error))
             age_s = max(time.time() - report.started, 0.0) if report.started else None
             self._tracker.apply(report, now=time.monotonic(), age_s=age_s)
             if not report.layer and report.phase in _ENDED:

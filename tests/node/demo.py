@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -62,13 +63,14 @@ def _show_proxy(lab: Lab) -> None:
             f"Pod default/web needs {lab.reference(web)}, {web.layers_bytes / MIB:.0f} MiB; "
             f"pod default/batch needs {lab.reference(batch)}.\n"
         )
-        lab.throttle.limit(web.layers_bytes / WEB_S)
+        lab.throttle.limit(0)  # until both are watched
         pulls = [proxy.kubelet.start_pull(lab.reference(web), pods[0])]
         _say(f"ImagePullProgress(default/web) answers {_url(proxy, pods[0])}")
         pulls.append(proxy.kubelet.start_pull(lab.reference(batch), pods[1]))
         watchers = [_Watcher(stack, lab, proxy.endpoint, f"default/{n}") for n in ("web", "batch")]
+        place = watchers[1].first("queue_position")
+        lab.throttle.limit(web.layers_bytes / WEB_S)
         _run(proxy.endpoint, "image-pull-progress", "default/web")
-        place = next(line for line in watchers[1].lines() if line.get("queue_position"))
         _say(
             f"Meanwhile {place['image']} of pod default/batch was number "
             f"{place['queue_position']} in line, behind {place['behind']}.\n"
@@ -114,6 +116,15 @@ class _Watcher:
         """What it has written so far."""
         lines = Path(self._path).read_text().split("\n")[:-1]
         return [json.loads(line) for line in lines]
+
+    def first(self, key: str) -> dict[str, Any]:
+        """Waits for a line that has a key."""
+        limit_at = time.monotonic() + COMMAND_TIMEOUT_S
+        while time.monotonic() < limit_at:
+            if found := next((line for line in self.lines() if line.get(key)), None):
+                return found
+            time.sleep(0.05)
+        raise Failed(f"no line has {key}")
 
     def compare(self, image: Image) -> None:
         """Waits for its end and compares its last figures with the manifest."""

@@ -174,6 +174,21 @@ def test_what_nobody_unpacks_is_done_when_it_is_there() -> None:
     assert states(layers) == [(Phase.PRESENT, 100), (Phase.DONE, 100)]
 
 
+def test_what_the_end_of_a_blob_says() -> None:
+    layers = make("a")
+    look(layers, sight(ingests={"a": 60}))
+    (layer,) = layers
+    assert not layer.wants_trailer
+    look(layers, sight(blobs="a"))
+    assert layer.wants_trailer
+    look(layers, sight(blobs="a", committed=(0,)))
+    assert layer.wants_trailer  # it was faster than the looks
+    layer.learn(400)
+    assert (layer.extracted, layer.extracted_total, layer.wants_trailer) == (400, 400, False)
+    layer.learn(0)
+    assert (layer.extracted, layer.extracted_total) == (400, 0)
+
+
 @pytest.mark.parametrize(
     ("offset", "is_crowded", "is_held", "updated_s", "phase"),
     [

@@ -166,7 +166,11 @@ def pool(pulls: Sequence[ImagePull], slots: int, width: int) -> list[Meter | str
         if pull.image not in is_shown:
             continue
         if not pull.has_layers:
-            lines.append(item_line(pull.items[0], phrases.fill(pull.name, name_width), width))
+            item, label = pull.items[0], phrases.fill(pull.name, name_width)
+            if item.queue_position:  # it has no bar, which would have to begin where others do
+                room = width - phrases.width(per_image.queue(item)) - 1
+                label = phrases.cut_middle(pull.name, max(room, name_width))
+            lines.append(item_line(item, label, width))
             continue
         if has_headings:
             lines.append(heading(pull, width))
