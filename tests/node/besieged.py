@@ -98,7 +98,7 @@ def besieged(lab: Lab, name: str, seconds: float) -> Siege:
         with attack(name, where):
             for count, _ in enumerate(_until(seconds)):
                 attacked.append(_version_s(path, failed))
-                direct.append(_version_s(runtime, []))
+                direct.append(_version_s(runtime, failed))
                 if is_on_streams and count % 20 == 0:
                     starts.append(_start_s(proxy, pod.id))
             peak_bytes = proxy.peak_bytes()
