@@ -38,12 +38,14 @@ LINES_PER_MIN: Final = 100
 class Siege:
     """The figures of one row: 99th percentiles of ``version`` on a new connection, and the rest.
 
-    On a machine with too much else to do they say little: ``waited`` is the part of the time in
-    which the proxy could have run and had no processor.
+    On a machine with too much else to do they say little: ``direct_s`` is what a call to the
+    runtime itself took meanwhile, and ``waited`` the part of the time in which the proxy could have
+    run and had no processor.
     """
 
     idle_s: float
     attacked_s: float
+    direct_s: float
     calls: int
     start_s: float
     peak_bytes: int
@@ -55,6 +57,7 @@ class Siege:
     def __str__(self) -> str:
         parts = [
             f"version p99 {self.idle_s * 1e3:.1f} -> {self.attacked_s * 1e3:.1f} ms",
+            f"directly {self.direct_s * 1e3:.1f} ms",
             f"{self.calls} calls",
             f"{self.peak_bytes / MIB:.1f} MiB",
             f"{self.lines_per_min:.0f} lines/min",
@@ -82,18 +85,20 @@ def besieged(lab: Lab, name: str, seconds: float) -> Siege:
     """Run an attack, and a good client beside it."""
     with _proxy(lab) as proxy:
         failed: list[str] = []
-        idle = [_version_s(proxy, failed) for _ in _until(IDLE_S)]
+        where = path = str(proxy.socket_path)
+        runtime = lab.node.endpoint.removeprefix("unix://")
+        idle = [_version_s(path, failed) for _ in _until(IDLE_S)]
         before = proxy.log().count("\n")
         is_on_streams = name in ON_STREAMS
-        where = str(proxy.socket_path)
         if is_on_streams:
             where = proxy.log().partition(" streams=")[2].split()[0]
             pod = lab.node.kubelet.run_pod("siege")
-        attacked, starts = [], [0.0]
+        attacked, direct, starts = [], [], [0.0]
         waited_s = _waited_s(proxy)
         with attack(name, where):
             for count, _ in enumerate(_until(seconds)):
-                attacked.append(_version_s(proxy, failed))
+                attacked.append(_version_s(path, failed))
+                direct.append(_version_s(runtime, failed))
                 if is_on_streams and count % 20 == 0:
                     starts.append(_start_s(proxy, pod.id))
             peak_bytes = proxy.peak_bytes()
@@ -102,6 +107,7 @@ def besieged(lab: Lab, name: str, seconds: float) -> Siege:
         return Siege(
             _p99(idle),
             _p99(attacked),
+            _p99(direct),
             len(attacked),
             max(starts),
             peak_bytes,
@@ -128,13 +134,13 @@ def _until(seconds: float) -> Iterator[None]:
         time.sleep(PAUSE_S)
 
 
-def _version_s(proxy: Program, failed: list[str]) -> float:
+def _version_s(path: str, failed: list[str]) -> float:
     began = time.monotonic()
     call = ClientCall(VERSION, b"")
     try:
         with socket.socket(socket.AF_UNIX) as sock:
             sock.settimeout(60)
-            sock.connect(str(proxy.socket_path))
+            sock.connect(path)
             while call.answer is None:
                 sock.sendall(call.data_to_send())
                 if not (data := sock.recv(65536)):

@@ -26,7 +26,7 @@ from pycrictl.proxy.relay.calls import (
     RuntimeBroke,
 )
 from pycrictl.proxy.relay.connection import Relay
-from pycrictl.proxy.relay.upstream import HANDSHAKE_TIMEOUT_S, runtime_name
+from pycrictl.proxy.relay.upstream import HANDSHAKE_TIMEOUT_S, connect, runtime_name
 from pycrictl.proxy.serve.log import Log, Seldom
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.wire import codes, limits
@@ -309,9 +309,9 @@ class _ClientSide(asyncio.Protocol):
     # Work
 
     async def _connect(self) -> None:
-        path = self._forwarder.upstream
         try:
-            await self._loop.create_unix_connection(lambda: _UpstreamSide(self), path)
+            sock = await connect(self._forwarder.upstream)
+            await self._loop.create_unix_connection(lambda: _UpstreamSide(self), sock=sock)
         except OSError as exc:
             self.upstream_lost(f"cannot be reached: {os.strerror(exc.errno or 0)}")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from typing import Final
 
 from pycrictl.errors import RemoteProtocolError
@@ -19,11 +20,39 @@ from pycrictl.wire.client_call import ClientCall
 # runtime that hangs takes any time at all.
 HANDSHAKE_TIMEOUT_S: Final = 5.0
 _READ_BYTES: Final = 65536
+_FULL_S: Final = 0.01
 
 
 def runtime_name(path: str) -> str:
     """Name the runtime behind a socket, for status messages."""
     return f'the runtime at "unix://{path}"'
+
+
+async def connect(path: str) -> socket.socket:
+    """Connect to the runtime, and wait while the queue of those who want to is full.
+
+    asyncio takes a unix socket that the queue has no room for as connected.
+
+    Raises:
+        OSError: it cannot be reached.
+    """
+    loop = asyncio.get_running_loop()
+    give_up_at = loop.time() + HANDSHAKE_TIMEOUT_S
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.setblocking(False)
+        while True:
+            try:
+                sock.connect(path)
+            except BlockingIOError:
+                if loop.time() > give_up_at:
+                    raise
+                await asyncio.sleep(_FULL_S)
+            else:
+                return sock
+    except BaseException:
+        sock.close()
+        raise
 
 
 class Upstream:
@@ -65,7 +94,7 @@ class Upstream:
 
     async def _call(self, call: ClientCall) -> Answer:
         try:
-            reader, writer = await asyncio.open_unix_connection(self.path)
+            reader, writer = await asyncio.open_unix_connection(sock=await connect(self.path))
         except OSError as exc:
             return self._unavailable(f"cannot be reached: {os.strerror(exc.errno or 0)}")
         try:

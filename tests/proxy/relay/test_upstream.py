@@ -8,13 +8,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 from pycrictl.proxy.relay import upstream
 from pycrictl.proxy.relay.calls import Answer
-from pycrictl.proxy.relay.upstream import Upstream
+from pycrictl.proxy.relay.upstream import Upstream, connect
 from pycrictl.wire import limits
 from tests.proxy.runtime import Runtime
 
@@ -164,3 +165,31 @@ def test_connections_are_closed(runtime: Runtime) -> None:
             return
         time.sleep(0.05)
     pytest.fail("a connection is still open")
+
+
+def test_full_queue_is_waited_for(folder: Path) -> None:
+    """asyncio would take a socket for connected that is not."""
+    path = str(folder / "runtime.sock")
+
+    async def run(listener: socket.socket, waiting: list[socket.socket]) -> None:
+        connecting = asyncio.create_task(connect(path))
+        await asyncio.sleep(0.2)
+        assert not connecting.done()
+        for _ in waiting:
+            listener.accept()[0].close()
+        with await connecting as sock, listener.accept()[0] as accepted:
+            sock.send(b"?")
+            assert accepted.recv(1) == b"?"
+
+    with ExitStack() as stack, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(2)
+        listener.settimeout(PATIENCE_S)
+        waiting: list[socket.socket] = []
+        with suppress(BlockingIOError):
+            while True:
+                client = stack.enter_context(socket.socket(socket.AF_UNIX))
+                client.setblocking(False)
+                client.connect(path)
+                waiting.append(client)
+        asyncio.run(run(listener, waiting))
