@@ -78,6 +78,10 @@ ARROWS: dict[str, set[str]] = {
     "proxy.ending": {"proxy.copies", "proxy.pulls", "proxy.relay", "proxy.serve"},
     "proxy.handover": {"proxy.program", "proxy.relay.calls", "proxy.serve.listen", *_BASE},
     "proxy.program": set(),
+    "proxy.succession": {
+        *("proxy.admin", "proxy.handover", "proxy.program", "proxy.pulls", "proxy.relay"),
+        "proxy.serve",
+    },
     "proxy.settings": {
         *("proxy.pulls.decisions", "proxy.pulls.kubelet_config", "proxy.serve", "copy.tree"),
         *("proxy.figures.history", "copy.rules"),

@@ -7,7 +7,6 @@ import contextlib
 import gc
 import resource
 import signal
-import socket
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -28,9 +27,9 @@ from pycrictl.proxy.ending import Ending, ends
 from pycrictl.proxy.figures.health import Health
 from pycrictl.proxy.figures.recorder import PullRecorder
 from pycrictl.proxy.figures.tracing import PullTracer
-from pycrictl.proxy.handover import Predecessor, Successor, refuse
+from pycrictl.proxy.handover import Predecessor
 from pycrictl.proxy.lookup import Lookup, PullTarget, answers
-from pycrictl.proxy.program import ENVIRON, replace
+from pycrictl.proxy.program import ENVIRON
 from pycrictl.proxy.pulls.kubelet_config import find_kubelet_config, read_kubelet_config
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter import PULL_PATHS, PullLimiter
@@ -47,6 +46,7 @@ from pycrictl.proxy.serve.stream_server import COPY_PATH, StreamServer
 from pycrictl.proxy.serve.systemd import notify, passed_sockets, watchdog_s
 from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.proxy.settings import MAX_LIMIT, OWN_KUBECONFIG, ProxySettings
+from pycrictl.proxy.succession import Succession
 from pycrictl.signals import ENDING
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.units import quote
@@ -81,10 +81,6 @@ class App:
         self._settings = settings
         self._admin_of_old = environ.get(ENVIRON) or (settings.admin_socket if take_over else "")
         self._predecessor: Predecessor | None = None
-        self._successor: Successor | None = None
-        self._is_handing_over = False
-        self._reloading = asyncio.Lock()
-        self._listeners: list[UnixListener] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._environ = environ
         self._log = Log(LOGGER)
@@ -151,10 +147,10 @@ class App:
                 "set-limit": self._set_limit,
                 "cancel": self._cancel,
                 "history": self._history,
-                "reload": self._reload,
+                "reload": lambda request: self._succession.reload(request),
                 "sockets": self._sockets,
             },
-            takes={"take-over": self._hand_over},
+            takes={"take-over": lambda sock: self._succession.hand_over(sock)},
         )
         self._tracer: PullTracer | None = None
         if settings.tracing_endpoint:
@@ -174,6 +170,17 @@ class App:
         self._pages = self._metrics_pages(quotas, tokens)
         self._events = self._make_events(bell)
         self._log_stream = Seldom(self._log.info, "stream")
+        self._succession = Succession(
+            self._relay,
+            self._admin,
+            self._limiter,
+            self._streams,
+            book=self._queue.book,
+            environ=environ,
+            log=self._log,
+            accept=self._accept,
+            stop=self._stop,
+        )
         self._ending = Ending(
             self._relay,
             self._limiter,
@@ -236,7 +243,7 @@ class App:
             if self._admin_of_old:
                 self._predecessor = Predecessor.reach(self._admin_of_old)
             for listener in self._listen():
-                self._listeners.append(listener)
+                self._succession.listeners.append(listener)
                 stack.callback(listener.close)
             if not self._has_old_port:
                 await self._streams.start(settings.stream_address)
@@ -274,19 +281,18 @@ class App:
             # What is there now stays: to search it for garbage again and again takes 30 ms each.
             gc.freeze()
             await self._stop.wait()
-            if self._successor is None:
+            if self._succession.successor is None:
                 notify("STOPPING=1", self._environ)
                 self._limiter.close()
                 await self._ending.drain()
             else:
-                stack.callback(self._successor.close)
+                stack.callback(self._succession.successor.close)
                 if self._pages is not None:
                     await self._pages.stop()
                 if self._events is not None:
                     await self._events.stop()
                 await self._ending.finish()
-                async with self._reloading:
-                    pass  # who asked for it gets the answer
+                await self._succession.answered()
             await self._relay.stop(drain_s=LEAVE_S, is_awaited=ends)
         self._log.info("stopped")
 
@@ -317,7 +323,7 @@ class App:
         """Serve, from the first moment with all that another program leaves."""
         old = self._predecessor
         if old is not None:
-            paths = [str(listener.path) for listener in self._listeners]
+            paths = [str(listener.path) for listener in self._succession.listeners]
             port = [self._settings.stream_address.authority] if self._has_old_port else []
             state = await old.take(paths[0], [*paths, *port])
             if port:
@@ -335,13 +341,13 @@ class App:
         if old is not None:
             await old.serving()
             self._log.info("took_over", pid=old.pid)
-            for listener in self._listeners:
+            for listener in self._succession.listeners:
                 listener.claim()
             self._spawn(self._follow(old))
 
     async def _accept(self) -> None:
         """Accept clients on sockets that stay open when no more are accepted."""
-        listener, admin = self._listeners
+        listener, admin = self._succession.listeners
         await self._relay.start(listener.socket.dup())
         await self._admin.start(admin.socket.dup())
 
@@ -361,85 +367,21 @@ class App:
     # The end
 
     def _take_signals(self) -> None:
-        """Stop at a signal, in good order at the first and at once at the second."""
+        """Stop at a signal, in good order at the first and at once at the second.
+
+        SIGHUP starts a new program.
+        """
 
         def stop() -> None:
             (self._ending.at_once if self._stop.is_set() else self._stop).set()
 
+        def hang_up() -> None:
+            self._spawn(self._succession.hang_up())
+
         for number in ENDING:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup(1) has it for SIGHUP
-                reaction = self._hang_up if number == signal.SIGHUP else stop
+                reaction = hang_up if number == signal.SIGHUP else stop
                 self._loop.add_signal_handler(number, reaction)
-
-    # The hand-over to a new program
-
-    def _hang_up(self) -> None:
-        """Start a new program at SIGHUP."""
-
-        async def reload() -> None:
-            try:
-                await self._reload({})
-            except ValueError as exc:
-                self._log.warning("reload_failed", reason=str(exc))
-
-        self._spawn(reload())
-
-    async def _reload(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Start a new program by the command line of this one, and return when it serves."""
-        if self._stop.is_set() or self._reloading.locked():
-            raise ValueError("the proxy is stopping or handing over already")
-        async with self._reloading:
-            await replace(
-                self._settings.admin_socket, self._environ, lambda: self._successor is not None
-            )
-        assert self._successor is not None
-        return {"pid": self._successor.pid}
-
-    async def _hand_over(self, sock: socket.socket) -> None:
-        """Hand over to a program that has connected; if it fails, go on."""
-        if self._stop.is_set() or self._is_handing_over:
-            refuse(sock, "it is stopping or handing over already")
-            return
-        self._is_handing_over = True
-        try:
-            streams = (self._streams.address.authority, self._streams.listener)
-            salt = self._limiter.salt
-            successor = await Successor.offered(sock, self._listeners, streams, salt)
-            if successor is None or self._stop.is_set():
-                self._log.warning("not_handed_over", reason="the new program did not start")
-                return
-            self._relay.pause()
-            self._admin.pause()
-            pods = {call.pod for call in self._queue.book.calls.values()}
-            state = self._limiter.hand_over(Upstream(successor.listen), successor.ended)
-            if not await successor.serves(state):
-                successor.close()
-                self._limiter.take_back()
-                await self._accept()
-                self._log.warning("not_handed_over", reason="the new program ended at once")
-                return
-        finally:
-            self._is_handing_over = False
-        self._relay.retire()
-        self._streams.leave(lambda target: target.pod in pods)
-        if self._streams.address.authority in successor.taken:
-            self._streams.pause()
-            successor.take_back_streams(self._streams.bring_in)
-        for listener in self._listeners:
-            if str(listener.path) in successor.taken:
-                listener.release()
-            else:
-                listener.close()
-        notify(f"MAINPID={successor.pid}", self._environ)
-        successor.confirm()
-        self._log.info(
-            "handed_over",
-            pid=successor.pid,
-            running=len(state["running"]),
-            waiting=state["waiting"],
-        )
-        self._successor = successor
-        self._stop.set()
 
     # Admin calls
 
@@ -468,8 +410,8 @@ class App:
 
         If they do not because the runtime hangs, another program would not do better.
         """
-        here, there = str(self._listeners[0].path), self._settings.upstream
-        while self._successor is None:
+        here, there = str(self._succession.listeners[0].path), self._settings.upstream
+        while self._succession.successor is None:
             if await answers(here, interval_s) or not await answers(there, interval_s):
                 notify("WATCHDOG=1", self._environ)
             await asyncio.sleep(interval_s)

@@ -40,7 +40,11 @@ def write_status(document: Mapping[str, Any], out: TextIO) -> None:
     for columns, rows in sections:
         _section(columns, rows, out)
     out.write("\n")
-    write_lines([_kubelet(document["kubelet"]), _containerd(document["containerd"])], out)
+    lines = [_kubelet(document["kubelet"]), _containerd(document["containerd"])]
+    if (old := document.get("predecessor")) is not None:
+        pulls = f" and makes {plural(old['pulls'], 'pull')} of these" if old["pulls"] else ""
+        lines.append(f"The program before this one, process {old['pid']}, has not ended{pulls}.")
+    write_lines(lines, out)
 
 
 def _section(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], out: TextIO) -> None:

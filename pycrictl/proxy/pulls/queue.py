@@ -18,6 +18,10 @@ waiting pull is forgotten; a running one is abandoned: the shell cancels the ups
 ``finish`` frees the slot as for every pull that started. So a slot is held for exactly as long as
 the runtime works, and nobody joins a pull that is being cancelled.
 
+When one program follows another, calls that came to the first keep their places by the time of
+their arrival, pulls that run there have their slots, and no slot is given (``is_held``) before both
+are known.
+
 Every ticket ends in exactly one ``Finished``, ``Refused`` or ``Left``. Every ``PullStarted`` must
 be answered by one ``finish``. With ``RETRY`` there is no line: a caller looks at its own times
 only, and one who comes when a slot is free takes it.
@@ -146,7 +150,7 @@ class PullQueue(Generic[OutcomeT]):
             return out
         insort(self.book.line, pull, key=lambda waiting: waiting.rank)
         out.append(PullQueued(pull.number, ticket, self.book.place(pull)))
-        if self.policy is Policy.RETRY:
+        if self.policy is Policy.RETRY and not self.is_held:
             self._retry_later(pull, now, out)
         return out
 
@@ -210,6 +214,9 @@ class PullQueue(Generic[OutcomeT]):
         self.is_held = False
         out = self._advance(now)
         self._serve_line(now, out)
+        if self.policy is Policy.RETRY:
+            for pull in [pull for pull in self.book.line if pull.next_try is None]:
+                self._retry_later(pull, now, out)
         return out
 
     def tick(self, now: float) -> list[Decision[OutcomeT]]:

@@ -43,6 +43,59 @@ def running(queue: PullQueue[str]) -> list[Pull]:
     return list(queue.book.running.values())
 
 
+# One program after another
+
+
+def test_who_came_first_to_another_program_is_first_in_line() -> None:
+    queue = held()
+    queue.submit(2, A, now=10)
+    queue.submit(3, B, now=10, asked=7)
+    assert queue.submit(4, C, now=10, asked=5) == [PullQueued(4, 4, place=1)]
+    assert [place(queue, ticket) for ticket in (4, 3, 2)] == [1, 2, 3]
+    assert [call.asked for call in queue.book.calls.values()] == [0, 10, 7, 5]
+    assert queue.finish(1, "ok", now=11) == [Finished(1, 1, "ok"), PullStarted(4, 4)]
+    queue.cancel(3, now=12)
+    assert queue.finish(4, "ok", now=12) == [Finished(4, 4, "ok"), PullStarted(2, 2)]
+
+
+def test_a_pull_that_runs_already_has_its_slot_whatever_the_limit() -> None:
+    queue = PullQueue[str](1)
+    assert queue.submit(1, A, now=10, started=3) == [PullStarted(1, 1)]
+    assert queue.submit(2, B, now=10, started=4) == [PullStarted(2, 2)]
+    assert (queue.taken, [pull.started for pull in running(queue)]) == (2, [3, 4])
+    assert queue.submit(3, B, now=10) == [Joined(2, 3, leader=2)]
+    assert queue.submit(4, C, now=10) == [PullQueued(3, 4, place=1)]
+    assert queue.finish(1, "ok", now=11) == [Finished(1, 1, "ok")]
+    assert queue.finish(2, "ok", now=12) == [
+        Finished(2, 2, "ok"),
+        Finished(2, 3, "ok"),
+        PullStarted(3, 4),
+    ]
+
+
+def test_who_finds_no_slot_when_they_are_given_again_is_refused() -> None:
+    queue = PullQueue[str](1, Policy.RETRY, retries=0)
+    queue.is_held = True
+    assert queue.submit(1, A, now=1) == [PullQueued(1, 1, place=1)]
+    assert queue.submit(2, B, now=1) == [PullQueued(2, 2, place=2)]
+    started, refused = queue.release(now=2)
+    assert started == PullStarted(1, 1)
+    assert isinstance(refused, Refused)
+    assert (refused.ticket, refused.reason) == (2, Reason.FULL)
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_slots_that_are_held_are_given_in_order_in_the_end(policy: Policy) -> None:
+    queue = PullQueue[str](2, policy)
+    queue.is_held = True
+    assert queue.submit(1, A, now=1) == [PullQueued(1, 1, place=1)]
+    assert queue.submit(2, B, now=1, asked=0.5) == [PullQueued(2, 2, place=1)]
+    assert queue.submit(3, C, now=1, is_present=True) == [PullStarted(3, 3)]
+    assert queue.submit(4, D, now=2) == [PullQueued(4, 4, place=3)]
+    assert queue.release(now=2) == [PullStarted(2, 2), PullStarted(1, 1)]
+    assert [pull.number for pull in queue.book.line] == [4]
+
+
 # Rules
 
 
