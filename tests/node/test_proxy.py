@@ -433,6 +433,7 @@ def test_pulls_that_others_left_count_until_they_are_gone(
     earlier = lab.node.kubelet.start_pull(before)
     wait_until(lambda: lab.node.store.ingests())
     proxy = start("--max-parallel-image-pulls", "1")
+    wait_until(lambda: status(proxy)["running"])  # it serves before it has counted
     found = status(proxy)
     assert [pull["image"].startswith("earlier pull ") for pull in found["running"]] == [True]
     pull = proxy.kubelet.start_pull(after)
