@@ -113,7 +113,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--output'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
                 '-p'\t'@pod'\t'Only those of this pod sandbox' \
                 '--pod'\t'@pod'\t'Only those of this pod sandbox' \
-                '--sort-by'\t'container|image|created|state|name|attempt|pod|namespace'\t'Sort by a column, such as created, or a field of the JSON output; with -, descending' \
+                '--sort-by'\t'container|image|created|state|name|attempt|pod|namespace'\t'Sort by a column, such as created, or a field, .createdAt; with -, descending' \
                 '-s'\t'created|running|exited|unknown'\t'Only those in this state' \
                 '--state'\t'created|running|exited|unknown'\t'Only those in this state'
         case 'inspect'
@@ -183,7 +183,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--pod'\t'@pod'\t'Only those of this pod sandbox' \
                 '-s'\t''\t'Seconds between the two measurements' \
                 '--seconds'\t''\t'Seconds between the two measurements' \
-                '--sort-by'\t'container|name|mem|disk|inodes|swap|cpu'\t'Sort by a column, such as created, or a field of the JSON output; with -, descending'
+                '--sort-by'\t'container|name|mem|disk|inodes|swap|cpu'\t'Sort by a column, such as created, or a field, .createdAt; with -, descending'
             set positionals '@container'
         case 'events' 'event'
             set switches \
@@ -421,7 +421,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--namespace'\t''\t'Only those in a matching pod namespace' \
                 '-o'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
                 '--output'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
-                '--sort-by'\t'created|state|name|namespace|attempt|runtime|uid'\t'Sort by a column, such as created, or a field of the JSON output; with -, descending' \
+                '--sort-by'\t'created|state|name|namespace|attempt|runtime|uid'\t'Sort by a column, such as created, or a field, .createdAt; with -, descending' \
                 '-s'\t'ready|notready'\t'Only those in this state' \
                 '--state'\t'ready|notready'\t'Only those in this state'
         case 'inspectp'
@@ -459,7 +459,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--output'\t'json|yaml|table|jsonpath=|custom-columns='\t'Output format' \
                 '-s'\t''\t'Seconds between the two measurements' \
                 '--seconds'\t''\t'Seconds between the two measurements' \
-                '--sort-by'\t'pod|mem|cpu'\t'Sort by a column, such as created, or a field of the JSON output; with -, descending'
+                '--sort-by'\t'pod|mem|cpu'\t'Sort by a column, such as created, or a field, .createdAt; with -, descending'
             set positionals '@pod'
         case 'metricsp'
             set switches \
@@ -529,7 +529,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--filter'\t'dangling=true|dangling=false|reference=|before=|since='\t'dangling=true|false, reference=REGEX, before=IMAGE or since=IMAGE; repeatable' \
                 '-o'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
                 '--output'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
-                '--sort-by'\t'image|digest|size|pinned|user'\t'Sort by a column, such as created, or a field of the JSON output; with -, descending'
+                '--sort-by'\t'image|digest|size|pinned|user'\t'Sort by a column, such as created, or a field, .createdAt; with -, descending'
             set positionals '@image'
         case 'inspecti'
             set switches \

@@ -78,8 +78,8 @@ SortBy = Annotated[
     str,
     Option(
         "--sort-by",
-        metavar="HEADING|PATH",
-        help="Sort by a column, such as created, or a field of the JSON output; with -, descending.",
+        metavar="COLUMN",
+        help="Sort by a column, such as created, or a field, .createdAt; with -, descending.",
     ),
 ]
 NoHeaders = Annotated[bool, Option("--no-headers", help="Omit the header line.")]

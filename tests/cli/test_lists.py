@@ -450,7 +450,7 @@ def test_jsonpath_everywhere(fake: FakeServer) -> None:
         (["inspect", "-o", "jsonpath={.status.id}", whole], f"{status.status.id}\n"),
         (
             ["inspect", "-o", "jsonpath={.items[*].status.state}", whole, "cd" * 32],
-            "CONTAINER_RUNNING CONTAINER_RUNNING\n",
+            "CONTAINER_CREATED CONTAINER_CREATED\n",
         ),
         (["imagefsinfo", "-o", "jsonpath={.status.imageFilesystems[0].fsId.mountpoint}"], "/\n"),
     ):
