@@ -46,7 +46,7 @@ _pycrictl_describe() {
                 '--output=json|yaml|table|wide|jsonpath=|custom-columns='
                 '-p=@pod'
                 '--pod=@pod'
-                '--sort-by=.metadata.name|.metadata.attempt|.createdAt|.state|.image.image|.id'
+                '--sort-by=container|image|created|state|name|attempt|pod|namespace'
                 '-s=created|running|exited|unknown'
                 '--state=created|running|exited|unknown'
             )
@@ -60,8 +60,8 @@ _pycrictl_describe() {
                 '--last='
                 '--name='
                 '--namespace='
-                '-o=json|yaml|go-template|table'
-                '--output=json|yaml|go-template|table'
+                '-o=json|yaml|go-template|table|jsonpath='
+                '--output=json|yaml|go-template|table|jsonpath='
                 '-p=@pod'
                 '--pod=@pod'
                 '-s=created|running|exited|unknown'
@@ -85,24 +85,25 @@ _pycrictl_describe() {
             positionals=('@container')
             ;;
         stats)
-            switches=(-a --all -w --watch -h --help)
+            switches=(-a --all --no-headers -w --watch -h --help)
             valued=(
                 '--id=@container'
                 '--label='
-                '-o=json|yaml|table'
-                '--output=json|yaml|table'
+                '-o=json|yaml|table|jsonpath=|custom-columns='
+                '--output=json|yaml|table|jsonpath=|custom-columns='
                 '-p=@pod'
                 '--pod=@pod'
                 '-s='
                 '--seconds='
+                '--sort-by=container|name|mem|disk|inodes|swap|cpu'
             )
             positionals=('@container')
             ;;
         events | event)
             switches=(-h --help)
             valued=(
-                '-o=json|yaml|go-template'
-                '--output=json|yaml|go-template'
+                '-o=json|yaml|go-template|jsonpath='
+                '--output=json|yaml|go-template|jsonpath='
                 '--template='
             )
             ;;
@@ -268,7 +269,7 @@ _pycrictl_describe() {
                 '--namespace='
                 '-o=json|yaml|table|wide|jsonpath=|custom-columns='
                 '--output=json|yaml|table|wide|jsonpath=|custom-columns='
-                '--sort-by=.metadata.name|.metadata.namespace|.createdAt|.state|.id'
+                '--sort-by=created|state|name|namespace|attempt|runtime|uid'
                 '-s=ready|notready'
                 '--state=ready|notready'
             )
@@ -281,8 +282,8 @@ _pycrictl_describe() {
                 '--last='
                 '--name='
                 '--namespace='
-                '-o=json|yaml|go-template|table'
-                '--output=json|yaml|go-template|table'
+                '-o=json|yaml|go-template|table|jsonpath='
+                '--output=json|yaml|go-template|table|jsonpath='
                 '-s=ready|notready'
                 '--state=ready|notready'
                 '--template='
@@ -291,29 +292,30 @@ _pycrictl_describe() {
             is_endless=1
             ;;
         statsp)
-            switches=(-w --watch -h --help)
+            switches=(--no-headers -w --watch -h --help)
             valued=(
                 '--id=@pod'
                 '--label='
-                '-o=json|yaml|table'
-                '--output=json|yaml|table'
+                '-o=json|yaml|table|jsonpath=|custom-columns='
+                '--output=json|yaml|table|jsonpath=|custom-columns='
                 '-s='
                 '--seconds='
+                '--sort-by=pod|mem|cpu'
             )
             positionals=('@pod')
             ;;
         metricsp)
             switches=(-w --watch -h --help)
             valued=(
-                '-o=json|yaml'
-                '--output=json|yaml'
+                '-o=json|yaml|jsonpath='
+                '--output=json|yaml|jsonpath='
             )
             ;;
         metricdescs)
             switches=(-h --help)
             valued=(
-                '-o=json|yaml'
-                '--output=json|yaml'
+                '-o=json|yaml|jsonpath='
+                '--output=json|yaml|jsonpath='
             )
             ;;
         runp)
@@ -347,7 +349,7 @@ _pycrictl_describe() {
                 '--filter=dangling=true|dangling=false|reference=|before=|since='
                 '-o=json|yaml|table|wide|jsonpath=|custom-columns='
                 '--output=json|yaml|table|wide|jsonpath=|custom-columns='
-                '--sort-by=.repoTags[0]|.size|.id'
+                '--sort-by=image|digest|size|pinned|user'
             )
             positionals=('@image')
             ;;
@@ -357,8 +359,8 @@ _pycrictl_describe() {
                 '-f=dangling=true|dangling=false|reference=|before=|since='
                 '--filter=dangling=true|dangling=false|reference=|before=|since='
                 '--name='
-                '-o=json|yaml|go-template|table'
-                '--output=json|yaml|go-template|table'
+                '-o=json|yaml|go-template|table|jsonpath='
+                '--output=json|yaml|go-template|table|jsonpath='
                 '--template='
             )
             positionals=('@image')
@@ -367,8 +369,8 @@ _pycrictl_describe() {
         imagefsinfo)
             switches=(-h --help)
             valued=(
-                '-o=json|yaml|go-template|table'
-                '--output=json|yaml|go-template|table'
+                '-o=json|yaml|go-template|table|wide|jsonpath='
+                '--output=json|yaml|go-template|table|wide|jsonpath='
                 '--template='
             )
             ;;
@@ -398,7 +400,7 @@ _pycrictl_describe() {
             switches=(-h --help)
             ;;
         rmi)
-            switches=(-a --all -q --prune -h --help)
+            switches=(-a --all -q --prune --dry-run -h --help)
             positionals=('@image')
             is_endless=1
             ;;
@@ -422,8 +424,8 @@ _pycrictl_describe() {
         info)
             switches=(-q --quiet -h --help)
             valued=(
-                '-o=json|yaml|go-template'
-                '--output=json|yaml|go-template'
+                '-o=json|yaml|go-template|jsonpath='
+                '--output=json|yaml|go-template|jsonpath='
                 '--template='
             )
             ;;

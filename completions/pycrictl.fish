@@ -113,7 +113,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--output'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
                 '-p'\t'@pod'\t'Only those of this pod sandbox' \
                 '--pod'\t'@pod'\t'Only those of this pod sandbox' \
-                '--sort-by'\t'.metadata.name|.metadata.attempt|.createdAt|.state|.image.image|.id'\t'Sort by a field of the JSON output, such as .metadata.name' \
+                '--sort-by'\t'container|image|created|state|name|attempt|pod|namespace'\t'Sort by a column, such as created, or a field, .createdAt; with -, descending' \
                 '-s'\t'created|running|exited|unknown'\t'Only those in this state' \
                 '--state'\t'created|running|exited|unknown'\t'Only those in this state'
         case 'inspect'
@@ -133,8 +133,8 @@ function __pycrictl_describe --no-scope-shadowing
                 '--last'\t''\t'Only the N newest, in any state; 0: all' \
                 '--name'\t''\t'Only those with a matching name' \
                 '--namespace'\t''\t'Only those in a matching pod namespace' \
-                '-o'\t'json|yaml|go-template|table'\t'Output format' \
-                '--output'\t'json|yaml|go-template|table'\t'Output format' \
+                '-o'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
+                '--output'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
                 '-p'\t'@pod'\t'Only those of this pod sandbox' \
                 '--pod'\t'@pod'\t'Only those of this pod sandbox' \
                 '-s'\t'created|running|exited|unknown'\t'Only those in this state' \
@@ -169,6 +169,7 @@ function __pycrictl_describe --no-scope-shadowing
             set switches \
                 '-a'\t'Include containers that are not running' \
                 '--all'\t'Include containers that are not running' \
+                '--no-headers'\t'Omit the header line' \
                 '-w'\t'Refresh until Ctrl-C' \
                 '--watch'\t'Refresh until Ctrl-C' \
                 '-h'\t'Show this message and exit' \
@@ -176,20 +177,21 @@ function __pycrictl_describe --no-scope-shadowing
             set valued \
                 '--id'\t'@container'\t'Only this container' \
                 '--label'\t''\t'Only those with this label; repeatable' \
-                '-o'\t'json|yaml|table'\t'Output format' \
-                '--output'\t'json|yaml|table'\t'Output format' \
+                '-o'\t'json|yaml|table|jsonpath=|custom-columns='\t'Output format' \
+                '--output'\t'json|yaml|table|jsonpath=|custom-columns='\t'Output format' \
                 '-p'\t'@pod'\t'Only those of this pod sandbox' \
                 '--pod'\t'@pod'\t'Only those of this pod sandbox' \
                 '-s'\t''\t'Seconds between the two measurements' \
-                '--seconds'\t''\t'Seconds between the two measurements'
+                '--seconds'\t''\t'Seconds between the two measurements' \
+                '--sort-by'\t'container|name|mem|disk|inodes|swap|cpu'\t'Sort by a column, such as created, or a field, .createdAt; with -, descending'
             set positionals '@container'
         case 'events' 'event'
             set switches \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '-o'\t'json|yaml|go-template'\t'Output format' \
-                '--output'\t'json|yaml|go-template'\t'Output format' \
+                '-o'\t'json|yaml|go-template|jsonpath='\t'Output format' \
+                '--output'\t'json|yaml|go-template|jsonpath='\t'Output format' \
                 '--template'\t''\t'For --output go-template'
         case 'create'
             set switches \
@@ -419,7 +421,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--namespace'\t''\t'Only those in a matching pod namespace' \
                 '-o'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
                 '--output'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
-                '--sort-by'\t'.metadata.name|.metadata.namespace|.createdAt|.state|.id'\t'Sort by a field of the JSON output, such as .metadata.name' \
+                '--sort-by'\t'created|state|name|namespace|attempt|runtime|uid'\t'Sort by a column, such as created, or a field, .createdAt; with -, descending' \
                 '-s'\t'ready|notready'\t'Only those in this state' \
                 '--state'\t'ready|notready'\t'Only those in this state'
         case 'inspectp'
@@ -436,8 +438,8 @@ function __pycrictl_describe --no-scope-shadowing
                 '--last'\t''\t'Only the N newest, in any state; 0: all' \
                 '--name'\t''\t'Only those with a matching name' \
                 '--namespace'\t''\t'Only those in a matching pod namespace' \
-                '-o'\t'json|yaml|go-template|table'\t'Output format' \
-                '--output'\t'json|yaml|go-template|table'\t'Output format' \
+                '-o'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
+                '--output'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
                 '-s'\t'ready|notready'\t'Only those in this state' \
                 '--state'\t'ready|notready'\t'Only those in this state' \
                 '--template'\t''\t'For --output go-template'
@@ -445,6 +447,7 @@ function __pycrictl_describe --no-scope-shadowing
             set endless 1
         case 'statsp'
             set switches \
+                '--no-headers'\t'Omit the header line' \
                 '-w'\t'Refresh until Ctrl-C' \
                 '--watch'\t'Refresh until Ctrl-C' \
                 '-h'\t'Show this message and exit' \
@@ -452,10 +455,11 @@ function __pycrictl_describe --no-scope-shadowing
             set valued \
                 '--id'\t'@pod'\t'Only this pod sandbox' \
                 '--label'\t''\t'Only those with this label; repeatable' \
-                '-o'\t'json|yaml|table'\t'Output format' \
-                '--output'\t'json|yaml|table'\t'Output format' \
+                '-o'\t'json|yaml|table|jsonpath=|custom-columns='\t'Output format' \
+                '--output'\t'json|yaml|table|jsonpath=|custom-columns='\t'Output format' \
                 '-s'\t''\t'Seconds between the two measurements' \
-                '--seconds'\t''\t'Seconds between the two measurements'
+                '--seconds'\t''\t'Seconds between the two measurements' \
+                '--sort-by'\t'pod|mem|cpu'\t'Sort by a column, such as created, or a field, .createdAt; with -, descending'
             set positionals '@pod'
         case 'metricsp'
             set switches \
@@ -464,15 +468,15 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '-o'\t'json|yaml'\t'Output format' \
-                '--output'\t'json|yaml'\t'Output format'
+                '-o'\t'json|yaml|jsonpath='\t'Output format' \
+                '--output'\t'json|yaml|jsonpath='\t'Output format'
         case 'metricdescs'
             set switches \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '-o'\t'json|yaml'\t'Output format' \
-                '--output'\t'json|yaml'\t'Output format'
+                '-o'\t'json|yaml|jsonpath='\t'Output format' \
+                '--output'\t'json|yaml|jsonpath='\t'Output format'
         case 'runp'
             set switches \
                 '-h'\t'Show this message and exit' \
@@ -525,7 +529,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--filter'\t'dangling=true|dangling=false|reference=|before=|since='\t'dangling=true|false, reference=REGEX, before=IMAGE or since=IMAGE; repeatable' \
                 '-o'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
                 '--output'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
-                '--sort-by'\t'.repoTags[0]|.size|.id'\t'Sort by a field of the JSON output, such as .metadata.name'
+                '--sort-by'\t'image|digest|size|pinned|user'\t'Sort by a column, such as created, or a field, .createdAt; with -, descending'
             set positionals '@image'
         case 'inspecti'
             set switches \
@@ -537,8 +541,8 @@ function __pycrictl_describe --no-scope-shadowing
                 '-f'\t'dangling=true|dangling=false|reference=|before=|since='\t'dangling=true|false, reference=REGEX, before=IMAGE or since=IMAGE; repeatable' \
                 '--filter'\t'dangling=true|dangling=false|reference=|before=|since='\t'dangling=true|false, reference=REGEX, before=IMAGE or since=IMAGE; repeatable' \
                 '--name'\t''\t'Only images with this name' \
-                '-o'\t'json|yaml|go-template|table'\t'Output format' \
-                '--output'\t'json|yaml|go-template|table'\t'Output format' \
+                '-o'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
+                '--output'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
                 '--template'\t''\t'For --output go-template'
             set positionals '@image'
             set endless 1
@@ -547,8 +551,8 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '-o'\t'json|yaml|go-template|table'\t'Output format' \
-                '--output'\t'json|yaml|go-template|table'\t'Output format' \
+                '-o'\t'json|yaml|go-template|table|wide|jsonpath='\t'Output format; wide also shows the free space' \
+                '--output'\t'json|yaml|go-template|table|wide|jsonpath='\t'Output format; wide also shows the free space' \
                 '--template'\t''\t'For --output go-template'
         case 'pull'
             set switches \
@@ -584,6 +588,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--all'\t'Remove all images' \
                 '-q'\t'Remove images that are not pinned and not used by containers or pod sandboxes' \
                 '--prune'\t'Remove images that are not pinned and not used by containers or pod sandboxes' \
+                '--dry-run'\t'Only show what would be removed' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set positionals '@image'
@@ -616,8 +621,8 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '-o'\t'json|yaml|go-template'\t'Output format' \
-                '--output'\t'json|yaml|go-template'\t'Output format' \
+                '-o'\t'json|yaml|go-template|jsonpath='\t'Output format' \
+                '--output'\t'json|yaml|go-template|jsonpath='\t'Output format' \
                 '--template'\t''\t'For --output go-template'
         case 'runtime-config'
             set switches \

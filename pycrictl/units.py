@@ -231,6 +231,14 @@ def plural(number: int, noun: str, several: str = "") -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {several or noun + 's'}"
 
 
+def shorten(text: str, limit: int) -> str:
+    """Cut a text in the middle: how it ends tells most, as the cause of an error does."""
+    if len(text) <= limit:
+        return text
+    start = limit // 3
+    return f"{text[:start].rstrip()}…{text[start + 1 - limit :]}"
+
+
 def _decimal(value: int, unit: int) -> str:
     """Return ``value / unit`` exactly, without trailing zeros; ``unit`` is a power of ten."""
     whole, fraction = divmod(value, unit)

@@ -17,6 +17,7 @@ from pycrictl.cli import declare, page
 from pycrictl.cli.program import HELP, set_globals
 from pycrictl.cli.table import COMMANDS, Entry, Grammar
 from pycrictl.config import KEYS
+from pycrictl.show import headings
 from pycrictl.units import format_duration
 
 
@@ -147,13 +148,15 @@ _STATES: Final = {
 _LIST_FORMATS: Final = ("json", "yaml", "table", "wide", "jsonpath=", "custom-columns=")
 _FILTERS: Final = ("dangling=true", "dangling=false", "reference=", "before=", "since=")
 _SORT_KEYS: Final = {
-    "ps": (".metadata.name", ".metadata.attempt", ".createdAt", ".state", ".image.image", ".id"),
-    "pods": (".metadata.name", ".metadata.namespace", ".createdAt", ".state", ".id"),
-    "images": (".repoTags[0]", ".size", ".id"),
+    "ps": headings.CONTAINERS,
+    "pods": headings.PODS,
+    "images": headings.IMAGES,
+    "stats": (*headings.CONTAINER_STATS, "cpu"),
+    "statsp": (*headings.POD_STATS, "cpu"),
 }
 
 _EXAMPLE: Final = "Example: "
-_CHOICES: Final = re.compile(r"[a-z-]+(\|[a-z-]+)+")
+_CHOICES: Final = re.compile(r"[a-z-]+(=[A-Z]+)?(\|[a-z-]+(=[A-Z]+)?)+")
 _VARIABLE: Final = re.compile(r" \[\$(\w+)\]")
 
 
@@ -242,13 +245,13 @@ def _completes(path: tuple[str, ...], metavar: str) -> Completes:
 
 def _choices(path: tuple[str, ...], metavar: str, name: str = "") -> tuple[str, ...]:
     if _CHOICES.fullmatch(metavar):
-        return tuple(metavar.split("|"))
+        return tuple(re.sub("[A-Z]+$", "", choice) for choice in metavar.split("|"))
     if path == ("config",) and metavar == "KEY":
         return KEYS
     if path == ("config",) and name == "--set":
         return tuple(f"{key}=" for key in KEYS)
     if name == "--sort-by":
-        return _SORT_KEYS[path[0]]
+        return tuple(key for key in _SORT_KEYS[path[0]] if " " not in key)
     return {"FORMAT": _LIST_FORMATS, "NAME=VALUE": _FILTERS}.get(metavar, ())
 
 

@@ -131,6 +131,19 @@ class AppContext:
                 with self.open_client("image") as images:
                     yield client, images
 
+    @contextmanager
+    def open_runtime_beside(self, images: CriClient) -> Iterator[CriClient]:
+        """Connect to the runtime service; it is ``images`` itself where both are at one socket.
+
+        Raises:
+            ConnectError: nothing answers at the endpoint.
+        """
+        if self.config.runtime_endpoint == self.config.image_endpoint:
+            yield images
+        else:
+            with self.open_client("runtime") as runtime:
+                yield runtime
+
 
 class Exit(Exception):
     """Ends a command that has said all there is to say.

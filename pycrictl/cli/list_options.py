@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Option
-from pycrictl.cli.options import INTEGER, check_output
+from pycrictl.cli.options import INTEGER
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -32,7 +32,12 @@ ListOutput = Annotated[
 ]
 InspectOutput = Annotated[
     str,
-    Option("--output", "-o", metavar="json|yaml|go-template|table", help="Output format."),
+    Option(
+        "--output",
+        "-o",
+        metavar="json|yaml|go-template|table|jsonpath=TEMPLATE",
+        help="Output format.",
+    ),
 ]
 Template = Annotated[
     str, Option("--template", metavar="TEMPLATE", help="For --output go-template.")
@@ -73,8 +78,8 @@ SortBy = Annotated[
     str,
     Option(
         "--sort-by",
-        metavar="PATH",
-        help="Sort by a field of the JSON output, such as .metadata.name.",
+        metavar="COLUMN",
+        help="Sort by a column, such as created, or a field, .createdAt; with -, descending.",
     ),
 ]
 NoHeaders = Annotated[bool, Option("--no-headers", help="Omit the header line.")]
@@ -88,18 +93,13 @@ ImageFilters = Annotated[
     ),
 ]
 DocumentOutput = Annotated[
-    str, Option("--output", "-o", metavar="json|yaml", help="Output format.")
+    str,
+    Option("--output", "-o", metavar="json|yaml|jsonpath=TEMPLATE", help="Output format."),
 ]
 WatchStats = Annotated[bool, Option("--watch", "-w", help="Refresh until Ctrl-C.")]
 Watch = Annotated[
     bool, Option("--watch", "-w", help="Show it again whenever it changes, until Ctrl-C.")
 ]
-
-
-def wants_yaml(output: str) -> bool:
-    """Return whether YAML is wanted, where JSON is the only other format."""
-    check_output(output or "json", "json", "yaml")
-    return output == "yaml"
 
 
 def show_list(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -10,19 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pycrictl.cli import crictl, list_options
 from pycrictl.cli.context import AppContext, Exit
 from pycrictl.cli.declare import Option
-from pycrictl.cli.options import INTEGER, check_output
+from pycrictl.cli.options import INTEGER
 from pycrictl.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext
     from pycrictl.cri.inspection.stats import Sample
+    from pycrictl.show.list_format import ListFormat
     from pycrictl.show.render import Table
     from pycrictl.show.watching import Viewer
 
 LONGEST_S: Final = 24 * 3600
 
 StatsOutput = Annotated[
-    str, Option("--output", "-o", metavar="json|yaml|table", help="Output format.")
+    str,
+    Option(
+        "--output",
+        "-o",
+        metavar="json|yaml|table|jsonpath=TEMPLATE|custom-columns=COLUMNS",
+        help="Output format.",
+    ),
 ]
 Seconds = Annotated[
     int,
@@ -35,9 +42,12 @@ class Measuring:
     """One run of ``stats`` or ``statsp``.
 
     Attributes:
-        output: json, yaml or table.
+        output: the value of ``--output``.
         seconds: between the two samples of a table.
         watch: whether to go on until Ctrl-C.
+        sort_by: a heading or a path to sort by; empty for none.
+        header: whether tables have headings.
+        headings: the paths behind the headings but CPU.
         warnings: those shown so far; each is shown once.
 
     Raises:
@@ -47,11 +57,29 @@ class Measuring:
     output: str
     seconds: int
     watch: bool
+    sort_by: str
+    header: bool
+    headings: Mapping[str, str]
     warnings: set[str] = field(default_factory=set)
+    format: ListFormat = field(init=False)
 
     def __post_init__(self) -> None:
-        self.output = crictl.known_format(self.output or "table", "json", "yaml", "table")
-        check_output(self.output, "json", "yaml", "table")
+        from pycrictl.show.list_format import STATS_FORMATS, ListFormat
+
+        known = [name.partition("=")[0] for name in STATS_FORMATS]
+        is_by_cpu = self.sort_by.removeprefix("-").lower() in ("cpu", "cpu %")
+        self.format = ListFormat(
+            crictl.known_format(self.output or "table", *known),
+            name="stats",
+            sort_by="" if is_by_cpu else self.sort_by,
+            header=self.header,
+            headings=self.headings,
+            formats=STATS_FORMATS,
+        )
+        if not is_by_cpu:
+            self.sort_by = ""
+        elif not self.format.is_table:
+            raise UsageError("CPU is measured for tables only", hint="sort by a path")
         if not 0 <= self.seconds <= LONGEST_S:
             raise UsageError(f'"{self.seconds}" for --seconds is not between 0 and {LONGEST_S}')
 
@@ -84,21 +112,30 @@ class Measuring:
         sample: Callable[[], Sample[Any]],
         table: Callable[[list[Any], list[Any]], Table],
     ) -> None:
-        from pycrictl.show import render
-        from pycrictl.show.list_format import write_list
+        from pycrictl.show.list_format import Views
 
         measured = sample()
-        if self.output == "table":
+        views = None
+        if self.format.is_table:
             before = measured.stats
             viewer.pause(self.seconds)
             measured = sample()
             if not viewer.is_in_place:
                 viewer.show(crictl.clear_screen)
-            viewer.show(partial(render.write_table, table(before, measured.stats)))
-        else:
-            is_yaml = self.output == "yaml"
-            viewer.show(partial(write_list, "stats", measured.stats, is_yaml=is_yaml))
+            views = Views(lambda found, _: self._by_cpu(table(before, list(found))), lambda _: ())
+        viewer.show(partial(self.format.write, measured.stats, views))
         for failure in measured.failures:
             if failure.message not in self.warnings:
                 self.warnings.add(failure.message)
                 viewer.warn(failure.message)
+
+    def _by_cpu(self, table: Table) -> Table:
+        if not self.sort_by:
+            return table
+        column = table.header.index("CPU %")
+
+        def used(row: tuple[str, ...]) -> float:
+            return -1.0 if row[column] == "-" else float(row[column])
+
+        is_descending = self.sort_by.startswith("-")
+        return table._replace(rows=sorted(table.rows, key=used, reverse=is_descending))

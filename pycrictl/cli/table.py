@@ -231,6 +231,18 @@ COMMANDS: Final = (
 
 BY_NAME: Final = {name: entry for entry in COMMANDS for name in entry.names}
 
+ELSEWHERE: Final = {
+    "delete": "rm",
+    "describe": "inspect",
+    "df": "imagefsinfo",
+    "get": "ps",
+    "kill": "stop",
+    "log": "logs",
+    "ls": "ps",
+    "top": "stats",
+}
+"""Words of other programs. By its letters ``top`` would be ``stop``."""
+
 
 def find(word: str) -> Entry:
     """Return the command that a word names.
@@ -242,6 +254,7 @@ def find(word: str) -> Entry:
         return BY_NAME[word]
     from difflib import get_close_matches
 
-    near = get_close_matches(word.lower(), BY_NAME, n=1)
+    bare = word.lower()
+    near = [ELSEWHERE[bare]] if bare in ELSEWHERE else get_close_matches(bare, BY_NAME, n=1)
     hint = f'did you mean "{near[0]}"?' if near else "'pycrictl --help' lists the commands"
     raise UnknownCommand(word, hint=hint)

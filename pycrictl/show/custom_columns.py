@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pycrictl.errors import UsageError
@@ -53,12 +53,20 @@ class SortKey:
 
     Digits in texts count as numbers, so that ``pod-9`` is before ``pod-10``, and so do the 64-bit
     integers, which are texts in JSON.
+
+    Args:
+        text: a heading of the table, in upper or lower case, or a path; after ``-``, the greatest
+            comes first.
+        headings: the paths behind the headings, which are in lower case.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, headings: Mapping[str, str] | None = None) -> None:
+        bare = text.removeprefix("-")
         self._text = text
-        self._path = JsonPath(text)
-        self._is_known = False
+        self._is_descending = bare != text
+        heading = (headings or {}).get(bare.strip().lower())
+        self._path = JsonPath(heading or bare)
+        self._is_known = heading is not None  # it may be empty in every row
 
     def sorted(self, items: Sequence[T], documents: Iterable[Document]) -> list[T]:
         """Sort ``items`` by what their documents hold; equal ones stay in their order.
@@ -74,7 +82,8 @@ class SortKey:
                 hint="--output json shows the fields",
             )
         pairs = [(_natural(each), item) for each, item in zip(found, items, strict=True)]
-        return [item for _, item in sorted(pairs, key=lambda pair: pair[0])]
+        ordered = sorted(pairs, key=lambda pair: pair[0], reverse=self._is_descending)
+        return [item for _, item in ordered]
 
 
 def _split(text: str) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
 from pycrictl.show.render import Table, write_lines, write_table
-from pycrictl.units import format_bytes, format_duration
+from pycrictl.units import format_bytes, format_duration, shorten
 
 _NONE: Final = "-"
 _CAUSE_CHARS: Final = 100
@@ -27,8 +27,7 @@ def write_history(document: Mapping[str, Any], out: TextIO) -> None:
 def _row(pull: Mapping[str, Any]) -> tuple[str, ...]:
     outcome = f"{pull['outcome']} (shared)" if pull["joined"] else pull["outcome"]
     if cause := pull["cause"]:
-        cut = cause if len(cause) <= _CAUSE_CHARS else cause[:_CAUSE_CHARS] + "…"
-        outcome = f"{outcome}: {cut}"
+        outcome = f"{outcome}: {shorten(cause, _CAUSE_CHARS)}"
     rate = pull["bytesPerSecond"]
     return (
         pull["ended"][:19] + "Z",

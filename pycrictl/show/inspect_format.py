@@ -13,17 +13,18 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from pycrictl.show.gotemplate import Template
+    from pycrictl.show.jsonpath import Template as JsonPathTemplate
     from pycrictl.show.protodata import Document
     from pycrictl.show.render import Block
 
 T = TypeVar("T")
 
-DOCUMENT_FORMATS: Final = ("json", "yaml", "go-template")
+DOCUMENT_FORMATS: Final = ("json", "yaml", "go-template", "jsonpath=…")
 INSPECT_FORMATS: Final = (*DOCUMENT_FORMATS, "table")
 
 
 class InspectFormat:
-    """JSON, YAML, a Go template, or blocks of fields, which are called a table.
+    """JSON, YAML, a template of Go or JSONPath, or blocks of fields, which are called a table.
 
     Args:
         output: the value of ``--output``; empty for JSON.
@@ -38,9 +39,14 @@ class InspectFormat:
     def __init__(
         self, output: str, *, template: str = "", formats: Sequence[str] = INSPECT_FORMATS
     ) -> None:
-        self._kind = output or "json"
+        self._kind, equals, argument = (output or "json").partition("=")
         self._template: Template | None = None
-        if self._kind not in formats:
+        self._path: JsonPathTemplate | None = None
+        if equals and self._kind == "jsonpath":
+            from pycrictl.show.jsonpath import Template as JsonPathTemplate
+
+            self._path = JsonPathTemplate(argument)
+        elif equals or self._kind not in formats:
             raise UnknownFormat(quote(output), formats)
         if self._kind == "go-template":
             from pycrictl.show.gotemplate import Template
@@ -53,9 +59,14 @@ class InspectFormat:
         return self._kind == "table"
 
     @property
+    def is_wide(self) -> bool:
+        """Whether to write a table with all columns, for people."""
+        return self._kind == "wide"
+
+    @property
     def is_template(self) -> bool:
         """Whether the output is made by a template."""
-        return self._template is not None
+        return self._template is not None or self._path is not None
 
     def write(
         self,
@@ -70,11 +81,14 @@ class InspectFormat:
                 render.write_block(block(answer), out)
         else:
             made = [document(answer) for answer in answers]
-            self.write_document(made[0] if len(made) == 1 else made, out)
+            several = {"items": made} if self._path is not None else made  # as kubectl has them
+            self.write_document(made[0] if len(made) == 1 else several, out)
 
     def write_document(self, document: Any, out: TextIO) -> None:
         """Write data; the keys of JSON are sorted."""
-        if self._template is not None:
+        if self._path is not None:
+            render.write_text(self._path.render(document).removesuffix("\n"), out)
+        elif self._template is not None:
             render.write_text(self._template.render(document), out)
         elif self._kind == "yaml":
             render.write_document_yaml(document, out)

@@ -8,7 +8,7 @@ from typing import Any, Final, TextIO
 
 from pycrictl.show.list_views import SHORT_ID_CHARS
 from pycrictl.show.render import Table, write_lines, write_table
-from pycrictl.units import format_bytes, plural
+from pycrictl.units import format_bytes, plural, shorten
 
 NONE: Final = "-"
 _ERROR_CHARS: Final = 100
@@ -97,15 +97,12 @@ def _joined(caller: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _failure(failure: Mapping[str, Any]) -> tuple[str, ...]:
-    error = failure["error"]
-    if len(error) > _ERROR_CHARS:
-        error = error[:_ERROR_CHARS] + "…"
     return (
         failure["image"],
         failure["pod"] or NONE,
         failure["ago"],
         str(failure["attempts"]),
-        error,
+        shorten(failure["error"], _ERROR_CHARS),
     )
 
 

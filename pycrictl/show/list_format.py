@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
 from pycrictl.errors import UnknownFormat
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pycrictl.show.render import Block, Table
 
 FORMAT_NAMES: Final = ("json", "yaml", "table", "wide", "jsonpath", "custom-columns")
+STATS_FORMATS: Final = ("json", "yaml", "table", "jsonpath=…", "custom-columns=…")
+DOCUMENT_FORMATS: Final = ("json", "yaml", "jsonpath=…")
 FORMATS: Final = (*FORMAT_NAMES[:-2], "jsonpath=…", "custom-columns=…")
 
 ITEMS: Final = "items"
@@ -44,8 +46,10 @@ class ListFormat:
         name: of the list in documents, such as ``containers``.
         quiet: whether to write IDs instead of tables; other values of ``output`` take precedence.
         verbose: whether to write blocks instead of tables; ``quiet`` takes precedence.
-        sort_by: a path to sort by; empty for none.
+        sort_by: a heading or a path to sort by; empty for none.
         header: whether tables have headings.
+        headings: those to sort by, and their paths; by default those of the list of that name.
+        formats: the ones that the command has.
 
     Raises:
         UsageError: there is no such format, or a path or template is invalid.
@@ -60,6 +64,8 @@ class ListFormat:
         verbose: bool = False,
         sort_by: str = "",
         header: bool = True,
+        headings: Mapping[str, str] | None = None,
+        formats: Sequence[str] = FORMATS,
     ) -> None:
         self._kind, equals, argument = output.partition("=")
         self._template: Template | None = None
@@ -75,17 +81,28 @@ class ListFormat:
             from pycrictl.show.custom_columns import Columns
 
             self._columns = Columns(argument)
-        elif equals or self._kind not in ("json", "yaml", "table", "wide"):
-            raise UnknownFormat(quote(output), FORMATS)
+        elif equals or self._kind not in formats:
+            raise UnknownFormat(quote(output), formats)
         elif self._kind in ("table", "wide"):
             self._kind = "ids" if quiet else "blocks" if verbose else self._kind
         if sort_by:
             from pycrictl.show.custom_columns import SortKey
+            from pycrictl.show.headings import OF_LISTS
 
-            self._sort_key = SortKey(sort_by)
+            self._sort_key = SortKey(sort_by, OF_LISTS.get(name) if headings is None else headings)
 
-    def write(self, found: Sequence[Any], views: Views, out: TextIO) -> None:
+    @property
+    def is_table(self) -> bool:
+        """Whether to write a table."""
+        return self._kind in ("table", "wide")
+
+    def write(self, found: Sequence[Any], views: Views | None, out: TextIO) -> None:
         """Write objects, sorted if that was asked for.
+
+        Args:
+            found: the objects.
+            views: for tables and blocks; None where there are none.
+            out: where to.
 
         Raises:
             UsageError: none of them has the field to sort by.
@@ -104,6 +121,8 @@ class ListFormat:
             write_list(self._name, found, out, is_yaml=self._kind == "yaml")
         elif self._kind == "ids":
             render.write_lines((each.id for each in found), out)
+        elif views is None:
+            raise AssertionError("there is no table")
         elif self._kind == "blocks":
             render.write_blocks(map(views.block, found), out)
         else:

@@ -6,12 +6,12 @@ Headings, order, cuts and words are crictl's. Nothing is escaped here; ``render`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pycrictl.show.render import Block, Field, Table
 from pycrictl.show.times import age, go_time
-from pycrictl.units import format_size
+from pycrictl.units import format_size, plural
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -57,6 +57,7 @@ def images_table(
     pinned: bool = False,
     no_trunc: bool = False,
     wide: bool = False,
+    used: Collection[str] | None = None,
 ) -> Table:
     """Make a row for each tag of each image, and one for each image without tags.
 
@@ -65,8 +66,10 @@ def images_table(
         digests: whether there is a DIGEST column.
         pinned: whether there is a PINNED column.
         no_trunc: whether IDs and digests are shown whole.
-        wide: whether there are these two columns and USER.
+        wide: whether there are these two columns and USER, IN USE and a line with the sum.
+        used: IDs of the images in use, for the wide table; None if they are not known.
     """
+    images = list(images)
     digests, pinned = digests or wide, pinned or wide
     header = ["IMAGE", "TAG", "IMAGE ID", "SIZE"]
     if digests:
@@ -74,7 +77,7 @@ def images_table(
     if pinned:
         header.append("PINNED")
     if wide:
-        header.append("USER")
+        header += ["USER", "IN USE"]
     rows = []
     for image in images:
         repository, digest = _first_digest(image)
@@ -83,11 +86,26 @@ def images_table(
             if digests:
                 row.insert(2, _short(digest, no_trunc))
             if pinned:
-                row.append("true" if image.pinned else "false")
+                row.append(_is(image.pinned))
             if wide:
-                row.append(_user(image))
+                row += [_user(image), UNKNOWN if used is None else _is(image.id in used)]
             rows.append(tuple(row))
-    return Table(tuple(header), rows)
+    return Table(tuple(header), rows, footer=_images_sum(images, used) if wide else "")
+
+
+def _images_sum(images: Sequence[cri_pb2.Image], used: Collection[str] | None) -> str:
+    def sizes(found: Sequence[cri_pb2.Image]) -> str:
+        total = format_size(sum(image.size for image in found), 3)
+        return f"{plural(len(found), 'image')}, {total}"
+
+    text = f"total: {sizes(images)}"
+    if used is not None:
+        text += f"; not in use: {sizes([image for image in images if image.id not in used])}"
+    return text
+
+
+def _is(value: bool) -> str:
+    return "true" if value else "false"
 
 
 def image_block(image: cri_pb2.Image) -> Block:

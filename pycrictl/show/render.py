@@ -32,11 +32,13 @@ class Table(NamedTuple):
         header: the headings; every row has as many cells.
         rows: the cells, as they come from the runtime.
         min_width: the least width of a column with its gap.
+        footer: a line below the rows; empty for none.
     """
 
     header: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     min_width: int = MIN_COLUMN_WIDTH
+    footer: str = ""
 
 
 Field = tuple[str, str | Mapping[str, str]]
@@ -65,6 +67,8 @@ def write_table(table: Table, out: TextIO, *, header: bool = True) -> None:
             for line in lines
         )
     )
+    if header and table.footer:
+        write_lines(["", table.footer], out)
 
 
 def write_lines(lines: Iterable[str], out: TextIO) -> None:

@@ -28,14 +28,14 @@ def stats_table(
     *,
     show_all: bool = False,
 ) -> Table:
-    """Make a row for each container of both samples, sorted by ID.
+    """Make a row for each container of both samples, in the order of the second.
 
     Containers that use neither CPU nor memory, such as stopped ones, are left out unless
     ``show_all`` is set.
     """
     earlier = {stats.attributes.id: stats for stats in before}
     rows = []
-    for stats in sorted(after, key=lambda stats: stats.attributes.id):
+    for stats in after:
         memory = stats.memory.working_set_bytes.value
         is_idle = not stats.cpu.usage_core_nano_seconds.value and not memory
         if stats.attributes.id not in earlier or (is_idle and not show_all):
@@ -56,10 +56,10 @@ def stats_table(
 def pod_stats_table(
     before: Iterable[cri_pb2.PodSandboxStats], after: Iterable[cri_pb2.PodSandboxStats]
 ) -> Table:
-    """Make a row for each pod of both samples that uses anything, sorted by ID."""
+    """Make a row for each pod of both samples that uses anything, in the order of the second."""
     earlier = {stats.attributes.id: stats for stats in before}
     rows = []
-    for stats in sorted(after, key=lambda stats: stats.attributes.id):
+    for stats in after:
         cpu, memory = _pod_usage(stats)
         is_idle = not cpu.usage_core_nano_seconds.value and not memory
         if is_idle or stats.attributes.id not in earlier:

@@ -171,7 +171,7 @@ COMPLETED = {
     "pycrictl ps --name ps --no-h": "pycrictl ps --name ps --no-headers ",
     "pycrictl event -o go": "pycrictl event -o go-template ",
     "pycrictl images --filter=dangling=t": "pycrictl images --filter=dangling=true ",
-    "pycrictl images --sort-by .rep": "pycrictl images --sort-by .repoTags\\[0\\] ",
+    "pycrictl images --sort-by si": "pycrictl images --sort-by size ",
     "pycrictl create jsonschema --cont": "pycrictl create jsonschema --container ",
     "pycrictl create js --cont": "pycrictl create js --container ",
     "pycrictl pull-limiter st": "pycrictl pull-limiter status ",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -97,12 +98,12 @@ def test_wide_pods_have_addresses(fake: FakeServer) -> None:
 def test_wide_images(fake: FakeServer) -> None:
     images = scene.fake_images()
     images[0].uid.value = 1000
-    fake.prepare("ListImages", cri_pb2.ListImagesResponse(images=images))
+    fake.offer("ListImages", cri_pb2.ListImagesResponse(images=images))
     shown = run(fake, "images", "-o", "wide", "--no-trunc")
     assert shown.stdout.splitlines()[0].split() == [
-        *("IMAGE", "TAG", "DIGEST", "IMAGE", "ID", "SIZE", "PINNED", "USER"),
+        *("IMAGE", "TAG", "DIGEST", "IMAGE", "ID", "SIZE", "PINNED", "USER", "IN", "USE"),
     ]
-    users = column(shown.stdout, "USER")
+    users = column(shown.stdout.split("\n\n")[0], "USER")
     assert {"1000", "joe", "0", "<none>"} == set(users)
 
 
@@ -362,3 +363,126 @@ def test_another_socket_for_images(fake: FakeServer) -> None:
         shown = run(fake, "-i", images.endpoint, "ps", "-r")
     assert column(shown.stdout, "IMAGE") == ["there:1"]
     assert "ImageStatus" not in fake.methods()
+
+
+def test_headings_to_sort_by(containers: FakeServer) -> None:
+    for heading in ("created", "CREATED", "-created", "name", "pod", "namespace", "pod id"):
+        shown = run(containers, "ps", "--sort-by", heading)
+        assert (shown.code, shown.stderr) == (0, ""), heading
+    oldest = run(containers, "ps", "-q", "--sort-by", "created").stdout.split()
+    assert run(containers, "ps", "-q", "--sort-by", "-created").stdout.split() == oldest[::-1]
+    assert run(containers, "ps", "-q", "--sort-by", ".createdAt").stdout.split() == oldest
+
+
+def test_images_by_size(fake: FakeServer) -> None:
+    fake.offer("ListImages", cri_pb2.ListImagesResponse(images=IMAGES))
+    shown = run(fake, "images", "--sort-by", "-size", "-o", "jsonpath={.images[*].size}")
+    assert shown.stdout == "2000000 1000000 500\n"
+
+
+IMAGES = [
+    cri_pb2.Image(id=f"sha256:{letter * 64}", repo_tags=[f"x/{letter}:1"], size=size)
+    for letter, size in (("a", 1_000_000), ("b", 2_000_000), ("c", 500))
+]
+
+
+def test_images_in_use_and_their_sum(fake: FakeServer) -> None:
+    used = cri_pb2.Container(image_ref=IMAGES[0].id)
+    fake.offer("ListImages", cri_pb2.ListImagesResponse(images=IMAGES))
+    fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=[used]))
+    fake.offer("Status", cri_pb2.StatusResponse())
+    shown = run(fake, "images", "-o", "wide").stdout
+    rows, total = shown.split("\n\n")
+    assert column(rows, "IN USE") == ["true", "false", "false"]
+    assert total == "total: 3 images, 3MB; not in use: 2 images, 2MB\n"
+    assert "total" not in run(fake, "images", "-o", "wide", "--no-headers").stdout
+    assert "total" not in run(fake, "images").stdout
+
+
+def test_images_where_nobody_knows_who_uses_them(fake: FakeServer) -> None:
+    fake.offer("ListImages", cri_pb2.ListImagesResponse(images=IMAGES))
+    shown = run(fake, "images", "-o", "wide")
+    assert column(shown.stdout.split("\n\n")[0], "IN USE") == ["unknown"] * 3
+    assert shown.stdout.endswith("total: 3 images, 3MB\n")
+    assert "which images are in use is unknown" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("sort_by", "names"),
+    [
+        ("mem", "c2 c1 c3"),
+        ("-mem", "c3 c1 c2"),
+        ("-cpu", "c3 c1 c2"),
+        ("CPU %", "c2 c1 c3"),
+        ("-.attributes.metadata.name", "c3 c2 c1"),
+    ],
+)
+def test_measurements_are_sorted(fake: FakeServer, sort_by: str, names: str) -> None:
+    before, after = (scene.fake_container_stats(seq, seq * 10**9) for seq in (1, 2))
+    fake.prepare(
+        "ListContainerStats",
+        cri_pb2.ListContainerStatsResponse(stats=before),
+        cri_pb2.ListContainerStatsResponse(stats=after),
+    )
+    shown = run(fake, "stats", "-a", "-s", "0", "--no-headers", "--sort-by", sort_by)
+    assert [line.split()[1] for line in shown.stdout.splitlines()] == names.split()
+
+
+def test_cpu_is_known_in_tables_only(fake: FakeServer) -> None:
+    shown = run(fake, "stats", "-o", "json", "--sort-by", "cpu")
+    assert (shown.code, fake.calls) == (1, [])
+    assert shown.stderr.startswith("pycrictl: CPU is measured for tables only\n")
+
+
+def test_jsonpath_everywhere(fake: FakeServer) -> None:
+    stats = cri_pb2.ListContainerStatsResponse(stats=scene.fake_container_stats(1, 0))
+    fake.offer("ListContainerStats", stats)
+    names = cri_pb2.ListMetricDescriptorsResponse(descriptors=[{"name": "cpu"}, {"name": "mem"}])
+    fake.offer("ListMetricDescriptors", names)
+    status = cri_pb2.ContainerStatusResponse(status=answers.container_status())
+    fake.offer("ContainerStatus", status)
+    usage = cri_pb2.ImageFsInfoResponse(image_filesystems=[{"fs_id": {"mountpoint": "/"}}])
+    fake.offer("ImageFsInfo", usage)
+    whole = "ab" * 32
+    for words, expected in (
+        (["stats", "-o", "jsonpath={.stats[*].attributes.metadata.name}"], "c1 c2 c3\n"),
+        (["metricdescs", "-o", "jsonpath={.items[*].name}"], "cpu mem\n"),
+        (["inspect", "-o", "jsonpath={.status.id}", whole], f"{status.status.id}\n"),
+        (
+            ["inspect", "-o", "jsonpath={.items[*].status.state}", whole, "cd" * 32],
+            "CONTAINER_CREATED CONTAINER_CREATED\n",
+        ),
+        (["imagefsinfo", "-o", "jsonpath={.status.imageFilesystems[0].fsId.mountpoint}"], "/\n"),
+    ):
+        shown = run(fake, *words)
+        assert (shown.code, shown.stdout) == (0, expected), (words, shown.stderr)
+
+
+def test_free_space(fake: FakeServer, tmp_path: Path) -> None:
+    usage = cri_pb2.FilesystemUsage(
+        fs_id={"mountpoint": str(tmp_path)}, used_bytes={"value": 2048}, inodes_used={"value": 3}
+    )
+    elsewhere = cri_pb2.FilesystemUsage(fs_id={"mountpoint": "/nonexistent"})
+    answer = cri_pb2.ImageFsInfoResponse(
+        image_filesystems=[usage], container_filesystems=[elsewhere]
+    )
+    fake.offer("ImageFsInfo", answer)
+    shown = run(fake, "imagefsinfo", "-o", "wide").stdout.splitlines()
+    assert shown[0].split() == "FILESYSTEM OF USED INODES SIZE FREE FULL MOUNTPOINT".split()
+    images = shown[1].split("   ")
+    assert images[0] == "images"
+    assert shown[1].split()[1:4] == ["2.0", "KiB", "3"]
+    assert "%" in shown[1]
+    assert shown[2].split() == [
+        *("containers", "0", "B", "0", "unknown", "unknown", "unknown", "/nonexistent")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "command"),
+    [("top", "stats"), ("TOP", "stats"), ("describe", "inspect"), ("sto", "stop")],
+)
+def test_other_programs_words(word: str, command: str) -> None:
+    shown = Run(word)
+    assert (shown.code, shown.stdout) == (3, "")
+    assert shown.stderr.splitlines()[-1] == f'hint: did you mean "{command}"?'

@@ -192,7 +192,9 @@ def test_rmi_prune_adds_to_what_is_named(fake: FakeServer) -> None:
     fake.prepare("ImageStatus", image_status(images))
     fake.prepare("RemoveImage", None)
     result = run(fake, "rmi", "-q")
-    assert (result.code, result.stdout, result.stderr) == (0, "Deleted: x/free:1\n", "")
+    assert (result.code, result.stdout, result.stderr) == (
+        *(0, "Deleted: x/free:1\n", "pycrictl: freed up to 0B: 1 image\n"),
+    )
 
 
 def test_many_containers_are_removed_at_once(fake: FakeServer) -> None:
@@ -224,3 +226,23 @@ def test_ctrl_c_ends_a_removal_that_hangs(fake: FakeServer) -> None:
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stdout, stderr) == (130, "", "pycrictl: interrupted\n")
+
+
+def test_a_dry_run_removes_nothing(fake: FakeServer) -> None:
+    images = [
+        cri_pb2.Image(id=f"sha256:{letter * 64}", repo_tags=[f"x/{letter}:1"], size=2_000_000)
+        for letter in "ab"
+    ]
+    used = cri_pb2.Container(image_ref=images[0].id)
+    fake.offer("ListImages", cri_pb2.ListImagesResponse(images=images))
+    fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=[used]))
+    fake.offer("Status", cri_pb2.StatusResponse())
+    fake.offer("ImageStatus", cri_pb2.ImageStatusResponse(image=images[1]))
+    result = run(fake, "rmi", "--prune", "--dry-run")
+    assert (result.code, result.stdout) == (0, "Would delete: x/b:1\n")
+    assert result.stderr == "pycrictl: would free up to 2MB: 1 image\n"
+    assert "RemoveImage" not in fake.methods()
+    fake.prepare("RemoveImage", None)
+    pruned = run(fake, "rmi", "--prune")
+    assert (pruned.code, pruned.stdout) == (0, "Deleted: x/b:1\n")
+    assert pruned.stderr == "pycrictl: freed up to 2MB: 1 image\n"

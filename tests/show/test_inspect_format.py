@@ -52,4 +52,4 @@ def test_formats_that_a_command_has_not() -> None:
         InspectFormat("xml")
     with pytest.raises(UsageError) as raised:
         InspectFormat("table", formats=DOCUMENT_FORMATS)
-    assert raised.value.hint == "formats are json, yaml, go-template"
+    assert raised.value.hint == "formats are json, yaml, go-template, jsonpath=…"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from io import StringIO
+from typing import Any
 
 import pytest
 import yaml
@@ -17,6 +18,11 @@ CLEAR_SCREEN = "\x1b[2J\x1b[H"
 START_NS = 1_700_000_000_000_000_000
 
 
+def by_id(stats: Any) -> list[Any]:
+    """Samples come in this order."""
+    return sorted(stats, key=lambda each: each.attributes.id)
+
+
 def text(table: Table) -> str:
     out = StringIO()
     render.write_table(table, out)
@@ -30,7 +36,7 @@ def text(table: Table) -> str:
 def test_containers(name: str, elapsed_ns: int, show_all: bool) -> None:
     before = fake_container_stats(1, START_NS)
     after = fake_container_stats(2, START_NS + elapsed_ns)
-    table = stats_table(before, after, show_all=show_all)
+    table = stats_table(before, by_id(after), show_all=show_all)
     assert CLEAR_SCREEN + text(table) == capture(name).output
 
 
@@ -40,7 +46,7 @@ def test_containers(name: str, elapsed_ns: int, show_all: bool) -> None:
 def test_pods(name: str, elapsed_ns: int) -> None:
     before = fake_pod_stats(1, START_NS)
     after = fake_pod_stats(2, START_NS + elapsed_ns)
-    assert CLEAR_SCREEN + text(pod_stats_table(before, after)) == capture(name).output
+    assert CLEAR_SCREEN + text(pod_stats_table(before, by_id(after))) == capture(name).output
 
 
 def test_a_real_container() -> None:

@@ -50,6 +50,16 @@ class FoundImage:
     error: PycrictlError | None = None
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The tags that go with it, or the digests of an image without tags."""
+        return tuple(self.image.repo_tags or self.image.repo_digests) if self.image else ()
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the image; what others share of it stays."""
+        return self.image.size if self.image else 0
+
+    @property
     def other_tags(self) -> tuple[str, ...]:
         """All tags of an image that was named by one of several: they go with it."""
         tags = tuple(self.image.repo_tags) if self.image else ()
@@ -102,7 +112,7 @@ def _remove(client: CriClient, found: FoundImage) -> ImageRemoval:
         client.call("RemoveImage", request, what=f"removing image {quote_reference(found.target)}")
     except PycrictlError as error:
         return ImageRemoval(found.target, error=error)
-    return ImageRemoval(found.target, tuple(found.image.repo_tags or found.image.repo_digests))
+    return ImageRemoval(found.target, found.names)
 
 
 def unused_images(
@@ -124,6 +134,23 @@ def unused_images(
     candidates = [image for image in present if not image.pinned]
     if not candidates:
         return ()
+    used = images_in_use(runtime, images, present)
+    return tuple(image.id for image in candidates if image.id not in used)
+
+
+def images_in_use(
+    runtime: CriClient, images: CriClient, present: Sequence[cri_pb2.Image]
+) -> frozenset[str]:
+    """Return the IDs of those of the images that a container or a pod sandbox uses.
+
+    Args:
+        runtime: a client of the runtime service.
+        images: a client of the image service.
+        present: all images of the node.
+
+    Raises:
+        PycrictlError: it cannot be found out.
+    """
     used: set[str] = set()
     unresolved: dict[str, None] = {}
     for names in _names_in_use(runtime):
@@ -131,7 +158,7 @@ def unused_images(
         if not any(_is_used(image, names) for image in present):
             unresolved.update(dict.fromkeys(names))
     used.update(each(images, _image_id, unresolved))
-    return tuple(image.id for image in candidates if not _is_used(image, used))
+    return frozenset(image.id for image in present if _is_used(image, used))
 
 
 def _names_in_use(client: CriClient) -> Iterator[set[str]]:

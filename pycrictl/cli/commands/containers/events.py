@@ -14,7 +14,12 @@ def events(
     app: AppContext,
     output: Annotated[
         str,
-        Option("--output", "-o", metavar="json|yaml|go-template", help="Output format."),
+        Option(
+            "--output",
+            "-o",
+            metavar="json|yaml|go-template|jsonpath=TEMPLATE",
+            help="Output format.",
+        ),
     ] = "json",
     template: list_options.Template = "",
 ) -> None:

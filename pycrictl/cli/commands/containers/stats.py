@@ -26,9 +26,11 @@ def stats(
         str, Option("--id", metavar="CONTAINER", help="Only this container.")
     ] = "",
     labels: list_options.Labels = None,
+    no_headers: list_options.NoHeaders = False,
     output: stats_loop.StatsOutput = "table",
     pod: list_options.PodId = "",
     seconds: stats_loop.Seconds = 1,
+    sort_by: list_options.SortBy = "",
     watch: list_options.WatchStats = False,
 ) -> None:
     """Show the resource usage of containers.
@@ -40,14 +42,21 @@ def stats(
     """
     from pycrictl._proto import cri_pb2
     from pycrictl.cri.inspection.stats import sample_containers
-    from pycrictl.show import stats_tables
+    from pycrictl.show import headings, stats_tables
 
     condition = cri_pb2.ContainerStatsFilter(
         id=container_id or positional,
         pod_sandbox_id=pod,
         label_selector=options.split_pairs(labels, "--label"),
     )
-    measured = stats_loop.Measuring(output, seconds=seconds, watch=watch)
+    measured = stats_loop.Measuring(
+        output,
+        seconds=seconds,
+        watch=watch,
+        sort_by=sort_by,
+        header=not no_headers,
+        headings=headings.CONTAINER_STATS,
+    )
     with app.open_client("runtime") as client:
 
         def sample() -> Sample[cri_pb2.ContainerStats]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from pycrictl.cli import crictl, list_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Argument, Option
-from pycrictl.errors import UsageError
+from pycrictl.errors import PycrictlError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +41,8 @@ def images(
 
     Example: pycrictl images --digests --filter reference=busybox
     """
+    from pycrictl.cri.lifecycle.image_removal import images_in_use
+    from pycrictl.cri.lists import fetch
     from pycrictl.cri.lists.images import list_images, parse_filters
     from pycrictl.show import list_views
     from pycrictl.show.list_format import FORMAT_NAMES, ListFormat, Views
@@ -59,8 +61,21 @@ def images(
 
     def table(found: Sequence[cri_pb2.Image], wide: bool) -> Table:
         return list_views.images_table(
-            found, digests=digests, pinned=pinned, no_trunc=no_trunc, wide=wide
+            found,
+            digests=digests,
+            pinned=pinned,
+            no_trunc=no_trunc,
+            wide=wide,
+            used=in_use() if wide else None,
         )
+
+    def in_use() -> frozenset[str] | None:
+        try:
+            with app.open_runtime_beside(client) as runtime:
+                return images_in_use(runtime, client, fetch.images(client))
+        except PycrictlError as error:
+            app.env.warn(f"which images are in use is unknown: {error.message}")
+            return None
 
     views = Views(table=table, block=list_views.image_block)
     with app.open_client("image") as client:

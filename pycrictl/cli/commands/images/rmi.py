@@ -5,10 +5,12 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Annotated
 
+from pycrictl.cli import crictl
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Argument, Option
 from pycrictl.cli.results import Results
 from pycrictl.errors import UsageError
+from pycrictl.units import format_size, plural
 
 
 def rmi(
@@ -26,13 +28,15 @@ def rmi(
             help="Remove images that are not pinned and not used by containers or pod sandboxes.",
         ),
     ] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would be removed.")] = False,
 ) -> None:
     """Remove images.
 
     They are removed in parallel; if one fails, the others are removed all the same. An image is
-    removed with all its tags.
+    removed with all its tags. How much --prune frees is said on standard error: the sizes of the
+    images, of which layers that others share stay.
 
-    Example: pycrictl rmi --prune
+    Example: pycrictl rmi --prune --dry-run
     """
     from pycrictl.cri.calls.redact import redact_text
     from pycrictl.cri.lifecycle.control import check_ids
@@ -48,18 +52,31 @@ def rmi(
         if all_:
             targets += tuple(image.id for image in fetch.images(client))
         elif prune:
-            runtime = client
-            if app.config.runtime_endpoint != app.config.image_endpoint:
-                runtime = stack.enter_context(app.open_client("runtime"))
+            runtime = stack.enter_context(app.open_runtime_beside(client))
             targets += unused_images(runtime, client, fetch.images(client))
         found = find_images(client, targets)
         for entry in found:
             if tags := ", ".join(entry.other_tags):
                 app.env.warn(f"{redact_text(entry.target)} is removed with all its tags: {tags}")
-        for removal in remove_images(client, found):
-            results.say(f"Deleted: {name}" for name in removal.names)
-            if removal.error is not None:
-                results.fail(removal.error)
+        freed = []
+        if dry_run:
+            for entry in found:
+                if entry.error is not None:
+                    results.fail(entry.error)
+                else:
+                    results.say(f"Would delete: {name}" for name in entry.names)
+                    freed.append(entry.size_bytes)
+        else:
+            sizes = {entry.target: entry.size_bytes for entry in found}
+            for removal in remove_images(client, found):
+                results.say(f"Deleted: {name}" for name in removal.names)
+                if removal.error is not None:
+                    results.fail(removal.error)
+                else:
+                    freed.append(sizes[removal.target])
     if not targets:
         app.env.note("no images to remove")
+    elif dry_run or (prune and not crictl.is_called()):
+        verb = "would free" if dry_run else "freed"
+        app.env.note(f"{verb} up to {format_size(sum(freed))}: {plural(len(freed), 'image')}")
     results.finish()

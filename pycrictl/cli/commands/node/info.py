@@ -13,7 +13,12 @@ def info(
     app: AppContext,
     output: Annotated[
         str,
-        Option("--output", "-o", metavar="json|yaml|go-template", help="Output format."),
+        Option(
+            "--output",
+            "-o",
+            metavar="json|yaml|go-template|jsonpath=TEMPLATE",
+            help="Output format.",
+        ),
     ] = "json",
     quiet: list_options.NoInfo = False,
     template: list_options.Template = "",

@@ -12,9 +12,9 @@ def metricdescs(app: AppContext, output: list_options.DocumentOutput = "json") -
     Example: pycrictl metricdescs
     """
     from pycrictl._proto import cri_pb2
-    from pycrictl.show.list_format import write_list
+    from pycrictl.show.list_format import DOCUMENT_FORMATS, ListFormat
 
-    is_yaml = list_options.wants_yaml(output)
+    chosen = ListFormat(output or "json", name="descriptors", formats=DOCUMENT_FORMATS)
     with app.open_client("runtime") as client:
         answer = client.call("ListMetricDescriptors", cri_pb2.ListMetricDescriptorsRequest())
-    write_list("descriptors", answer.descriptors, app.env.stdout, is_yaml=is_yaml)
+    chosen.write(answer.descriptors, None, app.env.stdout)

@@ -21,13 +21,13 @@ def metricsp(
     Example: pycrictl metricsp --output yaml
     """
     from pycrictl.cri.lists import fetch
-    from pycrictl.show.list_format import write_list
+    from pycrictl.show.list_format import DOCUMENT_FORMATS, ListFormat
 
-    is_yaml = list_options.wants_yaml(output)
+    chosen = ListFormat(output or "json", name="podMetrics", formats=DOCUMENT_FORMATS)
     with app.open_client("runtime") as client:
 
         def write(out: TextIO) -> None:
-            write_list("podMetrics", fetch.pod_metrics(client), out, is_yaml=is_yaml)
+            chosen.write(fetch.pod_metrics(client), None, out)
 
         if watch:
             with app.until_interrupted() as viewer:

@@ -21,8 +21,10 @@ def statsp(
     ] = "",
     pod_id: Annotated[str, Option("--id", metavar="POD", help="Only this pod sandbox.")] = "",
     labels: list_options.Labels = None,
+    no_headers: list_options.NoHeaders = False,
     output: stats_loop.StatsOutput = "table",
     seconds: stats_loop.Seconds = 1,
+    sort_by: list_options.SortBy = "",
     watch: list_options.WatchStats = False,
 ) -> None:
     """Show the resource usage of pods.
@@ -34,12 +36,19 @@ def statsp(
     """
     from pycrictl._proto import cri_pb2
     from pycrictl.cri.inspection.stats import sample_pods
-    from pycrictl.show import stats_tables
+    from pycrictl.show import headings, stats_tables
 
     condition = cri_pb2.PodSandboxStatsFilter(
         id=pod_id or positional, label_selector=options.split_pairs(labels, "--label")
     )
-    measured = stats_loop.Measuring(output, seconds=seconds, watch=watch)
+    measured = stats_loop.Measuring(
+        output,
+        seconds=seconds,
+        watch=watch,
+        sort_by=sort_by,
+        header=not no_headers,
+        headings=headings.POD_STATS,
+    )
     with app.open_client("runtime") as client:
 
         def sample() -> Sample[cri_pb2.PodSandboxStats]:
