@@ -82,7 +82,8 @@ def _token(fields: dict[str, str], timeout_s: float) -> str:
     """Return the token that anybody gets (Docker's token authentication)."""
     from urllib.parse import urlencode
 
-    query = urlencode({key: fields[key] for key in ("service", "scope") if key in fields})
+    terms: dict[str, str] = {key: fields[key] for key in ("service", "scope") if key in fields}
+    query = urlencode(terms)
     _, content = _ask("GET", f"{fields['realm']}?{query}", "", timeout_s)
     document = json.loads(content)
     return str(document.get("token") or document["access_token"])
