@@ -3,12 +3,13 @@
 containerd shows of a running pull its repository, without the registry's port and without the tag,
 and the digest of its manifest. A pod names a repository and a tag. So a pull is matched to what
 pods wait for by the repository; where several of their tags fit, an image that the node has under
-the same digest decides, and else the pull is shown as one of them.
+the same digest decides, or the digest that a tag stands for at its registry, and else the pull is
+shown as one of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pycrictl.kube.pods import Pod, PodImage
@@ -22,11 +23,19 @@ class Owners:
 
     Args:
         pods: the pods of the node as they are known at the moment.
+        resolve: returns the digests of tags, as far as they are known.
         names_pods: whether reports shall name the pods.
     """
 
-    def __init__(self, pods: Callable[[], Sequence[Pod]], *, names_pods: bool = True) -> None:
+    def __init__(
+        self,
+        pods: Callable[[], Sequence[Pod]],
+        resolve: Callable[[Iterable[str]], Mapping[str, str]] = lambda _: {},
+        *,
+        names_pods: bool = True,
+    ) -> None:
         self._pods = pods
+        self._resolve = resolve
         self._names_pods = names_pods
         self._choices: dict[str, tuple[str, ...]] = {}
 
@@ -50,6 +59,10 @@ class Owners:
         if len(found) > 1:
             known = set(map(canonical, images))
             found = [one for one in found if canonical(one) in known] or found
+        if len(found) > 1:
+            known_digests = self._resolve(found)
+            fitting = [one for one in found if known_digests.get(one) in digests]
+            found = fitting[:1] or [one for one in found if one not in known_digests] or found
         if len(found) < 2:
             return found[0] if found else ""
         short = digests[0][: digests[0].index(":") + 1 + _SHORT_DIGEST_CHARS]

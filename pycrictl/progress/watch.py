@@ -22,6 +22,7 @@ from pycrictl.errors import (
     UpgradeRefused,
     UsageError,
 )
+from pycrictl.progress import tags
 from pycrictl.progress.causes import Causes
 from pycrictl.progress.endings import Sink
 from pycrictl.progress.failures import Failures
@@ -205,7 +206,7 @@ def _watch_containerd(
         sink.note("containerd does not say which pod a pull is for: showing every pull on the node")
     owners = explain = is_wanted = None
     if knowledge.pods is not None:
-        owners = Owners(knowledge.pods.pods, names_pods=references is None)
+        owners = Owners(knowledge.pods.pods, tags.resolve, names_pods=references is None)
     if references is not None and owners is not None:
         is_wanted = partial(owners.is_one_of, references=references)
     if knowledge.read_journal is not None:

@@ -20,9 +20,9 @@ from .images import Image
 from .kubelet import RUNTIME, Pod
 from .lab import MIB, Lab
 
-WEB_S: Final = 10
-BATCH_S: Final = 4
-PLAIN_S: Final = 5
+WEB_S: Final = 9
+BATCH_S: Final = 3
+PLAIN_S: Final = 4
 COMMAND_TIMEOUT_S: Final = 90
 
 
