@@ -132,6 +132,7 @@ ARROWS: dict[str, set[str]] = {
         "streaming.loop",
     },
     "proxy.figures.record": {"proxy.pulls.book"},
+    "proxy.figures.service": {"proxy", "units"},
     "proxy.figures.history": {"proxy.figures.record"},
     "proxy.figures.summary": {"proxy.figures.record"},
     "proxy.copies": {

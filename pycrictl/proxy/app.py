@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -24,9 +24,7 @@ from pycrictl.proxy.copies.job import CopyJob
 from pycrictl.proxy.copies.quotas import Quotas
 from pycrictl.proxy.copies.service import COPY_FROM, COPY_TO, Copies
 from pycrictl.proxy.ending import Ending, ends
-from pycrictl.proxy.figures.health import Health
-from pycrictl.proxy.figures.recorder import PullRecorder
-from pycrictl.proxy.figures.tracing import PullTracer
+from pycrictl.proxy.figures.service import Figures
 from pycrictl.proxy.handover import Predecessor
 from pycrictl.proxy.lookup import Lookup, PullTarget, answers
 from pycrictl.proxy.program import ENVIRON
@@ -37,23 +35,19 @@ from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Bell, PullProgres
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, status_document
 from pycrictl.proxy.relay.calls import Answer, CallRecord, Peer
-from pycrictl.proxy.relay.server import Handler, RelayServer
+from pycrictl.proxy.relay.server import RelayServer
 from pycrictl.proxy.relay.upstream import Upstream
 from pycrictl.proxy.serve.listen import Inherited, UnixListener
 from pycrictl.proxy.serve.log import Log, Seldom
-from pycrictl.proxy.serve.pages import PageServer
 from pycrictl.proxy.serve.stream_server import COPY_PATH, StreamServer
 from pycrictl.proxy.serve.systemd import notify, passed_sockets, watchdog_s
 from pycrictl.proxy.serve.tokens import Tokens
-from pycrictl.proxy.settings import MAX_LIMIT, OWN_KUBECONFIG, ProxySettings
+from pycrictl.proxy.settings import MAX_LIMIT, ProxySettings
 from pycrictl.proxy.succession import Succession
 from pycrictl.signals import ENDING
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.units import quote
 from pycrictl.wire.codes import UNIMPLEMENTED
-
-if TYPE_CHECKING:
-    from pycrictl.proxy.figures.events import Events
 
 LOGGER: Final = "pycrictl.proxy"
 
@@ -98,11 +92,8 @@ class App:
         upstream = Upstream(settings.upstream)
         lookup = Lookup(upstream)
         self._layers = LayerPoller(settings.upstream, log=self._log, on_look=bell.ring)
-        self._recorder = PullRecorder(
-            layers=self._layers,
-            lookup=lookup,
-            log=self._log,
-            history_folder=settings.state_dir,
+        self._figures = Figures(
+            settings, upstream=upstream, lookup=lookup, layers=self._layers, log=self._log
         )
         self._limiter = PullLimiter(
             self._queue,
@@ -111,7 +102,7 @@ class App:
             layers=self._layers,
             log=self._log,
             on_change=bell.ring,
-            on_end=self._recorder.take,
+            on_end=self._figures.recorder.take,
         )
         self._progress = PullProgress(
             lookup,
@@ -152,23 +143,27 @@ class App:
             },
             takes={"take-over": lambda sock: self._succession.hand_over(sock)},
         )
-        self._tracer: PullTracer | None = None
-        if settings.tracing_endpoint:
-            self._tracer = PullTracer(settings.tracing_endpoint, log=self._log)
-            self._log.watchers.append(self._tracer.event)
+        traced = self._figures.traced
         self._relay = RelayServer(
             settings.upstream,
             own={
-                **dict.fromkeys(PULL_PATHS, self._traced(self._limiter.handle)),
+                **dict.fromkeys(PULL_PATHS, traced(self._limiter.handle)),
                 IMAGE_PULL_PROGRESS: self._progress.handle,
-                COPY_TO: self._traced(self._copies.handle_to),
-                COPY_FROM: self._traced(self._copies.handle_from),
+                COPY_TO: traced(self._copies.handle_to),
+                COPY_FROM: traced(self._copies.handle_from),
             },
             on_call=self._ended,
         )
         self._upstream = upstream
-        self._pages = self._metrics_pages(quotas, tokens)
-        self._events = self._make_events(bell)
+        self._figures.look_at(
+            queue=self._queue,
+            bell=bell,
+            copies=self._copies,
+            quotas=quotas,
+            tokens=tokens,
+            streams=self._streams,
+            relay=self._relay,
+        )
         self._log_stream = Seldom(self._log.info, "stream")
         self._succession = Succession(
             self._relay,
@@ -192,43 +187,6 @@ class App:
             log=self._log,
         )
 
-    def _make_events(self, bell: Bell) -> Events | None:
-        wanted = self._settings.events
-        if not wanted:
-            return None
-        from pycrictl.proxy.figures.events import Events
-
-        return Events(
-            "" if wanted == OWN_KUBECONFIG else wanted,
-            book=self._queue.book,
-            layers=self._layers,
-            bell=bell,
-            log=self._log,
-        )
-
-    def _traced(self, handle: Handler) -> Handler:
-        return handle if self._tracer is None else self._tracer.watched(handle)
-
-    def _metrics_pages(self, quotas: Quotas, tokens: Tokens[Any]) -> PageServer | None:
-        if self._settings.metrics_address is None:
-            return None
-        from pycrictl.proxy.figures.metrics import Metrics, Sources  # with its library
-
-        sources = Sources(
-            queue=self._queue,
-            copies=self._copies,
-            quotas=quotas,
-            tokens=tokens,
-            streams=self._streams,
-            relay=self._relay,
-            health=Health(self._upstream),
-        )
-        metrics = Metrics(sources)
-        self._recorder.on_record.append(metrics.pull)
-        self._relay.on_spent = metrics.call
-        self._log.watchers.append(metrics.event)
-        return PageServer(metrics.pages(), log=self._log)
-
     async def run(self) -> None:
         """Serve until a signal ends it.
 
@@ -247,14 +205,9 @@ class App:
                 stack.callback(listener.close)
             if not self._has_old_port:
                 await self._streams.start(settings.stream_address)
-            if self._pages is not None and settings.metrics_address is not None:
-                stack.push_async_callback(self._pages.stop)
-                where = self._pages.start(settings.metrics_address)
-                self._log.info("metrics", listen=where.authority)
-            if self._tracer is not None:
-                stack.push_async_callback(self._tracer.stop)
             stack.push_async_callback(self._layers.close)
-            stack.push_async_callback(self._recorder.stop)
+            stack.push_async_callback(self._figures.stop)
+            self._figures.start()
             stack.push_async_callback(self._copies.stop)
             stack.push_async_callback(self._streams.stop)
             stack.push_async_callback(self._admin.stop)
@@ -262,9 +215,6 @@ class App:
             stack.push_async_callback(lambda: end_tasks(self._tasks))
             self._take_signals()
             await self._begin()
-            if self._events is not None:
-                self._events.start()
-                stack.push_async_callback(self._events.stop)
             self._log.info(
                 "ready",
                 listen=settings.listen,
@@ -287,10 +237,7 @@ class App:
                 await self._ending.drain()
             else:
                 stack.callback(self._succession.successor.close)
-                if self._pages is not None:
-                    await self._pages.stop()
-                if self._events is not None:
-                    await self._events.stop()
+                await self._figures.leave()
                 await self._ending.finish()
                 await self._succession.answered()
             await self._relay.stop(drain_s=LEAVE_S, is_awaited=ends)

@@ -19,6 +19,7 @@ from google.protobuf import json_format
 
 from pycrictl._proto import cri_pb2
 from pycrictl.proxy import admin
+from pycrictl.proxy.figures.history import newest
 from tests.proxy.program import Program
 from tests.waiting import wait_until
 
@@ -126,8 +127,15 @@ def test_twelve_pulls_never_more_than_two_at_once(lab: Lab, start: Callable[...,
         time.sleep(0.01)
     assert max(peaks) == 2
     assert len({pull.result().image_ref for pull in pulls}) == 12
-    assert proxy.log().count("outcome=OK") == 12
+    wait_until(lambda: proxy.log().count("outcome=OK") == 12)
     assert status(proxy)["slotsTaken"] == 0
+    wait_until(lambda: len(newest(proxy.state_path)) == 12)
+    history = newest(proxy.state_path)
+    assert {record.image for record in history} == set(references)
+    assert all((record.got_bytes or 0) >= MIB // 2 for record in history)
+    assert all((record.extracted_bytes or 0) >= MIB // 2 for record in history)
+    assert all(record.digest.startswith("sha256:") for record in history)
+    assert max(record.waited_s for record in history) > 0
 
 
 def test_kubelets_sequence_and_every_kind_of_call(lab: Lab, start: Callable[..., Program]) -> None:

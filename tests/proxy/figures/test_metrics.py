@@ -217,9 +217,12 @@ def test_copies_and_streams(
         copier.out("/file", tmp_path / "file")
         copier.into("/etc/hostname", "/to")
         copier.wait_until_idle()
+
+        def done(direction: str) -> float:
+            return Scrape(proxy)("copies_total", direction=direction, end="done")
+
+        wait_until(lambda: done("from") == done("to") == 1)
         found = Scrape(proxy)
-        assert found("copies_total", direction="from", end="done") == 1
-        assert found("copies_total", direction="to", end="done") == 1
         assert found("copy_bytes_total", direction="from") > 3000
         assert found("copies_running") == 0
         copier.ask_to()

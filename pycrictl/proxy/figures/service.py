@@ -1,0 +1,128 @@
+"""All that a proxy counts and remembers, as its settings want it.
+
+What is not wanted is not imported either: the libraries of metrics, the client of the API server.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pycrictl.proxy.figures.health import Health
+from pycrictl.proxy.figures.recorder import PullRecorder
+from pycrictl.proxy.figures.tracing import PullTracer
+from pycrictl.proxy.lookup import Lookup
+from pycrictl.proxy.pulls.layer_poller import LayerPoller
+from pycrictl.proxy.pulls.progress import Bell
+from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.relay.server import Handler, RelayServer
+from pycrictl.proxy.relay.upstream import Upstream
+from pycrictl.proxy.serve.log import Log
+from pycrictl.proxy.serve.pages import PageServer
+from pycrictl.proxy.settings import OWN_KUBECONFIG, ProxySettings
+
+if TYPE_CHECKING:
+    from pycrictl.proxy.copies.quotas import Quotas
+    from pycrictl.proxy.copies.service import Copies
+    from pycrictl.proxy.figures.events import Events
+    from pycrictl.proxy.serve.stream_server import StreamServer
+    from pycrictl.proxy.serve.tokens import Tokens
+
+
+class Figures:
+    """Records, history, metrics, traces and Events of a proxy.
+
+    Args:
+        settings: of the proxy.
+        upstream: the runtime.
+        lookup: asks the runtime.
+        layers: knows the layers of pulls.
+        log: of the proxy.
+
+    Attributes:
+        recorder: takes the ends of pulls.
+    """
+
+    def __init__(
+        self,
+        settings: ProxySettings,
+        *,
+        upstream: Upstream,
+        lookup: Lookup,
+        layers: LayerPoller,
+        log: Log,
+    ) -> None:
+        self._settings = settings
+        self._upstream = upstream
+        self._layers = layers
+        self._log = log
+        self.recorder = PullRecorder(
+            layers=layers, lookup=lookup, log=log, history_folder=settings.state_dir
+        )
+        self._pages: PageServer | None = None
+        self._events: Events | None = None
+        self._tracer: PullTracer | None = None
+        if settings.tracing_endpoint:
+            self._tracer = PullTracer(settings.tracing_endpoint, log=log)
+            log.watchers.append(self._tracer.event)
+
+    def traced(self, handle: Handler) -> Handler:
+        """Return what handles calls whose work is a span of a trace."""
+        return handle if self._tracer is None else self._tracer.watched(handle)
+
+    def look_at(
+        self,
+        *,
+        queue: PullQueue[Any],
+        bell: Bell,
+        copies: Copies,
+        quotas: Quotas,
+        tokens: Tokens[Any],
+        streams: StreamServer[Any],
+        relay: RelayServer,
+    ) -> None:
+        """Have metrics and Events made of the parts of the proxy."""
+        if self._settings.metrics_address is not None:
+            from pycrictl.proxy.figures.metrics import Metrics, Sources
+
+            health = Health(self._upstream)
+            metrics = Metrics(Sources(queue, copies, quotas, tokens, streams, relay, health))
+            self.recorder.on_record.append(metrics.pull)
+            self._log.watchers.append(metrics.event)
+            relay.on_spent = metrics.call
+            self._pages = PageServer(metrics.pages(), log=self._log)
+        if wanted := self._settings.events:
+            from pycrictl.proxy.figures.events import Events
+
+            self._events = Events(
+                "" if wanted == OWN_KUBECONFIG else wanted,
+                book=queue.book,
+                layers=self._layers,
+                bell=bell,
+                log=self._log,
+            )
+
+    def start(self) -> None:
+        """Begin to serve metrics and to write Events.
+
+        Raises:
+            ConfigError: the address cannot be used.
+        """
+        if self._pages is not None and self._settings.metrics_address is not None:
+            where = self._pages.start(self._settings.metrics_address)
+            self._log.info("metrics", listen=where.authority)
+        if self._events is not None:
+            self._events.start()
+
+    async def leave(self) -> None:
+        """Stop what another program goes on with."""
+        if self._pages is not None:
+            await self._pages.stop()
+        if self._events is not None:
+            await self._events.stop()
+
+    async def stop(self) -> None:
+        """Stop everything; what is known by now is written and sent."""
+        await self.leave()
+        await self.recorder.stop()
+        if self._tracer is not None:
+            await self._tracer.stop()
