@@ -1,0 +1,384 @@
+"""Watches image pulls of CRI-O, or of podman, from outside: by the files that they download to.
+
+Neither has a call that shows a pull. What there is lies on the node: the directory and the files of
+each pull (``bigfiles``), the layers that are stored already (``storage``), and which image a pull
+is for: the caller's own knowledge, podman's arguments, or CRI-O's log (``criolog``). The sizes come
+from the image's manifest (``manifest``). All of it takes root, and is only read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pycrictl._proto import cri_pb2
+from pycrictl.containerd.store import unpacked_estimate
+from pycrictl.errors import PycrictlError, Unimplemented
+from pycrictl.progress import bigfiles
+from pycrictl.progress.content import ActivePull, EndedPull, Ending, PollResult
+from pycrictl.progress.criolog import LoggedPull, LoggedPulls
+from pycrictl.progress.downloaders import (
+    CrioProcess,
+    Downloader,
+    children,
+    unpacker_read_bytes,
+)
+from pycrictl.progress.filelayers import FileLayers
+from pycrictl.progress.manifest import Inquiry, ask
+from pycrictl.progress.names import Expected
+from pycrictl.progress.question import Credentials, Question
+from pycrictl.progress.reference import canonical, is_same_image
+from pycrictl.progress.storage import DEFAULT_ROOT, Storage, StoredImage
+from pycrictl.progress.tracker import Phase, Tracker
+from pycrictl.progress.weight import Weight
+from pycrictl.wire.progress import Report
+
+if TYPE_CHECKING:
+    from pycrictl.containerd.store import Manifest
+    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.progress.bigfiles import BlobFile
+
+_DOCUMENT_BYTES: Final = 4 * 1024 * 1024
+_UNKNOWN_REASON: Final = "a pull ended, and nothing shows whether it succeeded"
+
+
+class Processes(Protocol):
+    """Finds the processes that pull."""
+
+    def look(self) -> list[Downloader]:
+        """Return them as they are now."""
+
+
+@dataclass(slots=True, eq=False)
+class _Announced:
+    """A pull that the caller has asked for."""
+
+    expected: Expected
+    credentials: Credentials | None
+
+
+@dataclass(slots=True, eq=False)
+class _Pull:
+    """One directory with the files of a pull.
+
+    Attributes:
+        folder: as it can be reached from here, which names the pull.
+        owner: the process.
+        image: its name, for good; empty while it is unknown.
+        layers: None until the registry has been asked.
+        documents: numbers of small files, and whether they are documents.
+    """
+
+    folder: str
+    owner: Downloader
+    storage: Storage
+    started_s: float
+    image: str = ""
+    inquiry: Inquiry | None = None
+    layers: FileLayers | None = None
+    manifest: Manifest | None = None
+    documents: dict[int, bool] = field(default_factory=dict)
+    trailers: dict[int, int] = field(default_factory=dict)
+    open_numbers: set[int] = field(default_factory=set)
+    images_before: list[StoredImage] = field(default_factory=list)
+    logged: LoggedPull | None = None
+    error: str = ""
+
+    def said(self, files: Sequence[BlobFile]) -> dict[int, str]:
+        """Return the digests of files as far as the log says them, by number."""
+        names = self.logged.layers if self.logged is not None else []
+        if not files or len(names) < files[-1].number:
+            return {}  # lines are missing: debugging was switched on meanwhile, or nothing is said
+        return dict(enumerate(names, 1))
+
+
+class CrioWatcher:
+    """Looks at the pulls of some processes, and feeds a tracker with every layer of each.
+
+    It can take the place of a ``ContentWatcher``.
+
+    Args:
+        processes: finds them.
+        name: of the program, for messages.
+        wants_manifests: whether registries may be asked how large the layers are.
+        find_manifest: asks one.
+
+    Not thread-safe, except for ``expect`` and ``forget``.
+    """
+
+    def __init__(
+        self,
+        processes: Processes,
+        *,
+        name: str = "CRI-O",
+        wants_manifests: bool = True,
+        find_manifest: Callable[[Question], Manifest | None] = ask,
+    ) -> None:
+        self._processes = processes
+        self._name = name
+        self._wants_manifests = wants_manifests
+        self._find_manifest = find_manifest
+        self._announced: list[_Announced] = []
+        self._logged = LoggedPulls()
+        self._stores: dict[str, Storage] = {}
+        self._pulls: dict[str, _Pull] = {}
+        self._over: set[str] = set()
+        self._unnamed = 0
+
+    def expect(
+        self, reference: str, since_s: float, credentials: Credentials | None = None
+    ) -> Expected:
+        """Announce a pull, before it is asked for, so that it will be shown by this name.
+
+        The first directory that appears from then on is taken for it, and of several the order in
+        which they appear for that of the announcements.
+
+        Args:
+            reference: the image as the caller names it.
+            since_s: wall time.
+            credentials: those of the pull.
+        """
+        expected = Expected(reference, since_s)
+        self._announced.append(_Announced(expected, credentials))
+        return expected
+
+    def check(self) -> None:
+        """Look at the processes once, to learn whether their files can be seen at all.
+
+        Raises:
+            ConnectError, Unimplemented: as ``poll``.
+        """
+        self._find_folders(self._processes.look(), time.time())
+
+    def forget(self, expected: Expected) -> None:
+        """Take back an announcement: its pull has ended, or never began."""
+        self._announced = [one for one in self._announced if one.expected is not expected]
+
+    def poll(self, tracker: Tracker, now: float, *, wall_s: float | None = None) -> PollResult:
+        """Look at all pulls and report every layer of them to ``tracker``.
+
+        Args:
+            now: monotonic seconds, the tracker's time.
+            wall_s: wall time; the clock's by default.
+
+        Raises:
+            ConnectError: the runtime is restarting.
+            Unimplemented: its files cannot be seen from here.
+        """
+        wall_s = time.time() if wall_s is None else wall_s
+        owners = self._processes.look()
+        for owner in owners:
+            if owner.log is not None:
+                self._logged.feed(owner.log.read())
+        self._find_folders(owners, wall_s)
+        ended = []
+        for pull in list(self._pulls.values()):
+            files = bigfiles.read_folder(pull.folder, pull.open_numbers)
+            is_orphan = all(owner.pid != pull.owner.pid for owner in owners)
+            if files is None or is_orphan:
+                ended.append(self._end(pull, tracker, now, is_orphan=is_orphan))
+                continue
+            self._christen(pull, tracker)
+            if pull.layers is None and (pull.inquiry is None or pull.inquiry.is_over):
+                pull.manifest = pull.inquiry.manifest if pull.inquiry is not None else None
+                pull.layers = FileLayers(pull.manifest.layers if pull.manifest else None)
+            if pull.layers is not None:
+                files = self._without_documents(pull, files)
+                pull.layers.look(files, pull.storage.layers(), wall_s, pull.said(files))
+                self._watch_unpacking(pull)
+                _report(tracker, pull, now)
+        pulls = self._pulls.values()
+        active = tuple(ActivePull(pull.folder, pull.image, pull.started_s) for pull in pulls)
+        return PollResult(active, tuple(ended))
+
+    def weigh(self, name: str, since_s: float) -> Weight | None:
+        """Return what a pull took that has just ended.
+
+        Args:
+            name: of the image, in its canonical spelling.
+            since_s: wall time at which the pull began.
+
+        Returns:
+            None if its image is not there any more.
+        """
+        for owner in self._processes.look():
+            storage = self._storage(f"{bigfiles.root_of(owner.pid)}{owner.store}")
+            for image in storage.images():
+                if name in map(canonical, image.names):
+                    layers = storage.layers_of(image).values()
+                    new = [layer for layer in layers if layer.is_new(since_s)]
+                    got = sum(layer.size_bytes for layer in new)
+                    return Weight(
+                        image.digest,
+                        got,
+                        sum(layer.size_bytes for layer in layers) - got,
+                        sum(layer.unpacked_bytes for layer in new),
+                    )
+        return None
+
+    def _storage(self, root: str) -> Storage:
+        return self._stores.setdefault(root, Storage(root))
+
+    def _find_folders(self, owners: Iterable[Downloader], wall_s: float) -> None:
+        """Take up the directories that processes have files open in."""
+        for pull in self._pulls.values():
+            pull.open_numbers = set()
+        for owner in owners:
+            # With separate_pull_cgroup, CRI-O pulls in a child.
+            for pid in (owner.pid, *children(owner.pid)):
+                try:
+                    root = bigfiles.root_of(pid)
+                    opened = bigfiles.open_blobs(pid)
+                except ProcessLookupError:
+                    continue
+                except PermissionError:
+                    raise Unimplemented(
+                        f"the pulls of {self._name} can be seen only by root, in its files",
+                        hint="run as root on the node, or ask pycrictl proxy",
+                    ) from None
+                for path, numbers in opened.items():
+                    self._open(f"{root}{path}", f"{root}{owner.store}", owner, numbers, wall_s)
+
+    def _open(
+        self, folder: str, store: str, owner: Downloader, numbers: set[int], wall_s: float
+    ) -> None:
+        pull = self._pulls.get(folder)
+        if pull is None:
+            storage = self._storage(store)
+            pull = self._pulls[folder] = _Pull(folder, owner, storage, wall_s)
+            pull.images_before = storage.images()
+        pull.open_numbers |= numbers
+
+    def _christen(self, pull: _Pull, tracker: Tracker) -> None:
+        """Give a pull its name, and ask how large its layers are."""
+        if pull.image:
+            return
+        taken = {other.image for other in self._pulls.values()}
+        reference, credentials = pull.owner.reference, None
+        if not reference:
+            for one in self._announced:
+                if one.expected.lease_id is None and one.expected.since_s <= pull.started_s:
+                    one.expected.lease_id = pull.folder
+                    reference, credentials = one.expected.reference, one.credentials
+                    break
+        if not pull.owner.reference:
+            pull.logged = self._find_in_log(reference, pull.started_s)
+            if pull.logged is not None:
+                pull.logged.is_claimed = True
+                reference = reference or pull.logged.reference
+        if reference and self._wants_manifests:
+            question = Question(reference, credentials, pull.owner.environ, pull.owner.verifies_tls)
+            pull.inquiry = Inquiry(question, self._find_manifest)
+        if not reference or reference in taken:
+            self._unnamed += 1
+            reference = f"{reference or 'unknown image'} ({self._unnamed})"
+        pull.image = reference
+        tracker.forget(reference)  # what an earlier attempt has left
+
+    def _find_in_log(self, reference: str, started_s: float) -> LoggedPull | None:
+        """Return the oldest pull in the log that a directory may be of."""
+        for logged in self._logged.running():
+            if not logged.is_claimed and logged.started_s <= started_s:
+                if not reference or is_same_image(reference, logged.reference):
+                    return logged
+        return None
+
+    def _without_documents(self, pull: _Pull, files: list[BlobFile]) -> list[BlobFile]:
+        """Leave out the image's config, which becomes a file like the layers, as the last one."""
+        if pull.manifest is not None:
+            return files
+        found = []
+        for file in files:
+            is_known = file.number in pull.documents
+            if not is_known and file.size_bytes and file.size_bytes <= _DOCUMENT_BYTES:
+                is_document = bigfiles.is_document(pull.folder, file.number)
+                pull.documents[file.number] = is_document
+            if not pull.documents.get(file.number):
+                found.append(file)
+        return found
+
+    def _watch_unpacking(self, pull: _Pull) -> None:
+        assert pull.layers is not None
+        layer = pull.layers.applied_next
+        if layer is None or not layer.is_complete:
+            return
+        if layer.number not in pull.trailers:
+            trailer = bigfiles.gzip_trailer(pull.folder, layer.number)
+            pull.trailers[layer.number] = unpacked_estimate(trailer, layer.progress) or 0
+        layer.extracted_total = pull.trailers[layer.number]
+        read = unpacker_read_bytes(pull.owner.pid)
+        if read is not None and layer.extracted_total:
+            layer.extracted = max(layer.extracted, min(read, layer.extracted_total))
+
+    def _end(self, pull: _Pull, tracker: Tracker, now: float, *, is_orphan: bool) -> EndedPull:
+        del self._pulls[pull.folder]
+        layers = pull.layers or FileLayers(None)
+        image = _image_of(pull, layers)
+        if image is not None or (pull.logged is not None and pull.logged.has_ended):
+            layers.finish(pull.storage.layers_of(image) if image is not None else {})
+            ending = Ending.DONE
+        else:
+            reason = f"{self._name} ended during the pull" if is_orphan else "the pull ended"
+            there = len(layers) - len(layers.unsettled)
+            what = f" ({there} of {len(layers)})" if len(layers) else ""
+            pull.error = f"{reason} before all layers were there{what}"
+            ending = Ending.FAILED
+        if pull.image:
+            _report(tracker, pull, now)
+        return EndedPull(pull.folder, pull.image, ending, pull.error)
+
+
+def _image_of(pull: _Pull, layers: FileLayers) -> StoredImage | None:
+    """Return what has become of a pull whose directory is gone; None if nothing has."""
+    layers.look((), pull.storage.layers(), 0.0)
+    images = pull.storage.images()
+    if pull.manifest is not None:
+        image_id = pull.manifest.config_digest.partition(":")[2]
+        for image in images:
+            if image.id == image_id:
+                return image
+    new = [image for image in images if image not in pull.images_before]
+    new.sort(key=lambda image: not any(is_same_image(pull.image, name) for name in image.names))
+    fitting = (image for image in new if layers.fit(pull.storage.layers_of(image)))
+    return next(fitting, None)
+
+
+def _report(tracker: Tracker, pull: _Pull, now: float) -> None:
+    for layer in pull.layers or ():
+        is_settled = layer.phase in (Phase.DONE, Phase.PRESENT)
+        report = Report(
+            image=pull.image,
+            layer=layer.name,
+            progress=layer.progress,
+            total=layer.size_bytes,
+            error="" if is_settled else pull.error,
+            phase=layer.phase,
+            extracted=layer.extracted,
+            extracted_total=layer.extracted_total,
+            digest=layer.digest if layer.digest != layer.name else "",
+        )
+        tracker.apply(report, now=now, idle_s=layer.idle_s)
+
+
+def open_crio(client: CriClient, *, wants_manifests: bool = True) -> CrioWatcher | None:
+    """Return a watcher of the CRI-O behind ``client``'s socket; None for another runtime.
+
+    Raises:
+        Unimplemented: its files cannot be seen from here.
+    """
+    name = client.call("Version", cri_pb2.VersionRequest()).runtime_name
+    if name.lower() != "cri-o":
+        return None
+    store = DEFAULT_ROOT
+    with suppress(PycrictlError, IndexError):
+        info = client.call("ImageFsInfo", cri_pb2.ImageFsInfoRequest())
+        images = Path(info.image_filesystems[0].fs_id.mountpoint)
+        if images.name.endswith("-images"):
+            store = str(images.parent)
+    watcher = CrioWatcher(CrioProcess(client.path, store), wants_manifests=wants_manifests)
+    watcher.check()
+    return watcher
