@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.store import unpacked_estimate
-from pycrictl.errors import PycrictlError, Unimplemented
+from pycrictl.errors import PycrictlError, RuntimeFault
 from pycrictl.progress import bigfiles
 from pycrictl.progress.content import ActivePull, EndedPull, Ending, PollResult
 from pycrictl.progress.criolog import LoggedPull, LoggedPulls
@@ -150,7 +150,7 @@ class CrioWatcher:
         """Look at the processes once, to learn whether their files can be seen at all.
 
         Raises:
-            ConnectError, Unimplemented: as ``poll``.
+            ConnectError, PycrictlError: as ``poll``.
         """
         self._find_folders(self._processes.look(), time.time())
 
@@ -167,7 +167,7 @@ class CrioWatcher:
 
         Raises:
             ConnectError: the runtime is restarting.
-            Unimplemented: its files cannot be seen from here.
+            PycrictlError: its files cannot be seen from here.
         """
         wall_s = time.time() if wall_s is None else wall_s
         owners = self._processes.look()
@@ -236,7 +236,7 @@ class CrioWatcher:
                 except ProcessLookupError:
                     continue
                 except PermissionError:
-                    raise Unimplemented(
+                    raise PycrictlError(
                         f"the pulls of {self._name} can be seen only by root, in its files",
                         hint="run as root on the node, or ask pycrictl proxy",
                     ) from None
@@ -289,8 +289,6 @@ class CrioWatcher:
 
     def _without_documents(self, pull: _Pull, files: list[BlobFile]) -> list[BlobFile]:
         """Leave out the image's config, which becomes a file like the layers, as the last one."""
-        if pull.manifest is not None:
-            return files
         found = []
         for file in files:
             is_known = file.number in pull.documents
@@ -368,9 +366,12 @@ def open_crio(client: CriClient, *, wants_manifests: bool = True) -> CrioWatcher
     """Return a watcher of the CRI-O behind ``client``'s socket; None for another runtime.
 
     Raises:
-        Unimplemented: its files cannot be seen from here.
+        PycrictlError: its files cannot be seen from here.
     """
-    name = client.call("Version", cri_pb2.VersionRequest()).runtime_name
+    try:
+        name = client.call("Version", cri_pb2.VersionRequest()).runtime_name
+    except RuntimeFault:
+        return None
     if name.lower() != "cri-o":
         return None
     store = DEFAULT_ROOT

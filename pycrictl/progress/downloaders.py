@@ -16,7 +16,7 @@ from typing import Final
 from pycrictl.containerd.daemon import listener_pid
 from pycrictl.cri.calls.errmap import connect_error
 from pycrictl.cri.calls.obstacle import Obstacle, try_connect
-from pycrictl.errors import Unimplemented
+from pycrictl.errors import PycrictlError
 from pycrictl.progress.bigfiles import root_of
 from pycrictl.progress.criolog import Log, open_log
 from pycrictl.progress.storage import DEFAULT_ROOT
@@ -77,7 +77,7 @@ class CrioProcess:
 
         Raises:
             ConnectError: nobody listens on the socket.
-            Unimplemented: its process cannot be seen from here.
+            PycrictlError: its process cannot be seen from here.
         """
         if self._known is None or _program(self._known.pid) != "crio":
             pid = self._find()
@@ -104,7 +104,7 @@ class CrioProcess:
             raise connect_error(obstacle, f"unix://{self._endpoint}")
         else:  # in another PID namespace, where it has no number for us
             obstacle.close()
-        raise Unimplemented(
+        raise PycrictlError(
             "the process of CRI-O cannot be seen from here, and only its files show its pulls",
             hint="run on the node itself, not in another PID namespace, or ask pycrictl proxy",
         )

@@ -183,6 +183,10 @@ class FileLayers:
             if fits and not file.is_open:
                 fetched[min(fits, key=stored.__contains__)] = file.number
         present = [name for name in self._sizes if name in stored and name not in fetched]
+        # Of two pulls at once, one may have stored what the other is still fetching.
+        newest = sorted(present, key=lambda digest: stored[digest].created)
+        while newest and len(present) + len(files) > len(self._sizes):
+            present.remove(newest.pop())
         for digest in present:
             layer = self._add(FileLayer(digest, 0, digest, digest, self._left.pop(digest)))
             layer.settle(Phase.PRESENT)
@@ -244,14 +248,14 @@ class FileLayers:
                 fits = [
                     one.digest
                     for one in stored.values()
-                    if one.size_bytes == layer.progress and one.digest not in known
+                    if one.size_bytes == layer.file_bytes and one.digest not in known
                 ]
                 layer.digest = fits[-1] if fits else ""  # the newest
                 continue
-            fits = [digest for digest, size in self._left.items() if size == layer.progress]
+            fits = [digest for digest, size in self._left.items() if size == layer.file_bytes]
             if fits:
                 self._know(layer, layer.supposed if layer.supposed in fits else fits[0])
-            elif any(other.digest and other.size_bytes == layer.progress for other in self):
+            elif any(other.digest and other.size_bytes == layer.file_bytes for other in self):
                 self._pass_over(layer)
         unknown = self._unknown
         if self._sizes is not None and len(unknown) == len(self._left) == 1:
@@ -260,11 +264,11 @@ class FileLayers:
                 self._know(unknown[0], digest)
 
     def _pass_over(self, layer: FileLayer) -> None:
-        """Expect a later file: this one holds a layer that the image has twice."""
+        """Expect a later file: this one is of a layer that has one, or that was there already."""
         del self._by_number[layer.number]
         layer.number = max(self._by_number, default=0) + 1
         self._by_number[layer.number] = layer
-        layer.progress, layer.is_complete, layer.phase = 0, False, Phase.WAITING
+        layer.file_bytes, layer.is_complete, layer.phase = 0, False, Phase.WAITING
 
     def _know(self, layer: FileLayer, digest: str) -> None:
         """Take a layer for what it is; who was supposed to be that gets its supposition."""

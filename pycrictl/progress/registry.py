@@ -122,6 +122,8 @@ class _Exchange:
         }
         proxy = self._proxy(url)
         headers = {"Accept": _ACCEPT}
+        if form is not None:
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
         if authorization:
             headers["Authorization"] = authorization
         with (
@@ -133,8 +135,7 @@ class _Exchange:
                 "GET" if form is None else "POST",
                 url,
                 headers=headers,
-                fields=form,
-                encode_multipart=False,
+                body=None if form is None else urlencode(form),
                 preload_content=False,
             )
             body = bytearray()

@@ -16,6 +16,7 @@ from pycrictl.errors import (
     NotFound,
     PycrictlError,
     RemoteProtocolError,
+    Unimplemented,
 )
 from pycrictl.progress.endings import Sink
 from pycrictl.progress.question import credentials_of
@@ -183,6 +184,9 @@ def _look_until_done(
     """Show the pull until it has ended. Trouble with that is noted and never ends the pull."""
     try:
         watcher, _ = open_watcher(client, wants_manifests=wants_manifests)
+    except Unimplemented:
+        sink.note("this runtime does not show the progress of a pull")
+        return
     except PycrictlError as exc:
         hint = f" ({exc.hint})" if exc.hint else ""
         sink.note(f"the progress cannot be shown: {exc.message}{hint}")

@@ -135,6 +135,21 @@ def test_a_layer_that_is_in_the_image_twice_may_be_fetched_twice() -> None:
     ]  # fmt: skip
 
 
+def test_a_layer_that_another_pull_has_stored_meanwhile() -> None:
+    layers = FileLayers(manifest(a=10, b=20, c=30))
+    look(layers, *files(5, 9, 9), there=stored(a=10))
+    assert [layer.phase for layer in layers] == [Phase.DOWNLOADING] * 3
+    layers = FileLayers(manifest(a=10, b=20, c=30))
+    look(layers, *files(5, 9), there=stored(a=10))
+    assert [layer.progress for layer in layers] == [10, 5, 9]
+    look(layers, *files(10, 20, 30, closed=(1, 2, 3)), there=stored(a=10))
+    look(layers, *files(10, 20, 30, closed=(1, 2, 3)), there=stored(a=10))
+    look(layers, *files(10, 20, 30, closed=(1, 2, 3)), there=stored(a=10))
+    assert sorted((layer.digest, layer.progress) for layer in layers) == [
+        (digest("a"), 10), (digest("b"), 20), (digest("c"), 30),
+    ]  # fmt: skip
+
+
 def test_without_a_manifest_there_are_bytes_and_no_totals() -> None:
     layers = FileLayers(None)
     look(layers, *files(5))

@@ -294,9 +294,7 @@ class LayerPoller:
                 connection = self._connection
                 assert connection is not None
                 result = await self._in_thread(lambda: work(connection))
-            except Unimplemented as exc:
-                if exc.hint:
-                    self._log.warning("layers_unknown", error=exc.message)
+            except Unimplemented:
                 self._can_see = False
                 self._disconnect()
                 return None
