@@ -70,6 +70,7 @@ class _Pull:
         owner: the process.
         image: its name, for good; empty while it is unknown.
         layers: None until the registry has been asked.
+        began_s: when it was asked for, in wall time, as far as that is known.
         documents: numbers of small files, and whether they are documents.
     """
 
@@ -84,6 +85,7 @@ class _Pull:
     documents: dict[int, bool] = field(default_factory=dict)
     trailers: dict[int, int] = field(default_factory=dict)
     open_numbers: set[int] = field(default_factory=set)
+    began_s: float | None = None
     images_before: list[StoredImage] = field(default_factory=list)
     logged: LoggedPull | None = None
     error: str = ""
@@ -180,7 +182,7 @@ class CrioWatcher:
             files = bigfiles.read_folder(pull.folder, pull.open_numbers)
             is_orphan = all(owner.pid != pull.owner.pid for owner in owners)
             if files is None or is_orphan:
-                ended.append(self._end(pull, tracker, now, is_orphan=is_orphan))
+                ended.append(self._end(pull, tracker, now, wall_s, is_orphan=is_orphan))
                 continue
             self._christen(pull, tracker)
             if pull.layers is None and (pull.inquiry is None or pull.inquiry.is_over):
@@ -190,7 +192,7 @@ class CrioWatcher:
                 files = self._without_documents(pull, files)
                 pull.layers.look(files, pull.storage.layers(), wall_s, pull.said(files))
                 self._watch_unpacking(pull)
-                _report(tracker, pull, now)
+                _report(tracker, pull, now, wall_s)
         pulls = self._pulls.values()
         active = tuple(ActivePull(pull.folder, pull.image, pull.started_s) for pull in pulls)
         return PollResult(active, tuple(ended))
@@ -263,12 +265,14 @@ class CrioWatcher:
             for one in self._announced:
                 if one.expected.lease_id is None and one.expected.since_s <= pull.started_s:
                     one.expected.lease_id = pull.folder
+                    pull.began_s = one.expected.since_s
                     reference, credentials = one.expected.reference, one.credentials
                     break
         if not pull.owner.reference:
             pull.logged = self._find_in_log(reference, pull.started_s)
             if pull.logged is not None:
                 pull.logged.is_claimed = True
+                pull.began_s = pull.began_s or pull.logged.started_s
                 reference = reference or pull.logged.reference
         if reference and self._wants_manifests:
             question = Question(reference, credentials, pull.owner.environ, pull.owner.verifies_tls)
@@ -312,7 +316,9 @@ class CrioWatcher:
         if read is not None and layer.extracted_total:
             layer.extracted = max(layer.extracted, min(read, layer.extracted_total))
 
-    def _end(self, pull: _Pull, tracker: Tracker, now: float, *, is_orphan: bool) -> EndedPull:
+    def _end(
+        self, pull: _Pull, tracker: Tracker, now: float, wall_s: float, *, is_orphan: bool
+    ) -> EndedPull:
         del self._pulls[pull.folder]
         layers = pull.layers or FileLayers(None)
         image = _image_of(pull, layers)
@@ -326,7 +332,7 @@ class CrioWatcher:
             pull.error = f"{reason} before all layers were there{what}"
             ending = Ending.FAILED
         if pull.image:
-            _report(tracker, pull, now)
+            _report(tracker, pull, now, wall_s)
         return EndedPull(pull.folder, pull.image, ending, pull.error)
 
 
@@ -345,7 +351,8 @@ def _image_of(pull: _Pull, layers: FileLayers) -> StoredImage | None:
     return next(fitting, None)
 
 
-def _report(tracker: Tracker, pull: _Pull, now: float) -> None:
+def _report(tracker: Tracker, pull: _Pull, now: float, wall_s: float) -> None:
+    age_s = None if pull.began_s is None else max(wall_s - pull.began_s, 0.0)
     for layer in pull.layers or ():
         is_settled = layer.phase in (Phase.DONE, Phase.PRESENT)
         report = Report(
@@ -359,7 +366,7 @@ def _report(tracker: Tracker, pull: _Pull, now: float) -> None:
             extracted_total=layer.extracted_total,
             digest=layer.digest if layer.digest != layer.name else "",
         )
-        tracker.apply(report, now=now, idle_s=layer.idle_s)
+        tracker.apply(report, now=now, idle_s=layer.idle_s, age_s=age_s)
 
 
 def open_crio(client: CriClient, *, wants_manifests: bool = True) -> CrioWatcher | None:

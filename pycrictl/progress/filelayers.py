@@ -10,6 +10,8 @@ The totals are right from the beginning: each unknown file is supposed to be one
 are left, no two the same one, and never one that is smaller than the file already is. What is
 supposed may change as files grow. The sum does not.
 
+A layer that is complete waits until it is its turn to be unpacked, which goes in their order.
+
 Without a manifest, layers appear as their files do, and have no totals: a part of a sum would be
 taken for the whole. So none of them is done before the pull is.
 """
@@ -146,6 +148,12 @@ class FileLayers:
                 if layer.digest in stored and layer.is_complete:
                     layer.settle(Phase.DONE)
 
+        turn = self.applied_next
+        for layer in self.unsettled:
+            if layer.is_complete:
+                is_its_turn = self._sizes is None or layer is turn
+                layer.phase = Phase.EXTRACTING if is_its_turn else Phase.WAITING
+
     def fit(self, stored: Mapping[str, StoredLayer]) -> bool:
         """Return whether these may be layers of an image, whose layers are ``stored``."""
         known = set(self._sizes or ()) or {layer.digest for layer in self if layer.digest}
@@ -220,7 +228,7 @@ class FileLayers:
         # A new file may have been made after the look at what is open.
         layer.is_complete = not file.is_open and file.number in self._seen
         if layer.is_complete:
-            layer.phase, layer.idle_s = Phase.EXTRACTING, 0.0
+            layer.idle_s = 0.0
         else:
             layer.phase = Phase.DOWNLOADING
             layer.idle_s = max(wall_s - file.modified_s, 0.0)

@@ -56,7 +56,7 @@ def test_a_file_is_a_layer_when_it_is_complete_and_has_its_size() -> None:
     look(layers, *files(10, 9), there={})
     look(layers, *files(10, 30, closed=(2,)))
     assert [layer.digest for layer in layers] == ["", digest("c"), ""]
-    assert by_name(layers)["layer 2 of 3"].phase is Phase.EXTRACTING
+    assert by_name(layers)["layer 2 of 3"].phase is Phase.WAITING  # the others come first
     look(layers, *files(10, 30, closed=(2,)), there=stored(c=30))
     assert [layer.phase for layer in layers][:2] == [Phase.DOWNLOADING, Phase.DONE]
 
@@ -87,7 +87,7 @@ def test_who_comes_late_knows_what_is_complete() -> None:
     found = by_name(layers)
     assert found[digest("a")].phase is Phase.PRESENT
     assert found[digest("b")].phase is Phase.DONE  # its file shows that this pull fetched it
-    assert found[digest("d")].phase is Phase.EXTRACTING
+    assert found[digest("d")].phase is Phase.WAITING
     assert found["layer 3 of 4"].digest == digest("c")
 
 
