@@ -16,6 +16,7 @@ class Podman:
         self.folder = folder
         self.store = folder / "store"
         (folder / "tmp").mkdir()
+        self.environ = {**os.environ, "TMPDIR": str(folder / "tmp")}
 
     def close(self) -> None:
         """Removes the mounts that a podman left that failed."""
@@ -32,11 +33,6 @@ class Podman:
             "--events-backend": "none",
         }
         return ["podman", *(str(word) for pair in own.items() for word in pair), *words]
-
-    @property
-    def environ(self) -> dict[str, str]:
-        """Its big files are in `folder`, too."""
-        return {**os.environ, "TMPDIR": str(self.folder / "tmp")}
 
     def pull(self, reference: str) -> subprocess.Popen[bytes]:
         """Begins to pull."""

@@ -108,7 +108,7 @@ def test_a_pull_with_its_manifest(
     lab: Lab, podman: Podman, monkeypatch: pytest.MonkeyPatch, has_skopeo: bool
 ) -> None:
     if not has_skopeo:
-        monkeypatch.setattr(skopeo, "program", lambda: "")
+        monkeypatch.setenv("PATH", "/nonexistent")
     assert bool(skopeo.program()) is has_skopeo
     image, reference = push(lab, f"podman{has_skopeo:d}:1", seed=100 + has_skopeo)
     lab.throttle.limit(RATE)

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -105,11 +106,14 @@ class FakeCrio:
         with self.log.open("a") as log:
             log.write(f'time="{stamp}" level=info msg="{message}" id={RPC_ID}{call:02}\n')
 
-    def commit(self, digest: str, size_bytes: int) -> None:
+    def commit(self, digest: str, size_bytes: int, *, created_s: float = 0.0) -> None:
         """Store a layer upon the one before."""
+        created = {"created": datetime.fromtimestamp(created_s, UTC).isoformat()}
         parent = {"parent": self._layers[-1]["id"]} if self._layers else {}
         layer = {"id": f"id-{digest}", "compressed-diff-digest": digest}
-        self._layers.append({**layer, "compressed-size": size_bytes, "diff-size": 1, **parent})
+        self._layers.append(
+            {**layer, "compressed-size": size_bytes, "diff-size": 1, **parent, **created}
+        )
         self._put("layer", self._layers)
 
     def commit_image(self, image_id: str, *names: str) -> None:
