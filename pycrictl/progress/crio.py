@@ -19,8 +19,8 @@ from pycrictl._proto import cri_pb2
 from pycrictl.containerd.store import unpacked_estimate
 from pycrictl.errors import PycrictlError, RuntimeFault
 from pycrictl.progress import bigfiles
+from pycrictl.progress.claims import PATIENCE_S, Claim, Claims
 from pycrictl.progress.content import ActivePull, EndedPull, Ending, PollResult
-from pycrictl.progress.criolog import LoggedPull, LoggedPulls
 from pycrictl.progress.downloaders import (
     CrioProcess,
     Downloader,
@@ -31,7 +31,7 @@ from pycrictl.progress.filelayers import FileLayers
 from pycrictl.progress.manifest import Inquiry, ask
 from pycrictl.progress.names import Expected
 from pycrictl.progress.question import Credentials, Question
-from pycrictl.progress.reference import canonical, is_same_image
+from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.storage import DEFAULT_ROOT, Storage, StoredImage
 from pycrictl.progress.tracker import Phase, Tracker
 from pycrictl.progress.weight import Weight
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from pycrictl.containerd.store import Manifest
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.progress.bigfiles import BlobFile
+    from pycrictl.progress.owners import Owners
 
 _DOCUMENT_BYTES: Final = 4 * 1024 * 1024
-_UNKNOWN_REASON: Final = "a pull ended, and nothing shows whether it succeeded"
 
 
 class Processes(Protocol):
@@ -54,14 +54,6 @@ class Processes(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _Announced:
-    """A pull that the caller has asked for."""
-
-    expected: Expected
-    credentials: Credentials | None
-
-
-@dataclass(slots=True, eq=False)
 class _Pull:
     """One directory with the files of a pull.
 
@@ -69,8 +61,8 @@ class _Pull:
         folder: as it can be reached from here, which names the pull.
         owner: the process.
         image: its name, for good; empty while it is unknown.
+        claim: what is known of it otherwise.
         layers: None until the registry has been asked.
-        began_s: when it was asked for, in wall time, as far as that is known.
         documents: numbers of small files, and whether they are documents.
     """
 
@@ -82,20 +74,30 @@ class _Pull:
     inquiry: Inquiry | None = None
     layers: FileLayers | None = None
     manifest: Manifest | None = None
+    files: Sequence[BlobFile] = ()
     documents: dict[int, bool] = field(default_factory=dict)
     trailers: dict[int, int] = field(default_factory=dict)
     open_numbers: set[int] = field(default_factory=set)
-    began_s: float | None = None
+    claim: Claim | None = None
     images_before: list[StoredImage] = field(default_factory=list)
-    logged: LoggedPull | None = None
+    pods: str = ""
     error: str = ""
 
     def said(self, files: Sequence[BlobFile]) -> dict[int, str]:
         """Return the digests of files as far as the log says them, by number."""
-        names = self.logged.layers if self.logged is not None else []
+        logged = self.claim.logged if self.claim is not None else None
+        names = logged.layers if logged is not None else []
         if not files or len(names) < files[-1].number:
             return {}  # lines are missing: debugging was switched on meanwhile, or nothing is said
         return dict(enumerate(names, 1))
+
+    def would_fit(self, other: _Pull) -> bool:
+        """Return whether its files may be layers of another pull's image."""
+        if other.manifest is None:
+            return False
+        layers = FileLayers(other.manifest.layers)
+        layers.look(self.files, self.storage.layers(), 0.0)
+        return bool(self.files) and not layers.is_doubtful
 
 
 class CrioWatcher:
@@ -106,6 +108,7 @@ class CrioWatcher:
     Args:
         processes: finds them.
         name: of the program, for messages.
+        owners: knows what the node's pods need; None if nobody knows.
         wants_manifests: whether registries may be asked how large the layers are.
         find_manifest: asks one.
 
@@ -117,6 +120,7 @@ class CrioWatcher:
         processes: Processes,
         *,
         name: str = "CRI-O",
+        owners: Owners | None = None,
         wants_manifests: bool = True,
         find_manifest: Callable[[Question], Manifest | None] = ask,
     ) -> None:
@@ -124,11 +128,9 @@ class CrioWatcher:
         self._name = name
         self._wants_manifests = wants_manifests
         self._find_manifest = find_manifest
-        self._announced: list[_Announced] = []
-        self._logged = LoggedPulls()
+        self._claims = Claims(owners)
         self._stores: dict[str, Storage] = {}
         self._pulls: dict[str, _Pull] = {}
-        self._over: set[str] = set()
         self._unnamed = 0
 
     def expect(
@@ -144,9 +146,7 @@ class CrioWatcher:
             since_s: wall time.
             credentials: those of the pull.
         """
-        expected = Expected(reference, since_s)
-        self._announced.append(_Announced(expected, credentials))
-        return expected
+        return self._claims.expect(reference, since_s, credentials)
 
     def check(self) -> None:
         """Look at the processes once, to learn whether their files can be seen at all.
@@ -158,7 +158,7 @@ class CrioWatcher:
 
     def forget(self, expected: Expected) -> None:
         """Take back an announcement: its pull has ended, or never began."""
-        self._announced = [one for one in self._announced if one.expected is not expected]
+        self._claims.forget(expected)
 
     def poll(self, tracker: Tracker, now: float, *, wall_s: float | None = None) -> PollResult:
         """Look at all pulls and report every layer of them to ``tracker``.
@@ -175,7 +175,7 @@ class CrioWatcher:
         owners = self._processes.look()
         for owner in owners:
             if owner.log is not None:
-                self._logged.feed(owner.log.read())
+                self._claims.logged.feed(owner.log.read())
         self._find_folders(owners, wall_s)
         ended = []
         for pull in list(self._pulls.values()):
@@ -184,14 +184,19 @@ class CrioWatcher:
             if files is None or is_orphan:
                 ended.append(self._end(pull, tracker, now, wall_s, is_orphan=is_orphan))
                 continue
-            self._christen(pull, tracker)
-            if pull.layers is None and (pull.inquiry is None or pull.inquiry.is_over):
+            if not pull.image:
+                self._christen(pull, tracker, wall_s)
+            is_known = pull.inquiry is None or pull.inquiry.is_over
+            if pull.layers is None and pull.image and is_known:
                 pull.manifest = pull.inquiry.manifest if pull.inquiry is not None else None
                 pull.layers = FileLayers(pull.manifest.layers if pull.manifest else None)
             if pull.layers is not None:
-                files = self._without_documents(pull, files)
+                pull.files = files = self._without_documents(pull, files)
+                if pull.layers.is_doubtful:
+                    self._exchange(pull, tracker)
                 pull.layers.look(files, pull.storage.layers(), wall_s, pull.said(files))
                 self._watch_unpacking(pull)
+                pull.pods = pull.pods or self._claims.pods_of(pull.image)
                 _report(tracker, pull, now, wall_s)
         pulls = self._pulls.values()
         active = tuple(ActivePull(pull.folder, pull.image, pull.started_s) for pull in pulls)
@@ -209,17 +214,8 @@ class CrioWatcher:
         """
         for owner in self._processes.look():
             storage = self._storage(f"{bigfiles.root_of(owner.pid)}{owner.store}")
-            for image in storage.images():
-                if name in map(canonical, image.names):
-                    layers = storage.layers_of(image).values()
-                    new = [layer for layer in layers if layer.is_new(since_s)]
-                    got = sum(layer.size_bytes for layer in new)
-                    return Weight(
-                        image.digest,
-                        got,
-                        sum(layer.size_bytes for layer in layers) - got,
-                        sum(layer.unpacked_bytes for layer in new),
-                    )
+            if (weight := storage.weigh(name, since_s)) is not None:
+                return weight
         return None
 
     def _storage(self, root: str) -> Storage:
@@ -255,41 +251,40 @@ class CrioWatcher:
             pull.images_before = storage.images()
         pull.open_numbers |= numbers
 
-    def _christen(self, pull: _Pull, tracker: Tracker) -> None:
+    def _christen(self, pull: _Pull, tracker: Tracker, wall_s: float) -> None:
         """Give a pull its name, and ask how large its layers are."""
-        if pull.image:
-            return
-        taken = {other.image for other in self._pulls.values()}
-        reference, credentials = pull.owner.reference, None
+        running = {other.image for other in self._pulls.values() if other.image}
+        reference = pull.owner.reference
         if not reference:
-            for one in self._announced:
-                if one.expected.lease_id is None and one.expected.since_s <= pull.started_s:
-                    one.expected.lease_id = pull.folder
-                    pull.began_s = one.expected.since_s
-                    reference, credentials = one.expected.reference, one.credentials
-                    break
-        if not pull.owner.reference:
-            pull.logged = self._find_in_log(reference, pull.started_s)
-            if pull.logged is not None:
-                pull.logged.is_claimed = True
-                pull.began_s = pull.began_s or pull.logged.started_s
-                reference = reference or pull.logged.reference
+            stored = (name for image in pull.storage.images() for name in image.names)
+            known = {*running, *stored}
+            pull.claim = self._claims.claim(pull.folder, pull.started_s, known)
+            if pull.claim is None and wall_s - pull.started_s < PATIENCE_S:
+                return
+            reference = pull.claim.reference if pull.claim is not None else ""
         if reference and self._wants_manifests:
+            credentials = pull.claim.credentials if pull.claim is not None else None
             question = Question(reference, credentials, pull.owner.environ, pull.owner.verifies_tls)
             pull.inquiry = Inquiry(question, self._find_manifest)
-        if not reference or reference in taken:
+        if not reference or reference in running:
             self._unnamed += 1
             reference = f"{reference or 'unknown image'} ({self._unnamed})"
         pull.image = reference
         tracker.forget(reference)  # what an earlier attempt has left
 
-    def _find_in_log(self, reference: str, started_s: float) -> LoggedPull | None:
-        """Return the oldest pull in the log that a directory may be of."""
-        for logged in self._logged.running():
-            if not logged.is_claimed and logged.started_s <= started_s:
-                if not reference or is_same_image(reference, logged.reference):
-                    return logged
-        return None
+    def _exchange(self, one: _Pull, tracker: Tracker) -> None:
+        """Exchange the images of two pulls that began together, if that explains their files."""
+        for other in self._pulls.values():
+            if other is not one and one.would_fit(other) and other.would_fit(one):
+                for image in (one.image, other.image):
+                    tracker.forget(image)
+                one.image, other.image = other.image, one.image
+                one.claim, other.claim = other.claim, one.claim
+                one.manifest, other.manifest = other.manifest, one.manifest
+                for pull in (one, other):
+                    pull.pods = ""
+                    pull.layers = FileLayers(pull.manifest.layers if pull.manifest else None)
+                return
 
     def _without_documents(self, pull: _Pull, files: list[BlobFile]) -> list[BlobFile]:
         """Leave out the image's config, which becomes a file like the layers, as the last one."""
@@ -322,7 +317,8 @@ class CrioWatcher:
         del self._pulls[pull.folder]
         layers = pull.layers or FileLayers(None)
         image = _image_of(pull, layers)
-        if image is not None or (pull.logged is not None and pull.logged.has_ended):
+        logged = pull.claim.logged if pull.claim is not None else None
+        if image is not None or (logged is not None and logged.has_ended):
             layers.finish(pull.storage.layers_of(image) if image is not None else {})
             ending = Ending.DONE
         else:
@@ -352,7 +348,8 @@ def _image_of(pull: _Pull, layers: FileLayers) -> StoredImage | None:
 
 
 def _report(tracker: Tracker, pull: _Pull, now: float, wall_s: float) -> None:
-    age_s = None if pull.began_s is None else max(wall_s - pull.began_s, 0.0)
+    began_s = pull.claim.began_s if pull.claim is not None else None
+    age_s = None if began_s is None else max(wall_s - began_s, 0.0)
     for layer in pull.layers or ():
         is_settled = layer.phase in (Phase.DONE, Phase.PRESENT)
         report = Report(
@@ -364,13 +361,21 @@ def _report(tracker: Tracker, pull: _Pull, now: float, wall_s: float) -> None:
             phase=layer.phase,
             extracted=layer.extracted,
             extracted_total=layer.extracted_total,
+            pod=pull.pods,
             digest=layer.digest if layer.digest != layer.name else "",
         )
         tracker.apply(report, now=now, idle_s=layer.idle_s, age_s=age_s)
 
 
-def open_crio(client: CriClient, *, wants_manifests: bool = True) -> CrioWatcher | None:
+def open_crio(
+    client: CriClient, owners: Owners | None = None, *, wants_manifests: bool = True
+) -> CrioWatcher | None:
     """Return a watcher of the CRI-O behind ``client``'s socket; None for another runtime.
+
+    Args:
+        client: of the runtime.
+        owners: knows what the node's pods need; None if nobody knows.
+        wants_manifests: whether registries may be asked for what CRI-O does not show.
 
     Raises:
         PycrictlError: its files cannot be seen from here.
@@ -387,6 +392,8 @@ def open_crio(client: CriClient, *, wants_manifests: bool = True) -> CrioWatcher
         images = Path(info.image_filesystems[0].fs_id.mountpoint)
         if images.name.endswith("-images"):
             store = str(images.parent)
-    watcher = CrioWatcher(CrioProcess(client.path, store), wants_manifests=wants_manifests)
+    watcher = CrioWatcher(
+        CrioProcess(client.path, store), owners=owners, wants_manifests=wants_manifests
+    )
     watcher.check()
     return watcher

@@ -158,7 +158,7 @@ def open_watcher(
     try:
         settings = _settings(client, native)
     except Unimplemented:
-        if (crio := open_crio(client, wants_manifests=wants_manifests)) is None:
+        if (crio := open_crio(client, owners, wants_manifests=wants_manifests)) is None:
             raise
         return crio, PullSettings()
     return _watcher(native, settings, owners), settings

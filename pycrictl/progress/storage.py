@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pycrictl.containerd.store import is_digest
+from pycrictl.progress.reference import canonical
+from pycrictl.progress.weight import Weight
 
 DEFAULT_ROOT: Final = "/var/lib/containers/storage"
 _LIMIT_BYTES: Final = 64 * 1024 * 1024
@@ -125,6 +127,22 @@ class Storage:
                 found.append(layer)
             name = str(entry.get("parent"))
         return {layer.digest: layer for layer in reversed(found)}
+
+    def weigh(self, name: str, since_s: float) -> Weight | None:
+        """Return what an image's pull took that began then; None if the image is not there.
+
+        Args:
+            name: its canonical spelling.
+            since_s: wall time.
+        """
+        for image in self.images():
+            if name in map(canonical, image.names):
+                layers = self.layers_of(image).values()
+                new = [layer for layer in layers if layer.is_new(since_s)]
+                got = sum(layer.size_bytes for layer in new)
+                reused = sum(layer.size_bytes for layer in layers) - got
+                return Weight(image.digest, got, reused, sum(layer.unpacked_bytes for layer in new))
+        return None
 
 
 def _layer(entry: dict[str, Any]) -> StoredLayer | None:

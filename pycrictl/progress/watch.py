@@ -218,18 +218,21 @@ def _watch_inside(
     pace: Pace,
     knowledge: Knowledge,
 ) -> WatchOutcome:
-    crio = None if request.source == "containerd" else _open_crio(client, request)
-    runtime = "containerd" if crio is None else "CRI-O"
     image, references = request.image, _references(target, knowledge.pods)
+    owners = None
+    if knowledge.pods is not None:
+        owners = Owners(knowledge.pods.pods, names_pods=references is None)
+    crio = None if request.source == "containerd" else _open_crio(client, request, owners)
+    runtime = "containerd" if crio is None else "CRI-O"
     if references is None and not image and target.container is not None:
         image = target.container.image.user_specified_image or target.container.image.image
         name = quote_reference(image)
         sink.note(f"{runtime} does not say whom a pull is for: showing pulls of {name}")
     elif references is None and not image and target.pod is not None:
-        sink.note(f"{runtime} does not say which pod a pull is for: showing every pull on the node")
-    owners = explain = is_wanted = None
-    if knowledge.pods is not None:
-        owners = Owners(knowledge.pods.pods, names_pods=references is None)
+        known = "; pycrictl proxy knows" if crio is not None else ""
+        every = f"showing every pull on the node{known}"
+        sink.note(f"{runtime} does not say which pod a pull is for: {every}")
+    explain = is_wanted = None
     if references is not None and owners is not None:
         is_wanted = partial(owners.is_one_of, references=references)
     if knowledge.read_journal is not None:
@@ -245,8 +248,10 @@ def _watch_inside(
     return watch_content(watcher, settings, tracker, sink, pace=pace, explain=explain)
 
 
-def _open_crio(client: CriClient, request: WatchRequest) -> CrioWatcher | None:
-    crio = open_crio(client, wants_manifests=request.wants_manifests)
+def _open_crio(
+    client: CriClient, request: WatchRequest, owners: Owners | None
+) -> CrioWatcher | None:
+    crio = open_crio(client, owners, wants_manifests=request.wants_manifests)
     if crio is None and request.source == "crio":
         raise Unimplemented(f'the runtime at "{client.endpoint}" is not CRI-O')
     return crio

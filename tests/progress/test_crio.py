@@ -14,9 +14,11 @@ import pytest
 from pycrictl.containerd.store import LayerDescriptor, Manifest
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import ConnectError
+from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.content import Ending, PollResult
 from pycrictl.progress.crio import CrioWatcher, open_crio
 from pycrictl.progress.downloaders import CrioProcess
+from pycrictl.progress.owners import Owners
 from pycrictl.progress.question import Credentials, Question
 from pycrictl.progress.tracker import Item, Phase, Tracker, View
 from tests.fakecri import FakeServer
@@ -179,6 +181,44 @@ def test_two_pulls_at_once(crio: FakeCrio) -> None:
     assert {ended.image for ended in bench.poll().ended} == {IMAGE, other}
 
 
+def test_pulls_that_are_taken_for_each_other_are_exchanged(crio: FakeCrio) -> None:
+    other = "a.io/other:2"
+    bench = Bench(crio, {IMAGE: manifest(a=10, b=30), other: manifest(d=20, e=40)})
+    pulls = crio.pull(), crio.pull()
+    pulls[0].write(1, 3)
+    bench.watcher.expect(other, time.time() - 2)
+    bench.watcher.expect(IMAGE, time.time() - 1)
+    bench.poll()
+    pulls[1].write(1, 3)
+    bench.poll()
+    bench.poll_until(lambda: len(bench.items) == 4)
+    pulls[0].write(1, 10, closed=True)
+    pulls[1].write(1, 20, closed=True)
+    bench.poll()
+    bench.poll()
+    complete = [item for item in bench.items if item.progress in (10, 20)]
+    found = {item.digest or item.layer: item.image for item in complete}
+    assert found == {digest("a"): IMAGE, digest("d"): other}
+    assert {active.lease_id: active.image for active in bench.poll().active} == {
+        str(pulls[0].folder): IMAGE, str(pulls[1].folder): other,
+    }  # fmt: skip
+
+
+def test_an_image_that_only_one_pod_waits_for(crio: FakeCrio) -> None:
+    crio.commit(digest("a"), 5)
+    crio.commit_image("d" * 64, "a.io/sidecar:1")
+    images = (PodImage("main", IMAGE), PodImage("side", "a.io/sidecar:1"))
+    pod = Pod("default", "web", "u1", "Pending", images, ())
+    processes = CrioProcess(crio.path, str(crio.store))
+    owners = Owners(lambda: [pod])
+    watcher = CrioWatcher(processes, owners=owners, wants_manifests=False)
+    crio.pull().write(1, 5)
+    tracker = Tracker()
+    watcher.poll(tracker, 0.0)
+    (item,) = tracker.view(0.0).items
+    assert (item.image, item.pod) == (IMAGE, "default/web")
+
+
 def test_without_a_manifest_the_end_is_exact(crio: FakeCrio) -> None:
     bench = Bench(crio)
     crio.say(f"Pulling image: {IMAGE}")
@@ -225,6 +265,9 @@ def test_an_unknown_image_has_a_name_of_its_own(crio: FakeCrio) -> None:
     for pull in pulls:
         pull.write(1, 5)
     bench.poll()
+    assert bench.view is not None
+    assert not bench.view.items  # a name may come in a moment
+    bench.poll_until(lambda: bench.items)
     assert {item.image for item in bench.items} == {"unknown image (1)", "unknown image (2)"}
     assert not bench.questions
     pulls[0].end()
