@@ -13,12 +13,16 @@ from __future__ import annotations
 import os
 import re
 import stat
+import struct
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 _BLOB: Final = re.compile(r"(/.*/(?:container_images_)?storage[0-9]+)/([1-9][0-9]{0,6})")
 _MOST_FILES: Final = 10_000
+_AT_FDCWD: Final = -100
+_STATX_BTIME: Final = 0x800
+_BTIME_OFFSET: Final = 80  # of stx_btime in struct statx
 
 
 class BlobFile(NamedTuple):
@@ -90,6 +94,24 @@ def read_folder(folder: str, open_numbers: set[int]) -> list[BlobFile] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return sorted(found)
+
+
+def born_s(folder: str) -> float | None:
+    """Return when a directory was made, in wall time; None where the file system does not say.
+
+    It is in ``statx(2)`` alone, which Python has no function for.
+    """
+    import ctypes
+
+    buffer = ctypes.create_string_buffer(256)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "statx"):
+        return None
+    if libc.statx(_AT_FDCWD, os.fsencode(folder), 0, _STATX_BTIME, buffer) != 0:
+        return None
+    (mask,) = struct.unpack_from("I", buffer, 0)
+    seconds, nanoseconds = struct.unpack_from("qI", buffer, _BTIME_OFFSET)
+    return seconds + nanoseconds / 1e9 if mask & _STATX_BTIME and seconds > 0 else None
 
 
 def is_document(folder: str, number: int) -> bool:

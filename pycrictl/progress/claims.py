@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pycrictl.progress.owners import Owners
     from pycrictl.progress.question import Credentials
 
+_SOON_S: Final = 2.0
+"""How long after its line in the log a pull usually makes its directory."""
+
 PATIENCE_S: Final = 1.0
 """How long a directory may wait for its name: a line takes a while to be in the journal."""
 
@@ -73,7 +76,7 @@ class Claims:
 
         Args:
             folder: the directory.
-            started_s: wall time at which it was first seen.
+            started_s: wall time at which it was made, or else was first seen.
             known: the images that are being pulled, or are on the node.
         """
         found: _Announced | None = None
@@ -96,13 +99,24 @@ class Claims:
         return self._owners.pods_of(image) if self._owners is not None else ""
 
     def _find_in_log(self, reference: str, started_s: float) -> LoggedPull | None:
-        """Return the oldest pull in the log that a directory may be of, and take it."""
-        for logged in self.logged.running():
-            if not logged.is_claimed and logged.started_s <= started_s:
-                if not reference or is_same_image(reference, logged.reference):
-                    logged.is_claimed = True
-                    return logged
-        return None
+        """Return the pull in the log that a directory is likeliest to be of, and take it.
+
+        That is the first of those that began just before, else the last one before these: what is
+        older may have failed, of which there is no line.
+        """
+        open_ = [
+            logged
+            for logged in self.logged.running()
+            if not logged.is_claimed
+            and logged.started_s <= started_s
+            and (not reference or is_same_image(reference, logged.reference))
+        ]
+        if not open_:
+            return None
+        young = [logged for logged in open_ if started_s - logged.started_s < _SOON_S]
+        found = young[0] if young else open_[-1]
+        found.is_claimed = True
+        return found
 
     def _wanted_by_a_pod(self, known: Collection[str]) -> str:
         """Return the image that a pod waits for, if it is the only one."""

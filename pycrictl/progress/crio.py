@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from pycrictl.progress.bigfiles import BlobFile
     from pycrictl.progress.owners import Owners
 
+_CLOCK_SLACK_S: Final = 0.05
+"""File systems round times down to ticks of up to 10 ms."""
+
 _DOCUMENT_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -59,6 +62,7 @@ class _Pull:
 
     Attributes:
         folder: as it can be reached from here, which names the pull.
+        started_s: when that was made, in wall time; ``seen_s`` when it was first seen.
         owner: the process.
         image: its name, for good; empty while it is unknown.
         claim: what is known of it otherwise.
@@ -70,6 +74,7 @@ class _Pull:
     owner: Downloader
     storage: Storage
     started_s: float
+    seen_s: float
     image: str = ""
     inquiry: Inquiry | None = None
     layers: FileLayers | None = None
@@ -178,7 +183,7 @@ class CrioWatcher:
                 self._claims.logged.feed(owner.log.read())
         self._find_folders(owners, wall_s)
         ended = []
-        for pull in list(self._pulls.values()):
+        for pull in sorted(self._pulls.values(), key=lambda pull: pull.started_s):
             files = bigfiles.read_folder(pull.folder, pull.open_numbers)
             is_orphan = all(owner.pid != pull.owner.pid for owner in owners)
             if files is None or is_orphan:
@@ -247,7 +252,8 @@ class CrioWatcher:
         pull = self._pulls.get(folder)
         if pull is None:
             storage = self._storage(store)
-            pull = self._pulls[folder] = _Pull(folder, owner, storage, wall_s)
+            born_s = (bigfiles.born_s(folder) or wall_s) + _CLOCK_SLACK_S
+            pull = self._pulls[folder] = _Pull(folder, owner, storage, born_s, wall_s)
             pull.images_before = storage.images()
         pull.open_numbers |= numbers
 
@@ -259,7 +265,7 @@ class CrioWatcher:
             stored = (name for image in pull.storage.images() for name in image.names)
             known = {*running, *stored}
             pull.claim = self._claims.claim(pull.folder, pull.started_s, known)
-            if pull.claim is None and wall_s - pull.started_s < PATIENCE_S:
+            if pull.claim is None and wall_s - pull.seen_s < PATIENCE_S:
                 return
             reference = pull.claim.reference if pull.claim is not None else ""
         if reference and self._wants_manifests:

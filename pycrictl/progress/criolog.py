@@ -79,6 +79,9 @@ class LoggedPulls:
         if event is None or name is None:
             return
         if event["begun"]:
+            for key, old in list(self._pulls.items()):
+                if old.reference == event["begun"] and not (old.has_ended or old.is_claimed):
+                    del self._pulls[key]  # it has failed, and this is the next attempt
             with suppress(ValueError):
                 at = datetime.fromisoformat(time[1]).timestamp() if time else 0.0
                 self._pulls[name[1]] = LoggedPull(event["begun"], at)
