@@ -9,30 +9,27 @@ from the image's manifest (``manifest``). All of it takes root, and is only read
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pycrictl._proto import cri_pb2
-from pycrictl.containerd.store import unpacked_estimate
 from pycrictl.errors import PycrictlError, RuntimeFault
 from pycrictl.progress import bigfiles
-from pycrictl.progress.claims import PATIENCE_S, Claim, Claims
+from pycrictl.progress.claims import PATIENCE_S, Claims
 from pycrictl.progress.content import ActivePull, EndedPull, Ending, PollResult
 from pycrictl.progress.downloaders import (
     CrioProcess,
     Downloader,
     children,
-    unpacker_read_bytes,
 )
 from pycrictl.progress.filelayers import FileLayers
 from pycrictl.progress.manifest import Inquiry, ask
 from pycrictl.progress.names import Expected
+from pycrictl.progress.pullfolder import CLOCK_SLACK_S, PullFolder
 from pycrictl.progress.question import Credentials, Question
-from pycrictl.progress.reference import is_same_image
-from pycrictl.progress.storage import DEFAULT_ROOT, Storage, StoredImage
+from pycrictl.progress.storage import DEFAULT_ROOT, Storage
 from pycrictl.progress.tracker import Phase, Tracker
 from pycrictl.progress.weight import Weight
 from pycrictl.wire.progress import Report
@@ -40,13 +37,7 @@ from pycrictl.wire.progress import Report
 if TYPE_CHECKING:
     from pycrictl.containerd.store import Manifest
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.progress.bigfiles import BlobFile
     from pycrictl.progress.owners import Owners
-
-_CLOCK_SLACK_S: Final = 0.05
-"""File systems round times down to ticks of up to 10 ms."""
-
-_DOCUMENT_BYTES: Final = 4 * 1024 * 1024
 
 
 class Processes(Protocol):
@@ -54,55 +45,6 @@ class Processes(Protocol):
 
     def look(self) -> list[Downloader]:
         """Return them as they are now."""
-
-
-@dataclass(slots=True, eq=False)
-class _Pull:
-    """One directory with the files of a pull.
-
-    Attributes:
-        folder: as it can be reached from here, which names the pull.
-        started_s: when that was made, in wall time; ``seen_s`` when it was first seen.
-        owner: the process.
-        image: its name, for good; empty while it is unknown.
-        claim: what is known of it otherwise.
-        layers: None until the registry has been asked.
-        documents: numbers of small files, and whether they are documents.
-    """
-
-    folder: str
-    owner: Downloader
-    storage: Storage
-    started_s: float
-    seen_s: float
-    image: str = ""
-    inquiry: Inquiry | None = None
-    layers: FileLayers | None = None
-    manifest: Manifest | None = None
-    files: Sequence[BlobFile] = ()
-    documents: dict[int, bool] = field(default_factory=dict)
-    trailers: dict[int, int] = field(default_factory=dict)
-    open_numbers: set[int] = field(default_factory=set)
-    claim: Claim | None = None
-    images_before: list[StoredImage] = field(default_factory=list)
-    pods: str = ""
-    error: str = ""
-
-    def said(self, files: Sequence[BlobFile]) -> dict[int, str]:
-        """Return the digests of files as far as the log says them, by number."""
-        logged = self.claim.logged if self.claim is not None else None
-        names = logged.layers if logged is not None else []
-        if not files or len(names) < files[-1].number:
-            return {}  # lines are missing: debugging was switched on meanwhile, or nothing is said
-        return dict(enumerate(names, 1))
-
-    def would_fit(self, other: _Pull) -> bool:
-        """Return whether its files may be layers of another pull's image."""
-        if other.manifest is None:
-            return False
-        layers = FileLayers(other.manifest.layers)
-        layers.look(self.files, self.storage.layers(), 0.0)
-        return bool(self.files) and not layers.is_doubtful
 
 
 class CrioWatcher:
@@ -135,7 +77,7 @@ class CrioWatcher:
         self._find_manifest = find_manifest
         self._claims = Claims(owners)
         self._stores: dict[str, Storage] = {}
-        self._pulls: dict[str, _Pull] = {}
+        self._pulls: dict[str, PullFolder] = {}
         self._unnamed = 0
 
     def expect(
@@ -194,13 +136,13 @@ class CrioWatcher:
             is_known = pull.inquiry is None or pull.inquiry.is_over
             if pull.layers is None and pull.image and is_known:
                 pull.manifest = pull.inquiry.manifest if pull.inquiry is not None else None
-                pull.layers = FileLayers(pull.manifest.layers if pull.manifest else None)
+                pull.layers = pull.new_layers()
             if pull.layers is not None:
-                pull.files = files = self._without_documents(pull, files)
+                pull.files = files = pull.without_documents(files)
                 if pull.layers.is_doubtful:
                     self._exchange(pull, tracker)
                 pull.layers.look(files, pull.storage.layers(), wall_s, pull.said(files))
-                self._watch_unpacking(pull)
+                pull.watch_unpacking()
                 pull.pods = pull.pods or self._claims.pods_of(pull.image)
                 _report(tracker, pull, now, wall_s)
         pulls = self._pulls.values()
@@ -252,12 +194,12 @@ class CrioWatcher:
         pull = self._pulls.get(folder)
         if pull is None:
             storage = self._storage(store)
-            born_s = (bigfiles.born_s(folder) or wall_s) + _CLOCK_SLACK_S
-            pull = self._pulls[folder] = _Pull(folder, owner, storage, born_s, wall_s)
+            born_s = (bigfiles.born_s(folder) or wall_s) + CLOCK_SLACK_S
+            pull = self._pulls[folder] = PullFolder(folder, owner, storage, born_s, wall_s)
             pull.images_before = storage.images()
         pull.open_numbers |= numbers
 
-    def _christen(self, pull: _Pull, tracker: Tracker, wall_s: float) -> None:
+    def _christen(self, pull: PullFolder, tracker: Tracker, wall_s: float) -> None:
         """Give a pull its name, and ask how large its layers are."""
         running = {other.image for other in self._pulls.values() if other.image}
         reference = pull.owner.reference
@@ -278,7 +220,7 @@ class CrioWatcher:
         pull.image = reference
         tracker.forget(reference)  # what an earlier attempt has left
 
-    def _exchange(self, one: _Pull, tracker: Tracker) -> None:
+    def _exchange(self, one: PullFolder, tracker: Tracker) -> None:
         """Exchange the images of two pulls that began together, if that explains their files."""
         for other in self._pulls.values():
             if other is not one and one.would_fit(other) and other.would_fit(one):
@@ -289,40 +231,15 @@ class CrioWatcher:
                 one.manifest, other.manifest = other.manifest, one.manifest
                 for pull in (one, other):
                     pull.pods = ""
-                    pull.layers = FileLayers(pull.manifest.layers if pull.manifest else None)
+                    pull.layers = pull.new_layers()
                 return
 
-    def _without_documents(self, pull: _Pull, files: list[BlobFile]) -> list[BlobFile]:
-        """Leave out the image's config, which becomes a file like the layers, as the last one."""
-        found = []
-        for file in files:
-            is_known = file.number in pull.documents
-            if not is_known and file.size_bytes and file.size_bytes <= _DOCUMENT_BYTES:
-                is_document = bigfiles.is_document(pull.folder, file.number)
-                pull.documents[file.number] = is_document
-            if not pull.documents.get(file.number):
-                found.append(file)
-        return found
-
-    def _watch_unpacking(self, pull: _Pull) -> None:
-        assert pull.layers is not None
-        layer = pull.layers.applied_next
-        if layer is None or not layer.is_complete:
-            return
-        if layer.number not in pull.trailers:
-            trailer = bigfiles.gzip_trailer(pull.folder, layer.number)
-            pull.trailers[layer.number] = unpacked_estimate(trailer, layer.progress) or 0
-        layer.extracted_total = pull.trailers[layer.number]
-        read = unpacker_read_bytes(pull.owner.pid)
-        if read is not None and layer.extracted_total:
-            layer.extracted = max(layer.extracted, min(read, layer.extracted_total))
-
     def _end(
-        self, pull: _Pull, tracker: Tracker, now: float, wall_s: float, *, is_orphan: bool
+        self, pull: PullFolder, tracker: Tracker, now: float, wall_s: float, *, is_orphan: bool
     ) -> EndedPull:
         del self._pulls[pull.folder]
         layers = pull.layers or FileLayers(None)
-        image = _image_of(pull, layers)
+        image = pull.find_image(layers)
         logged = pull.claim.logged if pull.claim is not None else None
         if image is not None or (logged is not None and logged.has_ended):
             layers.finish(pull.storage.layers_of(image) if image is not None else {})
@@ -338,22 +255,7 @@ class CrioWatcher:
         return EndedPull(pull.folder, pull.image, ending, pull.error)
 
 
-def _image_of(pull: _Pull, layers: FileLayers) -> StoredImage | None:
-    """Return what has become of a pull whose directory is gone; None if nothing has."""
-    layers.look((), pull.storage.layers(), 0.0)
-    images = pull.storage.images()
-    if pull.manifest is not None:
-        image_id = pull.manifest.config_digest.partition(":")[2]
-        for image in images:
-            if image.id == image_id:
-                return image
-    new = [image for image in images if image not in pull.images_before]
-    new.sort(key=lambda image: not any(is_same_image(pull.image, name) for name in image.names))
-    fitting = (image for image in new if layers.fit(pull.storage.layers_of(image)))
-    return next(fitting, None)
-
-
-def _report(tracker: Tracker, pull: _Pull, now: float, wall_s: float) -> None:
+def _report(tracker: Tracker, pull: PullFolder, now: float, wall_s: float) -> None:
     began_s = pull.claim.began_s if pull.claim is not None else None
     age_s = None if began_s is None else max(wall_s - began_s, 0.0)
     for layer in pull.layers or ():

@@ -73,9 +73,11 @@ class FileLayers:
 
     Args:
         manifest: the layers of the image, lowest first; None if it is unknown for good.
+        since_s: when the pull began, in wall time.
     """
 
-    def __init__(self, manifest: Sequence[LayerDescriptor] | None) -> None:
+    def __init__(self, manifest: Sequence[LayerDescriptor] | None, since_s: float = 0.0) -> None:
+        self._since_s = since_s
         self._sizes: dict[str, int] | None = None
         if manifest is not None:
             self._sizes = {layer.digest: layer.size_bytes for layer in manifest}
@@ -167,7 +169,8 @@ class FileLayers:
         """
         left = {digest: one.size_bytes for digest, one in stored.items()}
         for layer in self:
-            left.pop(layer.digest, None)
+            if left.pop(layer.digest, None) is None and self._sizes is None:
+                layer.digest = ""
         if self._sizes is None:
             for layer in sorted(self._unknown, key=lambda layer: -layer.progress):
                 fits = [digest for digest, size in left.items() if size >= layer.progress]
@@ -256,7 +259,9 @@ class FileLayers:
                 fits = [
                     one.digest
                     for one in stored.values()
-                    if one.size_bytes == layer.file_bytes and one.digest not in known
+                    if one.size_bytes == layer.file_bytes
+                    and one.digest not in known
+                    and one.is_new(self._since_s)
                 ]
                 layer.digest = fits[-1] if fits else ""  # the newest
                 continue

@@ -106,9 +106,9 @@ class FakeCrio:
         with self.log.open("a") as log:
             log.write(f'time="{stamp}" level=info msg="{message}" id={RPC_ID}{call:02}\n')
 
-    def commit(self, digest: str, size_bytes: int, *, created_s: float = 0.0) -> None:
+    def commit(self, digest: str, size_bytes: int, *, created_s: float | None = None) -> None:
         """Store a layer upon the one before."""
-        created = {"created": datetime.fromtimestamp(created_s, UTC).isoformat()}
+        created = {"created": datetime.fromtimestamp(created_s or time.time(), UTC).isoformat()}
         parent = {"parent": self._layers[-1]["id"]} if self._layers else {}
         layer = {"id": f"id-{digest}", "compressed-diff-digest": digest}
         self._layers.append(

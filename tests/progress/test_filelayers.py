@@ -23,7 +23,10 @@ def manifest(**sizes: int) -> list[LayerDescriptor]:
 
 
 def stored(**sizes: int) -> dict[str, StoredLayer]:
-    return {digest(name): StoredLayer(digest(name), size, size) for name, size in sizes.items()}
+    return {
+        digest(name): StoredLayer(digest(name), size, size, "2026-01-01T00:00:00Z")
+        for name, size in sizes.items()
+    }
 
 
 def files(*sizes: int, closed: tuple[int, ...] = ()) -> list[BlobFile]:
@@ -148,6 +151,18 @@ def test_a_layer_that_another_pull_has_stored_meanwhile() -> None:
     assert sorted((layer.digest, layer.progress) for layer in layers) == [
         (digest("a"), 10), (digest("b"), 20), (digest("c"), 30),
     ]  # fmt: skip
+
+
+def test_without_a_manifest_an_older_layer_of_the_same_size_is_another() -> None:
+    layers = FileLayers(None, since_s=1e9)
+    old = {digest("x"): StoredLayer(digest("x"), 7, 7, "2001-01-01T00:00:00Z")}
+    look(layers, *files(7), there=old)
+    look(layers, *files(7, closed=(1,)), there=old)
+    assert [layer.digest for layer in layers] == [""]
+    look(layers, *files(7, closed=(1,)), there=old | stored(a=7))
+    assert [layer.digest for layer in layers] == [digest("a")]
+    layers.finish(stored(b=7))
+    assert [(layer.digest, layer.progress) for layer in layers] == [(digest("b"), 7)]
 
 
 def test_without_a_manifest_there_are_bytes_and_no_totals() -> None:
