@@ -15,6 +15,8 @@ from pycrictl.progress import skopeo
 from pycrictl.progress.content import Ending, PollResult
 from pycrictl.progress.crio import CrioWatcher
 from pycrictl.progress.downloaders import Downloader, PodmanProcesses
+from pycrictl.progress.manifest import ask
+from pycrictl.progress.question import Credentials, Question
 from pycrictl.progress.tracker import Phase, Tracker, View
 
 from .images import Image
@@ -197,3 +199,21 @@ def test_the_command_shows_it(lab: Lab, podman: Podman) -> None:
     assert {one.get("digest", one["layer"]): one["progress"] for one in last.values()} == whole(
         image
     )
+
+
+@pytest.mark.parametrize("has_skopeo", [True, False])
+def test_a_registry_with_a_login(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, has_skopeo: bool
+) -> None:
+    image, reference = push(lab, "podman8:1", seed=108)
+    if not has_skopeo:
+        monkeypatch.setenv("PATH", "/nonexistent")
+    lab.throttle.require_login("me", "se:cret")
+
+    def found(credentials: Credentials | None) -> dict[str, int] | None:
+        manifest = ask(Question(reference, credentials, verifies_tls=False))
+        return manifest and {layer.digest: layer.size_bytes for layer in manifest.layers}
+
+    assert found(None) is None
+    assert found(Credentials("me", "wrong")) is None
+    assert found(Credentials("me", "se:cret")) == whole(image)
