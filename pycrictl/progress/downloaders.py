@@ -7,6 +7,7 @@ for podman which image it pulls.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from pycrictl.progress.criolog import Log, open_log
 from pycrictl.progress.storage import DEFAULT_ROOT
 
 _PROC: Final = Path("/proc")
+_SEARCH_PAUSE_S: Final = 0.5
 _PASSED_ON: Final = (
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
     *("CONTAINERS_REGISTRIES_CONF", "REGISTRY_AUTH_FILE", "SSL_CERT_FILE", "SSL_CERT_DIR"),
@@ -111,23 +113,32 @@ class CrioProcess:
 
 
 class PodmanProcesses:
-    """The podmans that are running."""
+    """The podmans that are running. All processes of the node are looked at twice a second."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Downloader] = {}
+        self._next_at = 0.0
 
     def look(self) -> list[Downloader]:
         """Return those that may be pulling."""
-        found = []
-        for pid in _pids():
-            if _program(pid) == "podman" and (words := _words(pid)):
-                found.append(
-                    Downloader(
-                        pid,
-                        pulled_reference(words),
-                        _value(words, "--root") or DEFAULT_ROOT,
-                        _environ(pid),
-                        _value(words, "--tls-verify") not in ("false", "0"),
-                    )
-                )
-        return found
+        now = time.monotonic()
+        pids = list(self._known)
+        if now >= self._next_at:
+            pids, self._next_at = _pids(), now + _SEARCH_PAUSE_S
+        running = [pid for pid in pids if _program(pid) == "podman"]
+        self._known = {pid: self._known.get(pid) or _podman(pid) for pid in running}
+        return list(self._known.values())
+
+
+def _podman(pid: int) -> Downloader:
+    words = _words(pid)
+    return Downloader(
+        pid,
+        pulled_reference(words),
+        _value(words, "--root") or DEFAULT_ROOT,
+        _environ(pid),
+        _value(words, "--tls-verify") not in ("false", "0"),
+    )
 
 
 def pulled_reference(words: Sequence[str]) -> str:

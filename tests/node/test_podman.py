@@ -32,6 +32,7 @@ class OwnPodmans(PodmanProcesses):
     """Those of one store only: other tests may run podman, too."""
 
     def __init__(self, store: Path) -> None:
+        super().__init__()
         self._store = str(store)
 
     def look(self) -> list[Downloader]:
