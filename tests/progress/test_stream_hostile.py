@@ -47,7 +47,7 @@ def test_bad_messages_are_told_once_and_counted(is_websocket: bool) -> None:
         watcher = watch(plain(CHUNKED, chunk(body), b"0\r\n\r\n"))
     assert watcher.reports == REPORTS * 2
     assert watcher.notes == [
-        "skipped a message that is not a progress report: not valid JSON: 'oops\\x1b[2J'",
+        r'skipped a message that is not a progress report: not valid JSON: "oops\x1b[2J"',
         "skipped 4 messages that are not progress reports",
     ]
 
@@ -55,7 +55,7 @@ def test_bad_messages_are_told_once_and_counted(is_websocket: bool) -> None:
 def test_one_bad_message_needs_no_count() -> None:
     watcher = watch(websocket(frame(TEXT, b"oops"), END))
     assert watcher.notes == [
-        "skipped a message that is not a progress report: not valid JSON: 'oops'"
+        'skipped a message that is not a progress report: not valid JSON: "oops"'
     ]
 
 

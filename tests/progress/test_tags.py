@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-import pytest
 
 from pycrictl.progress.tags import resolve
 
-DIGEST = f"sha256:{'1' * 64}"
 Answer = Callable[[BaseHTTPRequestHandler], tuple[int, dict[str, str], bytes]]
+
+
+def digest(content: bytes) -> str:
+    return f"sha256:{sha256(content).hexdigest()}"
 
 
 @contextmanager
@@ -31,10 +32,7 @@ def registry(answer: Answer) -> Iterator[str]:
             for name, value in {**headers, "Content-Length": str(len(content))}.items():
                 self.send_header(name, value)
             self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(content)
-
-        do_HEAD = do_GET
+            self.wfile.write(content)
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
@@ -48,49 +46,19 @@ def registry(answer: Answer) -> Iterator[str]:
         server.server_close()
 
 
-def test_a_registry_that_asks_for_nothing() -> None:
-    paths: list[tuple[str, str]] = []
-
+def test_a_registry_that_answers() -> None:
     def answer(request: BaseHTTPRequestHandler) -> tuple[int, dict[str, str], bytes]:
-        paths.append((request.command, request.path))
-        return 200, {"Docker-Content-Digest": DIGEST}, b""
+        return 200, {}, request.path.encode()
 
     with registry(answer) as host:
-        references = [f"{host}/shop/web:1", f"{host}/shop/web"]
-        assert resolve(references, timeout_s=30) == dict.fromkeys(references, DIGEST)
-    assert sorted(paths) == [
-        ("HEAD", "/v2/shop/web/manifests/1"),
-        ("HEAD", "/v2/shop/web/manifests/latest"),
-    ]
+        assert resolve([f"{host}/shop/web:1", f"{host}/shop/web"], timeout_s=30) == {
+            f"{host}/shop/web:1": digest(b"/v2/shop/web/manifests/1"),
+            f"{host}/shop/web": digest(b"/v2/shop/web/manifests/latest"),
+        }
 
 
-def test_a_registry_that_wants_a_token_that_anybody_gets() -> None:
-    def answer(request: BaseHTTPRequestHandler) -> tuple[int, dict[str, str], bytes]:
-        if request.path == "/token?service=r&scope=repository%3Ashop%2Fweb%3Apull":
-            return 200, {}, json.dumps({"token": "s3cret"}).encode()
-        if request.headers["Authorization"] == "Bearer s3cret":
-            return 200, {"Docker-Content-Digest": DIGEST}, b""
-        realm = f"http://{request.headers['Host']}/token"
-        scope = "repository:shop/web:pull"
-        challenge = f'Bearer realm="{realm}",service="r",scope="{scope}"'
-        return 401, {"WWW-Authenticate": challenge}, b""
-
-    with registry(answer) as host:
-        assert resolve([f"{host}/shop/web:1"], timeout_s=30) == {f"{host}/shop/web:1": DIGEST}
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        (404, {}, b""),
-        (401, {"WWW-Authenticate": "Basic realm=x"}, b""),
-        (401, {"WWW-Authenticate": "Bearer nonsense"}, b""),
-        (200, {}, b""),
-        (200, {"Docker-Content-Digest": "1"}, b""),
-    ],
-)
-def test_a_registry_that_does_not_say(answer: tuple[int, dict[str, str], bytes]) -> None:
-    with registry(lambda _: answer) as host:
+def test_a_registry_that_does_not_say() -> None:
+    with registry(lambda _: (404, {}, b"")) as host:
         assert resolve([f"{host}/shop/web:1"], timeout_s=30) == {}
 
 
@@ -103,7 +71,7 @@ def test_a_slow_registry() -> None:
 
     def answer(_: BaseHTTPRequestHandler) -> tuple[int, dict[str, str], bytes]:
         over.wait(60)
-        return 200, {"Docker-Content-Digest": DIGEST}, b""
+        return 200, {}, b""
 
     with registry(answer) as host:
         began_at = time.monotonic()
