@@ -63,6 +63,16 @@ def locate(path: str, *, follow: bool = True) -> str:
     """
     if not _root:
         return path
+    found = below(_root, path, follow=follow)
+    is_proc = f"{found}/".startswith(f"{_root}/proc/")
+    if is_proc and not os.path.exists(f"{_root}/proc/self"):  # noqa: PTH110 (quick)
+        return found.removeprefix(_root)  # only the root's own file system was mounted
+    return found
+
+
+def below(root: str, path: str, *, follow: bool = True) -> str:
+    """Return where an absolute path of a node is whose root is at ``root``; as ``locate``."""
+    root = root.rstrip("/")
     done: list[str] = []
     todo = deque(path.split("/"))
     links = 0
@@ -73,21 +83,22 @@ def locate(path: str, *, follow: bool = True) -> str:
         if part == "..":
             del done[-1:]
             continue
-        if not done and part == "proc":
-            return _process_files("/".join(todo))
         done.append(part)
+        if done == ["proc"]:  # its links have meanings of their own
+            done.append(os.path.normpath("/".join(("/", *todo))).strip("/"))
+            break
         if not todo and not follow:
             continue
         try:
-            target = os.readlink("/".join((_root, *done)))  # noqa: PTH115 (quick)
+            target = os.readlink("/".join((root, *done)))  # noqa: PTH115 (quick)
         except OSError:
             continue  # no link, or nothing at all
         links += 1
         if links > MAX_LINKS:
-            raise PycrictlError(f"{quote(path)} below {quote(_root)}: too many symbolic links")
+            raise PycrictlError(f"{quote(path)} below {quote(root)}: too many symbolic links")
         del done[0 if target.startswith("/") else -1 :]
         todo.extendleft(reversed(target.split("/")))
-    return "/".join((_root, *done))
+    return "/".join((root, *filter(None, done)))
 
 
 def given(path: str) -> str:
@@ -96,10 +107,3 @@ def given(path: str) -> str:
         return path
     found = locate(path)
     return found if os.path.lexists(found) else path
-
-
-def _process_files(rest: str) -> str:
-    """Return where a path of ``/proc`` is; its links have meanings of their own."""
-    # It is not there if only the root's own file system was mounted.
-    proc = f"{_root}/proc" if os.path.exists(f"{_root}/proc/self") else "/proc"  # noqa: PTH110 (quick)
-    return f"{proc}/{rest}" if rest else proc

@@ -36,7 +36,7 @@ ARROWS: dict[str, set[str]] = {
         *("noderoot", "wire.codes", *_BASE),
     },
     "logs": {"logs", "wire.logline", "wire.logtime", *_BASE},
-    "kube": {"kube", "config", "environ", "yamltree", *_BASE},
+    "kube": {"kube", "config", "environ", "noderoot", "yamltree", *_BASE},
     "streaming": {"streaming", "wire", "environ", "signals", *_BASE},
     "progress": {
         *("progress", "wire", "cri", "containerd", "streaming", "kube.pods", "_proto", *_BASE),

@@ -373,3 +373,16 @@ def test_ordinal() -> None:
     assert [units.ordinal(number) for number in numbers] == [
         *("1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th"),
     ]
+
+
+@pytest.mark.parametrize("length", [0, 1, 99, 100])
+def test_a_short_text_is_not_cut(length: int) -> None:
+    assert units.shorten("x" * length, 100) == "x" * length
+
+
+def test_how_a_text_ends_is_kept() -> None:
+    error = "failed to pull and unpack image: " + "again: " * 30 + "x509: certificate has expired"
+    cut = units.shorten(error, 100)
+    assert len(cut) <= 100
+    assert cut.startswith("failed to pull and unpack image:")
+    assert cut.endswith("x509: certificate has expired")

@@ -5,13 +5,15 @@ Everything is looked for below a root, so that a node mounted at ``/host`` can b
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pycrictl.errors import ConfigError
+from pycrictl import noderoot
+from pycrictl.errors import ConfigError, PycrictlError
 from pycrictl.units import quote
 
 ROOT: Final = Path("/")
@@ -23,7 +25,6 @@ CONFIGS: Final = (
 )
 """Where a KubeletConfiguration is looked for if the command line does not say."""
 
-_MOST_LINKS: Final = 8
 _PROGRAMS: Final = ("kubelet", "kubelite")
 
 
@@ -110,14 +111,17 @@ def read_text(path: str, root: Path = ROOT) -> str:
 
 
 def below(root: Path, path: str) -> Path:
-    """Return where a path of the node is seen from here; its last links are followed."""
-    found = root / path.lstrip("/")
-    for _ in range(_MOST_LINKS if root != ROOT else 0):
-        if not found.is_symlink():
-            break
-        target = found.readlink()
-        found = root / target.relative_to("/") if target.is_absolute() else found.parent / target
-    return found
+    """Return where a path of the node is seen from here, with links as the node has them.
+
+    Raises:
+        OSError: links lead in a circle.
+    """
+    if root == ROOT:
+        return Path(path)
+    try:
+        return Path(noderoot.below(str(root), path))
+    except PycrictlError as error:
+        raise OSError(errno.ELOOP, error.message) from None
 
 
 def _command_lines(proc: Path, pids: Iterable[int] | None) -> Iterator[tuple[int, list[str]]]:

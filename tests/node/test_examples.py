@@ -25,10 +25,11 @@ class GoesOn(NamedTuple):
 
 
 GOES_ON: Final = {
-    "pycrictl attach $(pycrictl ps -q --name '^web$')": GoesOn("serving", 130),
+    "pycrictl attach web": GoesOn("serving", 130),
     "pycrictl image-pull-progress --follow": GoesOn("downloading", 130),
     "pycrictl logs --follow --tail 20 --timestamps web": GoesOn("Z serving"),
-    "pycrictl port-forward $(pycrictl pods -q --name web) 8080:80 :9090": GoesOn(" -> 9090"),
+    "pycrictl logs -f --all default/web": GoesOn("[pod/web/web] serving"),
+    "pycrictl port-forward web 8080:80 :9090": GoesOn(" -> 9090"),
     "pycrictl proxy --upstream unix:///run/containerd/containerd.sock": GoesOn(" ready "),
     "pycrictl pull-limiter status --watch": GoesOn("SLOTS TAKEN"),
     "pycrictl stats --watch": GoesOn("CPU %"),
@@ -51,7 +52,7 @@ SHOWS: Final = {
     "pycrictl inspectp --name '^web$' --state ready": "SANDBOX_READY",
     "pycrictl pods --namespace '^kube-system$' --state ready": "dns",
     "pycrictl pull-limiter set 2": "limit 3 -> 2",
-    "pycrictl rmi --prune": "Deleted: registry.example/team/unused@sha256:",
+    "pycrictl rmi --prune --dry-run": "Would delete: registry.example/team/unused@sha256:",
 }
 """What some examples print, beyond anything at all."""
 

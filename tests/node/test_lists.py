@@ -106,7 +106,9 @@ def test_images(scene: Scene) -> None:
     name = scene.reference.rpartition(":")[0]
     assert name in first_column(scene.ok("images"))
     assert first_column(scene.ok("images", scene.reference)) == [name]
-    assert scene.ok("images", "-o", "wide", scene.reference, "--no-headers").split()[-1] == "nobody"
+    assert scene.ok("images", "-o", "wide", scene.reference, "--no-headers").split()[-2:] == [
+        *("nobody", "true")
+    ]
 
 
 def test_inspect(scene: Scene) -> None:
@@ -154,8 +156,8 @@ def test_what_is_of_another_kind(scene: Scene) -> None:
     container = scene.run("inspectp", scene.running)
     assert container.stderr.endswith("hint: it is a container: 'pycrictl inspect' shows it\n")
     nothing = scene.run("inspect", "nosuch")
-    assert nothing.stderr.startswith('pycrictl: container "nosuch": ')
-    assert len(nothing.stderr.splitlines()) == 1
+    assert nothing.stderr.startswith('pycrictl: no container "nosuch"\nhint: ')
+    assert len(nothing.stderr.splitlines()) == 2
 
 
 def test_node(scene: Scene) -> None:

@@ -136,7 +136,7 @@ def test_forwarding_goes_on_when_nobody_reads_its_lines(command: list[str], pod:
 def test_a_pod_that_is_not_there(crictl: Crictl, transport: str) -> None:
     done = crictl("port-forward", "-r", transport, "nosuch", ":80")
     assert (done.returncode, done.stdout) == (1, b"")
-    assert done.stderr.startswith(b"pycrictl: forwarding ports of pod sandbox")
+    assert done.stderr.startswith(b'pycrictl: no pod "nosuch"\n')
 
 
 def test_half_close_reaches_the_pod(command: list[str], pod: Pod) -> None:

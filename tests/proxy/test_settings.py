@@ -266,3 +266,12 @@ def test_a_bad_kubelet_configuration(tmp_path: Path, text: str, message: str) ->
 )
 def test_kubelets_own_limit(values: dict[str, Any], limit: int) -> None:
     assert KubeletPulls("k.yaml", **values).own_limit == limit
+
+
+def test_a_runtime_is_looked_for_where_none_is_given() -> None:
+    flags = {"listen": "/c.sock", "admin-socket": "/d.sock"}
+    assert load(flags, lambda: "/run/k3s/containerd/containerd.sock").upstream == (
+        "/run/k3s/containerd/containerd.sock"
+    )
+    given = {**flags, "upstream": UPSTREAM}
+    assert load(given, lambda: pytest.fail("looks")).upstream == UPSTREAM.removeprefix("unix://")

@@ -9,12 +9,13 @@ NAME or NAMESPACE/NAME. The runtime is not asked about a whole ID: the call that
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.lists import fetch
+from pycrictl.cri.lists.naming import match, nearest, pod_key, pod_name, pods_named, preferred
 from pycrictl.errors import NotFound, PycrictlError, Unimplemented, UsageError
 from pycrictl.units import quote
 
@@ -38,9 +39,6 @@ PODS_HINT: Final = "'pycrictl pods' lists the pods of the node"
 IMAGES_HINT: Final = "'pycrictl images' lists the images of the node"
 
 WHOLE_ID: Final = r"[0-9a-f]{64}"
-
-_SURE_CHARS: Final = 12
-"""A word of so many characters that begins an ID is meant as one; shorter ones may be names."""
 
 
 class Target(NamedTuple):
@@ -102,7 +100,7 @@ class Lookup:
             NotFound: there is no such pod; the hint has the nearest names.
             UsageError: several pods match; the message lists what to type for each.
         """
-        found = _match(self.pods, text, lambda: _pods_named(self.pods, text))
+        found = match(self.pods, text, lambda: pods_named(self.pods, text))
         if not found:
             raise self._no_pod(text)
         return self._only("pod", text, found, self._match_pods)
@@ -148,7 +146,7 @@ class Lookup:
         try:
             if kind == "pod":
                 pod = self.find_pod(text)
-                return Target(text, pod.id, _named(text, pod, _pod_name(pod)))
+                return Target(text, pod.id, _named(text, pod, pod_name(pod)))
             container = self.find_container(text)
             return Target(text, container.id, _named(text, container, self.full_name(container)))
         except Unimplemented:
@@ -175,7 +173,7 @@ class Lookup:
         pod = self._pods_by_id.get(container.pod_sandbox_id)
         owner = container.labels.get(POD_LABEL, "")
         if pod is not None:
-            owner = _pod_name(pod)
+            owner = pod_name(pod)
         elif owner:
             owner = f"{container.labels.get(NAMESPACE_LABEL, '')}/{owner}"
         return f"{owner}/{container.metadata.name}" if owner else container.metadata.name
@@ -183,7 +181,7 @@ class Lookup:
     def containers_of(self, pod: cri_pb2.PodSandbox) -> list[cri_pb2.Container]:
         """Return the newest attempt of each container of a pod, whichever of its sandboxes."""
         known = self._pods_by_id.values()
-        sandboxes = {each.id for each in known if _pod_key(each) == _pod_key(pod)}
+        sandboxes = {each.id for each in known if pod_key(each) == pod_key(pod)}
         return self._newest(each for each in self.containers if each.pod_sandbox_id in sandboxes)
 
     @staticmethod
@@ -194,10 +192,10 @@ class Lookup:
 
     def _match_pods(self, text: str) -> list[cri_pb2.PodSandbox]:
         pods = list(self._pods_by_id.values())
-        return _match(pods, text, lambda: _pods_named(pods, text))
+        return match(pods, text, lambda: pods_named(pods, text))
 
     def _match_containers(self, text: str) -> list[cri_pb2.Container]:
-        return _match(self.containers, text, lambda: self._containers_named(text))
+        return match(self.containers, text, lambda: self._containers_named(text))
 
     def _containers_named(self, text: str) -> list[cri_pb2.Container]:
         owner, slash, name = text.rpartition("/")
@@ -205,12 +203,12 @@ class Lookup:
             return self._newest(each for each in self.containers if each.metadata.name == name)
         found = [each for each in self.containers if each.metadata.name == name]
         if slash:
-            owners = {_pod_key(pod) for pod in self._match_pods(owner)}
+            owners = {pod_key(pod) for pod in self._match_pods(owner)}
             found = [each for each in found if self._key(each)[0] in owners]
         found = self._newest(found)
-        for pod in _pods_named(self._pods_by_id.values(), text):
+        for pod in pods_named(self._pods_by_id.values(), text):
             found += [each for each in self._of_pod(pod, name) if each not in found]
-        return _preferred(
+        return preferred(
             found, self.full_name, lambda each: each.state == cri_pb2.CONTAINER_RUNNING
         )
 
@@ -229,7 +227,7 @@ class Lookup:
 
     def _key(self, container: cri_pb2.Container) -> tuple[str, str]:
         pod = self._pods_by_id.get(container.pod_sandbox_id)
-        owner = container.pod_sandbox_id if pod is None else _pod_key(pod)
+        owner = container.pod_sandbox_id if pod is None else pod_key(pod)
         return owner, container.metadata.name
 
     def _only(
@@ -244,7 +242,7 @@ class Lookup:
 
     def _word_for(self, thing: T, match: Callable[[str], Sequence[T]]) -> str:
         """Return the shortest name that stands for this one only, else its ID's beginning."""
-        name = self.full_name(thing) if isinstance(thing, cri_pb2.Container) else _pod_name(thing)
+        name = self.full_name(thing) if isinstance(thing, cri_pb2.Container) else pod_name(thing)
         parts = name.split("/")
         for count in range(1, len(parts) + 1):
             word = "/".join(parts[-count:])
@@ -254,11 +252,11 @@ class Lookup:
 
     def _no_pod(self, text: str) -> NotFound:
         hint = PODS_HINT
-        if near := _nearest(text, map(_pod_name, self.pods)):
+        if near := nearest(text, map(pod_name, self.pods)):
             hint = f"did you mean {near}? {hint}"
         for container in self._containers_if_listed(text):
             pod = self._pods_by_id.get(container.pod_sandbox_id)
-            where = f" of pod {_pod_name(pod)}" if pod is not None else ""
+            where = f" of pod {pod_name(pod)}" if pod is not None else ""
             hint = f"it is a container{where}"
         return NotFound(f"no pod {quote(text)}", hint=hint)
 
@@ -277,11 +275,11 @@ class Lookup:
         for pod in [*self._match_pods(text), *(self._match_pods(owner) if owner else ())]:
             names = ", ".join(each.metadata.name for each in self.containers_of(pod))
             there = f"its containers are {names}" if names else "it has no containers"
-            found = f"there is a pod {_pod_name(pod)}: {there}"
+            found = f"there is a pod {pod_name(pod)}: {there}"
             return NotFound(f"no container {quote(text)}", hint=found)
         pods = self._pods_by_id.values()
-        known = [*map(self.full_name, self.containers), *map(_pod_name, pods)]
-        near = _nearest(text, known)
+        known = [*map(self.full_name, self.containers), *map(pod_name, pods)]
+        near = nearest(text, known)
         hint = f"did you mean {near}? {CONTAINERS_HINT}" if near else CONTAINERS_HINT
         return NotFound(f"no container {quote(text)}", hint=hint)
 
@@ -378,63 +376,5 @@ def hint(client: CriClient, request: Any) -> str | None:
         return None
 
 
-def _match(things: Sequence[T], text: str, named: Callable[[], list[T]]) -> list[T]:
-    """Return what a word stands for: an exact ID, the only one that begins so, then names.
-
-    A short word that is both, as ``db`` may be, stands for both: nobody shall stop the wrong one.
-    """
-    if exact := [each for each in things if each.id == text]:
-        return exact
-    begun = [each for each in things if each.id.startswith(text)]
-    if len(begun) == 1 and len(text) >= _SURE_CHARS:
-        return begun
-    found = named()
-    if len(begun) == 1:
-        return begun + [each for each in found if each.id != begun[0].id]
-    return found or begun
-
-
-def _pods_named(pods: Iterable[cri_pb2.PodSandbox], text: str) -> list[cri_pb2.PodSandbox]:
-    """Return the newest sandbox of each pod NAME or NAMESPACE/NAME."""
-    namespace, _, name = text.rpartition("/")
-    newest: dict[str, cri_pb2.PodSandbox] = {}
-    for pod in sorted(pods, key=lambda pod: pod.created_at):
-        if pod.metadata.name == name and namespace in ("", pod.metadata.namespace):
-            newest[_pod_key(pod)] = pod
-    return _preferred(
-        list(newest.values()), _pod_name, lambda pod: pod.state == cri_pb2.SANDBOX_READY
-    )
-
-
-def _preferred(found: list[T], name: Callable[[T], str], is_alive: Callable[[T], bool]) -> list[T]:
-    """Return what is alive of several that no name can tell apart; all, if that is not one."""
-    alive = [each for each in found if is_alive(each)]
-    return alive if len(alive) == 1 and len({*map(name, found)}) == 1 else found
-
-
-def _pod_key(pod: cri_pb2.PodSandbox) -> str:
-    return pod.metadata.uid or pod.id
-
-
-def _pod_name(pod: cri_pb2.PodSandbox) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
-
-
 def _named(text: str, thing: cri_pb2.Container | cri_pb2.PodSandbox, name: str) -> str:
     return "" if thing.id.startswith(text) else name
-
-
-def _nearest(text: str, full_names: Iterable[str]) -> str:
-    """Return the names that are most like a word, in its form, as they follow "did you mean"."""
-    from difflib import get_close_matches
-
-    parts = text.count("/") + 1
-    known = sorted({word for name in full_names for word in _forms(name, parts)})
-    return " or ".join(quote(word) for word in get_close_matches(text, known, n=3))
-
-
-def _forms(name: str, parts: int) -> Iterator[str]:
-    words = name.split("/")
-    for start in range(len(words)):
-        if len(words[start : start + parts]) == parts:
-            yield "/".join(words[start : start + parts])

@@ -86,6 +86,10 @@ def image_pull_progress(
 
     Example: pycrictl image-pull-progress default/web
     """
+    from functools import partial
+    from pathlib import Path
+
+    from pycrictl import noderoot
     from pycrictl.kube.node import NodePods
     from pycrictl.logs import journal
     from pycrictl.progress import watch
@@ -102,6 +106,7 @@ def image_pull_progress(
     outlet = app.outlet(progress, stdout="progress")
     display = open_display(outlet, aggregate=aggregate)
     pace = Pace(interval_s=interval or outlet.interval_s, follow=follow)
+    root = Path(noderoot.directory())
     with ExitStack() as stack:
         if source == "podman":
             stack.callback(display.close)
@@ -115,8 +120,8 @@ def image_pull_progress(
         namespace = _named(containerd_namespace, "namespace")
         knowledge = watch.Knowledge(
             None if namespace else proxy,
-            None if no_kube else NodePods(),
-            journal.read,
+            None if no_kube else NodePods(root=root),
+            partial(journal.read, root=root),
             (namespace,) if namespace else (),
         )
         watch.watch(client, request, display, pace, knowledge)
@@ -126,9 +131,10 @@ def _proxy_of(client: CriClient, admin_socket: str) -> CriClient | None:
     """Return a client of the proxy that is in front of a runtime; None if there is none."""
     from pathlib import Path
 
+    from pycrictl import noderoot
     from pycrictl.config import Setting, socket_path
 
-    path = socket_path(Setting(admin_socket, "flag"), "admin-socket")
+    path = noderoot.given(socket_path(Setting(admin_socket, "flag"), "admin-socket"))
     if not Path(path).exists():
         return None
     from pycrictl.cri.calls.client import CriClient
@@ -137,7 +143,8 @@ def _proxy_of(client: CriClient, admin_socket: str) -> CriClient | None:
 
     try:
         sockets = admin.ask(path, "sockets", timeout_s=_PROXY_TIMEOUT_S)
-        listen, upstream = Path(sockets["listen"]), Path(sockets["upstream"])
+        found = (noderoot.locate(sockets[key]) for key in ("listen", "upstream"))
+        listen, upstream = map(Path, found)
         if not any(one.exists() and one.samefile(client.path) for one in (listen, upstream)):
             return None
         return CriClient(str(listen), timeout_s=client.timeout_s)
