@@ -95,12 +95,13 @@ def from_journal(lines: Iterable[JournalLine]) -> dict[str, Failure]:
     """
     found: dict[str, Failure] = {}
     for line in lines:
-        if done := re.search(_DONE, line.message):
+        message = _text(line.message) if line.message.startswith("{") else line.message
+        if done := re.search(_DONE, message):
             found.pop(canonical(done[1]), None)
             continue
-        if match := re.search(_CONTAINERD, line.message):
+        if match := re.search(_CONTAINERD, message):
             image, error = match[1], _unquoted(match[2])
-        elif match := re.search(_KUBELET, line.message):
+        elif match := re.search(_KUBELET, message):
             image, error = _unquoted(match[2]), _unquoted(match[1])
         else:
             continue
@@ -168,6 +169,16 @@ class Failures:
         if written is None:
             return failure
         return written._replace(pod=failure.pod, is_final=failure.is_final)
+
+
+def _text(message: str) -> str:
+    """Return a line that containerd wrote as JSON in the form of its text lines."""
+    try:
+        fields = json.loads(message)
+    except (ValueError, RecursionError):
+        return message
+    words = (f"{key}={json.dumps(fields[key])}" for key in ("msg", "error") if key in fields)
+    return " ".join(words)
 
 
 def _unquoted(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 
@@ -78,6 +79,15 @@ def test_the_journal_of_both() -> None:
     assert list(from_journal(lines).values()) == [expected]
     assert from_journal([*lines, done(140.0)]) == {}
     assert from_journal([JournalLine(1.0, "kubelet", "something else")]) == {}
+
+
+def test_a_containerd_that_logs_json() -> None:
+    fields = {"level": "error", "msg": f'PullImage "{WEB}" failed', "error": 'it says "no"'}
+    lines = [JournalLine(5.0, "containerd", json.dumps(fields))]
+    assert list(from_journal(lines).values()) == [Failure(WEB, 'it says "no"', 5.0, 1)]
+    over = {"msg": f'PullImage "{WEB}" returns image reference "sha256:1"'}
+    lines += [JournalLine(6.0, "containerd", json.dumps(over)), JournalLine(7.0, "x", "{broken")]
+    assert from_journal(lines) == {}
 
 
 def test_what_pods_wait_for_in_vain() -> None:
