@@ -24,6 +24,7 @@ So a third program can follow while the first has not ended.
 
 from __future__ import annotations
 
+import array
 import asyncio
 import base64
 import contextlib
@@ -139,7 +140,7 @@ class Successor:
 
         def receive() -> None:
             try:
-                data, descriptors, _, _ = socket.recv_fds(channel, _HEAD_BYTES, 1)
+                data, descriptors = _receive(channel, _HEAD_BYTES, 1)
             except BlockingIOError:
                 return
             except OSError:
@@ -227,7 +228,7 @@ class Predecessor:
             sock.sendall(b'{"call": "take-over"}\n')
             data, descriptors = b"", []
             while not data.endswith(b"\n"):
-                piece, found, _, _ = socket.recv_fds(sock, 65536, _MAX_DESCRIPTORS)
+                piece, found = _receive(sock, 65536, _MAX_DESCRIPTORS)
                 descriptors += found
                 data += piece
                 if not piece:
@@ -284,6 +285,21 @@ class Predecessor:
                 )
         self._lines.close()
         self.channel.close()
+
+
+def _receive(sock: socket.socket, count: int, most: int) -> tuple[bytes, list[int]]:
+    """Receive data and descriptors, which no program that is started here inherits.
+
+    ``socket.recv_fds`` drops the flag for that.
+    """
+    descriptors = array.array("i")
+    room = socket.CMSG_LEN(most * descriptors.itemsize)
+    data, messages, _, _ = sock.recvmsg(count, room, socket.MSG_CMSG_CLOEXEC)
+    for level, kind, content in messages:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            whole = len(content) - len(content) % descriptors.itemsize
+            descriptors.frombytes(content[:whole])
+    return data, list(descriptors)
 
 
 def refuse(sock: socket.socket, why: str) -> None:

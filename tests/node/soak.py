@@ -1,9 +1,9 @@
 """The proxy under all that can happen to it: ``make soak``, ``make soak ROWS=garbage SECONDS=20``.
 
 The row ``everything`` takes ten minutes: pulls, copies, execs, port-forwards and watches run side
-by side; containerd is killed with SIGKILL and the registry stopped, again and again. What fails
-meanwhile may fail, but only with one line and in time. In the end nothing may be left: no process,
-descriptor, slot, token, spool file or stage, and the proxy's memory must be flat.
+by side; containerd is killed with SIGKILL, the registry stopped and the proxy reloaded, again and
+again. What fails meanwhile may fail, but only with one line and in time. In the end nothing may be
+left: no process, descriptor, slot, token, spool file or stage, and the proxy's memory must be flat.
 
 The other rows are attacks, each beside a good client (``besieged``).
 """
@@ -44,6 +44,7 @@ COMMAND_LIMIT_S: Final = 60.0
 
 OUTAGE_EVERY_S: Final = 40.0
 OUTAGE_S: Final = 4.0
+RELOAD_EVERY_S: Final = 20.0
 SETTLE_S: Final = 75.0
 """How long tokens and abandoned copies may stay: their time limit is 60 s."""
 
@@ -234,9 +235,15 @@ class Soak:
                 self.is_over.wait(OUTAGE_S)
                 self.lab.registry.start()
 
+    def reload(self) -> None:
+        """Have the proxy hand over to a new program, again and again."""
+        while not self.is_over.wait(RELOAD_EVERY_S):
+            self.proxy.reload()
+            self.outages["reload"] += 1
+
     def measure(self) -> None:
         while not self.is_over.wait(2.0):
-            self.resident_bytes.append(resident_bytes(self.proxy.pid))
+            self.resident_bytes.append(resident_bytes(self.proxy.main_pid))
 
 
 def free_port() -> int:
@@ -303,7 +310,8 @@ def running(soak: Soak) -> Iterator[list[threading.Thread]]:
     kinds = [soak.pull, soak.pull, soak.pull, soak.watch, soak.execute, soak.execute]
     kinds += [soak.copy, soak.copy, soak.forward, soak.look]
     threads = [threading.Thread(target=soak.work, args=(kind,)) for kind in kinds]
-    threads += [threading.Thread(target=soak.break_things), threading.Thread(target=soak.measure)]
+    others = (soak.break_things, soak.reload, soak.measure)
+    threads += [threading.Thread(target=other) for other in others]
     for thread in threads:
         thread.start()
     try:
@@ -326,17 +334,19 @@ def judge(soak: Soak, before: list[str], threads: list[threading.Thread]) -> lis
         return not status["running"] and not status["waiting"]
 
     def is_closed() -> bool:
-        return len(descriptors(proxy.pid)) <= len(before)
+        return len(descriptors(proxy.main_pid)) <= len(before)
 
     if not settled(is_idle, limit_s=SETTLE_S):
         faults.append("a slot or a place in the queue was lost")
+    if not settled(lambda: not proxy.older(), limit_s=SETTLE_S):
+        faults.append(f"programs that handed over have not ended: {proxy.older()}")
     if not settled(is_closed, limit_s=SETTLE_S):
-        now = Counter(re.sub(r"\d+", "N", name) for name in descriptors(proxy.pid))
+        now = Counter(re.sub(r"\d+", "N", name) for name in descriptors(proxy.main_pid))
         then = Counter(re.sub(r"\d+", "N", name) for name in before)
         faults.append(f"the proxy holds more than at the start: {dict(now - then)}")
-    if not settled(lambda: not children(proxy.pid), limit_s=5.0):
-        faults.append(f"the proxy has child processes: {children(proxy.pid)}")
-    if spooled := [name for name in descriptors(proxy.pid) if "(deleted)" in name]:
+    if not settled(lambda: not children(proxy.main_pid), limit_s=5.0):
+        faults.append(f"the proxy has child processes: {children(proxy.main_pid)}")
+    if spooled := [name for name in descriptors(proxy.main_pid) if "(deleted)" in name]:
         faults.append(f"spool files are open: {spooled}")
     if not settled(lambda: not programs(proxy.endpoint), limit_s=5.0):
         faults.append(f"programs go on: {programs(proxy.endpoint)}")
@@ -366,7 +376,7 @@ def report(soak: Soak, before: list[str]) -> None:
     if len(soak.resident_bytes) >= 3:
         first, last = memory(soak.resident_bytes)
         say(f"memory of the proxy: {first / MIB:.1f} MiB, in the end {last / MIB:.1f} MiB")
-    now = len(descriptors(soak.proxy.pid))
+    now = len(descriptors(soak.proxy.main_pid))
     say(f"descriptors of the proxy: {len(before)}, in the end {now}")
 
 
@@ -407,7 +417,7 @@ def everything(lab: Lab, seconds: float, seed: int) -> list[str]:
         soak.look()
         soak.run("cp", "-q", "--method", "rpc", str(soak.file), f"{soak.container}:/in/first")
         lab.throttle.limit(6 * MIB)
-        before = descriptors(proxy.pid)
+        before = descriptors(proxy.main_pid)
         with running(soak) as threads:
             soak.is_over.wait(seconds)
         lab.throttle.heal()

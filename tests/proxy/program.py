@@ -110,6 +110,17 @@ class Program:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def main_pid(self) -> int:
+        """The process that serves, after a reload as well."""
+        return self._later[-1] if self._later else self.pid
+
+    def older(self) -> list[int]:
+        """The processes that have handed over and have not ended."""
+        if self._process is not None:
+            self._process.poll()
+        return [pid for pid in (self.pid, *self._later) if pid != self.main_pid and is_running(pid)]
+
     def reload(self) -> int:
         """Have it hand over to a new program; the new one's process, which ends with this too."""
         answer = admin.ask(str(self.admin_path), "reload", timeout_s=START_S)
