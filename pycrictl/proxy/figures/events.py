@@ -14,18 +14,18 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl.errors import AlreadyExists, NotFound, PycrictlError
-from pycrictl.kube.client import KubeClient
-from pycrictl.kube.credential import find_credential
-from pycrictl.kube.kubelet import Kubelet, find_kubelet
 from pycrictl.proxy.figures.bulletin import Bulletin, News
 from pycrictl.proxy.pulls.book import Book
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress import Bell
 from pycrictl.proxy.serve.log import Log
 from pycrictl.streaming.loop import end_tasks
+
+if TYPE_CHECKING:
+    from pycrictl.kube.client import KubeClient
 
 REASON: Final = "PullProgress"
 COMPONENT: Final = "pycrictl"
@@ -105,6 +105,10 @@ class Events:
     def _write(self, news: News) -> None:
         """Create or change the Event, by two calls if it is not there as expected."""
         if self._client is None:
+            from pycrictl.kube.client import KubeClient  # not before there is an Event to write
+            from pycrictl.kube.credential import find_credential
+            from pycrictl.kube.kubelet import Kubelet, find_kubelet
+
             kubelet = Kubelet(kubeconfig=self._kubeconfig) if self._kubeconfig else find_kubelet()
             self._client = KubeClient(find_credential(kubelet=kubelet), timeout_s=TIMEOUT_S)
         path = f"/api/v1/namespaces/{news.pod.namespace}/events"

@@ -1,7 +1,7 @@
 """Metrics for Prometheus: what has happened is counted, what is there is looked at when asked.
 
 Only a proxy that offers metrics imports this. No name of an image or a pod is a label. On the way
-of a call are two additions: to a counter, and to a bucket of a histogram.
+of a call are a few additions.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ import asyncio
 import platform
 from bisect import bisect_left
 from collections import Counter as Counter_
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from pycrictl import __version__
 from pycrictl.cri.calls.methods import method
@@ -108,7 +110,9 @@ class Metrics:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self._by_call: dict[tuple[str, int | None], tuple[Counter, Histogram | None]] = {}
+        self._by_call: dict[tuple[str, int | None], _CallCount] = {}
+        self._calls: dict[tuple[str, str], _CallCount] = {}
+        self._added: dict[str, _Added] = {}
         registry = self.registry = CollectorRegistry()
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's
         ProcessCollector(registry=registry)
@@ -170,19 +174,11 @@ class Metrics:
         gauge("streams_open", "Open connections for progress and copies.").set_function(
             lambda: sources.streams.open_count
         )
-        self._calls = counter("calls", "Calls that are over, by class and code.", "class", "code")
-        self._added = Histogram(
-            "pycrictl_call_added_seconds",
-            "Time that the proxy worked on a call that it passed on, by class of the method.",
-            ["class"],
-            buckets=ADDED_BUCKETS_S,
-            registry=registry,
-        )
         self._handovers = counter("handovers", "Hand-overs between programs, by end.", "end")
         for end in _HANDOVERS.values():  # an alert sees a first one only after a 0
             self._handovers.labels(end)
         self._refused_pulls: Counter_[str] = Counter_()
-        registry.register(_Counted(self.refused, sources.relay.faults))
+        registry.register(_Counted(self))
 
     # What has happened
 
@@ -218,24 +214,60 @@ class Metrics:
 
     def call(self, record: CallRecord, added_s: float) -> None:
         """Count a call that is over, and how long the proxy worked on it."""
-        counted, histogram = self._by_call.get((record.path, record.code)) or self._learn(record)
-        counted.inc()
-        if histogram is not None:
-            histogram.observe(added_s)
+        counted = self._by_call.get((record.path, record.code)) or self._learn(record)
+        counted.number += 1
+        if (added := counted.added) is not None:
+            added.sum_s += added_s
+            added.buckets[bisect_left(ADDED_BUCKETS_S, added_s)] += 1
 
-    def _learn(self, record: CallRecord) -> tuple[Counter, Histogram | None]:
+    def _learn(self, record: CallRecord) -> _CallCount:
         kind = method_class(record.path)
         code = "none" if record.code is None else codes.name_of(record.code)
         if code.isdigit():
             code = "other"
-        is_passed_on = kind not in ("own", "stream")
-        found = (
-            self._calls.labels(kind, code),
-            self._added.labels(kind) if is_passed_on else None,
-        )
+        found = self._calls.get((kind, code))
+        if found is None:
+            is_passed_on = kind not in ("own", "stream")
+            added = self._added.setdefault(kind, _Added()) if is_passed_on else None
+            found = self._calls[kind, code] = _CallCount(added)
         if kind != "other" and code != "other":  # of those there may be any number
             self._by_call[record.path, record.code] = found
         return found
+
+    # What others count
+
+    def families(self) -> Iterator[Metric]:
+        """Make metrics of what is counted here on the way of calls, and by other parts."""
+        calls = CounterMetricFamily(
+            "pycrictl_calls", "Calls that are over, by class and code.", labels=["class", "code"]
+        )
+        for labels, counted in list(self._calls.items()):
+            calls.add_metric(labels, counted.number)
+        yield calls
+        added = HistogramMetricFamily(
+            "pycrictl_call_added_seconds",
+            "Time that the proxy worked on a call that it passed on, by class of the method.",
+            labels=["class"],
+        )
+        bounds = [*map(str, ADDED_BUCKETS_S), "+Inf"]
+        for kind, one in list(self._added.items()):
+            counts = accumulate(list(one.buckets))
+            added.add_metric([kind], list(zip(bounds, counts, strict=True)), one.sum_s)
+        yield added
+        refused = CounterMetricFamily(
+            "pycrictl_refused", "What was refused, by the limit that it met.", labels=["limit"]
+        )
+        for limit, number in self.refused().items():
+            refused.add_metric([limit], number)
+        yield refused
+        faults = CounterMetricFamily(
+            "pycrictl_protocol_errors",
+            "Connections that were ended for a fault of the peer.",
+            labels=["peer"],
+        )
+        for peer, number in self._sources.relay.faults().items():
+            faults.add_metric([peer], number)
+        yield faults
 
     def refused(self) -> Counter_[str]:
         """Return how much was refused so far, by the limit that it met."""
@@ -267,31 +299,38 @@ class Metrics:
         return Page(503, f"{problem}\n".encode()) if problem else Page(200, b"ok\n")
 
 
-class _Counted:
-    """Makes metrics of what other parts of the proxy count for themselves."""
+class _Added:
+    """How long the proxy worked on calls: how often in each bucket, and in all."""
 
-    def __init__(
-        self, refused: Callable[[], Mapping[str, int]], faults: Callable[[], Mapping[str, int]]
-    ) -> None:
-        self._refused = refused
-        self._faults = faults
+    __slots__ = ("buckets", "sum_s")
 
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        """Return the metrics as they are now (called by the library)."""
-        found = CounterMetricFamily(
-            "pycrictl_refused", "What was refused, by the limit that it met.", labels=["limit"]
-        )
-        for limit, count in self._refused().items():
-            found.add_metric([limit], count)
-        yield found
-        found = CounterMetricFamily(
-            "pycrictl_protocol_errors",
-            "Connections that were ended for a fault of the peer.",
-            labels=["peer"],
-        )
-        for peer, count in self._faults().items():
-            found.add_metric([peer], count)
-        yield found
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(ADDED_BUCKETS_S) + 1)
+        self.sum_s = 0.0
+
+
+class _CallCount:
+    """How many calls of a class ended with a code."""
+
+    __slots__ = ("added", "number")
+
+    def __init__(self, added: _Added | None) -> None:
+        self.number = 0
+        self.added = added
+
+
+class _Counted(Collector):
+    """Gives the library what it does not count itself.
+
+    Its own counters take a lock for each number, which is too slow for the way of a call.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the metrics as they are now."""
+        return self._metrics.families()
 
 
 def _stream_labels(fields: Mapping[str, Any]) -> tuple[str, str]:

@@ -12,6 +12,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from time import monotonic
 from typing import Final, TypeAlias
 
 from pycrictl.errors import RemoteProtocolError
@@ -181,7 +182,7 @@ class _ClientSide(asyncio.Protocol):
         self._is_refused = False
         self._is_catching_up = False
         self._is_lost = self._loop.create_future()
-        self._step_at: float | None = None
+        self._step_at = 0.0
         self._spent_s = 0.0
 
     # The client's transport
@@ -270,7 +271,8 @@ class _ClientSide(asyncio.Protocol):
     def _carry_out(self, step: Callable[[], None]) -> None:
         """Let the relay do a step, and do what it wants done then."""
         is_timed = self._forwarder.on_spent is not None
-        self._step_at = self._loop.time() if is_timed else None
+        if is_timed:
+            self._step_at = monotonic()
         try:
             step()
         except RemoteProtocolError as exc:
@@ -278,14 +280,8 @@ class _ClientSide(asyncio.Protocol):
         else:
             self._pump()
         if is_timed:
-            self._spent_s = self._spent()
-            self._step_at = None
-
-    def _spent(self) -> float:
-        """Return for how long the proxy has worked here since a call ended, as far as counted."""
-        if self._step_at is None:
-            return self._spent_s
-        return self._spent_s + self._loop.time() - self._step_at
+            self._spent_s += monotonic() - self._step_at
+            self._step_at = 0.0
 
     def _refuse_client(self, exc: RemoteProtocolError) -> None:
         self._forwarder.fault("client_error", self._peer, exc.message)
@@ -332,9 +328,12 @@ class _ClientSide(asyncio.Protocol):
             if isinstance(event, CallRecord):
                 self._forwarder.ended(event, self._peer)
                 if self._forwarder.on_spent is not None:
-                    self._forwarder.on_spent(event, self._spent())
+                    if self._step_at:  # else it is not a step but an own call's answer
+                        now = monotonic()
+                        self._spent_s += now - self._step_at
+                        self._step_at = now
+                    self._forwarder.on_spent(event, self._spent_s)
                     self._spent_s = 0.0
-                    self._step_at = None if self._step_at is None else self._loop.time()
             elif isinstance(event, Requested):
                 requested[event.stream_id] = event.request
             elif isinstance(event, RuntimeBroke):

@@ -42,6 +42,7 @@ from tests.waiting import wait_until
 __all__ = ["container"]
 
 Start = Callable[..., Program]
+RECORDED = Path(__file__).parents[2] / "packaging" / "data" / "scrape.prom"
 LISTEN = ("--metrics-listen", "127.0.0.1:0")
 GIB = 1024**3
 PULL_B = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image="b")).SerializeToString()
@@ -274,6 +275,16 @@ def test_the_runtime_and_the_program(fake: FakeServer, start: Start) -> None:
     assert get(proxy, "/readyz") == (200, "ok\n")
     assert get(proxy, "/livez?verbose") == (200, "ok\n")
     assert get(proxy, "/")[0] == 404
+
+
+def test_the_recorded_scrape_is_of_this_program(fake: FakeServer, start: Start) -> None:
+    """Alert rules, dashboard and man page are compared with that one."""
+    text = Scrape(start(*LISTEN)).text
+    now, then = (
+        {(one.name, one.documentation, one.type) for one in text_string_to_metric_families(scrape)}
+        for scrape in (text, RECORDED.read_text())
+    )
+    assert {one for one in then ^ now if one[0].startswith("pycrictl_")} == set()
 
 
 def test_without_a_runtime(fake: FakeServer, start: Start, folder: Path) -> None:
