@@ -15,6 +15,9 @@ latest report of an item, and ``view`` does the thinking:
 * *Unpacking.* Of a layer whose source names its phases, unpacking is a part of the work. Its
   unpacked size is estimated while nobody knows it, from what layers usually shrink by.
 
+* *Names.* A digest is the same layer under each image; any other name (``layer 3 of 7``) is one
+  image's own.
+
 Sums, rates and the time left are the business of ``totals``.
 
 All times are seconds of one monotonic clock, given as ``now``. Not thread-safe.
@@ -103,7 +106,7 @@ class Tracker:
         tracked.extracted_total = report.extracted_total
         if report.behind != tracked.behind or report.pod != tracked.pod:
             tracked.behind, tracked.pod = report.behind, report.pod
-        tracked.resumed = report.resumed
+        tracked.resumed, tracked.digest = report.resumed, report.digest
         tracked.is_viewed = False
         if age_s is not None:
             self._began[tracked.image] = now - age_s
@@ -170,7 +173,7 @@ class Tracker:
             image = next(iter(group.values())).image
         else:
             group = self._images[image] = {}
-        blob = self._blobs.setdefault(layer, Blob()) if layer else Blob()
+        blob = self._blobs.setdefault(layer, Blob()) if _is_shared(layer) else Blob()
         blob.holders += 1
         tracked = group[layer] = _Tracked(image, layer, blob, now)
         self._finest = None
@@ -205,6 +208,7 @@ class _Tracked:
     behind: str = ""
     pod: str = ""
     resumed: int = 0
+    digest: str = ""
     item: Item | None = None
     is_viewed: bool = False
 
@@ -247,11 +251,17 @@ class _Tracked:
             self.behind,
             self.pod,
             min(max(self.resumed, 0), progress),
+            self.digest,
         )
+
+
+def _is_shared(layer: str) -> bool:
+    """Return whether a name stands for the same bytes under each image, as a digest does."""
+    return bool(layer) and " " not in layer
 
 
 _NO_ITEMS: Final[dict[str, _Tracked]] = {}
 _visible = attrgetter(
     *("phase", "progress", "total", "error", "queue_position", "extracted", "extracted_total"),
-    *("behind", "pod"),
+    *("behind", "pod", "resumed", "digest", "is_estimated", "is_unpacked"),
 )

@@ -32,7 +32,8 @@ class Item:
     is 0 outside a queue, and ``behind`` names who is ahead. ``idle_s`` is the time since progress,
     extraction or phase last moved, and 0 for an item that is finished. ``is_unpacked``: unpacking
     is a part of its work; ``is_estimated``: ``extracted_total`` is an estimate. ``pod`` is empty
-    where nobody knows it. ``resumed`` are bytes that were there before its pull began.
+    where nobody knows it. ``resumed`` are bytes that were there before its pull began. ``digest``
+    is that of a layer with another name (``layer 3 of 7``), once it is known.
     """
 
     image: str
@@ -50,6 +51,7 @@ class Item:
     behind: str = ""
     pod: str = ""
     resumed: int = 0
+    digest: str = ""
 
     @property
     def is_finished(self) -> bool:

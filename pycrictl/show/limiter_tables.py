@@ -56,7 +56,9 @@ def _section(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], out: Text
 
 def _running(pull: Mapping[str, Any]) -> tuple[str, ...]:
     done, total = pull["bytes"], pull["total"]
-    size = NONE if done is None else f"{format_bytes(done)} of {format_bytes(total)}"
+    size = NONE if done is None else format_bytes(done)
+    if done is not None and total is not None:
+        size = f"{size} of {format_bytes(total)}"
     percent = NONE if pull["percent"] is None else f"{math.floor(pull['percent'])} %"
     if pull["abandoned"]:
         size = "being cancelled"

@@ -2,8 +2,9 @@
 
 One message is one JSON object. The KEP's keys are ``image``, ``layer``, ``progress``, ``total``
 and ``error``; our server adds ``phase``, ``queue_position``, ``extracted``, ``extracted_total``,
-``resumed``, ``started``, ``behind`` and ``pod``, which a reader of the KEP alone ignores. Over a
-WebSocket every message has its own frame, over plain HTTP every message has its own line.
+``resumed``, ``started``, ``behind``, ``pod`` and ``digest``, which a reader of the KEP alone
+ignores. Over a WebSocket every message has its own frame, over plain HTTP every message has its own
+line.
 
 This module reads what a message says and not what it means: phases, sums and rates are up to
 ``pycrictl.progress.tracker``.
@@ -37,7 +38,7 @@ _INT64_MAX: Final = 2**63 - 1
 _INT64_MIN: Final = -(2**63)
 _EXCERPT: Final = 60
 _JSON_SPACE: Final = " \t\r\n"
-_RARE_KEYS: Final = frozenset({"resumed", "started", "behind", "pod"})
+_RARE_KEYS: Final = frozenset({"resumed", "started", "behind", "pod", "digest"})
 _NUMBER_KEYS: Final = frozenset({"progress", "total"})
 
 # What json.loads calls in the end. Calling it directly takes half the time for a short message.
@@ -50,7 +51,8 @@ class Report(NamedTuple):
     ``progress`` and ``total`` count compressed bytes and may be anything an int64 can hold.
     ``image`` and ``layer`` both empty: the whole pod; ``layer`` empty: the whole image. ``resumed``
     are bytes that were there before this pull began, ``started`` is when it began (Unix time in
-    seconds), ``behind`` who is ahead of it in the queue, ``pod`` whose it is (NAMESPACE/NAME).
+    seconds), ``behind`` who is ahead of it in the queue, ``pod`` whose it is (NAMESPACE/NAME),
+    ``digest`` that of a layer that began under another name, such as ``layer 3 of 7``.
     """
 
     image: str
@@ -66,6 +68,7 @@ class Report(NamedTuple):
     started: float = 0.0
     behind: str = ""
     pod: str = ""
+    digest: str = ""
 
 
 class _NotAReport(ValueError):
@@ -144,13 +147,13 @@ class ProgressDecoder:
             if type(extracted_total) is not int or not 0 <= extracted_total <= _INT64_MAX:
                 extracted_total = 0
 
-            resumed, started, behind, pod = 0, 0.0, "", ""
+            resumed, started, behind, pod, digest = 0, 0.0, "", "", ""
             if not _RARE_KEYS.isdisjoint(fields):
-                resumed, started, behind, pod = _rare(fields)
+                resumed, started, behind, pod, digest = _rare(fields)
 
             if "\\" in text:  # only an escape can bring in half a surrogate pair
                 image, layer, error, phase = map(_encodable, (image, layer, error, phase))
-                behind, pod = _encodable(behind), _encodable(pod)
+                behind, pod, digest = map(_encodable, (behind, pod, digest))
             return Report._make(
                 (
                     image,
@@ -166,6 +169,7 @@ class ProgressDecoder:
                     started,
                     behind,
                     pod,
+                    digest,
                 )
             )
         except StopIteration:  # the scanner's word for "no JSON value starts here"
@@ -252,16 +256,17 @@ def _error_text(value: object) -> str:
     return value[: MAX_TEXT - 1] + "…"
 
 
-def _rare(fields: dict[str, object]) -> tuple[int, float, str, str]:
-    """Return what few messages have: ``resumed``, ``started``, ``behind`` and ``pod``."""
+def _rare(fields: dict[str, object]) -> tuple[int, float, str, str, str]:
+    """Return what few messages have, in the order of ``Report``: ``resumed`` and what follows."""
     resumed, started = fields.get("resumed"), fields.get("started")
-    texts = (fields.get("behind", ""), fields.get("pod", ""))
-    behind, pod = (one[:MAX_TEXT] if isinstance(one, str) else "" for one in texts)
+    texts = (fields.get(key, "") for key in ("behind", "pod", "digest"))
+    behind, pod, digest = (one[:MAX_TEXT] if isinstance(one, str) else "" for one in texts)
     return (
         resumed if type(resumed) is int and 0 <= resumed <= _INT64_MAX else 0,
         float(started) if isinstance(started, int | float) and 0 < started < 1e11 else 0.0,
         behind,
         pod,
+        digest,
     )
 
 

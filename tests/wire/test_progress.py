@@ -348,7 +348,7 @@ def test_only_the_numbers_are_always_written() -> None:
 
 
 def test_everything_set_is_written() -> None:
-    report = Report("a", "b", 1, 2, "c", "failed", 3, 4, 5, 6, 7.5, "d", "e")
+    report = Report("a", "b", 1, 2, "c", "failed", 3, 4, 5, 6, 7.5, "d", "e", "f")
     assert json.loads(encode_report(report)) == report._asdict()
 
 

@@ -200,4 +200,5 @@ def _of_layer(item: Item, state: State | None, image: str, error: str) -> Report
         extracted=extracted,
         extracted_total=extracted_total,
         resumed=item.resumed,
+        digest=item.digest,
     )

@@ -27,6 +27,15 @@ def short_digest(digest: str) -> str:
     return clean(digest.rpartition(":")[2][:DIGEST_WIDTH])[:DIGEST_WIDTH]
 
 
+def layer(name: str, digest: str, columns: int = DIGEST_WIDTH) -> str:
+    """Return a layer's name in so many columns at most: its digest, or ``layer 3 of 7``."""
+    if ":" in name or digest:
+        return short_digest(digest or name)[:columns]
+    name = clean(name)
+    shorter = (name, name.replace(" of ", "/"), name.rpartition(" ")[2])
+    return next((one for one in shorter if width(one) <= columns), name[:columns])
+
+
 def short_image(reference: str) -> str:
     """Return an image's reference; a digest in it is cut to its first digits."""
     name, at, digest = reference.partition("@")

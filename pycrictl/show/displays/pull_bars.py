@@ -176,7 +176,8 @@ def pool(pulls: Sequence[ImagePull], slots: int, width: int) -> list[Meter | str
             lines.append(heading(pull, width))
         for item in sorted(pull.items, key=lambda item: item.phase is not Phase.FAILED):
             if (item.image, item.layer) in chosen:
-                label = phrases.short_digest(item.layer)
+                columns = NARROW_DIGEST if is_narrow else phrases.DIGEST_WIDTH
+                label = phrases.layer(item.layer, item.digest, columns)
                 if item.phase is Phase.FAILED:  # the image has, whichever layer it was
                     label = "" if has_headings else phrases.cut_middle(pull.name, width // 3)
                 label = label[:NARROW_DIGEST] if is_narrow else "  " * has_headings + label
@@ -216,7 +217,8 @@ def item_line(item: Item, label: str, width: int) -> Meter | str:
     percent = f"{phrases.percent(done, total):>3}%" if has_bar else ""
     size = phrases.part(done, total, is_estimated=is_about)
     if item.phase is Phase.EXTRACTING and not total:
-        size = f"{format_bytes(done)} unpacked" if done else format_bytes(item.total)
+        arrived = format_bytes(item.total or item.progress)
+        size = f"{format_bytes(done)} unpacked" if done else arrived
     elif per_image.waits_to_unpack(item):
         size = f"{format_bytes(total)} to unpack"
     elif item.phase is Phase.WAITING and not done:

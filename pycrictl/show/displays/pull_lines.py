@@ -131,7 +131,7 @@ def _start(pull: ImagePull, verb: str) -> str:
 
 
 def _subject(item: Item) -> str:
-    words = phrases.short_image(item.image) or "pod", phrases.short_digest(item.layer)
+    words = phrases.short_image(item.image) or "pod", phrases.layer(item.layer, item.digest)
     return " ".join(filter(None, words))
 
 
@@ -142,7 +142,7 @@ def _phase(item: Item) -> str:
         return per_image.queue(item)
     if item.phase in (Phase.WAITING, Phase.DOWNLOADING):
         return f"{item.phase} {phrases.part(item.progress, item.total)}"
-    return f"{item.phase} {format_bytes(item.total)}"
+    return f"{item.phase} {format_bytes(item.total or item.progress)}"
 
 
 class JsonLines(Objects):
@@ -216,6 +216,7 @@ def _object(item: Item) -> dict[str, Any]:
         "extracted": item.extracted * is_shown,
         "extracted_total": item.extracted_total * is_shown,
         "extracted_estimated": item.is_estimated and is_shown,
+        "digest": item.digest,
     }
     return fields | {key: value for key, value in extra.items() if value}
 
