@@ -375,7 +375,7 @@ _pycrictl_describe() {
             )
             ;;
         pull)
-            switches=(-h --help)
+            switches=(--no-manifest -h --help)
             valued=(
                 '-a='
                 '--annotation='
@@ -405,13 +405,13 @@ _pycrictl_describe() {
             is_endless=1
             ;;
         image-pull-progress)
-            switches=(--follow --aggregate --no-kube -h --help)
+            switches=(--follow --aggregate --no-manifest --no-kube -h --help)
             valued=(
                 '-c=@container'
                 '--container=@container'
                 '--image=@image'
                 '--progress=auto|bar|plain|json|none'
-                '--source=auto|cri|containerd'
+                '--source=auto|cri|containerd|crio|podman'
                 '--containerd-namespace='
                 '--admin-socket=@socket'
                 '--interval='
@@ -448,7 +448,7 @@ _pycrictl_describe() {
             )
             ;;
         proxy)
-            switches=(--serialize-image-pulls --take-over --reload -h --help)
+            switches=(--serialize-image-pulls --no-manifest --take-over --reload -h --help)
             valued=(
                 '--upstream=@socket'
                 '--listen=@socket'

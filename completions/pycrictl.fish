@@ -556,6 +556,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--template'\t''\t'For --output go-template'
         case 'pull'
             set switches \
+                '--no-manifest'\t'On CRI-O, do not ask the registry how large the layers are: bytes without percent' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -597,6 +598,7 @@ function __pycrictl_describe --no-scope-shadowing
             set switches \
                 '--follow'\t'Keep watching when no pull is left, until Ctrl-C' \
                 '--aggregate'\t'Show only the total' \
+                '--no-manifest'\t'On CRI-O, do not ask the registry how large the layers are: bytes without percent' \
                 '--no-kube'\t'Do not ask the API server which pods need which images' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
@@ -605,7 +607,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--container'\t'@container'\t'Only for this container' \
                 '--image'\t'@image'\t'Only pulls of this image' \
                 '--progress'\t'auto|bar|plain|json|none'\t'How to show progress; auto is bars on a terminal' \
-                '--source'\t'auto|cri|containerd'\t'Ask the runtime\'s ImagePullProgress, or containerd\'s own API' \
+                '--source'\t'auto|cri|containerd|crio|podman'\t'Ask the runtime\'s ImagePullProgress or containerd\'s own API, or look at the files of CRI-O or podman' \
                 '--containerd-namespace'\t''\t'Only pulls in this namespace of containerd, such as k8s.io, default or moby' \
                 '--admin-socket'\t'@socket'\t'The admin socket of a proxy on the node, which is asked if it is there' \
                 '--interval'\t''\t'Pause between two looks (default: 0.25 for bars, else 1)'
@@ -647,6 +649,7 @@ function __pycrictl_describe --no-scope-shadowing
         case 'proxy'
             set switches \
                 '--serialize-image-pulls'\t'Same as a limit of 1' \
+                '--no-manifest'\t'On CRI-O, do not ask the registry how large the layers are: bytes without percent' \
                 '--take-over'\t'Take over from the proxy that runs with the same admin socket; no call fails' \
                 '--reload'\t'Have the running proxy hand over to a new one of its own command line' \
                 '-h'\t'Show this message and exit' \

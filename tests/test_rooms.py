@@ -157,6 +157,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "containerd": {"google", "tomli"},
     "wire.websocket": {"websockets"},  # masking, in C
     "progress.stream": {"websockets"},
+    "progress.registry": {"urllib3"},
     "proxy.app": {"google"},
     "proxy.lookup": {"google"},
     "proxy.settings": {"tomli"},
@@ -174,6 +175,7 @@ THIRD_PARTY: dict[str, set[str]] = {
 KNOWN_THIRD_PARTY = {
     *("grpc", "google", "tqdm", "websockets", "yaml", "tomli", "typer", "rich"),
     "prometheus_client",
+    "urllib3",
 }
 
 BESIDE: Final = {"tools", "tests", "benchmarks", "packaging"}

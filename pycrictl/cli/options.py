@@ -103,6 +103,14 @@ Progress = Annotated[
     ),
 ]
 
+NoManifest = Annotated[
+    bool,
+    Option(
+        "--no-manifest",
+        help="On CRI-O, do not ask the registry how large the layers are: bytes without percent.",
+    ),
+]
+
 Auth = Annotated[
     str,
     Option("--auth", envvar="CRICTL_AUTH", metavar="B64", help="Base64 of USER:PASSWORD."),

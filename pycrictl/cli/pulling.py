@@ -19,6 +19,7 @@ def pull_image(
     *,
     timeout_s: float,
     turns: Turns | None = None,
+    wants_manifests: bool = True,
 ) -> str:
     """Pull one image and return the runtime's reference to it.
 
@@ -26,6 +27,7 @@ def pull_image(
         outlet: where its progress is shown.
         timeout_s: limit of the pull, 0 for none.
         turns: the limit of parallel pulls to keep; None for none.
+        wants_manifests: whether the registry may be asked for what CRI-O does not show.
 
     Raises:
         RuntimeFault: the pull failed.
@@ -41,4 +43,5 @@ def pull_image(
         timeout_s=timeout_s or None,
         open_sink=None if outlet.form == "none" else partial(open_display, outlet),
         interval_s=outlet.interval_s,
+        wants_manifests=wants_manifests,
     )

@@ -162,7 +162,7 @@ class ContentWatcher:
         self._ended: list[EndedPull] = []
         self._meters: dict[str, _Meter] = {}
 
-    def expect(self, reference: str, since_s: float) -> Expected:
+    def expect(self, reference: str, since_s: float, credentials: object = None) -> Expected:
         """Announce a pull, before it is asked for, so that it will be shown by this name.
 
         A reference by digest is recognised for certain. One by tag gets the first lease that
@@ -172,6 +172,7 @@ class ContentWatcher:
         Args:
             reference: the image as the caller names it.
             since_s: wall time.
+            credentials: are not needed: containerd has the manifest.
 
         Returns:
             What ``forget`` takes when the pull has ended; it names the lease once that is found.

@@ -70,6 +70,10 @@ class Owners:
         self._choices[name] = tuple(found)
         return name
 
+    def wanted(self) -> list[str]:
+        """Return the images that pods wait for."""
+        return list(dict.fromkeys(one.image for _, one in self._waiting()))
+
     def pods_of(self, name: str) -> str:
         """Return the pods that wait for an image, ``NAMESPACE/NAME``; empty if that is unknown."""
         if not self._names_pods or not name:

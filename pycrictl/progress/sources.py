@@ -1,8 +1,9 @@
-"""The two sources of pull progress, each followed to its end: a runtime's stream, and containerd.
+"""The sources of pull progress, each followed to its end: a runtime's stream, and its insides.
 
 The source ``cri`` is the ``ImagePullProgress`` call and the stream behind its URL (KEP-5334); the
-source ``containerd`` is containerd's own API on the same socket. Both feed one tracker and hand
-their views to a sink. Which one to take is the business of ``pycrictl.progress.watch``.
+source ``containerd`` is containerd's own API on the same socket; ``crio`` and ``podman`` are the
+files that those download to. All feed one tracker and hand their views to a sink. Which one to take
+is the business of ``pycrictl.progress.watch``.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ from pycrictl.errors import (
     RuntimeFault,
     StreamError,
     Unavailable,
+    Unimplemented,
     UpgradeRefused,
 )
 from pycrictl.progress import stream
 from pycrictl.progress.content import ContentWatcher, Ending, PollResult
+from pycrictl.progress.crio import CrioWatcher, open_crio
 from pycrictl.progress.endings import SETTLE_S, Endings, Sink
 from pycrictl.progress.failures import cause
 from pycrictl.progress.namespaces import CRI_NAMESPACE, NamespacesWatcher
@@ -138,19 +141,26 @@ def awaited(result: PollResult, tracker: ImageTracker) -> tuple[Awaited, ...]:
 
 
 def open_watcher(
-    client: CriClient, owners: Owners | None = None
-) -> tuple[ContentWatcher, PullSettings]:
-    """Return a watcher of the containerd behind ``client``'s socket, and its pull settings.
+    client: CriClient, owners: Owners | None = None, *, wants_manifests: bool = True
+) -> tuple[ContentWatcher | CrioWatcher, PullSettings]:
+    """Return a watcher of the runtime behind ``client``'s socket, and containerd's pull settings.
 
     Args:
         client: of the runtime.
         owners: knows what the node's pods need; None if nobody knows.
+        wants_manifests: whether registries may be asked for what CRI-O does not show.
 
     Raises:
-        Unimplemented: the runtime is not containerd.
+        Unimplemented: the runtime is neither containerd nor CRI-O.
+        PycrictlError: it is CRI-O, whose files cannot be seen from here.
     """
     native = ContainerdClient(client.path, timeout_s=client.timeout_s)
-    settings = _settings(client, native)
+    try:
+        settings = _settings(client, native)
+    except Unimplemented:
+        if (crio := open_crio(client, owners, wants_manifests=wants_manifests)) is None:
+            raise
+        return crio, PullSettings()
     return _watcher(native, settings, owners), settings
 
 
@@ -206,11 +216,11 @@ Explain: TypeAlias = Callable[[PollResult, ImageTracker, float], PollResult]
 
 
 class _ContentWatch:
-    """One watch of containerd's content store."""
+    """One watch of containerd's content store, or of another runtime's files."""
 
     def __init__(
         self,
-        watcher: ContentWatcher | NamespacesWatcher,
+        watcher: ContentWatcher | NamespacesWatcher | CrioWatcher,
         settings: PullSettings,
         sink: Sink,
         explain: Explain | None,
@@ -292,7 +302,7 @@ class _ContentWatch:
 
 
 def watch_content(
-    watcher: ContentWatcher | NamespacesWatcher,
+    watcher: ContentWatcher | NamespacesWatcher | CrioWatcher,
     settings: PullSettings,
     tracker: ImageTracker,
     sink: Sink,
@@ -300,7 +310,7 @@ def watch_content(
     pace: Pace,
     explain: Explain | None = None,
 ) -> WatchOutcome:
-    """Watch containerd's content store until no wanted pull is left.
+    """Watch containerd's content store, or another runtime's files, until no wanted pull is left.
 
     Args:
         explain: adds why pulls failed; None if nobody shall look.

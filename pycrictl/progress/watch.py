@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl._proto import cri_pb2
+from pycrictl.containerd.settings import PullSettings
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists.lookup import find_container, find_pod
 from pycrictl.errors import (
@@ -24,9 +25,11 @@ from pycrictl.errors import (
 )
 from pycrictl.progress import tags
 from pycrictl.progress.causes import Causes
+from pycrictl.progress.crio import CrioWatcher, open_crio
+from pycrictl.progress.downloaders import PodmanProcesses
 from pycrictl.progress.endings import Sink
 from pycrictl.progress.failures import Failures
-from pycrictl.progress.namespaces import CRI_NAMESPACE
+from pycrictl.progress.namespaces import CRI_NAMESPACE, NamespacesWatcher
 from pycrictl.progress.owners import Owners
 from pycrictl.progress.sources import (
     ImageTracker,
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pycrictl.progress")
 
-SOURCES: Final = ("auto", "cri", "containerd")
+SOURCES: Final = ("auto", "cri", "containerd", "crio", "podman")
 
 _NOT_OFFERED: Final = (404, 405)
 
@@ -52,6 +55,9 @@ _NOT_OFFERED: Final = (404, 405)
 @dataclass(frozen=True, slots=True)
 class WatchRequest:
     """What to watch, as the user typed it; empty means not given.
+
+    Attributes:
+        wants_manifests: whether registries may be asked for what CRI-O does not show.
 
     Raises:
         UsageError: there is no such source, or it needs a pod or a container.
@@ -61,6 +67,7 @@ class WatchRequest:
     container: str = ""
     image: str = ""
     source: str = "auto"
+    wants_manifests: bool = True
 
     def __post_init__(self) -> None:
         if self.source not in SOURCES:
@@ -69,6 +76,8 @@ class WatchRequest:
             )
         if self.source == "cri" and not self.pod and not self.container:
             raise UsageError("--source cri needs a pod or a container")
+        if self.source == "podman" and (self.pod or self.container):
+            raise UsageError("--source podman takes neither a pod nor a container")
 
 
 class WatchTarget:
@@ -121,6 +130,18 @@ class WatchTarget:
         return url
 
 
+def watch_podman(request: WatchRequest, sink: Sink, pace: Pace) -> None:
+    """Watch the pulls of podman on this node; for the rest see ``watch``."""
+    watcher = CrioWatcher(PodmanProcesses(), name="podman", wants_manifests=request.wants_manifests)
+    try:
+        watcher.check()
+        tracker = ImageTracker(request.image)
+        outcome = watch_content(watcher, PullSettings(), tracker, sink, pace=pace)
+    except KeyboardInterrupt:
+        raise Interrupted("stopped watching; the pulls go on") from None
+    _conclude(outcome, request, sink)
+
+
 class Knowledge(NamedTuple):
     """What is known of the node beside its runtime; nothing by default.
 
@@ -166,13 +187,14 @@ def watch(
 def _watch(
     client: CriClient, request: WatchRequest, sink: Sink, pace: Pace, knowledge: Knowledge
 ) -> WatchOutcome:
-    proxy = None if request.source == "containerd" else knowledge.proxy
+    is_inside = request.source in ("containerd", "crio")
+    proxy = None if is_inside else knowledge.proxy
     target = WatchTarget(client, request, proxy)
     is_named = target.pod is not None or target.container is not None
     if request.container and target.container is None:
         name = request.container
         sink.note(f'container "{name}" does not exist yet: showing the pulls of the whole pod')
-    if request.source != "containerd" and (is_named or proxy is not None):
+    if not is_inside and (is_named or proxy is not None):
         tracker = ImageTracker(request.image)
         try:
             return watch_stream(
@@ -185,11 +207,11 @@ def _watch(
                 raise Unimplemented(
                     f"the runtime does not offer ImagePullProgress: {exc.message}"
                 ) from None
-            log.debug("ImagePullProgress is not offered (%s); asking containerd", exc.message)
-    return _watch_containerd(client, request, target, sink, pace, knowledge)
+            log.debug("ImagePullProgress is not offered (%s); looking inside", exc.message)
+    return _watch_inside(client, request, target, sink, pace, knowledge)
 
 
-def _watch_containerd(
+def _watch_inside(
     client: CriClient,
     request: WatchRequest,
     target: WatchTarget,
@@ -198,15 +220,20 @@ def _watch_containerd(
     knowledge: Knowledge,
 ) -> WatchOutcome:
     image, references = request.image, _references(target, knowledge.pods)
+    owners = None
+    if knowledge.pods is not None:
+        owners = Owners(knowledge.pods.pods, tags.resolve, names_pods=references is None)
+    crio = None if request.source == "containerd" else _open_crio(client, request, owners)
+    runtime = "containerd" if crio is None else "CRI-O"
     if references is None and not image and target.container is not None:
         image = target.container.image.user_specified_image or target.container.image.image
         name = quote_reference(image)
-        sink.note(f"containerd does not say whom a pull is for: showing pulls of {name}")
+        sink.note(f"{runtime} does not say whom a pull is for: showing pulls of {name}")
     elif references is None and not image and target.pod is not None:
-        sink.note("containerd does not say which pod a pull is for: showing every pull on the node")
-    owners = explain = is_wanted = None
-    if knowledge.pods is not None:
-        owners = Owners(knowledge.pods.pods, tags.resolve, names_pods=references is None)
+        known = "; pycrictl proxy knows" if crio is not None else ""
+        every = f"showing every pull on the node{known}"
+        sink.note(f"{runtime} does not say which pod a pull is for: {every}")
+    explain = is_wanted = None
     if references is not None and owners is not None:
         is_wanted = partial(owners.is_one_of, references=references)
     if knowledge.read_journal is not None:
@@ -214,9 +241,21 @@ def _watch_containerd(
         explain = Causes(Failures(knowledge.read_journal, pods)).add
     is_named = target.pod is not None or target.container is not None
     namespaces = knowledge.namespaces or ((CRI_NAMESPACE,) if is_named else ())
-    watcher, settings = open_namespaces(client, namespaces, owners)
+    watcher: NamespacesWatcher | CrioWatcher | None = crio
+    settings = PullSettings()
+    if watcher is None:
+        watcher, settings = open_namespaces(client, namespaces, owners)
     tracker = ImageTracker(image, is_wanted)
     return watch_content(watcher, settings, tracker, sink, pace=pace, explain=explain)
+
+
+def _open_crio(
+    client: CriClient, request: WatchRequest, owners: Owners | None
+) -> CrioWatcher | None:
+    crio = open_crio(client, owners, wants_manifests=request.wants_manifests)
+    if crio is None and request.source == "crio":
+        raise Unimplemented(f'the runtime at "{client.endpoint}" is not CRI-O')
+    return crio
 
 
 def _references(target: WatchTarget, pods: NodePods | None) -> list[str] | None:

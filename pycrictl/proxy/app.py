@@ -91,7 +91,12 @@ class App:
         tokens = Tokens[PullTarget | CopyJob]()
         upstream = Upstream(settings.upstream)
         lookup = Lookup(upstream)
-        self._layers = LayerPoller(settings.upstream, log=self._log, on_look=bell.ring)
+        self._layers = LayerPoller(
+            settings.upstream,
+            log=self._log,
+            on_look=bell.ring,
+            wants_manifests=settings.wants_manifests,
+        )
         self._figures = Figures(
             settings, upstream=upstream, lookup=lookup, layers=self._layers, log=self._log
         )

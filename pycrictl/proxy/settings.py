@@ -56,6 +56,7 @@ class ProxySettings:
         metrics_address: where metrics are served; None for nowhere.
         tracing_endpoint: ``HOST:PORT`` of a collector of traces; empty for none.
         events: the kubeconfig to write Events with, or ``kubelet`` for its own; empty for none.
+        wants_manifests: whether registries may be asked for what CRI-O does not show.
     """
 
     upstream: str
@@ -79,6 +80,7 @@ class ProxySettings:
     metrics_address: Address | None
     tracing_endpoint: str
     events: str
+    wants_manifests: bool
 
 
 def load(
@@ -133,6 +135,7 @@ def load(
         metrics_address=values["metrics-listen"],
         tracing_endpoint=values["tracing-endpoint"],
         events=values["events"],
+        wants_manifests=not values["no-manifest"],
     )
 
 
@@ -301,6 +304,7 @@ _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "metrics-listen": lambda value: parse_address(_text(value), may_be_any=True) if value else None,
     "tracing-endpoint": lambda value: _host_and_port(value) if value else "",
     "events": lambda value: value if value in ("", OWN_KUBECONFIG) else _folder(value),
+    "no-manifest": _switch,
 }
 
 _DEFAULTS: Final[dict[str, Any]] = {
@@ -322,4 +326,5 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "metrics-listen": None,
     "tracing-endpoint": "",
     "events": "",
+    "no-manifest": False,
 }

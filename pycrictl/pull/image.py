@@ -19,6 +19,7 @@ from pycrictl.errors import (
     Unimplemented,
 )
 from pycrictl.progress.endings import Sink
+from pycrictl.progress.question import credentials_of
 from pycrictl.progress.sources import ImageTracker, awaited, open_watcher
 from pycrictl.progress.tracker import Awaited
 from pycrictl.pull.slots import Retry, pull_slot
@@ -26,6 +27,7 @@ from pycrictl.pull.slots import Retry, pull_slot
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import Call, CriClient
     from pycrictl.progress.content import ContentWatcher
+    from pycrictl.progress.crio import CrioWatcher
 
 
 class ClosableSink(Sink, Protocol):
@@ -63,6 +65,7 @@ def pull_in_turn(
     timeout_s: float | None,
     open_sink: Callable[[], ClosableSink] | None,
     interval_s: float,
+    wants_manifests: bool = True,
 ) -> str:
     """Pull an image once a slot is free; a present image is not pulled and takes none.
 
@@ -90,7 +93,12 @@ def pull_in_turn(
             if timeout_s is not None:
                 timeout_s = max(timeout_s - (time.monotonic() - began_at), 0.001)
             return pull(
-                client, request, timeout_s=timeout_s, open_sink=open_sink, interval_s=interval_s
+                client,
+                request,
+                timeout_s=timeout_s,
+                open_sink=open_sink,
+                interval_s=interval_s,
+                wants_manifests=wants_manifests,
             )
     except KeyboardInterrupt:
         raise Interrupted(f"stopped waiting to pull {quote_reference(reference)}") from None
@@ -113,14 +121,16 @@ def pull(
     timeout_s: float | None,
     open_sink: Callable[[], ClosableSink] | None,
     interval_s: float,
+    wants_manifests: bool = True,
 ) -> str:
     """Pull one image (CRI ``PullImage``) and return the runtime's reference to it.
 
     Args:
         timeout_s: limit of the whole pull, None for none.
         open_sink: opens what shows the pull, if it takes long enough and the runtime is
-            containerd; None to show nothing.
+            containerd or CRI-O; None to show nothing.
         interval_s: pause between looks at the pull.
+        wants_manifests: whether the registry may be asked for what CRI-O does not show.
 
     Raises:
         RuntimeFault: the pull failed.
@@ -140,7 +150,13 @@ def pull(
             if open_sink is not None and not call.wait(FIRST_LOOK_S):
                 with closing(open_sink()) as sink:
                     _look_until_done(
-                        client, call, reference, since_s, sink=sink, interval_s=interval_s
+                        client,
+                        call,
+                        request,
+                        since_s,
+                        sink=sink,
+                        interval_s=interval_s,
+                        wants_manifests=wants_manifests,
                     )
             image_ref: str = call.answer().image_ref
         finally:
@@ -158,22 +174,25 @@ def pull(
 def _look_until_done(
     client: CriClient,
     call: Call,
-    reference: str,
+    request: cri_pb2.PullImageRequest,
     since_s: float,
     *,
     sink: Sink,
     interval_s: float,
+    wants_manifests: bool,
 ) -> None:
     """Show the pull until it has ended. Trouble with that is noted and never ends the pull."""
     try:
-        watcher, _ = open_watcher(client)
+        watcher, _ = open_watcher(client, wants_manifests=wants_manifests)
     except Unimplemented:
         sink.note("this runtime does not show the progress of a pull")
         return
     except PycrictlError as exc:
-        sink.note(f"the progress cannot be shown: {exc.message}")
+        hint = f" ({exc.hint})" if exc.hint else ""
+        sink.note(f"the progress cannot be shown: {exc.message}{hint}")
         return
-    expected = watcher.expect(reference, since_s)
+    reference = request.image.image
+    expected = watcher.expect(reference, since_s, credentials_of(request.auth))
     looks = _Looks(watcher, reference, since_s, sink)
     try:
         looks.take()
@@ -189,7 +208,9 @@ def _look_until_done(
 class _Looks:
     """Looks at one pull, whose layers are unknown until the registry has named them."""
 
-    def __init__(self, watcher: ContentWatcher, reference: str, since_s: float, sink: Sink) -> None:
+    def __init__(
+        self, watcher: ContentWatcher | CrioWatcher, reference: str, since_s: float, sink: Sink
+    ) -> None:
         self._watcher = watcher
         self._reference = reference
         self._since_s = since_s

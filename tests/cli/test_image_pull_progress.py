@@ -311,7 +311,11 @@ def test_a_pod_that_goes_away(fake: FakeServer) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--source", "crio"], 'pycrictl: unknown source "crio"'),
+        (["--source", "docker"], 'pycrictl: unknown source "docker"'),
+        (
+            ["--source", "podman", "web"],
+            "pycrictl: --source podman takes neither a pod nor a container",
+        ),
         (["--source", "cri"], "pycrictl: --source cri needs a pod or a container"),
         (["--progress", "fancy"], 'pycrictl: unknown kind of progress "fancy"'),
         (

@@ -40,6 +40,7 @@ log-level = "warning"
 metrics-listen = "0.0.0.0:9100"
 tracing-endpoint = "collector:4317"
 events = "kubelet"
+no-manifest = true
 """
 
 
@@ -113,6 +114,7 @@ def test_every_flag_has_a_key(tmp_path: Path) -> None:
         metrics_address=Address("0.0.0.0", 9100),
         tracing_endpoint="collector:4317",
         events="kubelet",
+        wants_manifests=False,
     )
     assert found.stream_address == ("::1", 99)
 

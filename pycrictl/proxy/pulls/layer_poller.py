@@ -1,7 +1,7 @@
-"""The layers of running pulls, from containerd's content store: one poller for all watchers.
+"""The layers of running pulls, as containerd or CRI-O show them: one poller for all watchers.
 
-It polls in a thread, since containerd's client is synchronous, and only while somebody watches and
-a pull is running. With another runtime it gives up after the first try.
+It polls in a thread, since it waits for containerd and for files, and only while somebody watches
+and a pull is running. With another runtime it gives up after the first try.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from typing import Final, NamedTuple, TypeVar
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError, Unimplemented
 from pycrictl.progress.content import ContentWatcher, PollResult
+from pycrictl.progress.crio import CrioWatcher
 from pycrictl.progress.names import Expected
+from pycrictl.progress.question import Credentials
 from pycrictl.progress.sources import open_watcher
 from pycrictl.progress.speed import Speed
 from pycrictl.progress.tracker import Item, Phase, Tracker
@@ -44,7 +46,7 @@ class Progress(NamedTuple):
 
     Attributes:
         done_bytes: of all layers, those that were there included.
-        total_bytes: of the same.
+        total_bytes: of the same; 0 while that is unknown of some.
         rate: bytes a second; None while it is not known.
         is_unpacking: everything is there and not yet unpacked.
     """
@@ -71,6 +73,7 @@ class Progress(NamedTuple):
 class _Known:
     reference: str
     since_s: float
+    credentials: Credentials | None
     speed: Speed
     got_bytes: int = 0
     expected: Expected | None = None
@@ -79,7 +82,7 @@ class _Known:
 @dataclass(slots=True, eq=False)
 class _Connection:
     client: CriClient
-    watcher: ContentWatcher
+    watcher: ContentWatcher | CrioWatcher
     tracker: Tracker
 
     def poll(self, forgotten: set[str]) -> tuple[PollResult, dict[str, list[Item]]]:
@@ -101,12 +104,16 @@ class LayerPoller:
         path: of the runtime's socket.
         log: gets a line when the runtime cannot be asked.
         on_look: called after every look.
+        wants_manifests: whether registries may be asked for what CRI-O does not show.
     """
 
-    def __init__(self, path: str, *, log: Log, on_look: Callable[[], None]) -> None:
+    def __init__(
+        self, path: str, *, log: Log, on_look: Callable[[], None], wants_manifests: bool = True
+    ) -> None:
         self._path = path
         self._log = log
         self._on_look = on_look
+        self._wants_manifests = wants_manifests
         self._pulls: dict[int, _Known] = {}
         self._items: dict[str, list[Item]] = {}
         self._forgotten: set[str] = set()
@@ -117,22 +124,24 @@ class LayerPoller:
         self._wanted = asyncio.Event()
         self._looked = asyncio.Event()
         self._connection: _Connection | None = None
-        self._is_containerd = True
+        self._can_see = True
         self._executor: ThreadPoolExecutor | None = None
         self._lock = asyncio.Lock()
         self._has_complained = False
 
     # Which pulls run
 
-    def begin(self, pull: int, reference: str, since_s: float) -> None:
+    def begin(
+        self, pull: int, reference: str, since_s: float, credentials: Credentials | None = None
+    ) -> None:
         """Follow a pull that is about to be asked of the runtime."""
         if not any(known.reference == reference for known in self._pulls.values()):
             self._items.pop(reference, None)
             self._forgotten.add(reference)
-        known = self._pulls[pull] = _Known(reference, since_s, Speed(_RATE_WINDOW_S))
+        known = self._pulls[pull] = _Known(reference, since_s, credentials, Speed(_RATE_WINDOW_S))
         known.speed.start(time.monotonic())
         if self._connection is not None:
-            known.expected = self._connection.watcher.expect(reference, since_s)
+            known.expected = self._connection.watcher.expect(reference, since_s, credentials)
         self._looked.clear()
         self._wanted.set()
 
@@ -155,7 +164,8 @@ class LayerPoller:
         if known is None or not items:
             return None
         done_bytes = sum(item.progress for item in items)
-        total_bytes = sum(item.total for item in items)
+        has_total = all(item.total or not item.progress for item in items)
+        total_bytes = sum(item.total for item in items) if has_total else 0
         rate = known.speed.rate(time.monotonic())
         return Progress(done_bytes, total_bytes, rate, 0 < total_bytes == done_bytes)
 
@@ -180,7 +190,7 @@ class LayerPoller:
             if self._task is None:
                 self._task = asyncio.create_task(self._run())
             self._wanted.set()
-            if (self._pulls or whole_node) and self._is_containerd:
+            if (self._pulls or whole_node) and self._can_see:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_TIMEOUT_S):
                         await self._looked.wait()
@@ -196,7 +206,7 @@ class LayerPoller:
         """Return the leases of all pulls running at the runtime, the proxy's or not.
 
         Returns:
-            None if the runtime is not containerd or cannot be asked.
+            None if the runtime does not show them or cannot be asked.
         """
         result = await self._look()
         return None if result is None else [pull.lease_id for pull in result.active]
@@ -233,7 +243,7 @@ class LayerPoller:
 
     async def _run(self) -> None:
         try:
-            while self._is_containerd:
+            while self._can_see:
                 if not self._pulls and not self._node_watchers:
                     self._wanted.clear()
                     await self._wanted.wait()
@@ -273,7 +283,7 @@ class LayerPoller:
 
     async def _ask(self, work: Callable[[_Connection], T]) -> T | None:
         """Ask containerd in a thread; None if the runtime is another or does not answer."""
-        if not self._is_containerd:
+        if not self._can_see:
             return None
         async with self._lock:
             try:
@@ -283,7 +293,7 @@ class LayerPoller:
                 assert connection is not None
                 result = await self._in_thread(lambda: work(connection))
             except Unimplemented:
-                self._is_containerd = False
+                self._can_see = False
                 self._disconnect()
                 return None
             except PycrictlError as exc:
@@ -304,7 +314,7 @@ class LayerPoller:
     def _open(self) -> _Connection:
         client = CriClient(self._path, timeout_s=_TIMEOUT_S)
         try:
-            watcher, _ = open_watcher(client)
+            watcher, _ = open_watcher(client, wants_manifests=self._wants_manifests)
         except BaseException:
             client.close()
             raise
@@ -313,7 +323,9 @@ class LayerPoller:
     def _connect(self, connection: _Connection) -> None:
         self._connection = connection
         for known in self._pulls.values():
-            known.expected = connection.watcher.expect(known.reference, known.since_s)
+            known.expected = connection.watcher.expect(
+                known.reference, known.since_s, known.credentials
+            )
 
     def _disconnect(self) -> None:
         if self._connection is not None:

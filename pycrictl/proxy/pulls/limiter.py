@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.redact import redact_text
+from pycrictl.progress.question import credentials_of
 from pycrictl.progress.reference import canonical
 from pycrictl.proxy.lookup import Lookup, pod_key
 from pycrictl.proxy.pulls import handed
@@ -398,9 +399,12 @@ class PullLimiter:
         if (elsewhere := self._elsewhere.pop(ticket, None)) is not None:
             work = elsewhere
         else:
-            self._layers.begin(pull, self._queue.book.running[pull].reference, time.time())
+            request = self._waiters[ticket].request
+            auth = cri_pb2.PullImageRequest.FromString(request.message).auth
+            reference = self._queue.book.running[pull].reference
+            self._layers.begin(pull, reference, time.time(), credentials_of(auth))
             # The queue keeps the deadlines: others may have joined who have more time.
-            work = self._forward(self._waiters[ticket].request, None)
+            work = self._forward(request, None)
         task = self._running[pull] = self._loop.create_task(work)
         task.add_done_callback(partial(self._finish, pull))
 

@@ -72,7 +72,7 @@ def status_document(
             "elapsed": elapsed(pull.started),
             "asked": moment(pull.started if leader is None else leader.asked),
             "bytes": far.done_bytes if far else None,
-            "total": far.total_bytes if far else None,
+            "total": (far.total_bytes or None) if far else None,
             "percent": None if percent is None else round(percent, 1),
             "rate": round(far.rate) if far and far.rate is not None else None,
             "eta": duration(far.left_s) if far else None,

@@ -43,10 +43,12 @@ def image_pull_progress(
         str,
         Option(
             "--source",
-            metavar="auto|cri|containerd",
-            help="Ask the runtime's ImagePullProgress, or containerd's own API.",
+            metavar="auto|cri|containerd|crio|podman",
+            help="Ask the runtime's ImagePullProgress or containerd's own API, or look at the files"
+            " of CRI-O or podman.",
         ),
     ] = "auto",
+    no_manifest: options.NoManifest = False,
     no_kube: Annotated[
         bool,
         Option("--no-kube", help="Do not ask the API server which pods need which images."),
@@ -95,11 +97,16 @@ def image_pull_progress(
         container=_named(container, "container"),
         image=_named(image, "image"),
         source=source,
+        wants_manifests=not no_manifest,
     )
     outlet = app.outlet(progress, stdout="progress")
     display = open_display(outlet, aggregate=aggregate)
     pace = Pace(interval_s=interval or outlet.interval_s, follow=follow)
     with ExitStack() as stack:
+        if source == "podman":
+            stack.callback(display.close)
+            watch.watch_podman(request, display, pace)
+            return
         client = stack.enter_context(app.open_client("runtime"))
         stack.callback(display.close)
         proxy = _proxy_of(client, admin_socket)

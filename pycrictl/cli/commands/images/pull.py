@@ -37,6 +37,7 @@ def pull(
     pull_timeout: options.PullTimeout = 0.0,
     username: options.Username = "",
     progress: options.Progress = "auto",
+    no_manifest: options.NoManifest = False,
     max_parallel_image_pulls: Annotated[
         int,
         Option(
@@ -103,7 +104,14 @@ def pull(
     with app.open_client("image") as client:
         for request in requests:
             try:
-                image_ref = pull_image(client, request, outlet, timeout_s=pull_timeout, turns=turns)
+                image_ref = pull_image(
+                    client,
+                    request,
+                    outlet,
+                    timeout_s=pull_timeout,
+                    turns=turns,
+                    wants_manifests=not no_manifest,
+                )
             except RuntimeFault as error:
                 error.message = crictl.pull_failure(error.message)
                 results.fail(error)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Option
-from pycrictl.cli.options import COUNT
+from pycrictl.cli.options import COUNT, NoManifest
 
 
 def proxy(
@@ -177,6 +177,7 @@ def proxy(
             " one (default: no Events).",
         ),
     ] = None,
+    no_manifest: NoManifest = False,
     take_over: Annotated[
         bool,
         Option(
@@ -244,6 +245,7 @@ def proxy(
             "metrics-listen": metrics_listen,
             "tracing-endpoint": tracing_endpoint,
             "events": events,
+            "no-manifest": no_manifest or None,
         },
         lambda: discovery.find(app.config.timeout_s.value).path,
     )

@@ -1,0 +1,130 @@
+"""The files that containers/image downloads layers to: CRI-O's, podman's, skopeo's.
+
+Each pull has a directory of its own, ``container_images_storage<digits>`` (before 2023
+``storage<digits>``), below ``big_files_temporary_dir`` or ``TMPDIR``, by default ``/var/tmp``. Each
+blob that is fetched becomes a file ``1``, ``2`` … in it, numbered in the order in which they begin.
+It is open while it grows, is closed at its exact compressed size, and stays until the image is
+committed. Nothing in it names the blob. Which directories a process uses can be seen in
+``/proc/PID/fd``, so no configuration has to be read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import struct
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_BLOB: Final = re.compile(r"(/.*/(?:container_images_)?storage[0-9]+)/([1-9][0-9]{0,6})")
+_MOST_FILES: Final = 10_000
+_AT_FDCWD: Final = -100
+_STATX_BTIME: Final = 0x800
+_BTIME_OFFSET: Final = 80  # of stx_btime in struct statx
+
+
+class BlobFile(NamedTuple):
+    """One file; ``is_open`` while it is written, ``modified_s`` in wall time."""
+
+    number: int
+    size_bytes: int
+    is_open: bool
+    modified_s: float
+
+
+def open_blobs(pid: int) -> dict[str, set[int]]:
+    """Return the numbers of the files that a process is writing, by their directory.
+
+    Directories are as that process sees them; ``root_of`` leads there.
+
+    Raises:
+        PermissionError: this takes root.
+        ProcessLookupError: there is no such process.
+    """
+    found: dict[str, set[int]] = {}
+    folder = f"/proc/{pid}/fd"
+    try:
+        names = os.listdir(folder)  # noqa: PTH208  # pathlib takes five times as long
+    except FileNotFoundError:
+        raise ProcessLookupError(pid) from None
+    for name in names:
+        with suppress(OSError):  # closed meanwhile
+            target = os.readlink(f"{folder}/{name}")  # noqa: PTH115  # as above
+            if (blob := _BLOB.fullmatch(target)) is not None:
+                numbers = found.setdefault(blob[1], set())
+                # The link's mode says how the file is open: it is read again to be unpacked.
+                if os.lstat(f"{folder}/{name}").st_mode & stat.S_IWUSR:
+                    numbers.add(int(blob[2]))
+    return found
+
+
+def root_of(pid: int) -> str:
+    """Return what leads to a process's files: nothing in our own mount namespace.
+
+    Raises:
+        PermissionError: this takes root.
+    """
+    with suppress(FileNotFoundError):
+        if os.stat(f"/proc/{pid}/ns/mnt").st_ino != os.stat("/proc/self/ns/mnt").st_ino:  # noqa: PTH116  # one habit in one module
+            return f"/proc/{pid}/root"
+    return ""
+
+
+def read_folder(folder: str, open_numbers: set[int]) -> list[BlobFile] | None:
+    """Return a pull's files in the order in which they began; None once its directory is gone.
+
+    Args:
+        folder: as it can be reached from here.
+        open_numbers: of the files that were being written a moment before.
+    """
+    found: list[BlobFile] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if not entry.name.isdecimal() or len(found) == _MOST_FILES:
+                    continue
+                with suppress(FileNotFoundError):
+                    facts = entry.stat(follow_symlinks=False)
+                    number = int(entry.name)
+                    found.append(
+                        BlobFile(number, facts.st_size, number in open_numbers, facts.st_mtime)
+                    )
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return sorted(found)
+
+
+def born_s(folder: str) -> float | None:
+    """Return when a directory was made, in wall time; None where the file system does not say.
+
+    It is in ``statx(2)`` alone, which Python has no function for.
+    """
+    import ctypes
+
+    buffer = ctypes.create_string_buffer(256)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "statx"):
+        return None
+    if libc.statx(_AT_FDCWD, os.fsencode(folder), 0, _STATX_BTIME, buffer) != 0:
+        return None
+    (mask,) = struct.unpack_from("I", buffer, 0)
+    seconds, nanoseconds = struct.unpack_from("qI", buffer, _BTIME_OFFSET)
+    return seconds + nanoseconds / 1e9 if mask & _STATX_BTIME and seconds > 0 else None
+
+
+def is_document(folder: str, number: int) -> bool:
+    """Return whether a file is a JSON document, such as an image's config, rather than a layer."""
+    with suppress(OSError), (Path(folder) / str(number)).open("rb") as file:
+        return file.read(1) == b"{"
+    return False
+
+
+def gzip_trailer(folder: str, number: int) -> bytes:
+    """Return the last four bytes of a complete file that is gzip (RFC 1952); else nothing."""
+    with suppress(OSError), (Path(folder) / str(number)).open("rb") as file:
+        if file.read(2) == b"\x1f\x8b":
+            file.seek(-4, os.SEEK_END)
+            return file.read(4)
+    return b""

@@ -1,0 +1,119 @@
+"""One pull of CRI-O or podman, as its directory and the node's storage show it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pycrictl.containerd.store import unpacked_estimate
+from pycrictl.progress import bigfiles
+from pycrictl.progress.downloaders import Downloader, unpacker_read_bytes
+from pycrictl.progress.filelayers import FileLayers
+from pycrictl.progress.reference import is_same_image
+from pycrictl.progress.storage import Storage, StoredImage
+
+if TYPE_CHECKING:
+    from pycrictl.containerd.store import Manifest
+    from pycrictl.progress.bigfiles import BlobFile
+    from pycrictl.progress.claims import Claim
+    from pycrictl.progress.manifest import Inquiry
+
+CLOCK_SLACK_S: Final = 0.05
+"""File systems round times down to ticks of up to 10 ms."""
+
+_DOCUMENT_BYTES: Final = 4 * 1024 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class PullFolder:
+    """One directory with the files of a pull.
+
+    Attributes:
+        folder: as it can be reached from here, which names the pull.
+        started_s: when that was made, in wall time; ``seen_s`` when it was first seen.
+        owner: the process.
+        image: its name, for good; empty while it is unknown.
+        claim: what is known of it otherwise.
+        layers: None until the registry has been asked.
+        documents: numbers of small files, and whether they are documents.
+    """
+
+    folder: str
+    owner: Downloader
+    storage: Storage
+    started_s: float
+    seen_s: float
+    image: str = ""
+    inquiry: Inquiry | None = None
+    layers: FileLayers | None = None
+    manifest: Manifest | None = None
+    files: Sequence[BlobFile] = ()
+    documents: dict[int, bool] = field(default_factory=dict)
+    trailers: dict[int, int] = field(default_factory=dict)
+    open_numbers: set[int] = field(default_factory=set)
+    claim: Claim | None = None
+    images_before: list[StoredImage] = field(default_factory=list)
+    pods: str = ""
+    error: str = ""
+
+    def said(self, files: Sequence[BlobFile]) -> dict[int, str]:
+        """Return the digests of files as far as the log says them, by number."""
+        logged = self.claim.logged if self.claim is not None else None
+        names = logged.layers if logged is not None else []
+        if not files or len(names) < files[-1].number:
+            return {}  # lines are missing: debugging was switched on meanwhile, or nothing is said
+        return dict(enumerate(names, 1))
+
+    def new_layers(self) -> FileLayers:
+        """Return its layers as they are before the first look."""
+        manifest = self.manifest.layers if self.manifest is not None else None
+        return FileLayers(manifest, self.started_s - 2 * CLOCK_SLACK_S)
+
+    def would_fit(self, other: PullFolder) -> bool:
+        """Return whether its files may be layers of another pull's image."""
+        if other.manifest is None:
+            return False
+        layers = FileLayers(other.manifest.layers)
+        layers.look(self.files, self.storage.layers(), 0.0)
+        return bool(self.files) and not layers.is_doubtful
+
+    def without_documents(self, files: Sequence[BlobFile]) -> list[BlobFile]:
+        """Leave out the image's config, which becomes a file like the layers, as the last one."""
+        found = []
+        for file in files:
+            is_known = file.number in self.documents
+            if not is_known and file.size_bytes and file.size_bytes <= _DOCUMENT_BYTES:
+                is_document = bigfiles.is_document(self.folder, file.number)
+                self.documents[file.number] = is_document
+            if not self.documents.get(file.number):
+                found.append(file)
+        return found
+
+    def watch_unpacking(self) -> None:
+        """Learn how far the layer is that is being unpacked."""
+        assert self.layers is not None
+        layer = self.layers.applied_next
+        if layer is None or not layer.is_complete:
+            return
+        if layer.number not in self.trailers:
+            trailer = bigfiles.gzip_trailer(self.folder, layer.number)
+            self.trailers[layer.number] = unpacked_estimate(trailer, layer.progress) or 0
+        layer.extracted_total = self.trailers[layer.number]
+        read = unpacker_read_bytes(self.owner.pid)
+        if read is not None and layer.extracted_total:
+            layer.extracted = max(layer.extracted, min(read, layer.extracted_total))
+
+    def find_image(self, layers: FileLayers) -> StoredImage | None:
+        """Return what it has become once its directory is gone; None if nothing has."""
+        layers.look((), self.storage.layers(), 0.0)
+        images = self.storage.images()
+        if self.manifest is not None:
+            image_id = self.manifest.config_digest.partition(":")[2]
+            for image in images:
+                if image.id == image_id:
+                    return image
+        new = [image for image in images if image not in self.images_before]
+        new.sort(key=lambda image: not any(is_same_image(self.image, name) for name in image.names))
+        fitting = (image for image in new if layers.fit(self.storage.layers_of(image)))
+        return next(fitting, None)

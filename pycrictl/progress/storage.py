@@ -1,0 +1,158 @@
+"""The layers and images that containers/storage keeps on a node (CRI-O's, podman's). Read only.
+
+Its lists are JSON files, each replaced as a whole, so they are read without its locks and always
+whole: ``<driver>-layers/layers.json`` and ``<driver>-images/images.json`` below its root. A list is
+read again only when its file has changed.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pycrictl.containerd.store import is_digest
+from pycrictl.progress.reference import canonical
+from pycrictl.progress.weight import Weight
+
+DEFAULT_ROOT: Final = "/var/lib/containers/storage"
+_LIMIT_BYTES: Final = 64 * 1024 * 1024
+
+
+class StoredLayer(NamedTuple):
+    """A layer that is unpacked; ``digest`` and ``size_bytes`` are those of its compressed form.
+
+    ``created`` is when it was stored (RFC 3339).
+    """
+
+    digest: str
+    size_bytes: int
+    unpacked_bytes: int
+    created: str = ""
+
+    def is_new(self, since_s: float) -> bool:
+        """Return whether it was stored at or after a moment, in wall time."""
+        try:
+            return datetime.fromisoformat(self.created).timestamp() >= since_s
+        except ValueError:
+            return False
+
+
+class StoredImage(NamedTuple):
+    """An image; ``id`` is its config's digest without the algorithm, or made of more than that.
+
+    ``top`` is the storage's own name of its uppermost layer, ``digest`` that of its manifest.
+    """
+
+    id: str
+    names: tuple[str, ...]
+    top: str
+    digest: str = ""
+
+
+class _List:
+    """One of the JSON files."""
+
+    def __init__(self, root: Path, kind: str) -> None:
+        self._root = root
+        self._kind = kind
+        self._path: Path | None = None
+        self._stamp: tuple[int, int, int] | None = None
+        self.entries: list[dict[str, Any]] = []
+
+    def refresh(self) -> bool:
+        """Read the file if it is another one than before; return whether it was read."""
+        if self._path is None:
+            with suppress(OSError):
+                found = sorted(self._root.glob(f"*-{self._kind}s/{self._kind}s.json"))
+                self._path = found[0] if found else None
+        if self._path is None:
+            return False
+        with suppress(OSError, ValueError, RecursionError):
+            facts = self._path.stat()
+            stamp = facts.st_ino, facts.st_mtime_ns, facts.st_size
+            if stamp == self._stamp or facts.st_size > _LIMIT_BYTES:
+                return False
+            document = json.loads(self._path.read_bytes())
+            if isinstance(document, list):
+                self.entries = [entry for entry in document if isinstance(entry, dict)]
+                self._stamp = stamp
+                return True
+        return False
+
+
+class Storage:
+    """What is stored below a root, by default ``/var/lib/containers/storage``."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._layer_list = _List(Path(root), "layer")
+        self._image_list = _List(Path(root), "image")
+        self._layers: dict[str, StoredLayer] = {}
+        self._images: list[StoredImage] = []
+
+    def layers(self) -> dict[str, StoredLayer]:
+        """Return the complete layers by their compressed digest."""
+        if self._layer_list.refresh():
+            found = (_layer(entry) for entry in self._layer_list.entries)
+            self._layers = {layer.digest: layer for layer in found if layer is not None}
+        return self._layers
+
+    def images(self) -> list[StoredImage]:
+        """Return the images."""
+        if self._image_list.refresh():
+            self._images = [
+                StoredImage(
+                    entry["id"],
+                    tuple(map(str, names)),
+                    str(entry.get("layer", "")),
+                    str(entry.get("digest", "")),
+                )
+                for entry in self._image_list.entries
+                if isinstance(entry.get("id"), str)
+                and isinstance(names := entry.get("names") or [], list)
+            ]
+        return self._images
+
+    def layers_of(self, image: StoredImage) -> dict[str, StoredLayer]:
+        """Return the layers of an image by digest, lowest first, as far as they are known."""
+        self.layers()
+        entries = {str(entry.get("id")): entry for entry in self._layer_list.entries}
+        found: list[StoredLayer] = []
+        name = image.top
+        while (entry := entries.pop(name, None)) is not None:  # each once, whatever it says
+            if (layer := _layer(entry)) is not None:
+                found.append(layer)
+            name = str(entry.get("parent"))
+        return {layer.digest: layer for layer in reversed(found)}
+
+    def weigh(self, name: str, since_s: float) -> Weight | None:
+        """Return what an image's pull took that began then; None if the image is not there.
+
+        Args:
+            name: its canonical spelling.
+            since_s: wall time.
+        """
+        for image in self.images():
+            if name in map(canonical, image.names):
+                layers = self.layers_of(image).values()
+                new = [layer for layer in layers if layer.is_new(since_s)]
+                got = sum(layer.size_bytes for layer in new)
+                reused = sum(layer.size_bytes for layer in layers) - got
+                return Weight(image.digest, got, reused, sum(layer.unpacked_bytes for layer in new))
+        return None
+
+
+def _layer(entry: dict[str, Any]) -> StoredLayer | None:
+    digest, size = entry.get("compressed-diff-digest"), entry.get("compressed-size")
+    flags, unpacked = entry.get("flags"), entry.get("diff-size")
+    if not is_digest(digest) or (isinstance(flags, dict) and flags.get("incomplete")):
+        return None
+    return StoredLayer(
+        digest,
+        size if type(size) is int else 0,
+        unpacked if type(unpacked) is int else 0,
+        str(entry.get("created", "")),
+    )

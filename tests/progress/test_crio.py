@@ -1,0 +1,333 @@
+"""Pulls of a fake CRI-O, as they are seen from outside."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pycrictl.containerd.store import LayerDescriptor, Manifest
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.errors import ConnectError
+from pycrictl.kube.pods import Pod, PodImage
+from pycrictl.progress.content import Ending, PollResult
+from pycrictl.progress.crio import CrioWatcher, open_crio
+from pycrictl.progress.downloaders import CrioProcess
+from pycrictl.progress.owners import Owners
+from pycrictl.progress.question import Credentials, Question
+from pycrictl.progress.tracker import Item, Phase, Tracker, View
+from tests.fakecri import FakeServer
+from tests.progress.fakecrio import FakeCrio, fake_crio
+
+IMAGE = "a.io/b:1"
+CONFIG = "sha256:" + "c" * 64
+
+
+def digest(letter: str) -> str:
+    return f"sha256:{letter * 64}"
+
+
+def manifest(**sizes: int) -> Manifest:
+    layers = (LayerDescriptor(digest(letter), size, "") for letter, size in sizes.items())
+    return Manifest(CONFIG, tuple(layers))
+
+
+@pytest.fixture
+def crio() -> Iterator[FakeCrio]:
+    with fake_crio() as crio:
+        yield crio
+
+
+class Bench:
+    """A watcher of a fake CRI-O, its tracker, and what it has asked registries."""
+
+    def __init__(self, crio: FakeCrio, answers: dict[str, Manifest] | None = None) -> None:
+        self.questions: list[Question] = []
+        self._answers = answers or {}
+        self.watcher = CrioWatcher(
+            CrioProcess(crio.path, str(crio.store)),
+            wants_manifests=answers is not None,
+            find_manifest=self._find,
+        )
+        self.tracker = Tracker()
+        self.view: View | None = None
+
+    def _find(self, question: Question) -> Manifest | None:
+        self.questions.append(question)
+        return self._answers.get(question.reference)
+
+    def poll(self) -> PollResult:
+        now = time.monotonic()
+        result = self.watcher.poll(self.tracker, now)
+        self.view = self.tracker.view(now)
+        return result
+
+    def poll_until(self, condition: Callable[[], object]) -> None:
+        give_up_at = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < give_up_at
+            time.sleep(0.02)
+            self.poll()
+
+    @property
+    def items(self) -> list[Item]:
+        assert self.view is not None
+        return list(self.view.items)
+
+    def numbers(self) -> list[tuple[str, str, int, int]]:
+        return [(item.layer, item.phase, item.progress, item.total) for item in self.items]
+
+
+def test_a_pull_from_its_first_file_to_its_image(crio: FakeCrio) -> None:
+    crio.commit(digest("a"), 10)
+    bench = Bench(crio, {IMAGE: manifest(a=10, b=20, d=30)})
+    crio.say(f"Pulling image: {IMAGE}")
+    assert bench.poll() == PollResult((), ())
+    pull = crio.pull()
+    pull.write(1, 5)
+    bench.poll()
+    bench.poll_until(lambda: bench.items)
+    assert bench.numbers() == [
+        (digest("a"), Phase.PRESENT, 10, 10),
+        ("layer 2 of 3", Phase.DOWNLOADING, 5, 20),
+        ("layer 3 of 3", Phase.WAITING, 0, 30),
+    ]
+    assert [active.image for active in bench.poll().active] == [IMAGE]
+    pull.write(2, 6)
+    pull.write(1, 30, closed=True)
+    bench.poll()
+    assert bench.view is not None
+    assert (bench.view.totals.progress, bench.view.totals.total) == (46, 60)
+    assert [item.digest for item in bench.items] == ["", digest("d"), digest("b")]
+    pull.write(2, 20, closed=True)
+    crio.commit(digest("b"), 20)
+    bench.poll()
+    assert [item.phase for item in bench.items] == [Phase.PRESENT, Phase.EXTRACTING, Phase.DONE]
+    crio.commit(digest("d"), 30)
+    crio.commit_image("c" * 64, IMAGE)
+    pull.end()
+    (ended,) = bench.poll().ended
+    assert (ended.image, ended.ending) == (IMAGE, Ending.DONE)
+    assert [(item.phase, item.progress) for item in bench.items] == [
+        (Phase.PRESENT, 10), (Phase.DONE, 30), (Phase.DONE, 20),
+    ]  # fmt: skip
+    assert [question.reference for question in bench.questions] == [IMAGE]
+
+
+def test_a_pull_that_fails(crio: FakeCrio) -> None:
+    bench = Bench(crio, {IMAGE: manifest(a=10, b=20)})
+    crio.say(f"Pulling image: {IMAGE}")
+    pull = crio.pull()
+    pull.write(1, 10, closed=True)
+    pull.write(2, 6)
+    bench.poll()
+    bench.poll_until(lambda: bench.items)
+    crio.commit(digest("a"), 10)
+    bench.poll()
+    pull.end()
+    (ended,) = bench.poll().ended
+    assert ended.ending is Ending.FAILED
+    assert ended.reason == "the pull ended before all layers were there (1 of 2)"
+    assert [item.phase for item in bench.items] == [Phase.DONE, Phase.FAILED]
+    assert bench.items[1].progress == 6
+
+
+def test_an_attempt_begins_anew(crio: FakeCrio) -> None:
+    bench = Bench(crio)
+    for attempt in range(2):
+        crio.say(f"Pulling image: {IMAGE}", attempt)
+        pull = crio.pull()
+        pull.write(1, 5 - attempt)
+        bench.poll()
+        assert bench.numbers() == [("layer 1", Phase.DOWNLOADING, 5 - attempt, 0)]
+        pull.end()
+        (ended,) = bench.poll().ended
+        assert (ended.image, ended.ending) == (IMAGE, Ending.FAILED)
+
+
+def test_two_pulls_at_once(crio: FakeCrio) -> None:
+    other = "a.io/other:2"
+    answers = {IMAGE: manifest(a=10), other: manifest(a=10, b=20)}
+    bench = Bench(crio, answers)
+    first = bench.watcher.expect(IMAGE, time.time())
+    one = crio.pull()
+    one.write(1, 3)
+    bench.poll()
+    second = bench.watcher.expect(other, time.time(), Credentials("me", "secret"))
+    two = crio.pull()
+    two.write(1, 4)
+    two.write(2, 11)
+    bench.poll()
+    bench.poll_until(lambda: len(bench.items) == 3)
+    assert [(item.image, item.progress, item.total) for item in bench.items] == [
+        (IMAGE, 3, 10), (other, 4, 10), (other, 11, 20),
+    ]  # fmt: skip
+    assert [question.credentials for question in bench.questions] == [
+        None, Credentials("me", "secret"),
+    ]  # fmt: skip
+    assert "secret" not in repr(bench.questions)
+    assert (first.lease_id, second.lease_id) == (str(one.folder), str(two.folder))
+    one.end()
+    crio.commit(digest("a"), 10)
+    crio.commit(digest("b"), 20)
+    crio.commit_image("c" * 64, other)
+    two.end()
+    bench.watcher.forget(first)
+    assert {ended.image for ended in bench.poll().ended} == {IMAGE, other}
+
+
+def test_pulls_that_are_taken_for_each_other_are_exchanged(crio: FakeCrio) -> None:
+    other = "a.io/other:2"
+    bench = Bench(crio, {IMAGE: manifest(a=10, b=30), other: manifest(d=20, e=40)})
+    pulls = crio.pull(), crio.pull()
+    pulls[0].write(1, 3)
+    bench.watcher.expect(other, time.time() - 2)
+    bench.watcher.expect(IMAGE, time.time() - 1)
+    bench.poll()
+    pulls[1].write(1, 3)
+    bench.poll()
+    bench.poll_until(lambda: len(bench.items) == 4)
+    pulls[0].write(1, 10, closed=True)
+    pulls[1].write(1, 20, closed=True)
+    bench.poll()
+    bench.poll()
+    complete = [item for item in bench.items if item.progress in (10, 20)]
+    found = {item.digest or item.layer: item.image for item in complete}
+    assert found == {digest("a"): IMAGE, digest("d"): other}
+    assert {active.lease_id: active.image for active in bench.poll().active} == {
+        str(pulls[0].folder): IMAGE, str(pulls[1].folder): other,
+    }  # fmt: skip
+
+
+def test_an_image_that_only_one_pod_waits_for(crio: FakeCrio) -> None:
+    crio.commit(digest("a"), 5)
+    crio.commit_image("d" * 64, "a.io/sidecar:1")
+    images = (PodImage("main", IMAGE), PodImage("side", "a.io/sidecar:1"))
+    pod = Pod("default", "web", "u1", "Pending", images, ())
+    processes = CrioProcess(crio.path, str(crio.store))
+    owners = Owners(lambda: [pod])
+    watcher = CrioWatcher(processes, owners=owners, wants_manifests=False)
+    crio.pull().write(1, 5)
+    tracker = Tracker()
+    watcher.poll(tracker, 0.0)
+    (item,) = tracker.view(0.0).items
+    assert (item.image, item.pod) == (IMAGE, "default/web")
+
+
+def test_without_a_manifest_the_end_is_exact(crio: FakeCrio) -> None:
+    bench = Bench(crio)
+    crio.say(f"Pulling image: {IMAGE}")
+    pull = crio.pull()
+    pull.write(1, 7, closed=True)
+    pull.write(2, 3)
+    bench.poll()
+    assert bench.view is not None
+    assert bench.view.totals.percent is None
+    assert sum(item.progress for item in bench.items) == 10
+    (pull.folder / "3").write_text('{"config": {}}')
+    crio.commit(digest("a"), 7)
+    crio.commit(digest("b"), 9)
+    crio.commit_image("c" * 64, IMAGE)
+    bench.poll()
+    bench.poll()
+    assert len(bench.items) == 2
+    pull.end()
+    (ended,) = bench.poll().ended
+    assert ended.ending is Ending.DONE
+    assert [(item.digest, item.phase, item.progress) for item in bench.items] == [
+        (digest("a"), Phase.DONE, 7), (digest("b"), Phase.DONE, 9),
+    ]  # fmt: skip
+    assert not bench.questions
+
+
+def test_the_log_names_the_layers(crio: FakeCrio) -> None:
+    bench = Bench(crio, {IMAGE: manifest(a=10, b=20, d=30)})
+    crio.say(f"Pulling image: {IMAGE}")
+    pull = crio.pull()
+    for number, letter in enumerate("dab", 1):
+        crio.say(f"ImagePull (0): {IMAGE} ({digest(letter)}): 0 bytes (0.00%)")
+        pull.write(number, number)
+    bench.poll()
+    bench.poll_until(lambda: bench.items)
+    assert [(item.digest, item.progress, item.total) for item in bench.items] == [
+        (digest("d"), 1, 30), (digest("a"), 2, 10), (digest("b"), 3, 20),
+    ]  # fmt: skip
+
+
+def test_an_unknown_image_has_a_name_of_its_own(crio: FakeCrio) -> None:
+    bench = Bench(crio, {})
+    pulls = [crio.pull(), crio.pull()]
+    for pull in pulls:
+        pull.write(1, 5)
+    bench.poll()
+    assert bench.view is not None
+    assert not bench.view.items  # a name may come in a moment
+    bench.poll_until(lambda: bench.items)
+    assert {item.image for item in bench.items} == {"unknown image (1)", "unknown image (2)"}
+    assert not bench.questions
+    pulls[0].end()
+    (ended,) = bench.poll().ended
+    assert ended.ending is Ending.FAILED
+    crio.commit(digest("a"), 8)
+    crio.commit_image("c" * 64, IMAGE)
+    pulls[1].end()
+    (ended,) = bench.poll().ended
+    assert ended.ending is Ending.DONE
+
+
+def test_crio_is_killed_and_comes_again(crio: FakeCrio) -> None:
+    bench = Bench(crio)
+    crio.say(f"Pulling image: {IMAGE}")
+    crio.pull().write(1, 5)
+    assert len(bench.poll().active) == 1
+    crio.kill()
+    Path(crio.path).unlink(missing_ok=True)
+    with pytest.raises(ConnectError):
+        bench.poll()
+    crio.start()
+    result = bench.poll()
+    assert not result.active
+    (ended,) = result.ended
+    assert ended.reason == "CRI-O ended during the pull before all layers were there (0 of 1)"
+    crio.pull().write(1, 5)
+    assert len(bench.poll().active) == 1
+
+
+def test_a_runtime_is_known_by_its_version(crio: FakeCrio, fake: FakeServer) -> None:
+    with CriClient(crio.path, timeout_s=5.0) as client:
+        watcher = open_crio(client)
+    assert watcher is not None
+    crio.pull().write(1, 5)
+    assert len(watcher.poll(Tracker(), 0.0).active) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_without_root_one_line_says_so(crio: FakeCrio) -> None:
+    Path(crio.path).chmod(0o777)
+    Path(crio.path).parent.chmod(0o755)
+    code = (
+        "import os, sys\n"
+        "import pycrictl.progress.sources, pycrictl.progress.registry, grpc\n"
+        "from pycrictl.cli.main import main\n"
+        "import pycrictl.progress.watch, pycrictl.show.displays.pull_lines, google.protobuf\n"
+        "import pycrictl.cli.commands.images.image_pull_progress, pycrictl.containerd.client\n"
+        "os.setuid(65534)\n"
+        "raise SystemExit(main(sys.argv[1:]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "-r", crio.endpoint, "image-pull-progress"],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 1
+    assert "containerd" not in done.stderr
+    assert done.stderr.splitlines() == [
+        "pycrictl: the pulls of CRI-O can be seen only by root, in its files",
+        "hint: run as root on the node, or ask pycrictl proxy",
+    ]

@@ -1,0 +1,131 @@
+"""CRI-O's log, as it was recorded from CRI-O 1.37."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pycrictl.progress.criolog import Journal, LogFile, LoggedPulls, open_log
+
+RECORDED = (Path(__file__).parent / "data" / "crio-pull.log").read_bytes()
+LAYERS = [
+    "sha256:8edf0f30b888ee97e3f473e28a7531ccc9e2e998ba19b4e5fcac62faec5b2a61",
+    "sha256:f0f0f3ad1838f2d0828ea358243b93fa5deb2f21156a4fd537483058c6e93ebd",
+    "sha256:51b49a51c3f2b4ff79bb66d26cbcacf916986a7e2c9e928b5e54992a0dc1de9d",
+    "sha256:2ff3566ad602cf5c89853a03e8a7b496451b406d4850277230ca87d968d73cf8",
+    "sha256:d7e4f75f093eb495e6e767a4aa86c212fb920841d08a6998565a586a014c8599",
+    "sha256:02bbbf436ef9392a88338f80fdbebd94a501c9275f3fc7d0ba60b5d98d45b754",
+]
+CONFIG = "sha256:3fa6b5eb41479bec0c628d5d9fb48f3a1814840dd80e57fe98474c1fcd69ef55"
+
+
+def test_a_recorded_pull() -> None:
+    pulls = LoggedPulls()
+    end = RECORDED.index(b"Pulled image")
+    for place in range(0, end, 1000):  # wherever a read ends
+        pulls.feed(RECORDED[place : min(place + 1000, end)])
+    (pull,) = pulls.running()
+    assert pull.reference == "127.0.0.1:5001/big:1"
+    assert pull.layers == [*LAYERS, CONFIG]
+    assert pull.started_s == pytest.approx(1795210574.876)
+    pulls.feed(RECORDED[end:])
+    assert pull.has_ended
+    assert not pulls.running()
+
+
+def test_the_same_as_json() -> None:
+    pulls = LoggedPulls()
+    name = "763c55fc-a0e6-4593-97e5-a0f4a387f164"
+    for message in ("Pulling image: a.io/b:1", f"ImagePull (0): a.io/b:1 ({LAYERS[0]}): 0 bytes"):
+        line = {"file": "server/image_pull.go:44", "id": name, "level": "info", "msg": message}
+        line["time"] = "2026-11-20T21:36:14.876428135Z"
+        text = json.dumps(line, separators=(",", ":"))
+        pulls.feed(f"{text}\n".encode())
+    (pull,) = pulls.running()
+    assert (pull.reference, pull.layers) == ("a.io/b:1", LAYERS[:1])
+
+
+def test_what_is_no_event_is_left_out() -> None:
+    pulls = LoggedPulls()
+    pulls.feed(
+        b'time="x" level=info msg="Pulling image: a" name=/runtime\n'
+        b'time="never" msg="Pulling image: a.io/b" id=763c55fc-a0e6-4593-97e5-a0f4a387f164\n'
+        b'msg="Pulled image: a.io/b" id=763c55fc-a0e6-4593-97e5-a0f4a387f164\n'
+        b"\xff\xfeImagePull (\n" + b"x" * 100_000
+    )
+    assert not pulls.running()
+
+
+def test_a_file_is_followed_over_rotation_and_truncation(tmp_path: Path) -> None:
+    path = tmp_path / "crio.log"
+    log = LogFile(str(path))
+    assert log.read() == b""
+    path.write_bytes(b"one\n")
+    assert (log.read(), log.read()) == (b"one\n", b"")
+    with path.open("ab") as file:
+        file.write(b"two\n")
+    assert log.read() == b"two\n"
+    path.write_bytes(b"3\n")
+    assert log.read() == b"3\n"
+    path.rename(tmp_path / "crio.log.1")
+    path.write_bytes(b"four\n")
+    assert log.read() == b"four\n"
+
+
+def test_of_a_long_log_only_the_end_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "crio.log"
+    path.write_bytes(b"x" * 3_000_000 + b"end")
+    data = LogFile(str(path)).read()
+    assert len(data) == 2**20
+    assert data.endswith(b"end")
+
+
+def test_the_journal_is_read_as_it_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "journalctl"
+    program.write_text('#!/bin/sh\necho "$@"\nexec sleep 1000\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    journal = Journal(123)
+    found = b""
+    while b"\n" not in found:
+        time.sleep(0.02)
+        found += journal.read()
+    assert found == b"--quiet --follow --output=cat --lines=2000 _PID=123\n"
+    process = journal._process
+    began = time.monotonic()
+    assert journal.read() == b""
+    assert time.monotonic() - began < 1.0
+    del journal
+    assert process is not None
+    assert process.returncode is not None  # it ends with its reader
+
+
+def test_without_journalctl_there_is_no_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert Journal(1).read() == b""
+
+
+def test_a_log_is_found_where_the_process_writes_it(tmp_path: Path) -> None:
+    named = open_log(os.getpid(), "", str(tmp_path / "a.log"))
+    (tmp_path / "a.log").write_bytes(b"a")
+    assert isinstance(named, LogFile)
+    assert named.read() == b"a"
+    with (tmp_path / "err").open("wb") as file:
+        saved = os.dup(2)
+        sys.stderr.flush()
+        os.dup2(file.fileno(), 2)
+        try:
+            found = open_log(os.getpid(), "", "")
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+    (tmp_path / "err").write_bytes(b"b")
+    assert isinstance(found, LogFile)
+    assert found.read() == b"b"

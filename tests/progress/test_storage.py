@@ -1,0 +1,84 @@
+"""The lists of containers/storage, as podman and CRI-O write them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pycrictl.progress.storage import Storage, StoredImage, StoredLayer
+
+A, B, C = (f"sha256:{letter * 64}" for letter in "abc")
+
+
+def layer(name: str, digest: str, size: int, *, parent: str = "", **more: Any) -> dict[str, Any]:
+    entry = {"id": name, "compressed-diff-digest": digest, "compressed-size": size, "diff-size": 99}
+    return {**entry, **({"parent": parent} if parent else {}), **more}
+
+
+def put(root: Path, kind: str, document: object) -> None:
+    path = root / f"overlay-{kind}s" / f"{kind}s.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(".new")
+    new.write_text(document if isinstance(document, str) else json.dumps(document))
+    new.rename(path)
+
+
+def test_nothing_is_stored(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    assert (storage.layers(), storage.images()) == ({}, [])
+    put(tmp_path, "layer", [layer("1", A, 5)])  # by the first pull of all
+    assert storage.layers() == {A: StoredLayer(A, 5, 99)}
+
+
+def test_a_layer_counts_when_it_is_complete(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    put(tmp_path, "layer", [layer("1", A, 5), layer("2", B, 7, flags={"incomplete": True})])
+    assert list(storage.layers()) == [A]
+    put(tmp_path, "layer", [layer("1", A, 5), layer("2", B, 7)])
+    assert list(storage.layers()) == [A, B]
+
+
+def test_a_list_is_read_again_only_if_it_changed(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    put(tmp_path, "layer", [layer("1", A, 5)])
+    first = storage.layers()
+    assert storage.layers() is first
+    put(tmp_path, "layer", [])
+    assert storage.layers() == {}
+
+
+def test_the_layers_of_an_image(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    entries = [layer("1", A, 5), layer("2", B, 7, parent="1"), layer("3", C, 9, parent="1")]
+    put(tmp_path, "layer", entries)
+    put(tmp_path, "image", [{"id": "i", "names": ["a.io/b:1"], "layer": "2"}, {"id": 5}, "odd"])
+    (image,) = storage.images()
+    assert image == StoredImage("i", ("a.io/b:1",), "2")
+    assert list(storage.layers_of(image)) == [A, B]
+
+
+def test_a_circle_of_layers_ends(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    put(tmp_path, "layer", [layer("1", A, 5, parent="2"), layer("2", B, 7, parent="1")])
+    assert set(storage.layers_of(StoredImage("i", (), "1"))) == {A, B}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "", "{", "{}", "5", "[5, null, {}]", "[" * 100_000,
+        [{"id": [], "compressed-diff-digest": 5}], [layer("1", "sha256:x", 5)],
+        [layer("1", A, 5, flags=7) | {"compressed-size": "5"}],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_odd_lists(tmp_path: Path, document: object) -> None:
+    put(tmp_path, "layer", document)
+    put(tmp_path, "image", document)
+    storage = Storage(str(tmp_path))
+    assert all(one.size_bytes == 0 for one in storage.layers().values())
+    assert not [image for image in storage.images() if image.id != "1"]
+    assert storage.layers_of(StoredImage("i", (), "1")).keys() <= {A}

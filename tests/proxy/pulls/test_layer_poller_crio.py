@@ -1,0 +1,95 @@
+"""The poller in front of CRI-O, whose pulls are files."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pycrictl.progress.question import Credentials
+from pycrictl.progress.tracker import Phase
+from pycrictl.progress.weight import Weight
+from pycrictl.proxy.pulls.layer_poller import LayerPoller
+from pycrictl.proxy.serve.log import Log
+from tests.progress.fakecrio import FakeCrio, fake_crio
+from tests.waiting import until
+
+IMAGE = "a.io/b:1"
+A, B = (f"sha256:{letter * 64}" for letter in "ab")
+
+
+@pytest.fixture
+def crio() -> Iterator[FakeCrio]:
+    with fake_crio() as crio:
+        yield crio
+
+
+def test_a_pull_has_its_bytes_and_its_weight(crio: FakeCrio) -> None:
+    async def main() -> None:
+        log = Log("pycrictl.proxy.test")
+        poller = LayerPoller(crio.path, log=log, on_look=lambda: None, wants_manifests=False)
+        began_s = time.time() - 1.0
+        try:
+            assert await poller.running() == []
+            poller.begin(1, IMAGE, time.time())
+            pull = crio.pull()
+            pull.write(1, 7, closed=True)
+            pull.write(2, 3)
+            async with poller.watching():
+                await until(lambda: (poller.progress(1) or ())[:2] == (10, 0))
+                assert await poller.running() == [str(pull.folder)]
+                pull.write(2, 9, closed=True)
+                crio.commit(A, 7, created_s=began_s - 1.0)
+                crio.commit(B, 9, created_s=time.time())
+                crio.commit_image("c" * 64, IMAGE)
+                pull.end()
+                await until(lambda: {i.phase for i in poller.items(IMAGE)} == {Phase.DONE})
+            assert [(item.layer, item.digest) for item in poller.items(IMAGE)] == [
+                ("layer 1", A), ("layer 2", B),
+            ]  # fmt: skip
+            assert await poller.weigh(IMAGE, began_s) == Weight("", 9, 7, 1)
+            assert await poller.weigh("a.io/other:1", began_s) is None
+            assert await poller.running() == []
+        finally:
+            await poller.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+SKOPEO = """#!/bin/sh
+while [ $# -gt 0 ]; do
+  if [ "$1" = --authfile ]; then cat "$2" >"$0.auth"; fi
+  shift
+done
+exit 1
+"""
+
+
+def test_the_credentials_go_along(
+    crio: FakeCrio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skopeo = tmp_path / "skopeo"
+    skopeo.write_text(SKOPEO)
+    skopeo.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    async def main() -> None:
+        poller = LayerPoller(crio.path, log=Log("pycrictl.proxy.test"), on_look=lambda: None)
+        try:
+            poller.begin(1, IMAGE, time.time(), Credentials("me", "secret"))
+            async with poller.watching():
+                crio.pull().write(1, 7)
+                await until(lambda: (poller.progress(1) or ())[:2] == (7, 0))
+        finally:
+            await poller.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert json.loads(skopeo.with_suffix(".auth").read_text()) == {
+        "auths": {"a.io": {"auth": base64.b64encode(b"me:secret").decode()}}
+    }
