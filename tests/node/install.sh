@@ -17,6 +17,9 @@ command -v systemd-analyze >/dev/null || missing+=(systemd)
 command -v jq >/dev/null || missing+=(jq)
 # Metrics and alert rules are checked with promtool; its package starts a server unless kept from it.
 command -v promtool >/dev/null || missing+=(prometheus)
+# It pulls with the library that CRI-O pulls with; skopeo asks registries for manifests.
+command -v podman >/dev/null || missing+=(podman)
+command -v skopeo >/dev/null || missing+=(skopeo)
 for shell in zsh fish; do
   command -v $shell >/dev/null || missing+=($shell)
 done

@@ -1,0 +1,220 @@
+"""Pulls of a real podman, watched by the files that it downloads to, as those of CRI-O are."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from pycrictl.progress import skopeo
+from pycrictl.progress.content import Ending, PollResult
+from pycrictl.progress.crio import CrioWatcher
+from pycrictl.progress.downloaders import Downloader, PodmanProcesses
+from pycrictl.progress.manifest import ask
+from pycrictl.progress.question import Credentials, Question
+from pycrictl.progress.tracker import Phase, Tracker, View
+
+from .images import Image
+from .lab import MIB, Lab
+from .podman import Podman
+
+SIZES = [2 * MIB, 5 * MIB, 3 * MIB, 1 * MIB]
+RATE = 6 * MIB
+FINAL = {Phase.DONE, Phase.PRESENT}
+
+
+class OwnPodmans(PodmanProcesses):
+    """Those of one store only: other tests may run podman, too."""
+
+    def __init__(self, store: Path) -> None:
+        super().__init__()
+        self._store = str(store)
+
+    def look(self) -> list[Downloader]:
+        return [found for found in super().look() if found.store == self._store]
+
+
+class Watching:
+    """What was seen of some pulls, look by look."""
+
+    def __init__(self, podman: Podman, *, wants_manifests: bool = True) -> None:
+        self._watcher = CrioWatcher(
+            OwnPodmans(podman.store), name="podman", wants_manifests=wants_manifests
+        )
+        self._tracker = Tracker()
+        self.views: list[View] = []
+        self.results: list[PollResult] = []
+
+    def until_over(self, pulls: Sequence[subprocess.Popen[bytes]]) -> None:
+        """Looks 20 times a second until the pulls have ended, and once more."""
+        give_up_at = time.monotonic() + 120
+        is_over = False
+        while not is_over:
+            assert time.monotonic() < give_up_at
+            is_over = all(pull.poll() is not None for pull in pulls)
+            now = time.monotonic()
+            self.results.append(self._watcher.poll(self._tracker, now))
+            self.views.append(self._tracker.view(now))
+            time.sleep(0.05)
+        assert not self.results[-1].active
+
+    @property
+    def endings(self) -> dict[str, Ending]:
+        return {ended.image: ended.ending for result in self.results for ended in result.ended}
+
+    def totals(self) -> list[tuple[int, int]]:
+        """Progress and total of each view that has anything."""
+        return [(v.totals.progress, v.totals.total) for v in self.views if v.items]
+
+    def check_that_nothing_goes_back(self) -> None:
+        """No layer has fewer bytes than before, and none goes away."""
+        before: dict[tuple[str, str], int] = {}
+        for view in self.views:
+            found = {(item.image, item.layer): item.progress for item in view.items}
+            assert before.keys() <= found.keys()
+            back = {key: (count, found[key]) for key, count in before.items() if found[key] < count}
+            assert not back
+            before = found
+
+
+@pytest.fixture
+def podman(folder: Path) -> Iterator[Podman]:
+    podman = Podman(folder)
+    yield podman
+    podman.close()
+
+
+def push(lab: Lab, name: str, *, seed: int) -> tuple[Image, str]:
+    layers = [lab.base, *lab.layout.random_layers(SIZES, seed=seed)]
+    image = lab.layout.image(name, layers)
+    return image, lab.push(image)
+
+
+def whole(image: Image) -> dict[str, int]:
+    return {layer.digest: layer.size_bytes for layer in image.layers}
+
+
+def arrived(watching: Watching, reference: str) -> dict[str, int]:
+    """The bytes of an image's layers in the last view, by digest."""
+    items = [item for item in watching.views[-1].items if item.image == reference]
+    assert {item.phase for item in items} <= FINAL
+    return {item.digest or item.layer: item.progress for item in items}
+
+
+@pytest.mark.parametrize("has_skopeo", [True, False])
+def test_a_pull_with_its_manifest(
+    lab: Lab, podman: Podman, monkeypatch: pytest.MonkeyPatch, has_skopeo: bool
+) -> None:
+    if not has_skopeo:
+        monkeypatch.setenv("PATH", "/nonexistent")
+    assert bool(skopeo.program()) is has_skopeo
+    image, reference = push(lab, f"podman{has_skopeo:d}:1", seed=100 + has_skopeo)
+    lab.throttle.limit(RATE)
+    watching = Watching(podman)
+    watching.until_over([podman.pull(reference)])
+    watching.check_that_nothing_goes_back()
+    assert watching.endings == {reference: Ending.DONE}
+    totals = watching.totals()
+    assert len(totals) > 5
+    assert {total for _, total in totals} == {image.layers_bytes}
+    assert totals[-1] == (image.layers_bytes, image.layers_bytes)
+    assert any(0 < progress < total for progress, total in totals)
+    assert arrived(watching, reference) == whole(image)
+
+
+def test_a_pull_without_a_manifest(lab: Lab, podman: Podman) -> None:
+    image, reference = push(lab, "podman2:1", seed=102)
+    lab.throttle.limit(RATE)
+    watching = Watching(podman, wants_manifests=False)
+    watching.until_over([podman.pull(reference)])
+    watching.check_that_nothing_goes_back()
+    assert watching.endings == {reference: Ending.DONE}
+    running = zip(watching.views, watching.results, strict=True)
+    assert all(view.totals.percent is None for view, result in running if result.active)
+    assert arrived(watching, reference) == whole(image)
+
+
+def test_a_layer_that_is_present(lab: Lab, podman: Podman) -> None:
+    assert podman.pull(lab.reference(lab.busybox)).wait() == 0
+    image, reference = push(lab, "podman3:1", seed=103)
+    lab.throttle.limit(RATE)
+    watching = Watching(podman)
+    watching.until_over([podman.pull(reference)])
+    watching.check_that_nothing_goes_back()
+    assert arrived(watching, reference) == whole(image)
+    phases = {item.digest or item.layer: item.phase for item in watching.views[-1].items}
+    present = [digest for digest, phase in phases.items() if phase is Phase.PRESENT]
+    assert present == [lab.base.digest]
+    assert {total for _, total in watching.totals()} == {image.layers_bytes}
+
+
+def test_a_pull_that_fails(lab: Lab, podman: Podman) -> None:
+    image, reference = push(lab, "podman4:1", seed=104)
+    lab.throttle.limit(RATE)
+    lab.throttle.cut(image.layers[2].digest, after_bytes=MIB)
+    watching = Watching(podman)
+    pull = podman.pull(reference)
+    watching.until_over([pull])
+    assert pull.returncode != 0
+    watching.check_that_nothing_goes_back()
+    assert watching.endings == {reference: Ending.FAILED}
+    items = watching.views[-1].items
+    failed = [item for item in items if item.phase is Phase.FAILED]
+    assert failed
+    assert all(item.error for item in failed)
+    assert watching.totals()[-1][0] < image.layers_bytes
+
+
+def test_two_pulls_at_once(lab: Lab, podman: Podman) -> None:
+    pushed = [push(lab, f"podman{number}:1", seed=100 + number) for number in (5, 6)]
+    lab.throttle.limit(RATE)
+    watching = Watching(podman)
+    watching.until_over([podman.pull(reference) for _, reference in pushed])
+    watching.check_that_nothing_goes_back()
+    for image, reference in pushed:
+        assert watching.endings[reference] is Ending.DONE
+        assert arrived(watching, reference) == whole(image)
+    assert any(len(result.active) == 2 for result in watching.results)
+
+
+def test_the_command_shows_it(lab: Lab, podman: Podman) -> None:
+    image, reference = push(lab, "podman7:1", seed=107)
+    lab.throttle.limit(RATE)
+    pull = podman.pull(reference)
+    words = ["image-pull-progress", "--source", "podman", "--progress", "json", "--interval", "0.1"]
+    time.sleep(0.7)
+    done = subprocess.run(
+        [sys.executable, "-m", "pycrictl", *words, "--image", reference], capture_output=True
+    )
+    assert pull.wait() == 0
+    assert (done.returncode, done.stderr) == (0, b"")
+    last = {}
+    for line in done.stdout.splitlines():
+        report = json.loads(line)
+        last[report["layer"]] = report
+    assert {one.get("digest", one["layer"]): one["progress"] for one in last.values()} == whole(
+        image
+    )
+
+
+@pytest.mark.parametrize("has_skopeo", [True, False])
+def test_a_registry_with_a_login(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, has_skopeo: bool
+) -> None:
+    image, reference = push(lab, "podman8:1", seed=108)
+    if not has_skopeo:
+        monkeypatch.setenv("PATH", "/nonexistent")
+    lab.throttle.require_login("me", "se:cret")
+
+    def found(credentials: Credentials | None) -> dict[str, int] | None:
+        manifest = ask(Question(reference, credentials, verifies_tls=False))
+        return manifest and {layer.digest: layer.size_bytes for layer in manifest.layers}
+
+    assert found(None) is None
+    assert found(Credentials("me", "wrong")) is None
+    assert found(Credentials("me", "se:cret")) == whole(image)
