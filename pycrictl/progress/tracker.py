@@ -263,5 +263,5 @@ def _is_shared(layer: str) -> bool:
 _NO_ITEMS: Final[dict[str, _Tracked]] = {}
 _visible = attrgetter(
     *("phase", "progress", "total", "error", "queue_position", "extracted", "extracted_total"),
-    *("behind", "pod", "resumed", "digest"),
+    *("behind", "pod", "resumed", "digest", "is_estimated", "is_unpacked"),
 )

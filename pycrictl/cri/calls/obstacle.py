@@ -26,7 +26,7 @@ SOCKET_HINT: Final = (
 
 _SHOWN_BYTES: Final = 60
 
-_SERVICE_HINT: Final = "check the runtime's service, such as: systemctl status containerd"
+_SERVICE_HINT: Final = "check the runtime's service, such as: systemctl status containerd (or crio)"
 _NAME_HINT: Final = "name the socket of a container runtime with -r/--runtime-endpoint"
 
 
