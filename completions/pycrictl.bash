@@ -541,11 +541,13 @@ _pycrictl_value() {
 
 # Adds what the runtime knows to $candidates.
 _pycrictl_ask() {
-    local word _ program=pycrictl
+    local word description program=pycrictl
     [[ $called == */* ]] && program=${called/#\~\//$HOME/}
     type -P -- "$program" >/dev/null || return
-    while IFS=$'\t' read -r word _; do
-        [[ $word ]] && candidates+=("$3${word#"${4-}"}")
+    while IFS=$'\t' read -r word description; do
+        [[ $word ]] || continue
+        word=$3${word#"${4-}"}
+        candidates+=("$word") about[$word]=$description
     done < <("$program" "${globals[@]}" __complete "$1" "$2" 2>/dev/null)
 }
 
@@ -593,10 +595,11 @@ _pycrictl_candidates() {
 
 # Turns $candidates into what bash inserts in place of the part of the word that it replaces.
 _pycrictl_reply() {
-    local current=$1 replaced candidate open=$quote
+    local current=$1 replaced candidate told open=$quote
     _pycrictl_split "$quote$2"
     replaced=${words[-1]}
     for candidate in "${candidates[@]}"; do
+        told=${candidate:+${about[$candidate]-}}
         if [[ $candidate == "$current"* ]]; then
             candidate=${candidate:${#current}-${#replaced}}
         elif [[ ${#candidates[@]} != 1 || $current != "$replaced" ]]; then
@@ -611,6 +614,8 @@ _pycrictl_reply() {
                 ;;
             *) [[ $candidate ]] && printf -v candidate %q "$candidate" ;;
         esac
+        # Only while bash lists what there is, and inserts nothing, can a word be described.
+        [[ ${COMP_TYPE-} == 63 && $told && ${#candidates[@]} != 1 ]] && candidate+="  ($told)"
         COMPREPLY+=("$candidate")
     done
 }
@@ -619,6 +624,7 @@ _pycrictl() {
     local switches valued positionals nested is_endless is_remote kind
     local words quote word path= target= expects_value= is_over= count=0 i called=$1
     local -a globals=() candidates=() line
+    local -A about=()
     local IFS=$' \t\n'
     COMPREPLY=()
     _pycrictl_split "${COMP_LINE:0:COMP_POINT}"

@@ -78,6 +78,14 @@ def test_ids_names_and_paths_in_every_shell(lab: Lab, tmp_path: Path) -> None:
             for shell in (bash, bash_with_package, zsh):
                 assert shell.complete(f"pycrictl {typed}") == f"pycrictl {line}"
     with shells.bash(home, env) as bash:
+        listed, line = bash.press("pycrictl logs ", "\t\t")
+        assert f"main  ({short}, running, in default/web)" in listed
+        assert f"side  ({created[:13]}, created, in default/web)" in listed
+        assert line == "pycrictl logs "
+    with shells.zsh(home, env) as zsh:
+        listed, _ = zsh.press("pycrictl logs ", "\t")
+        assert f"{short}, running, in default/web" in listed
+    with shells.bash(home, env) as bash:
         bash.run("set -u; IFS=:")  # as careful people have it, and careless ones
         for typed, _, line in cases:
             assert bash.complete(f"pycrictl {typed}") == f"pycrictl {line}"
