@@ -23,14 +23,14 @@ class Owners:
 
     Args:
         pods: the pods of the node as they are known at the moment.
-        resolve: returns the digests of tags, as far as they are known.
+        resolve: returns the digests of tags, as far as they are known; None to ask nobody.
         names_pods: whether reports shall name the pods.
     """
 
     def __init__(
         self,
         pods: Callable[[], Sequence[Pod]],
-        resolve: Callable[[Iterable[str]], Mapping[str, str]] = lambda _: {},
+        resolve: Callable[[Iterable[str]], Mapping[str, str]] | None = None,
         *,
         names_pods: bool = True,
     ) -> None:
@@ -59,7 +59,7 @@ class Owners:
         if len(found) > 1:
             known = set(map(canonical, images))
             found = [one for one in found if canonical(one) in known] or found
-        if len(found) > 1:
+        if len(found) > 1 and self._resolve is not None:
             known_digests = self._resolve(found)
             fitting = [one for one in found if known_digests.get(one) in digests]
             found = fitting[:1] or [one for one in found if one not in known_digests] or found

@@ -222,7 +222,8 @@ def _watch_inside(
     image, references = request.image, _references(target, knowledge.pods)
     owners = None
     if knowledge.pods is not None:
-        owners = Owners(knowledge.pods.pods, tags.resolve, names_pods=references is None)
+        resolve = tags.resolve if request.wants_manifests else None
+        owners = Owners(knowledge.pods.pods, resolve, names_pods=references is None)
     crio = None if request.source == "containerd" else _open_crio(client, request, owners)
     runtime = "containerd" if crio is None else "CRI-O"
     if references is None and not image and target.container is not None:
