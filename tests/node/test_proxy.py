@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -487,6 +488,41 @@ def test_sigterm_lets_pulls_finish(lab: Lab, start: Callable[..., Program]) -> N
     assert pull.result(timeout=60).image_ref
     assert proxy.wait() == 0
     assert not proxy.socket_path.exists()
+
+
+def test_a_reload_while_pulls_run_and_wait(lab: Lab, start: Callable[..., Program]) -> None:
+    proxy = start("--max-parallel-image-pulls", "1")
+    references = images(lab, 2, size_bytes=4 * MIB, seed=7500)
+    pod = lab.node.kubelet.run_pod("handed-over")
+    lab.throttle.limit(MIB // 2)
+    pulls = []
+    for count, reference in enumerate(references, 1):
+        pulls.append(proxy.kubelet.start_pull(reference, pod))
+        wait_until(partial(has_pulls, proxy, count))
+    wait_until(lambda: (status(proxy)["running"][0]["bytes"] or 0) > MIB // 4)
+    leases = lab.node.store.leases()
+    proxy.reload()
+    wait_until(lambda: len(status(proxy)["waiting"]) == 1)
+    words = ("-r", proxy.endpoint, "image-pull-progress", "--progress", "json", pod.id)
+    watcher = subprocess.Popen(
+        [sys.executable, "-m", "pycrictl", *words], stdout=subprocess.PIPE, text=True
+    )
+    wait_until(lambda: (status(proxy)["running"][0]["bytes"] or 0) > MIB // 2)
+    assert lab.node.store.leases() == leases  # the same pull
+    lab.throttle.limit(None)
+    assert all(pull.result(timeout=60).image_ref for pull in pulls)
+    shown = [json.loads(line) for line in watcher.communicate(timeout=60)[0].splitlines()]
+    assert watcher.returncode == 0
+    last = {(record["image"], record["layer"]): record["phase"] for record in shown}
+    assert len(last) >= 4
+    assert set(last.values()) <= {"done", "present"}
+    assert proxy.wait() == 0
+    assert status(proxy)["running"] == []
+
+
+def has_pulls(proxy: Program, count: int) -> bool:
+    found = status(proxy)
+    return len(found["running"]) + len(found["waiting"]) == count
 
 
 def test_drain_has_an_end(lab: Lab, start: Callable[..., Program]) -> None:

@@ -51,7 +51,8 @@ INSTEAD: Final = {
     ),
     "make test": Other(f"cd {ROOT} && make -n test | grep pytest", "it is what runs this"),
     "pipx install .": Other("", "the packages' own tests install them in an empty place"),
-    "systemctl daemon-reload && systemctl enable --now pycrictl-proxy": Other(
+    "systemctl daemon-reload"
+    " && systemctl enable --now pycrictl-proxy.socket pycrictl-proxy.service": Other(
         f"set -e\n{_SERVICE}", "no systemd is running: the unit's command is started by hand"
     ),
 }

@@ -66,9 +66,10 @@ def pull_limiter(
     """Show or set a running proxy's limit on image pulls; show its last pulls.
 
     status shows the limit, what is being pulled, who waits for what, and what else limits pulls on
-    the node. set changes the limit at once, until the proxy restarts; 0 means no limit. cancel
-    gives up the pulls of an image or a pod that wait for a slot; kubelet tries again later. history
-    shows the last 10,000 pulls, also those of earlier runs of the proxy, and sums them up.
+    the node. set changes the limit at once, until the proxy is reloaded or restarted; 0 means no
+    limit. cancel gives up the pulls of an image or a pod that wait for a slot; kubelet tries again
+    later. history shows the last 10,000 pulls, also those of earlier runs of the proxy, and sums
+    them up.
 
     Example: pycrictl pull-limiter status --watch
 
