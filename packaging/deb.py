@@ -132,6 +132,9 @@ def _place_documents(modules: Path, target: Path, *, changelog: str) -> None:
     _write(target / "changelog.Debian.gz", _packed(changelog.encode()))
     _write(target / "changelog.gz", _packed((_ROOT / "CHANGELOG.md").read_bytes()))
     _write(target / "README.Debian", _text("README.Debian"))
+    for name in ("prometheus/pycrictl.rules.yaml", "grafana/pycrictl-proxy.json"):
+        example = _SOURCES.parent / name
+        _write(target / "examples" / example.name, example.read_bytes())
 
 
 def _text(name: str) -> str:

@@ -124,7 +124,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.figures": {
         *("proxy.figures", "proxy.lookup", "proxy.pulls", "proxy.relay", "proxy.serve"),
         *("proxy.copies", "cri.calls.methods", "cri.calls.tracing", "wire.codes", ""),
-        *("progress.reference", "wire.limits", "_proto", *_BASE),
+        *("progress.reference", "streaming.loop", "wire.limits", "_proto", *_BASE),
     },
     "proxy.figures.bulletin": {"proxy.pulls.book", "units"},
     "proxy.figures.events": {

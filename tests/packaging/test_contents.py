@@ -62,6 +62,7 @@ def test_the_debian_package(dist: Path, tmp_path: Path) -> None:
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     pages = {f"usr/share/man/man{name[-1]}/{name}.gz" for name in PAGES}
     documents = {"copyright", "changelog.gz", "changelog.Debian.gz", "README.Debian"}
+    documents |= {"examples/pycrictl.rules.yaml", "examples/pycrictl-proxy.json"}
     wanted = pages | {f"usr/share/doc/pycrictl/{name}" for name in documents}
     wanted |= {
         *("usr/bin/pycrictl", "etc/pycrictl.toml"),

@@ -8,10 +8,7 @@ one line.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +19,7 @@ from pycrictl.proxy.pulls.book import Book
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress import Bell
 from pycrictl.proxy.serve.log import Log
-from pycrictl.streaming.loop import end_tasks
+from pycrictl.streaming.loop import end_tasks, in_thread
 
 if TYPE_CHECKING:
     from pycrictl.kube.client import KubeClient
@@ -91,7 +88,7 @@ class Events:
 
     async def _publish(self, news: News) -> None:
         try:
-            await _in_background(partial(self._write, news))
+            await in_thread(partial(self._write, news))
         except PycrictlError as exc:
             self._client = None  # the credential may have been renewed
             if not self._rest_s:
@@ -134,22 +131,6 @@ class Events:
             "firstTimestamp": _moment(now - news.since_s),
             "lastTimestamp": _moment(now),
         }
-
-
-async def _in_background(work: Callable[[], None]) -> None:
-    """Do it in a thread that does not keep the program alive."""
-    done: Future[None] = Future()
-
-    def carry_out() -> None:
-        try:
-            work()
-        except Exception as exc:
-            done.set_exception(exc)
-        else:
-            done.set_result(None)
-
-    threading.Thread(target=carry_out, name="events", daemon=True).start()
-    await asyncio.wrap_future(done)
 
 
 def _identity(news: News, node: str) -> dict[str, Any]:

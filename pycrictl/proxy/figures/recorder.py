@@ -27,6 +27,7 @@ from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter import PullEnd
 from pycrictl.proxy.serve.log import Log, Seldom
+from pycrictl.streaming.loop import end_tasks
 
 STOP_S: Final = 2.0
 """How long the end of the proxy waits for what is still to be found out or written."""
@@ -87,8 +88,7 @@ class PullRecorder:
         """Wait a moment for records that are not complete, then write what there is."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=STOP_S)
-        for task in tuple(self._tasks):
-            task.cancel()
+        await end_tasks(self._tasks)
         for timer, record in self._held.items():
             timer.cancel()
             self._keep(record)

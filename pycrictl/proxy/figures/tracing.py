@@ -17,6 +17,7 @@ from pycrictl.errors import StreamError
 from pycrictl.proxy.relay.calls import Answer, CallRequest, Peer
 from pycrictl.proxy.relay.server import Handler
 from pycrictl.proxy.serve.log import Log
+from pycrictl.streaming.loop import in_thread
 
 SEND_S: Final = 2.0
 """How long a span waits for others to be sent with."""
@@ -103,7 +104,7 @@ class PullTracer:
         spans = list(self._ended)
         self._ended.clear()
         try:
-            await asyncio.to_thread(self._exporter.send, spans)
+            await in_thread(lambda: self._exporter.send(spans))
         except StreamError as exc:
             if not self._has_complained:
                 self._log.warning("no_traces", error=exc.message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pycrictl import noderoot
 from pycrictl.cli.context import AppContext
 from pycrictl.errors import ConfigError, ConnectError, UsageError
 from pycrictl.proxy import admin
@@ -47,7 +48,7 @@ def write(
         ConfigError: the history cannot be read.
     """
     try:
-        records = newest(Path(folder))
+        records = newest(Path(noderoot.given(folder)))
     except OSError as exc:
         reason = (exc.strerror or str(exc)).lower()
         raise ConfigError(f"cannot read the history in {quote(folder)}: {reason}") from None
