@@ -477,8 +477,8 @@ _pycrictl_describe() {
             switches=(-w --watch --failed -h --help)
             valued=(
                 '--admin-socket=@socket'
-                '-o=json|yaml|table'
-                '--output=json|yaml|table'
+                '-o=json|yaml|table|jsonpath='
+                '--output=json|yaml|table|jsonpath='
                 '--interval='
                 '--since='
                 '--image='

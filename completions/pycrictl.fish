@@ -685,8 +685,8 @@ function __pycrictl_describe --no-scope-shadowing
                 '--help'\t'Show this message and exit'
             set valued \
                 '--admin-socket'\t'@socket'\t'The proxy\'s admin socket' \
-                '-o'\t'json|yaml|table'\t'Output format' \
-                '--output'\t'json|yaml|table'\t'Output format' \
+                '-o'\t'json|yaml|table|jsonpath='\t'Output format' \
+                '--output'\t'json|yaml|table|jsonpath='\t'Output format' \
                 '--interval'\t''\t'With --watch: the pause (default: 2)' \
                 '--since'\t''\t'With history: only pulls that ended within the last DURATION, such as 24h' \
                 '--image'\t''\t'With history: only images with TEXT in their name'

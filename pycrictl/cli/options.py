@@ -11,7 +11,6 @@ from typing import Annotated, Any, Final, TypeVar
 from pycrictl import units
 from pycrictl.cli import crictl
 from pycrictl.cli.declare import Argument, BadParameter, Option
-from pycrictl.errors import UnknownFormat
 
 T = TypeVar("T")
 
@@ -80,17 +79,10 @@ def split_pairs(values: Sequence[str] | None, option: str) -> dict[str, str]:
     return pairs
 
 
-def check_output(given: str, *formats: str) -> None:
-    """Refuse an output format that the command does not have.
-
-    Raises:
-        UnknownFormat: names the formats there are.
-    """
-    if given not in formats:
-        raise UnknownFormat(units.quote(given), formats)
-
-
-Output = Annotated[str, Option("--output", "-o", metavar="json|yaml|table", help="Output format.")]
+Output = Annotated[
+    str,
+    Option("--output", "-o", metavar="json|yaml|table|jsonpath=TEMPLATE", help="Output format."),
+]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Print IDs only.")]
 Verbose = Annotated[bool, Option("--verbose", "-v", help="Print the details of each.")]
 NoTrunc = Annotated[bool, Option("--no-trunc", help="Do not shorten IDs and digests.")]

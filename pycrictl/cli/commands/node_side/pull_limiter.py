@@ -14,6 +14,8 @@ from pycrictl.units import escape
 if TYPE_CHECKING:
     from typing import TextIO
 
+    from pycrictl.show.inspect_format import InspectFormat
+
 
 def pull_limiter(
     app: AppContext,
@@ -79,8 +81,9 @@ def pull_limiter(
     from pycrictl.cli.commands.node_side import pull_limiter_history
     from pycrictl.config import Setting, socket_path
     from pycrictl.proxy import admin
+    from pycrictl.show.inspect_format import InspectFormat
 
-    options.check_output(output, "json", "yaml", "table")
+    chosen = InspectFormat(output, formats=("json", "yaml", "table", "jsonpath=…"))
     path = noderoot.given(socket_path(Setting(admin_socket, "flag"), "admin-socket"))
     timeout_s = max(app.config.timeout_s.value, 10.0)
     if action != "history" and (since is not None or image or failed):
@@ -89,7 +92,7 @@ def pull_limiter(
         _show_status(
             app,
             lambda: admin.ask(path, "status", timeout_s=timeout_s),
-            output,
+            chosen,
             (interval or 2.0) if watch else None,
         )
     elif action == "set":
@@ -112,7 +115,7 @@ def pull_limiter(
         pull_limiter_history.write(
             app,
             pull_limiter_history.folder(path, timeout_s),
-            output=output,
+            chosen=chosen,
             since_s=since,
             image=image,
             only_failed=failed,
@@ -122,19 +125,17 @@ def pull_limiter(
 
 
 def _show_status(
-    app: AppContext, ask: Callable[[], dict[str, Any]], output: str, pause_s: float | None
+    app: AppContext, ask: Callable[[], dict[str, Any]], chosen: InspectFormat, pause_s: float | None
 ) -> None:
     """Show the status once, or again after each pause until Ctrl-C."""
-    from pycrictl.show import limiter_tables, render
+    from pycrictl.show import limiter_tables
 
     def write(out: TextIO) -> None:
         document = ask()
-        if output == "json":
-            render.write_document_json(document, out)
-        elif output == "yaml":
-            render.write_document_yaml(document, out)
-        else:
+        if chosen.is_table:
             limiter_tables.write_status(document, out)
+        else:
+            chosen.write_document(document, out)
 
     if pause_s is None:
         write(app.env.stdout)

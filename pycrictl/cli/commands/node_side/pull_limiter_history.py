@@ -10,7 +10,8 @@ from pycrictl.errors import ConfigError, ConnectError, UsageError
 from pycrictl.proxy import admin
 from pycrictl.proxy.figures.history import STATE_FOLDER, newest
 from pycrictl.proxy.figures.summary import summary_of
-from pycrictl.show import history_table, render
+from pycrictl.show import history_table
+from pycrictl.show.inspect_format import InspectFormat
 from pycrictl.units import quote
 
 
@@ -29,7 +30,7 @@ def write(
     app: AppContext,
     folder: str,
     *,
-    output: str,
+    chosen: InspectFormat,
     since_s: float | None,
     image: str,
     only_failed: bool,
@@ -39,7 +40,7 @@ def write(
     Args:
         app: the run of the program.
         folder: of the history.
-        output: json, yaml or table.
+        chosen: the output format.
         since_s: how long ago the first of them may have ended; None for any time.
         image: a part of its name.
         only_failed: leave out those that brought an image.
@@ -64,9 +65,7 @@ def write(
         "pulls": [record.document() for record in records],
         "summary": summary_of(records),
     }
-    if output == "json":
-        render.write_document_json(document, app.env.stdout)
-    elif output == "yaml":
-        render.write_document_yaml(document, app.env.stdout)
-    else:
+    if chosen.is_table:
         history_table.write_history(document, app.env.stdout)
+    else:
+        chosen.write_document(document, app.env.stdout)
