@@ -35,7 +35,6 @@ TIMEOUT_S: Final = 1.0
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 
 MERGE_PATCH: Final = "application/merge-patch+json"
-STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 
 _TEXT_LIMIT: Final = 300
 _FAULTS: Final[dict[int, type[RuntimeFault]]] = {

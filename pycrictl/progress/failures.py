@@ -40,6 +40,7 @@ _QUOTED: Final = r'"((?:[^"\\]|\\.)*)"'
 _CONTAINERD: Final = rf'msg="PullImage \\"([^"\\]+)\\" failed" error={_QUOTED}'
 _KUBELET: Final = rf'"PullImage from image service failed" err={_QUOTED} image={_QUOTED}'
 _DONE: Final = r'msg="PullImage \\"([^"\\]+)\\" returns image reference'
+_ACCESS: Final = r"(?i)\b401\b|\b403\b|unauthorized|denied|authoriz|authenticat|basic auth"
 _WRAPPINGS: Final = (
     r"^(?:rpc error: code = \w+ desc = |Back-off pulling image \"[^\"]*\"(?:: |$)|ErrImagePull: "
     r"|failed to pull and unpack image \"[^\"]*\": |failed to pull image \"[^\"]*\": "
@@ -58,6 +59,7 @@ class Failure(NamedTuple):
         attempts: how often it has failed, as far as that is known; 0 if it is not.
         pod: whose it is; empty if unknown.
         is_final: nobody tries again.
+        secrets: names of the pull secrets of that pod; None if they are unknown.
     """
 
     image: str
@@ -66,17 +68,22 @@ class Failure(NamedTuple):
     attempts: int = 0
     pod: str = ""
     is_final: bool = False
+    secrets: tuple[str, ...] | None = None
 
     @property
     def text(self) -> str:
-        """The cause, and when the kubelet tries again."""
+        """The cause, with what secrets if it is about access; and when the kubelet tries again."""
+        said = self.cause
+        if self.secrets is not None and re.search(_ACCESS, said):
+            names = ", ".join(self.secrets)
+            said += f" (pull secrets: {names})" if names else " (the pod names no pull secret)"
         if self.is_final or not self.pod:
-            return self.cause
+            return said
         if not self.at_s:
-            return f"{self.cause}; the kubelet tries again"
+            return f"{said}; the kubelet tries again"
         pause_s = min(BACK_OFF_S * 2.0 ** (max(self.attempts, 1) - 1), MOST_BACK_OFF_S)
         when = time.strftime("%H:%M:%S", time.localtime(self.at_s + pause_s))
-        return f"{self.cause}; next try about {when}"
+        return f"{said}; next try about {when}"
 
 
 def cause(error: str) -> str:
@@ -121,9 +128,8 @@ def from_pods(pods: Iterable[Pod]) -> dict[str, Failure]:
             if one.reason in REASONS:
                 why = cause(one.message) or one.reason
                 is_final = one.reason in ("InvalidImageName", "ErrImageNeverPull")
-                found.setdefault(
-                    canonical(one.image), Failure(one.image, why, pod=str(pod), is_final=is_final)
-                )
+                failure = Failure(one.image, why, pod=str(pod), is_final=is_final)
+                found.setdefault(canonical(one.image), failure._replace(secrets=pod.pull_secrets))
     return found
 
 
@@ -155,20 +161,23 @@ class Failures:
     def since(self, wall_s: float) -> list[Failure]:
         """Return what the journal said of failures since then at the last look."""
         waiting = from_pods(self._pods())
-        owned = {canonical(one.image): str(pod) for pod in self._pods() for one in pod.images}
-        return [
-            self._with_times(key, waiting[key])
-            if key in waiting
-            else one._replace(pod=owned.get(key, ""))
-            for key, one in self._written.items()
-            if one.at_s >= wall_s
-        ]
+        owned = {canonical(one.image): pod for pod in self._pods() for one in pod.images}
+        found = []
+        for key, one in self._written.items():
+            if one.at_s < wall_s:
+                continue
+            if key in waiting:
+                one = self._with_times(key, waiting[key])
+            elif (pod := owned.get(key)) is not None:
+                one = one._replace(pod=str(pod), secrets=pod.pull_secrets)
+            found.append(one)
+        return found
 
     def _with_times(self, key: str, failure: Failure) -> Failure:
         written = self._written.get(key)
         if written is None:
             return failure
-        return written._replace(pod=failure.pod, is_final=failure.is_final)
+        return failure._replace(cause=written.cause, at_s=written.at_s, attempts=written.attempts)
 
 
 def _text(message: str) -> str:

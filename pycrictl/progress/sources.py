@@ -1,14 +1,12 @@
-"""The sources of pull progress, each followed to its end: a runtime's stream, and its insides.
+"""The sources of pull progress inside runtimes, each followed to its end.
 
-The source ``cri`` is the ``ImagePullProgress`` call and the stream behind its URL (KEP-5334); the
-source ``containerd`` is containerd's own API on the same socket; ``crio`` and ``podman`` are the
-files that those download to. All feed one tracker and hand their views to a sink. Which one to take
-is the business of ``pycrictl.progress.watch``.
+The source ``containerd`` is containerd's own API on its socket; ``crio`` and ``podman`` are the
+files that those download to. Like the runtime's own stream (``stream_watch``), they feed a tracker
+and hand its views to a sink. Which one to take is the business of ``pycrictl.progress.watch``.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -22,24 +20,16 @@ from pycrictl.containerd.settings import PullSettings, pull_settings
 from pycrictl.errors import (
     ConnectError,
     DeadlineExceeded,
-    NotFound,
     PycrictlError,
-    RemoteProtocolError,
-    RuntimeFault,
-    StreamError,
     Unavailable,
     Unimplemented,
-    UpgradeRefused,
 )
-from pycrictl.progress import stream
 from pycrictl.progress.content import ContentWatcher, Ending, PollResult
 from pycrictl.progress.crio import CrioWatcher, open_crio
 from pycrictl.progress.endings import SETTLE_S, Endings, Sink
-from pycrictl.progress.failures import cause
 from pycrictl.progress.namespaces import CRI_NAMESPACE, NamespacesWatcher
 from pycrictl.progress.reference import is_same_image
-from pycrictl.progress.tracker import Awaited, Item, Phase, Tracker, View
-from pycrictl.streaming.loop import in_thread, run_in_loop
+from pycrictl.progress.tracker import Awaited, Phase, Tracker, View
 from pycrictl.units import format_duration
 
 if TYPE_CHECKING:
@@ -50,16 +40,8 @@ if TYPE_CHECKING:
 REOPEN_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
 """Pauses before a broken source is tried again; as many tries as there are pauses."""
 
-RESUME_S: Final = 60.0
-"""How long after a source broke its pulls may take to go on. kubelet tries one again that was
-cancelled with its proxy, after 10 s at first."""
-
 STALL_S: Final = 30.0
 """A layer that has received nothing for so long is stalled."""
-
-
-_ENDED: Final = (Phase.DONE, Phase.PRESENT, Phase.FAILED)
-_LOST: Final = "it did not go on after the connection was lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +100,7 @@ class ImageTracker(Tracker):
             super().apply(report, now=now, idle_s=idle_s, age_s=age_s)
 
 
-def _failed_items(view: View) -> dict[str, str]:
+def failed_items(view: View) -> dict[str, str]:
     """Return the last reason of each image with a failed item."""
     failures: dict[str, str] = {}
     for item in view.items:
@@ -257,7 +239,7 @@ class _ContentWatch:
             elif not pace.follow and now - quiet_since >= SETTLE_S:
                 break
             time.sleep(pace.interval_s)
-        failures = [*_failed_items(view).items(), *(("", reason) for reason in self._nameless)]
+        failures = [*failed_items(view).items(), *(("", reason) for reason in self._nameless)]
         return WatchOutcome(seen=self._has_seen or bool(view.items), failures=tuple(failures))
 
     def _take(self, result: PollResult, tracker: ImageTracker) -> bool:
@@ -319,164 +301,3 @@ def watch_content(
         ConnectError, Unavailable: the runtime went away and stayed away.
     """
     return _ContentWatch(watcher, settings, sink, explain).run(tracker, pace)
-
-
-# The runtime's own stream
-
-
-class _StreamWatch:
-    """One watch of the stream of ``ImagePullProgress``, over as many connections as it takes."""
-
-    def __init__(
-        self,
-        open_url: Callable[[], str],
-        tracker: Tracker,
-        sink: Sink,
-        timeout_s: float,
-        pace: Pace,
-    ) -> None:
-        self._open_url = open_url
-        self._tracker = tracker
-        self._sink = sink
-        self._timeout_s = timeout_s
-        self._pace = pace
-        self._endings = Endings(tracker, sink)
-        self._has_news = self._has_begun = False
-        self._broken_at: float | None = None
-        self._whole: dict[str, Report] = {}  # of images, that they have ended
-        self._ended = asyncio.Event()
-
-    async def run(self) -> WatchOutcome:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._tick())
-            try:
-                await self._follow()
-            finally:
-                self._ended.set()
-        view = self._settled()
-        failures = _failed_items(view)
-        if unfinished := self._unfinished(view):
-            count = f"{len(unfinished)} layer{'s' * (len(unfinished) > 1)}"
-            self._sink.note(
-                f"the runtime says that nothing is being pulled any more; {count} unfinished"
-            )
-            if self._broken_at is not None:
-                lost = dict.fromkeys((item.image for item in unfinished), _LOST)
-                failures = {**lost, **failures}
-        return WatchOutcome(seen=bool(view.items), failures=tuple(failures.items()))
-
-    def _unfinished(self, view: View) -> list[Item]:
-        return [item for item in view.items if not item.is_finished]
-
-    def _may_go_on(self) -> bool:
-        """Return whether pulls may go on that nobody speaks of since the source broke."""
-        is_early = self._broken_at is not None and time.monotonic() - self._broken_at < RESUME_S
-        return is_early and bool(self._unfinished(self._settled()))
-
-    def _settled(self) -> View:
-        """Show what a stream said in all: what has ended as a whole, has ended with its layers.
-
-        The source may have known the layers only before it broke.
-        """
-        view = self._show()
-        for item in self._unfinished(view):
-            if (whole := self._whole.get(item.image)) is not None and item.layer:
-                progress = item.progress if whole.phase == Phase.FAILED else item.total
-                end = whole._replace(layer=item.layer, progress=progress, total=item.total)
-                self._tracker.apply(end, now=view.now)
-        return self._show() if self._whole else view
-
-    async def _tick(self) -> None:
-        while not self._ended.is_set():
-            self._show()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), self._pace.interval_s)
-
-    def _show(self) -> View:
-        now = time.monotonic()
-        if self._pace.follow:
-            return self._endings.show(now)
-        view = self._tracker.view(now)
-        self._sink.show(view)
-        return view
-
-    async def _follow(self) -> None:
-        tries = 0
-        while True:
-            self._has_news = False
-            try:
-                await self._follow_once()
-            except PycrictlError as exc:
-                if not self._may_pass(exc):
-                    raise
-                tries = 0 if self._has_news else tries
-                if tries == len(REOPEN_PAUSES_S):
-                    # Whatever it is now, the stream was offered.
-                    raise StreamError(exc.message, hint=exc.hint) from exc
-                self._broken_at = time.monotonic()
-                if not tries:
-                    self._sink.note(f"{exc.message}; connecting again")
-                await asyncio.sleep(REOPEN_PAUSES_S[tries])
-                tries += 1
-                continue
-            tries = 0
-            if not self._pace.follow:
-                if not self._may_go_on():
-                    return
-                await asyncio.sleep(REOPEN_PAUSES_S[0])
-                continue
-            self._endings.show(time.monotonic(), is_final=True)
-            await asyncio.sleep(REOPEN_PAUSES_S[0])
-
-    def _may_pass(self, exc: PycrictlError) -> bool:
-        """Return whether to try again: more often once the runtime has shown that it can."""
-        if isinstance(exc, UpgradeRefused | RuntimeFault) and not isinstance(exc, Unavailable):
-            return self._has_begun and not isinstance(exc, NotFound)
-        is_broken = isinstance(exc, StreamError | ConnectError | Unavailable)
-        return is_broken and not isinstance(exc, RemoteProtocolError)
-
-    async def _follow_once(self) -> None:
-        def receive(report: Report) -> None:
-            self._has_news = self._has_begun = True
-            if report.error:
-                report = report._replace(error=cause(report.error))
-            age_s = max(time.time() - report.started, 0.0) if report.started else None
-            self._tracker.apply(report, now=time.monotonic(), age_s=age_s)
-            if not report.layer and report.phase in _ENDED:
-                self._whole[report.image] = report
-            else:
-                self._whole.pop(report.image, None)
-
-        try:
-            url = await in_thread(self._open_url)
-        except NotFound:
-            if not self._tracker.view(time.monotonic()).items:
-                raise
-            self._sink.note("the pod is gone")
-            self._broken_at = None
-            return
-        await stream.follow(
-            url, on_report=receive, on_note=self._sink.note, timeout_s=self._timeout_s
-        )
-
-
-def watch_stream(
-    open_url: Callable[[], str], tracker: Tracker, sink: Sink, *, timeout_s: float, pace: Pace
-) -> WatchOutcome:
-    """Watch a runtime's own progress stream until the runtime ends it.
-
-    Args:
-        open_url: asks the runtime for a stream's URL; called again when a stream breaks. The
-            tracker keeps what it knows.
-
-    Raises:
-        Unimplemented: the runtime does not offer the call.
-        UpgradeRefused: it offers the call but not the stream.
-        StreamError: the stream broke and could not be opened again.
-    """
-    try:
-        return run_in_loop(
-            _StreamWatch(open_url, tracker, sink, timeout_s=timeout_s, pace=pace).run()
-        )
-    except* (PycrictlError, OSError) as group:  # OSError: of the sink
-        raise group.exceptions[0] from None

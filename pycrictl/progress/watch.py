@@ -37,8 +37,8 @@ from pycrictl.progress.sources import (
     WatchOutcome,
     open_namespaces,
     watch_content,
-    watch_stream,
 )
+from pycrictl.progress.stream_watch import watch_stream
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.progress import sources
+from pycrictl.progress import stream_watch
 from tests.cli.progress_server import http_streams, websocket_stream
 from tests.cli.run import Run, start
 from tests.fakecri import FakeServer, Status
@@ -89,7 +89,7 @@ def test_a_broken_stream_is_taken_up_again_and_the_map_survives(fake: FakeServer
 def test_a_call_that_fails_meanwhile_is_made_again(
     fake: FakeServer, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "REOPEN_PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr(stream_watch, "REOPEN_PAUSES_S", (0.01, 0.01))
     with http_streams(STORY[:2], [record(0, 100), record(1, 100)], cut=[0]) as server:
         fake.prepare("ListPodSandbox", PODS)
         failure = Status(grpc.StatusCode[code], "not now")
@@ -102,7 +102,7 @@ def test_a_call_that_fails_meanwhile_is_made_again(
 def test_a_url_that_is_refused_meanwhile_is_asked_for_again(
     fake: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "REOPEN_PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr(stream_watch, "REOPEN_PAUSES_S", (0.01, 0.01))
     with http_streams(STORY[:2], 404, STORY, cut=[0]) as server:
         fake.prepare("ListPodSandbox", PODS)
         fake.prepare("ImagePullProgress", url(server.url), repeat=True)
@@ -113,7 +113,7 @@ def test_a_url_that_is_refused_meanwhile_is_asked_for_again(
 def test_what_was_offered_once_is_not_called_unknown(
     fake: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "REOPEN_PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr(stream_watch, "REOPEN_PAUSES_S", (0.01, 0.01))
     with http_streams(STORY[:2], 404, 404, 404, cut=[0]) as server:
         fake.prepare("ListPodSandbox", PODS)
         fake.prepare("ImagePullProgress", url(server.url), repeat=True)
@@ -128,7 +128,7 @@ def test_a_pull_that_goes_on_later_is_waited_for(
     fake: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its proxy was killed, and kubelet tries again after a while."""
-    monkeypatch.setattr(sources, "REOPEN_PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr(stream_watch, "REOPEN_PAUSES_S", (0.01, 0.01))
     with http_streams(STORY[:2], [], [], STORY[2:], cut=[0]) as server:
         fake.prepare("ListPodSandbox", PODS)
         fake.prepare("ImagePullProgress", url(server.url), repeat=True)
@@ -142,8 +142,8 @@ def test_a_pull_that_goes_on_later_is_waited_for(
 def test_a_pull_that_does_not_go_on_has_failed(
     fake: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "REOPEN_PAUSES_S", (0.01, 0.01))
-    monkeypatch.setattr(sources, "RESUME_S", 0.2)
+    monkeypatch.setattr(stream_watch, "REOPEN_PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr(stream_watch, "RESUME_S", 0.2)
     with http_streams(STORY[:2], *[[]] * 100, cut=[0]) as server:
         fake.prepare("ListPodSandbox", PODS)
         fake.prepare("ImagePullProgress", url(server.url), repeat=True)
@@ -158,7 +158,7 @@ def test_an_end_that_names_no_layers_is_that_of_all(
     fake: FakeServer, monkeypatch: pytest.MonkeyPatch, phase: str
 ) -> None:
     """It came meanwhile, and the new source did not look at the layers."""
-    monkeypatch.setattr(sources, "REOPEN_PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr(stream_watch, "REOPEN_PAUSES_S", (0.01, 0.01))
     error = {"error": "no such image"} if phase == "failed" else {}
     end = {"image": IMAGE, "progress": 0, "total": 0, "phase": phase, **error}
     with http_streams(STORY[:3], [end], cut=[0]) as server:

@@ -43,7 +43,6 @@ def test_a_pod_and_its_images() -> None:
     assert [one.reason for one in pod.images] == ["", "ImagePullBackOff", "ContainerCreating", ""]
     assert pod.images[1].message.endswith("registry.example/shop/web:1.4: not found")
     assert [one.has_started for one in pod.images] == [True, False, False, False]
-    assert [one.is_volume for one in pod.images] == [False, False, False, True]
 
 
 @pytest.mark.parametrize(

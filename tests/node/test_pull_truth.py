@@ -307,3 +307,34 @@ def test_a_pull_of_ctr_is_shown_with_its_namespace(lab: Lab, command: list[str])
         check=True,
         capture_output=True,
     )
+
+
+@pytest.mark.parametrize("is_good", [True, False])
+def test_the_command_with_the_kubelets_credential(
+    lab: Lab, api: ApiServer, tmp_path: Path, command: list[str], is_good: bool
+) -> None:
+    reference = lab.push(image(lab, f"shop/cli{is_good:d}:1", 680 + is_good))
+    add_pod(api, "web", reference)
+    document = api.kubeconfig(inline=True)
+    if not is_good:
+        document["users"][0]["user"] = {"token": "s3cret"}
+    write_kubeconfig(document, tmp_path)
+    for folder in ("etc", "run", "proc/1", "proc/self"):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    lab.throttle.limit(MIB)
+    lab.node.kubelet.run_pod("web")
+    pull = lab.node.kubelet.start_pull(reference)
+    words = ["--host-root", str(tmp_path), "--debug", "image-pull-progress", "--progress", "json"]
+    run = subprocess.run([*command, *words, "default/web"], capture_output=True, text=True)
+    pull.result(100)
+    assert run.returncode == 0, run.stderr
+    names = {json.loads(line)["image"] for line in run.stdout.splitlines()}
+    said = [line for line in run.stderr.splitlines() if "pycrictl.kube" in line]
+    if is_good:
+        assert (names, said) == ({reference}, [])
+    else:
+        assert names.isdisjoint({reference})
+        assert len(said) == 1
+        assert "the API server answered 401" in said[0]
+    assert "s3cret" not in run.stderr
+    assert "PRIVATE" not in run.stderr

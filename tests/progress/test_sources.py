@@ -15,8 +15,8 @@ from pycrictl.progress.sources import (
     Pace,
     WatchOutcome,
     watch_content,
-    watch_stream,
 )
+from pycrictl.progress.stream_watch import watch_stream
 from pycrictl.progress.tracker import Phase, Tracker, View
 from tests.cli.progress_server import http_streams
 from tests.containerd.fakectd import FakeContainerd, Lease
