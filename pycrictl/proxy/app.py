@@ -365,7 +365,8 @@ class App:
         """
         here, there = str(self._succession.listeners[0].path), self._settings.upstream
         while self._succession.successor is None:
-            if await answers(here, interval_s) or not await answers(there, interval_s):
+            timeout_s = interval_s / 2
+            if await answers(here, timeout_s) or not await answers(there, timeout_s):
                 notify("WATCHDOG=1", self._environ)
             await asyncio.sleep(interval_s)
 
