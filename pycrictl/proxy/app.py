@@ -242,6 +242,7 @@ class App:
                 await self._ending.drain()
             else:
                 stack.callback(self._succession.successor.close)
+                self._spawn(self._succession.successor.answer(self._all_copies))
                 await self._figures.leave()
                 await self._ending.finish()
                 await self._succession.answered()
@@ -364,7 +365,8 @@ class App:
         """
         here, there = str(self._succession.listeners[0].path), self._settings.upstream
         while self._succession.successor is None:
-            if await answers(here, interval_s) or not await answers(there, interval_s):
+            timeout_s = interval_s / 2
+            if await answers(here, timeout_s) or not await answers(there, timeout_s):
                 notify("WATCHDOG=1", self._environ)
             await asyncio.sleep(interval_s)
 
@@ -390,10 +392,15 @@ class App:
             "predecessor": None
             if self._predecessor is None
             else {"pid": self._predecessor.pid, "pulls": self._limiter.adopted_count},
-            "copies": self._copies.snapshot(),
+            "copies": await self._all_copies(),
             "kubelet": await asyncio.to_thread(self._kubelet, pids),
             "containerd": await self._containerd(),
         }
+
+    async def _all_copies(self) -> list[dict[str, Any]]:
+        """Return the copies that are made, also by the program before this one."""
+        old = [] if self._predecessor is None else await self._predecessor.copies()
+        return [*old, *self._copies.snapshot()]
 
     async def _set_limit(self, request: Mapping[str, Any]) -> dict[str, Any]:
         limit = request.get("limit")

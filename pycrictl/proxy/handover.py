@@ -12,6 +12,8 @@ The new program connects to the old one's admin socket. One JSON object a line, 
     new: {"serving": true}                               it accepts them
     old: {}                                              its last clients are on their way over
     old: {"ended": 7, "answer": {…}}                     for each of the running pulls
+    new: {}                                              at any time: which copies go on?
+    old: {"copies": […]}
     old: closes the connection when it has finished all calls that it holds
 
 Until "serving" the new program may fail at any step, which closes the connection; the old one goes
@@ -32,7 +34,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pycrictl.errors import ConnectError, RemoteProtocolError
@@ -42,6 +44,10 @@ from pycrictl.proxy.serve.listen import Inherited, UnixListener
 from pycrictl.units import quote
 
 STEP_S: Final = 10.0
+
+COPIES_S: Final = 1.0
+"""How long the old program may take to say which copies go on in it."""
+
 _LINE_BYTES: Final = 64 * 1024 * 1024
 _MAX_DESCRIPTORS: Final = 16
 _HEAD_BYTES: Final = 1024 * 1024
@@ -173,6 +179,11 @@ class Successor:
             }
         self._lines.send({"ended": pull, "answer": document})
 
+    async def answer(self, copies: Callable[[], Awaitable[list[dict[str, Any]]]]) -> None:
+        """Say which copies go on here, as often as the new program asks."""
+        while await self._lines.receive() is not None:
+            self._lines.send({"copies": await copies()})
+
     def close(self) -> None:
         """End the connection."""
         self._lines.close()
@@ -195,6 +206,7 @@ class Predecessor:
     def __init__(self, sock: socket.socket, offer: Mapping[str, Any], descriptors: list[int]):
         self._sock = sock
         self._lines: _Lines | None = None
+        self._copies: asyncio.Future[list[dict[str, Any]]] | None = None
         self.salt = bytes.fromhex(offer["salt"])
         self.sockets: dict[str, Inherited] = {}
         self.pid = int(offer["pid"])
@@ -267,11 +279,28 @@ class Predecessor:
         self._lines.send({"serving": True})
         await self._lines.receive(STEP_S)
 
+    async def copies(self) -> list[dict[str, Any]]:
+        """Return the copies that go on in the old program; none if it does not answer."""
+        if self._lines is None:
+            return []
+        if self._copies is None or self._copies.done():
+            self._copies = asyncio.get_running_loop().create_future()
+            self._lines.send({})
+        try:
+            async with asyncio.timeout(COPIES_S):
+                return await asyncio.shield(self._copies)
+        except TimeoutError:
+            return []
+
     async def follow(self, on_end: Callable[[int, Answer | None], None]) -> None:
         """Pass on the ends of the old program's pulls until it has ended itself."""
         assert self._lines is not None
         with contextlib.suppress(KeyError, TypeError, ValueError):
             while (message := await self._lines.receive()) is not None:
+                if "copies" in message:
+                    if self._copies is not None and not self._copies.done():
+                        self._copies.set_result(list(message["copies"]))
+                    continue
                 found = message["answer"]
                 on_end(
                     int(message["ended"]),

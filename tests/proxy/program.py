@@ -127,6 +127,12 @@ class Program:
         self._later.append(answer["pid"])
         return self._later[-1]
 
+    def run(self, *flags: str) -> subprocess.CompletedProcess[str]:
+        """The same command line with these flags, to its end."""
+        return subprocess.run(
+            [*self._command, *flags], capture_output=True, text=True, timeout=START_S, check=False
+        )
+
     @contextmanager
     def second(self, *flags: str) -> Iterator[subprocess.Popen[str]]:
         """Another program with the same flags and these; SIGTERM ends it."""

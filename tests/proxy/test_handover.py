@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -331,6 +332,7 @@ def test_urls_of_the_old_program_stay_good(
         middle = copier.ask_to("/to/middle", len(ARCHIVE), zlib.crc32(ARCHIVE))
         copier.proxy.reload()
         late = copier.ask_to("/to/late", len(ARCHIVE), zlib.crc32(ARCHIVE))
+        assert len(copier.copies) == 4  # of all three programs
         assert (early.split("/")[2] == late.split("/")[2]) == is_fixed
         for connection in (under_way, *map(stream, (early, middle, late))):
             if connection is not under_way:
@@ -421,6 +423,28 @@ def test_a_new_program_that_ends_in_the_middle_changes_nothing(
         await_pulls(fake, done + 1)
         let_one_go(gate, futures)
     assert [call.request.image.image for call in pulls(fake)] == [f"a/b:{n}" for n in range(4)]
+
+
+def test_reload_by_the_command_of_the_unit(fake: FakeServer, start: Start, folder: Path) -> None:
+    config = folder / "pycrictl.toml"
+    config.write_text("")
+    proxy = start("--config", str(config))
+    done = proxy.run("--config", str(config), "--reload")
+    assert (done.returncode, done.stdout) == (0, "")
+    told = re.fullmatch(r"pycrictl: process (\d+) serves now\n", done.stderr)
+    assert told is not None
+    new = int(told[1])
+    assert proxy.wait() == 0
+    config.write_text("when-full = 3\n")
+    done = proxy.run("--reload")
+    assert done.returncode == 1
+    assert done.stderr.endswith("when-full: it is not wait or retry\n")
+    config.write_text("")
+    os.kill(new, signal.SIGTERM)
+    wait_until(lambda: not is_running(new))
+    nobody = proxy.run("--reload")
+    assert nobody.returncode == 1
+    assert "cannot reach the proxy's admin socket" in nobody.stderr
 
 
 def test_take_over_by_hand(fake: FakeServer, start: Start) -> None:

@@ -56,6 +56,7 @@ def test_what_may_be_lost_is_bounded() -> None:
     unit = entries()
     assert unit["Restart"] == "always"
     assert unit["RestartSec"] == "100ms"  # a successor serves within a second
+    assert unit["StartLimitIntervalSec"] == "0"
     assert {"MemoryMax", "TasksMax", "LimitNOFILE", "WatchdogSec", "OOMScoreAdjust"} <= unit.keys()
 
 
