@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
 from pycrictl.show.render import Table, write_lines, write_table
-from pycrictl.units import format_bytes, format_duration, shorten
+from pycrictl.units import format_bytes, format_duration, plural, shorten
 
 _NONE: Final = "-"
 _CAUSE_CHARS: Final = 100
@@ -46,7 +46,7 @@ def _row(pull: Mapping[str, Any]) -> tuple[str, ...]:
 def _sum(summary: Mapping[str, Any]) -> str:
     if not summary["count"]:
         return "no pulls"
-    parts = [f"{summary['count']} pulls, {summary['failed']} failed"]
+    parts = [f"{plural(summary['count'], 'pull')}, {summary['failed']} failed"]
     for key, name in (("waitedSeconds", "waited"), ("pulledSeconds", "pulled")):
         median, p95 = summary[key]["median"], summary[key]["p95"]
         if median is not None:

@@ -287,6 +287,11 @@ def test_a_part_of_the_history(history: str, words: list[str], images: list[str]
     assert document == yaml.safe_load(shown(history, *words, "-o", "yaml").stdout)
 
 
+def test_one_pull(history: str) -> None:
+    line = shown(history, "--failed").stdout.splitlines()[-1]
+    assert line == "1 pull, 1 failed; waited 0s median, 0s p95; 0 B got, 0 B reused"
+
+
 def test_no_pulls_at_all(history: str) -> None:
     assert shown(history, "--image", "nothing").stdout == "no pulls\n"
 

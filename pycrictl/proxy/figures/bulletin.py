@@ -174,4 +174,4 @@ def _is_valid(pod: PodKey) -> bool:
 def _name(pod: PodKey, image: str) -> str:
     """Return the name of an Event, which a proxy that takes over or starts again finds, too."""
     digest = hashlib.sha256(f"{pod.uid} {image}".encode()).hexdigest()[:16]
-    return f"{pod.name[:_MAX_NAME]}.pull-{digest}"
+    return f"{pod.name[:_MAX_NAME].rstrip('-.')}.pull-{digest}"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 from pycrictl.proxy.figures.bulletin import PACE_S, QUIET_S, Bulletin, News
 from pycrictl.proxy.lookup import PodKey
 from pycrictl.proxy.pulls.book import PullKey
@@ -108,6 +110,13 @@ def test_a_pod_and_an_image_have_one_name() -> None:
     assert names[0] == names[3]
     assert len(set(names)) == 3
     assert names[0].startswith("web.pull-")
+
+
+def test_the_name_is_one_that_the_api_server_takes() -> None:
+    desk = Desk()
+    desk.submit(1, PodKey("default", "p" * 199 + "-" + "q" * 20, "u"), 0)
+    (news,) = desk.all_at(3)
+    assert re.fullmatch(r"p{199}\.pull-[0-9a-f]{16}", news.name)
 
 
 def test_the_one_that_waited_longest_is_first() -> None:

@@ -40,6 +40,7 @@ def test_of_a_flood_there_are_some_lines_and_a_number(
         for number in range(10_000):
             seldom(number=number)
         await asyncio.sleep(0.3)
+        assert seldom.count == 10_000
 
     asyncio.run(flood())
     messages = [record.message for record in caplog.records]
