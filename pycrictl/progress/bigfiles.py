@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 _BLOB: Final = re.compile(r"(/.*/(?:container_images_)?storage[0-9]+)/([1-9][0-9]{0,6})")
+DEFAULT_BASE: Final = "/var/tmp"
 _MOST_FILES: Final = 10_000
 _AT_FDCWD: Final = -100
 _STATX_BTIME: Final = 0x800
@@ -94,6 +95,16 @@ def read_folder(folder: str, open_numbers: set[int]) -> list[BlobFile] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return sorted(found)
+
+
+def newest_folder(base: str) -> str:
+    """Return the directory of a pull that was made last below a directory; empty without any."""
+    found: list[tuple[float, str]] = []
+    with suppress(OSError), os.scandir(base) as entries:
+        for entry in entries:
+            if _BLOB.fullmatch(f"{entry.path}/1") is not None and os.path.exists(f"{entry.path}/1"):  # noqa: PTH110  # one habit in one module
+                found.append((born_s(entry.path) or 0.0, entry.path))
+    return max(found, default=(0.0, ""))[1]
 
 
 def born_s(folder: str) -> float | None:

@@ -23,6 +23,7 @@ from pycrictl.progress.downloaders import (
     CrioProcess,
     Downloader,
     children,
+    unpacker_read_bytes,
 )
 from pycrictl.progress.filelayers import FileLayers
 from pycrictl.progress.manifest import Inquiry, ask
@@ -187,6 +188,19 @@ class CrioWatcher:
                     ) from None
                 for path, numbers in opened.items():
                     self._open(f"{root}{path}", f"{root}{owner.store}", owner, numbers, wall_s)
+            self._adopt(owner, wall_s)
+
+    def _adopt(self, owner: Downloader, wall_s: float) -> None:
+        """Take up a pull whose files are all complete, and which is being unpacked.
+
+        It has no file open that it writes. While a process unpacks and no pull of it is known, the
+        youngest directory is that pull's, if it is where directories usually are.
+        """
+        if all(pull.owner.pid != owner.pid for pull in self._pulls.values()):
+            if unpacker_read_bytes(owner.pid) is not None:
+                root = bigfiles.root_of(owner.pid)
+                if folder := bigfiles.newest_folder(f"{root}{owner.base}"):
+                    self._open(folder, f"{root}{owner.store}", owner, set(), wall_s)
 
     def _open(
         self, folder: str, store: str, owner: Downloader, numbers: set[int], wall_s: float
@@ -300,8 +314,7 @@ def open_crio(
         images = Path(info.image_filesystems[0].fs_id.mountpoint)
         if images.name.endswith("-images"):
             store = str(images.parent)
-    watcher = CrioWatcher(
-        CrioProcess(client.path, store), owners=owners, wants_manifests=wants_manifests
-    )
+    processes = CrioProcess(client.path, store)
+    watcher = CrioWatcher(processes, owners=owners, wants_manifests=wants_manifests)
     watcher.check()
     return watcher

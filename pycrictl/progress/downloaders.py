@@ -18,7 +18,7 @@ from pycrictl.containerd.daemon import listener_pid
 from pycrictl.cri.calls.errmap import connect_error
 from pycrictl.cri.calls.obstacle import Obstacle, try_connect
 from pycrictl.errors import PycrictlError
-from pycrictl.progress.bigfiles import root_of
+from pycrictl.progress.bigfiles import DEFAULT_BASE, root_of
 from pycrictl.progress.criolog import Log, open_log
 from pycrictl.progress.storage import DEFAULT_ROOT
 
@@ -27,7 +27,7 @@ _SEARCH_PAUSE_S: Final = 0.5
 _PASSED_ON: Final = (
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
     *("CONTAINERS_REGISTRIES_CONF", "REGISTRY_AUTH_FILE", "SSL_CERT_FILE", "SSL_CERT_DIR"),
-    *("HOME", "XDG_RUNTIME_DIR"),
+    *("HOME", "XDG_RUNTIME_DIR", "TMPDIR"),
 )
 """Variables that decide how a registry is reached."""
 
@@ -48,6 +48,7 @@ class Downloader:
         pid: its number; its children may pull for it.
         reference: what it pulls; empty if that is unknown.
         store: the root of its containers/storage, as it sees it.
+        base: where it makes the directories of pulls, as it sees it.
         environ: the variables that decide how it reaches a registry.
         verifies_tls: whether it was started without ``--tls-verify=false``.
         log: its log; None if that says nothing of pulls, or cannot be read.
@@ -56,6 +57,7 @@ class Downloader:
     pid: int
     reference: str = ""
     store: str = DEFAULT_ROOT
+    base: str = DEFAULT_BASE
     environ: dict[str, str] = field(default_factory=dict, repr=False)
     verifies_tls: bool = True
     log: Log | None = None
@@ -67,11 +69,13 @@ class CrioProcess:
     Args:
         endpoint: the socket as an absolute path.
         store: the root of its containers/storage.
+        base: where it makes the directories of pulls.
     """
 
-    def __init__(self, endpoint: str, store: str) -> None:
+    def __init__(self, endpoint: str, store: str, base: str = DEFAULT_BASE) -> None:
         self._endpoint = endpoint
         self._store = store
+        self._base = base
         self._known: Downloader | None = None
 
     def look(self) -> list[Downloader]:
@@ -91,7 +95,7 @@ class CrioProcess:
                 environ["REGISTRY_AUTH_FILE"] = auth
             with suppress(PermissionError):
                 log = open_log(pid, root_of(pid), _value(words, "--log"))
-            self._known = Downloader(pid, "", self._store, environ, log=log)
+            self._known = Downloader(pid, "", self._store, self._base, environ, log=log)
         return [self._known]
 
     def _find(self) -> int:
@@ -131,12 +135,13 @@ class PodmanProcesses:
 
 
 def _podman(pid: int) -> Downloader:
-    words = _words(pid)
+    words, environ = _words(pid), _environ(pid)
     return Downloader(
         pid,
         pulled_reference(words),
         _value(words, "--root") or DEFAULT_ROOT,
-        _environ(pid),
+        environ.get("TMPDIR") or DEFAULT_BASE,
+        environ,
         _value(words, "--tls-verify") not in ("false", "0"),
     )
 

@@ -26,6 +26,7 @@ from pycrictl._proto import cri_pb2
 from tests.fakecri import serve
 from tests.fakecri.server import Status
 
+UNPACK = "import os, sys, time\nwhile os.getppid() == int(sys.argv[1]): time.sleep(0.05)"
 RPC_ID = "763c55fc-a0e6-4593-97e5-a0f4a387f1"
 
 
@@ -40,6 +41,10 @@ class FakePull:
     def write(self, number: int, size_bytes: int, *, closed: bool = False) -> None:
         """Bring a file to a size."""
         self._crio.tell("write", str(self.folder / str(number)), size_bytes, closed)
+
+    def unpack(self) -> None:
+        """Begin to unpack a layer."""
+        self._crio.tell("unpack", "")
 
     def end(self) -> None:
         """Close all files and remove the directory."""
@@ -150,6 +155,7 @@ def main(folder: Path) -> None:
     """Be CRI-O."""
     Path("/proc/self/comm").write_text("crio")
     opened: dict[str, BinaryIO] = {}
+    unpackers: list[subprocess.Popen[bytes]] = []
     (folder / "s").unlink(missing_ok=True)
 
     def pull_image(request: cri_pb2.PullImageRequest, context: grpc.ServicerContext) -> Any:
@@ -185,6 +191,16 @@ def main(folder: Path) -> None:
                 os.truncate(path, more[0])
                 if more[1]:
                     opened.pop(path).close()
+            elif what == "unpack":
+                unpackers.append(
+                    subprocess.Popen(
+                        ["storage-untar", "-c", UNPACK, str(os.getpid())],
+                        executable=sys.executable,
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL,
+                    )
+                )
             else:
                 for name in [name for name in opened if name.startswith(path)]:
                     opened.pop(name).close()

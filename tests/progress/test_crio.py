@@ -50,7 +50,7 @@ class Bench:
         self.questions: list[Question] = []
         self._answers = answers or {}
         self.watcher = CrioWatcher(
-            CrioProcess(crio.path, str(crio.store)),
+            CrioProcess(crio.path, str(crio.store), str(crio.big_files)),
             wants_manifests=answers is not None,
             find_manifest=self._find,
         )
@@ -135,6 +135,25 @@ def test_a_pull_that_fails(crio: FakeCrio) -> None:
     assert ended.reason == "the pull ended before all layers were there (1 of 2)"
     assert [item.phase for item in bench.items] == [Phase.DONE, Phase.FAILED]
     assert bench.items[1].progress == 6
+
+
+def test_a_pull_that_is_only_being_unpacked_when_the_watch_begins(crio: FakeCrio) -> None:
+    old = crio.pull()
+    old.write(1, 3, closed=True)  # left by a crash
+    time.sleep(0.05)
+    pull = crio.pull()
+    pull.write(1, 10, closed=True)
+    pull.write(2, 20, closed=True)
+    crio.commit(digest("a"), 10)
+    bench = Bench(crio, {IMAGE: manifest(a=10, b=20)})
+    crio.say(f"Pulling image: {IMAGE}")
+    assert not bench.poll().active
+    pull.unpack()
+    bench.poll_until(lambda: bench.items)
+    assert [(item.layer, item.phase) for item in bench.items] == [
+        (digest("a"), Phase.DONE), (digest("b"), Phase.EXTRACTING),
+    ]  # fmt: skip
+    assert [active.image for active in bench.poll().active] == [IMAGE]
 
 
 def test_an_attempt_begins_anew(crio: FakeCrio) -> None:
