@@ -25,7 +25,7 @@ from pycrictl.errors import (
     Unimplemented,
 )
 from pycrictl.progress.content import ContentWatcher, Ending, PollResult
-from pycrictl.progress.crio import CrioWatcher, open_crio
+from pycrictl.progress.crio.watcher import CrioWatcher, open_crio
 from pycrictl.progress.endings import SETTLE_S, Endings, Sink
 from pycrictl.progress.namespaces import CRI_NAMESPACE, NamespacesWatcher
 from pycrictl.progress.reference import is_same_image

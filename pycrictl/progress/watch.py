@@ -23,14 +23,14 @@ from pycrictl.errors import (
     UpgradeRefused,
     UsageError,
 )
-from pycrictl.progress import tags
 from pycrictl.progress.causes import Causes
-from pycrictl.progress.crio import CrioWatcher, open_crio
-from pycrictl.progress.downloaders import PodmanProcesses
+from pycrictl.progress.crio.downloaders import PodmanProcesses
+from pycrictl.progress.crio.watcher import CrioWatcher, open_crio
 from pycrictl.progress.endings import Sink
 from pycrictl.progress.failures import Failures
 from pycrictl.progress.namespaces import CRI_NAMESPACE, NamespacesWatcher
 from pycrictl.progress.owners import Owners
+from pycrictl.progress.registry import tags
 from pycrictl.progress.sources import (
     ImageTracker,
     Pace,

@@ -19,7 +19,7 @@ from pycrictl.errors import (
     Unimplemented,
 )
 from pycrictl.progress.endings import Sink
-from pycrictl.progress.question import credentials_of
+from pycrictl.progress.registry.question import credentials_of
 from pycrictl.progress.sources import ImageTracker, awaited, open_watcher
 from pycrictl.progress.tracker import Awaited
 from pycrictl.pull.slots import Retry, pull_slot
@@ -27,7 +27,7 @@ from pycrictl.pull.slots import Retry, pull_slot
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import Call, CriClient
     from pycrictl.progress.content import ContentWatcher
-    from pycrictl.progress.crio import CrioWatcher
+    from pycrictl.progress.crio.watcher import CrioWatcher
 
 
 class ClosableSink(Sink, Protocol):

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.progress import skopeo
 from pycrictl.progress.content import Ending, PollResult
-from pycrictl.progress.crio import CrioWatcher
-from pycrictl.progress.downloaders import Downloader, PodmanProcesses
-from pycrictl.progress.manifest import ask
-from pycrictl.progress.question import Credentials, Question
+from pycrictl.progress.crio.downloaders import Downloader, PodmanProcesses
+from pycrictl.progress.crio.watcher import CrioWatcher
+from pycrictl.progress.registry import skopeo
+from pycrictl.progress.registry.manifest import ask
+from pycrictl.progress.registry.question import Credentials, Question
 from pycrictl.progress.tracker import Phase, Tracker, View
 
 from .images import Image

@@ -17,9 +17,9 @@ from typing import Final, NamedTuple, TypeVar
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError, Unimplemented
 from pycrictl.progress.content import ContentWatcher, PollResult
-from pycrictl.progress.crio import CrioWatcher
+from pycrictl.progress.crio.watcher import CrioWatcher
 from pycrictl.progress.names import Expected
-from pycrictl.progress.question import Credentials
+from pycrictl.progress.registry.question import Credentials
 from pycrictl.progress.sources import open_watcher
 from pycrictl.progress.speed import Speed
 from pycrictl.progress.tracker import Item, Phase, Tracker

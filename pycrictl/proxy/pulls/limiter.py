@@ -20,8 +20,8 @@ from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.redact import redact_text
-from pycrictl.progress.question import credentials_of
 from pycrictl.progress.reference import canonical
+from pycrictl.progress.registry.question import credentials_of
 from pycrictl.proxy.lookup import Lookup, pod_key
 from pycrictl.proxy.pulls import handed
 from pycrictl.proxy.pulls.book import Call, PullKey

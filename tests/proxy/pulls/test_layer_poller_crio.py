@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.progress.question import Credentials
+from pycrictl.progress.registry.question import Credentials
 from pycrictl.progress.tracker import Phase
 from pycrictl.progress.weight import Weight
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.serve.log import Log
-from tests.progress.fakecrio import FakeCrio, fake_crio
+from tests.progress.crio.fakecrio import FakeCrio, fake_crio
 from tests.waiting import until
 
 IMAGE = "a.io/b:1"

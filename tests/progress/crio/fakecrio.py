@@ -77,7 +77,7 @@ class FakeCrio:
         """Start the process."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.progress.fakecrio", str(self._folder)],
+                [sys.executable, "-m", "tests.progress.crio.fakecrio", str(self._folder)],
                 cwd=Path(__file__).parents[2],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -18,9 +18,9 @@ from pycrictl.containerd.daemon import listener_pid
 from pycrictl.cri.calls.errmap import connect_error
 from pycrictl.cri.calls.obstacle import Obstacle, try_connect
 from pycrictl.errors import PycrictlError
-from pycrictl.progress.bigfiles import DEFAULT_BASE, root_of
-from pycrictl.progress.criolog import Log, open_log
-from pycrictl.progress.storage import DEFAULT_ROOT
+from pycrictl.progress.crio.bigfiles import DEFAULT_BASE, root_of
+from pycrictl.progress.crio.log import Log, open_log
+from pycrictl.progress.crio.storage import DEFAULT_ROOT
 
 _PROC: Final = Path("/proc")
 _SEARCH_PAUSE_S: Final = 0.5

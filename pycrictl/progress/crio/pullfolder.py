@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pycrictl.containerd.store import unpacked_estimate
-from pycrictl.progress import bigfiles
-from pycrictl.progress.downloaders import Downloader, unpacker_read_bytes
-from pycrictl.progress.filelayers import FileLayers
+from pycrictl.progress.crio import bigfiles
+from pycrictl.progress.crio.downloaders import Downloader, unpacker_read_bytes
+from pycrictl.progress.crio.filelayers import FileLayers
+from pycrictl.progress.crio.storage import Storage, StoredImage
 from pycrictl.progress.reference import is_same_image
-from pycrictl.progress.storage import Storage, StoredImage
 
 if TYPE_CHECKING:
     from pycrictl.containerd.store import Manifest
-    from pycrictl.progress.bigfiles import BlobFile
-    from pycrictl.progress.claims import Claim
-    from pycrictl.progress.manifest import Inquiry
+    from pycrictl.progress.crio.bigfiles import BlobFile
+    from pycrictl.progress.crio.claims import Claim
+    from pycrictl.progress.registry.manifest import Inquiry
 
 CLOCK_SLACK_S: Final = 0.05
 """File systems round times down to ticks of up to 10 ms."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.progress.storage import Storage, StoredImage, StoredLayer
+from pycrictl.progress.crio.storage import Storage, StoredImage, StoredLayer
 
 A, B, C = (f"sha256:{letter * 64}" for letter in "abc")
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.containerd.store import LayerDescriptor
-from pycrictl.progress.bigfiles import BlobFile
-from pycrictl.progress.filelayers import FileLayer, FileLayers
-from pycrictl.progress.storage import StoredLayer
+from pycrictl.progress.crio.bigfiles import BlobFile
+from pycrictl.progress.crio.filelayers import FileLayer, FileLayers
+from pycrictl.progress.crio.storage import StoredLayer
 from pycrictl.progress.tracker import Phase
 
 

@@ -16,13 +16,13 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import ConnectError
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.content import Ending, PollResult
-from pycrictl.progress.crio import CrioWatcher, open_crio
-from pycrictl.progress.downloaders import CrioProcess
+from pycrictl.progress.crio.downloaders import CrioProcess
+from pycrictl.progress.crio.watcher import CrioWatcher, open_crio
 from pycrictl.progress.owners import Owners
-from pycrictl.progress.question import Credentials, Question
+from pycrictl.progress.registry.question import Credentials, Question
 from pycrictl.progress.tracker import Item, Phase, Tracker, View
 from tests.fakecri import FakeServer
-from tests.progress.fakecrio import FakeCrio, fake_crio
+from tests.progress.crio.fakecrio import FakeCrio, fake_crio
 
 IMAGE = "a.io/b:1"
 CONFIG = "sha256:" + "c" * 64
@@ -331,7 +331,7 @@ def test_without_root_one_line_says_so(crio: FakeCrio) -> None:
     Path(crio.path).parent.chmod(0o755)
     code = (
         "import os, sys\n"
-        "import pycrictl.progress.sources, pycrictl.progress.registry, grpc\n"
+        "import pycrictl.progress.sources, pycrictl.progress.registry.client, grpc\n"
         "from pycrictl.cli.main import main\n"
         "import pycrictl.progress.watch, pycrictl.show.displays.pull_lines, google.protobuf\n"
         "import pycrictl.cli.commands.images.image_pull_progress, pycrictl.containerd.client\n"

@@ -26,8 +26,8 @@ from pycrictl.progress.tracker import Phase
 
 if TYPE_CHECKING:
     from pycrictl.containerd.store import LayerDescriptor
-    from pycrictl.progress.bigfiles import BlobFile
-    from pycrictl.progress.storage import StoredLayer
+    from pycrictl.progress.crio.bigfiles import BlobFile
+    from pycrictl.progress.crio.storage import StoredLayer
 
 _FINAL: Final = (Phase.DONE, Phase.PRESENT)
 

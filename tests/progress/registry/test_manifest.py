@@ -16,9 +16,9 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.store import Manifest
-from pycrictl.progress import manifest, registry
-from pycrictl.progress.manifest import Inquiry, ask, platform_digest
-from pycrictl.progress.question import Credentials, Question, credentials_of
+from pycrictl.progress.registry import client, manifest
+from pycrictl.progress.registry.manifest import Inquiry, ask, platform_digest
+from pycrictl.progress.registry.question import Credentials, Question, credentials_of
 
 LAYER, CONFIG, ONE = (f"sha256:{letter * 64}" for letter in "abc")
 MANIFEST: dict[str, Any] = {
@@ -203,10 +203,10 @@ def test_machines() -> None:
 def test_hosts_that_are_reached_directly() -> None:
     exceptions = "localhost, .corp.example,*.svc,10.0.0.1"
     names = ("localhost:5000", "r.corp.example", "corp.example", "a.svc", "10.0.0.1:80")
-    assert all(registry._is_direct(name, exceptions) for name in names)
-    assert not registry._is_direct("quay.io", exceptions)
-    assert registry._is_direct("quay.io", "*")
-    assert not registry._is_direct("quay.io", "")
+    assert all(client._is_direct(name, exceptions) for name in names)
+    assert not client._is_direct("quay.io", exceptions)
+    assert client._is_direct("quay.io", "*")
+    assert not client._is_direct("quay.io", "")
 
 
 def test_credentials_of_a_request() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.progress import bigfiles
+from pycrictl.progress.crio import bigfiles
 
 
 @pytest.mark.parametrize("name", ["container_images_storage4711", "storage815"])

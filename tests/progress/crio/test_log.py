@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.progress.criolog import Journal, LogFile, LoggedPulls, open_log
+from pycrictl.progress.crio.log import Journal, LogFile, LoggedPulls, open_log
 
 RECORDED = (Path(__file__).parent / "data" / "crio-pull.log").read_bytes()
 LAYERS = [

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pycrictl.progress.downloaders import (
+from pycrictl.progress.crio.downloaders import (
     PodmanProcesses,
     children,
     pulled_reference,

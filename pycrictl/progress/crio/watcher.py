@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Protocol
 
 from pycrictl._proto import cri_pb2
 from pycrictl.errors import PycrictlError, RuntimeFault
-from pycrictl.progress import bigfiles
-from pycrictl.progress.claims import PATIENCE_S, Claims
 from pycrictl.progress.content import ActivePull, EndedPull, Ending, PollResult
-from pycrictl.progress.downloaders import (
+from pycrictl.progress.crio import bigfiles
+from pycrictl.progress.crio.claims import PATIENCE_S, Claims
+from pycrictl.progress.crio.downloaders import (
     CrioProcess,
     Downloader,
     children,
     unpacker_read_bytes,
 )
-from pycrictl.progress.filelayers import FileLayers
-from pycrictl.progress.manifest import Inquiry, ask
+from pycrictl.progress.crio.filelayers import FileLayers
+from pycrictl.progress.crio.pullfolder import CLOCK_SLACK_S, PullFolder
+from pycrictl.progress.crio.storage import DEFAULT_ROOT, Storage
 from pycrictl.progress.names import Expected
-from pycrictl.progress.pullfolder import CLOCK_SLACK_S, PullFolder
-from pycrictl.progress.question import Credentials, Question
-from pycrictl.progress.storage import DEFAULT_ROOT, Storage
+from pycrictl.progress.registry.manifest import Inquiry, ask
+from pycrictl.progress.registry.question import Credentials, Question
 from pycrictl.progress.tracker import Phase, Tracker
 from pycrictl.progress.weight import Weight
 from pycrictl.wire.progress import Report

@@ -20,7 +20,7 @@ from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES
 from pycrictl.progress.reference import DEFAULT_TAG, parse
 
 if TYPE_CHECKING:
-    from pycrictl.progress.question import Question
+    from pycrictl.progress.registry.question import Question
 
 _ACCEPT: Final = ", ".join(
     (

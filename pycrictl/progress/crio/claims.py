@@ -10,13 +10,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pycrictl.progress.criolog import LoggedPull, LoggedPulls
+from pycrictl.progress.crio.log import LoggedPull, LoggedPulls
 from pycrictl.progress.names import Expected
 from pycrictl.progress.reference import is_same_image
 
 if TYPE_CHECKING:
     from pycrictl.progress.owners import Owners
-    from pycrictl.progress.question import Credentials
+    from pycrictl.progress.registry.question import Credentials
 
 _SOON_S: Final = 2.0
 """How long after its line in the log a pull usually makes its directory."""

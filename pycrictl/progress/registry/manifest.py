@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES, Index, Manifest, parse_document
-from pycrictl.progress import registry, skopeo
-from pycrictl.progress.question import Question
 from pycrictl.progress.reference import parse
+from pycrictl.progress.registry import client, skopeo
+from pycrictl.progress.registry.question import Question
 
 TIMEOUT_S: Final = 2.0
 
@@ -69,7 +69,7 @@ def ask(question: Question) -> Manifest | None:
             return None
         if by_skopeo:
             return skopeo.fetch(by_skopeo, question, reference, timeout_s=left_s)
-        return registry.fetch(question, reference, timeout_s=left_s)
+        return client.fetch(question, reference, timeout_s=left_s)
 
     data = fetch(question.reference)
     document = None if data is None else parse_document(data)
