@@ -46,6 +46,13 @@ ARROWS: dict[str, set[str]] = {
     "progress.view": set(),
     "progress.speed": set(),
     "progress.reference": _BASE,
+    "progress.crio": {
+        *("progress", "containerd.daemon", "containerd.store", "wire.progress", "cri"),
+        *("noderoot", "_proto", *_BASE),
+    },
+    "progress.registry": {
+        *("progress.registry", "progress.reference", "containerd.store", "_proto", *_BASE),
+    },
     "pull": {"pull", "progress", "cri", "_proto", *_BASE},
     "pull.slots": {"noderoot", *_BASE},
     "copy": set(),
@@ -157,7 +164,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "containerd": {"google", "tomli"},
     "wire.websocket": {"websockets"},  # masking, in C
     "progress.stream": {"websockets"},
-    "progress.registry": {"urllib3"},
+    "progress.registry.client": {"urllib3"},
     "proxy.app": {"google"},
     "proxy.lookup": {"google"},
     "proxy.settings": {"tomli"},
