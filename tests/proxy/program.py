@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -176,9 +176,12 @@ class Program:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
-        for pid in self._later:
-            if is_running(pid):
-                os.kill(pid, signal.SIGKILL)
+        # Programs that were started by a signal or another command are known to the log alone.
+        successors = re.findall(r"handed_over\b.*?\bpid\W+(\d+)", self.log())
+        for pid in {*self._later, *map(int, successors)}:
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if self.endpoint in Path(f"/proc/{pid}/cmdline").read_text():
+                    os.kill(pid, signal.SIGKILL)
 
 
 def is_running(pid: int) -> bool:
