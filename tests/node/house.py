@@ -43,7 +43,7 @@ LOGIN: Final = ("reader", "open sesame")
 
 _MOUNTS: Final = """set -e
 mount -t tmpfs tmpfs /run
-for place in etc usr opt; do
+for place in etc usr opt var/lib; do
   mkdir -p /run/.over/$place /run/.work/$place
   mount -t overlay overlay /$place \
     -o lowerdir=/$place,upperdir=/run/.over/$place,workdir=/run/.work/$place

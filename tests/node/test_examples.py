@@ -51,6 +51,7 @@ SHOWS: Final = {
     "pycrictl image-pull-progress default/web": "done: 3 layers",
     "pycrictl inspectp --name '^web$' --state ready": "SANDBOX_READY",
     "pycrictl pods --namespace '^kube-system$' --state ready": "dns",
+    "pycrictl pull-limiter cancel default/training": 'no pull of "default/training" waits',
     "pycrictl pull-limiter set 2": "limit 3 -> 2",
     "pycrictl rmi --prune --dry-run": "Would delete: registry.example/team/unused@sha256:",
 }
@@ -58,6 +59,7 @@ SHOWS: Final = {
 
 FAILS: Final = {
     "pycrictl image-pull-progress --progress json | jq 'select(.phase == \"failed\")'": 1,
+    "pycrictl pull-limiter cancel default/training": 1,  # nobody waits
 }
 """The status of examples that are about a failure."""
 
