@@ -64,6 +64,7 @@ function __pycrictl_describe --no-scope-shadowing
                 'statsp'\t'Show the resource usage of pods' \
                 'metricsp'\t'Show the metrics of pods' \
                 'metricdescs'\t'List the pod metrics that the runtime provides' \
+                'why'\t'Show why a pod is not running' \
                 'runp'\t'Start a new pod sandbox' \
                 'stopp'\t'Stop running pod sandboxes' \
                 'rmp'\t'Remove pod sandboxes and their containers' \
@@ -477,6 +478,17 @@ function __pycrictl_describe --no-scope-shadowing
             set valued \
                 '-o'\t'json|yaml|jsonpath='\t'Output format' \
                 '--output'\t'json|yaml|jsonpath='\t'Output format'
+        case 'why'
+            set switches \
+                '--no-kube'\t'Do not ask the API server what the pod waits for' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '-o'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
+                '--output'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
+                '--template'\t''\t'For --output go-template' \
+                '--admin-socket'\t'@socket'\t'The admin socket of a proxy on the node, which is asked if it is there'
+            set positionals '@pod'
         case 'runp'
             set switches \
                 '-h'\t'Show this message and exit' \
@@ -720,6 +732,7 @@ function __pycrictl_describe --no-scope-shadowing
                 'statsp'\t'Show the resource usage of pods' \
                 'metricsp'\t'Show the metrics of pods' \
                 'metricdescs'\t'List the pod metrics that the runtime provides' \
+                'why'\t'Show why a pod is not running' \
                 'runp'\t'Start a new pod sandbox' \
                 'stopp'\t'Stop running pod sandboxes' \
                 'rmp'\t'Remove pod sandboxes and their containers' \

@@ -164,6 +164,7 @@ COMMANDS: Final = (
         "List the pod metrics that the runtime provides",
         PODS,
     ),
+    Entry("why", "pods.why:why", "Show why a pod is not running", PODS, grammar=Grammar.NEW),
     Entry("runp", "pods.runp:runp", "Start a new pod sandbox", PODS, subcommands=(POD_SCHEMA,)),
     Entry("stopp", "pods.stopp:stopp", "Stop running pod sandboxes", PODS),
     Entry("rmp", "pods.rmp:rmp", "Remove pod sandboxes and their containers", PODS),
