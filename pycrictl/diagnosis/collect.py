@@ -189,6 +189,12 @@ class _Collector:
                 )
                 for answer in answers:
                     found[answer.status.metadata.name] = self._container(answer.status, lookup)
+            for each in newest:  # the list has no exit codes, and is better than nothing
+                name = each.metadata.name
+                image = each.image.user_specified_image or each.image.image
+                is_running = each.state == cri_pb2.CONTAINER_RUNNING
+                state = "running" if is_running else "unknown"
+                found.setdefault(name, facts.Container(name, each.id, image, state))
         if pod is None:
             return tuple(found.values())
         for one in pod.images:

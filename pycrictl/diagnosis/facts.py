@@ -150,4 +150,8 @@ class PodFacts:
         found["disks"] = [disk.document() for disk in self.disks]
         found["missing"] = [one._asdict() for one in self.missing]
         found["problems"] = [{"condition": name, "message": why} for name, why in self.problems]
+        for key in ("containers", "images", "journal"):
+            found[key] = list(found[key])
+        for one in found["containers"]:
+            one["lines"] = list(one["lines"])
         return found

@@ -157,7 +157,9 @@ def _sandbox_error(journal: tuple[Line, ...]) -> tuple[str, bool]:
         for pattern in _SANDBOX_ERRORS:
             if found := re.search(pattern, line.message):
                 error = found["error"].replace('\\\\\\"', '"').replace('\\"', '"')
-                is_network = bool(re.search(r"network for sandbox|\bcni\b|plugin type=", error))
+                is_network = bool(
+                    re.search(r"network (?:info )?for sandbox|\bcni\b|plugin type=", error)
+                )
                 return error, is_network
     return "", False
 
@@ -239,7 +241,7 @@ def _containers(facts: PodFacts) -> Iterator[Finding]:
             kind = "bad-command" if is_bad_command("", one.waiting_message) else "config"
             yield Finding(kind, Weight.SERIOUS, text, "correct the pod's configuration", 82)
         elif one.state == "unknown":
-            text = f"is not running: the runtime does not know the state of {name}"
+            text = f"is not running: the runtime does not say how {name} is"
             yield Finding("unknown-state", Weight.SERIOUS, text, "'pycrictl inspect' shows it", 75)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, Pull, San
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.pod import diagnose, document
 from pycrictl.show.diagnosis_text import write_pod
+from pycrictl.show.jsontext import document_json
 
 NOW = 1_790_000_000.0
 GIB = 1 << 30
@@ -144,6 +146,7 @@ def test_the_twelve_causes(kind: str) -> None:
     found, first_line = TWELVE[kind]
     cause = diagnose(found)[0]
     assert (cause.kind, cause.text) == (kind, first_line)
+    assert json.loads(document_json(document(found)))["cause"]["kind"] == kind
     out = io.StringIO()
     write_pod(document(found), out)
     lines = out.getvalue().splitlines()
