@@ -77,6 +77,7 @@ function __pycrictl_describe --no-scope-shadowing
                 'rmi'\t'Remove images' \
                 'image-pull-progress'\t'Show the progress of image pulls, whoever started them' \
                 'version'\t'Show the runtime\'s name and version' \
+                'doctor'\t'Examine the node: runtime, disks, clock, settings, proxy, leftovers, registries' \
                 'info'\t'Show the status and configuration of the runtime' \
                 'runtime-config'\t'Show the settings that kubelet takes from the runtime' \
                 'config'\t'Show or change the configuration file' \
@@ -628,6 +629,17 @@ function __pycrictl_describe --no-scope-shadowing
             set switches \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
+        case 'doctor'
+            set switches \
+                '--no-registry'\t'Do not try the ways to registries' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '--registry'\t''\t'Try the way to this registry; repeatable (default: those of the images)' \
+                '-o'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
+                '--output'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
+                '--template'\t''\t'For --output go-template' \
+                '--admin-socket'\t'@socket'\t'The admin socket of a proxy on the node, which is asked if it is there'
         case 'info'
             set switches \
                 '-q'\t'Leave out what only this runtime reports' \
@@ -745,6 +757,7 @@ function __pycrictl_describe --no-scope-shadowing
                 'rmi'\t'Remove images' \
                 'image-pull-progress'\t'Show the progress of image pulls, whoever started them' \
                 'version'\t'Show the runtime\'s name and version' \
+                'doctor'\t'Examine the node: runtime, disks, clock, settings, proxy, leftovers, registries' \
                 'info'\t'Show the status and configuration of the runtime' \
                 'runtime-config'\t'Show the settings that kubelet takes from the runtime' \
                 'config'\t'Show or change the configuration file' \

@@ -76,7 +76,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "diagnosis": {
         *("diagnosis", "cri", "progress", "logs", "kube", "containerd", "noderoot", "_proto"),
-        *_BASE,
+        *("proxy.pulls.kubelet_config", *_BASE),
     },
     "diagnosis.findings": set(),
     "diagnosis.disks": {"diagnosis.findings", *_BASE},
@@ -86,6 +86,10 @@ ARROWS: dict[str, set[str]] = {
         *("diagnosis.disks", "diagnosis.errors", "diagnosis.facts", "diagnosis.findings"),
         *_BASE,
     },
+    "diagnosis.node": {
+        *("diagnosis.disks", "diagnosis.findings", "diagnosis.registry", *_BASE),
+    },
+    "diagnosis.registry": {"units"},
     "diagnosis.journal": {"diagnosis.facts", "kube.pods"},
     "show": {"show", "_proto", "progress.tracker", "environ", *_BASE},
     "proxy": set(),

@@ -194,6 +194,13 @@ COMMANDS: Final = (
         grammar=Grammar.NEW,
     ),
     Entry("version", "node.version:version", "Show the runtime's name and version", NODE),
+    Entry(
+        "doctor",
+        "node.doctor:doctor",
+        "Examine the node: runtime, disks, clock, settings, proxy, leftovers, registries",
+        NODE,
+        grammar=Grammar.NEW,
+    ),
     Entry("info", "node.info:info", "Show the status and configuration of the runtime", NODE),
     Entry(
         "runtime-config",

@@ -30,6 +30,43 @@ def write_pod(document: Mapping[str, Any], out: TextIO) -> None:
     write_lines([*lines, "", *_rows(document["facts"])], out)
 
 
+def write_node(document: Mapping[str, Any], out: TextIO) -> None:
+    """Write the findings, the heaviest first, each with what to do, and what they rest on."""
+    findings, facts = document["findings"], document["facts"]
+    lines = []
+    for one in findings:
+        lines.append(_labelled(one["severity"].upper(), one["text"]))
+        if one["advice"]:
+            lines.append(_labelled("", f"do: {one['advice']}"))
+    if not findings:
+        lines.append("nothing is wrong with this node as far as can be seen")
+    write_lines([*lines, "", *_node_rows(facts)], out)
+
+
+def _node_rows(facts: Mapping[str, Any]) -> Iterator[str]:
+    if facts["endpoint"]:
+        yield _labelled("Runtime", f"{facts['runtime'] or 'unknown'} at {facts['endpoint']}")
+    if facts["kubelet_config"]:
+        limit = facts["kubelet_limit"]
+        pulls = plural(limit, "pull") if limit else "any number of pulls"
+        yield _labelled("Kubelet", f"{pulls} at once; {facts['kubelet_config']}")
+    if facts["proxy"]:
+        yield _labelled("Proxy", f"{facts['proxy']} in front of {facts['proxy_upstream']}")
+    for one in facts["disks"]:
+        yield _labelled("Disk", _disk(one))
+    if facts["is_clock_synchronized"] is not None:
+        state = "synchronized" if facts["is_clock_synchronized"] else "not synchronized"
+        yield _labelled("Clock", state)
+    for route in facts["routes"]:
+        mirror = f", mirror of {route['registry']}" if route["is_mirror"] else ""
+        yield _labelled("Registry", f"{route['url']}{mirror}")
+        marks = {True: "ok", False: "FAILS", None: "-"}
+        for step in route["steps"]:
+            yield _labelled("", f"{step['name']:<10}  {marks[step['is_good']]:<5}  {step['text']}")
+    for one in facts["missing"]:
+        yield _labelled("Not asked", f"{one['source']}: {one['reason']}")
+
+
 def _rows(facts: Mapping[str, Any]) -> Iterator[str]:
     now_s = facts["now_s"]
     yield _labelled("Sandbox", _sandbox(facts["sandbox"], now_s))
