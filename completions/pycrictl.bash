@@ -30,7 +30,7 @@ _pycrictl_describe() {
                 '--tracing-endpoint='
                 '--tracing-sampling-rate-per-million='
             )
-            nested=(ps inspect logs stats events event create run start stop rm update checkpoint exec attach port-forward cp pods inspectp statsp metricsp metricdescs runp stopp rmp images image img inspecti imagefsinfo pull rmi image-pull-progress version info runtime-config config update-runtime-config proxy pull-limiter completion)
+            nested=(ps inspect logs stats events event create run start stop rm update checkpoint exec attach port-forward cp pods inspectp statsp metricsp metricdescs why runp stopp rmp images image img inspecti imagefsinfo pull rmi image-pull-progress version doctor info runtime-config config update-runtime-config proxy pull-limiter completion)
             ;;
         ps)
             switches=(-a --all -l --latest --no-headers --no-trunc -q --quiet -r --resolve-image-path -v --verbose -w --watch -h --help)
@@ -318,6 +318,16 @@ _pycrictl_describe() {
                 '--output=json|yaml|jsonpath='
             )
             ;;
+        why)
+            switches=(--no-kube -h --help)
+            valued=(
+                '-o=json|yaml|go-template|table|jsonpath='
+                '--output=json|yaml|go-template|table|jsonpath='
+                '--template='
+                '--admin-socket=@socket'
+            )
+            positionals=('@pod')
+            ;;
         runp)
             switches=(-h --help)
             valued=(
@@ -421,6 +431,16 @@ _pycrictl_describe() {
         version)
             switches=(-h --help)
             ;;
+        doctor)
+            switches=(--no-registry -h --help)
+            valued=(
+                '--registry='
+                '-o=json|yaml|go-template|table|jsonpath='
+                '--output=json|yaml|go-template|table|jsonpath='
+                '--template='
+                '--admin-socket=@socket'
+            )
+            ;;
         info)
             switches=(-q --quiet -h --help)
             valued=(
@@ -490,7 +510,7 @@ _pycrictl_describe() {
             positionals=('bash|zsh|fish')
             ;;
         help | h)
-            nested=(ps inspect logs stats events event create run start stop rm update checkpoint exec attach port-forward cp pods inspectp statsp metricsp metricdescs runp stopp rmp images image img inspecti imagefsinfo pull rmi image-pull-progress version info runtime-config config update-runtime-config proxy pull-limiter completion)
+            nested=(ps inspect logs stats events event create run start stop rm update checkpoint exec attach port-forward cp pods inspectp statsp metricsp metricdescs why runp stopp rmp images image img inspecti imagefsinfo pull rmi image-pull-progress version doctor info runtime-config config update-runtime-config proxy pull-limiter completion)
             ;;
     esac
 }

@@ -64,6 +64,7 @@ function __pycrictl_describe --no-scope-shadowing
                 'statsp'\t'Show the resource usage of pods' \
                 'metricsp'\t'Show the metrics of pods' \
                 'metricdescs'\t'List the pod metrics that the runtime provides' \
+                'why'\t'Show why a pod is not running' \
                 'runp'\t'Start a new pod sandbox' \
                 'stopp'\t'Stop running pod sandboxes' \
                 'rmp'\t'Remove pod sandboxes and their containers' \
@@ -76,6 +77,7 @@ function __pycrictl_describe --no-scope-shadowing
                 'rmi'\t'Remove images' \
                 'image-pull-progress'\t'Show the progress of image pulls, whoever started them' \
                 'version'\t'Show the runtime\'s name and version' \
+                'doctor'\t'Examine the node: runtime, disks, clock, settings, proxy, leftovers, registries' \
                 'info'\t'Show the status and configuration of the runtime' \
                 'runtime-config'\t'Show the settings that kubelet takes from the runtime' \
                 'config'\t'Show or change the configuration file' \
@@ -477,6 +479,17 @@ function __pycrictl_describe --no-scope-shadowing
             set valued \
                 '-o'\t'json|yaml|jsonpath='\t'Output format' \
                 '--output'\t'json|yaml|jsonpath='\t'Output format'
+        case 'why'
+            set switches \
+                '--no-kube'\t'Do not ask the API server what the pod waits for' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '-o'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
+                '--output'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
+                '--template'\t''\t'For --output go-template' \
+                '--admin-socket'\t'@socket'\t'The admin socket of a proxy on the node, which is asked if it is there'
+            set positionals '@pod'
         case 'runp'
             set switches \
                 '-h'\t'Show this message and exit' \
@@ -616,6 +629,17 @@ function __pycrictl_describe --no-scope-shadowing
             set switches \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
+        case 'doctor'
+            set switches \
+                '--no-registry'\t'Do not try the ways to registries' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '--registry'\t''\t'Try the way to this registry; repeatable (default: those of the images)' \
+                '-o'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
+                '--output'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
+                '--template'\t''\t'For --output go-template' \
+                '--admin-socket'\t'@socket'\t'The admin socket of a proxy on the node, which is asked if it is there'
         case 'info'
             set switches \
                 '-q'\t'Leave out what only this runtime reports' \
@@ -720,6 +744,7 @@ function __pycrictl_describe --no-scope-shadowing
                 'statsp'\t'Show the resource usage of pods' \
                 'metricsp'\t'Show the metrics of pods' \
                 'metricdescs'\t'List the pod metrics that the runtime provides' \
+                'why'\t'Show why a pod is not running' \
                 'runp'\t'Start a new pod sandbox' \
                 'stopp'\t'Stop running pod sandboxes' \
                 'rmp'\t'Remove pod sandboxes and their containers' \
@@ -732,6 +757,7 @@ function __pycrictl_describe --no-scope-shadowing
                 'rmi'\t'Remove images' \
                 'image-pull-progress'\t'Show the progress of image pulls, whoever started them' \
                 'version'\t'Show the runtime\'s name and version' \
+                'doctor'\t'Examine the node: runtime, disks, clock, settings, proxy, leftovers, registries' \
                 'info'\t'Show the status and configuration of the runtime' \
                 'runtime-config'\t'Show the settings that kubelet takes from the runtime' \
                 'config'\t'Show or change the configuration file' \

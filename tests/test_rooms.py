@@ -74,6 +74,23 @@ ARROWS: dict[str, set[str]] = {
         *("copy.exec", "copy.method", "copy.total", "copy.archive", "copy.tree", "copy.rules"),
         *("wire", "cri", "streaming", "_proto", "signals", *_BASE),
     },
+    "diagnosis": {
+        *("diagnosis", "cri", "progress", "logs", "kube", "containerd", "noderoot", "_proto"),
+        *("proxy.pulls.kubelet_config", *_BASE),
+    },
+    "diagnosis.findings": set(),
+    "diagnosis.disks": {"diagnosis.findings", *_BASE},
+    "diagnosis.errors": set(),
+    "diagnosis.facts": {"diagnosis.disks", "diagnosis.findings"},
+    "diagnosis.pod": {
+        *("diagnosis.disks", "diagnosis.errors", "diagnosis.facts", "diagnosis.findings"),
+        *_BASE,
+    },
+    "diagnosis.node": {
+        *("diagnosis.disks", "diagnosis.findings", "diagnosis.registry", *_BASE),
+    },
+    "diagnosis.registry": {"units"},
+    "diagnosis.journal": {"diagnosis.facts", "kube.pods"},
     "show": {"show", "_proto", "progress.tracker", "environ", *_BASE},
     "proxy": set(),
     "proxy.app": {
@@ -150,7 +167,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.serve.tokens": _BASE,
     "cli": {
         *("", "cli", "proxy", "show", "progress", "pull", "copy", "streaming", "containerd"),
-        *("cri", "kube", "logs", "wire", "_proto"),
+        *("diagnosis", "cri", "kube", "logs", "wire", "_proto"),
         *("config", "configfile", "environ", "noderoot", "profiles", "signals", *_BASE),
     },
     "__main__": {"cli", "copy.tree.survivor", "signals"},

@@ -164,6 +164,7 @@ COMMANDS: Final = (
         "List the pod metrics that the runtime provides",
         PODS,
     ),
+    Entry("why", "pods.why:why", "Show why a pod is not running", PODS, grammar=Grammar.NEW),
     Entry("runp", "pods.runp:runp", "Start a new pod sandbox", PODS, subcommands=(POD_SCHEMA,)),
     Entry("stopp", "pods.stopp:stopp", "Stop running pod sandboxes", PODS),
     Entry("rmp", "pods.rmp:rmp", "Remove pod sandboxes and their containers", PODS),
@@ -193,6 +194,13 @@ COMMANDS: Final = (
         grammar=Grammar.NEW,
     ),
     Entry("version", "node.version:version", "Show the runtime's name and version", NODE),
+    Entry(
+        "doctor",
+        "node.doctor:doctor",
+        "Examine the node: runtime, disks, clock, settings, proxy, leftovers, registries",
+        NODE,
+        grammar=Grammar.NEW,
+    ),
     Entry("info", "node.info:info", "Show the status and configuration of the runtime", NODE),
     Entry(
         "runtime-config",

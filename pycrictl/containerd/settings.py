@@ -20,7 +20,7 @@ from pycrictl.errors import PycrictlError
 from pycrictl.units import parse_duration
 
 DEFAULT_PATH: Final = Path("/etc/containerd/config.toml")
-_CRI_PLUGINS: Final = ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images")
+CRI_PLUGINS: Final = ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images")
 _FILES_LIMIT: Final = 64
 _FILE_LIMIT_BYTES: Final = 1024 * 1024
 
@@ -111,13 +111,19 @@ def from_file(path: Path) -> PullSettings:
         plugins = document.get("plugins")
         if not isinstance(plugins, dict):
             continue
-        for plugin in _CRI_PLUGINS:
+        for plugin in CRI_PLUGINS:
             section = plugins.get(plugin)
             if isinstance(section, dict):
                 keys = ("image_pull_progress_timeout", "max_concurrent_downloads")
                 new = _settings(section, keys, origin=str(file))
                 found = _overridden(found, new) if version == 3 else new
     return found
+
+
+def configurations(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield what is in a configuration file and its imports, in the order of their application."""
+    for _, document in _documents(path):
+        yield document
 
 
 def _documents(path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -37,6 +37,8 @@ class Kubelet(NamedTuple):
         config: of ``--config``.
         hostname: of ``--hostname-override``.
         manifests: of ``--pod-manifest-path``.
+        runtime_endpoint: of ``--container-runtime-endpoint``.
+        image_endpoint: of ``--image-service-endpoint``.
     """
 
     pid: int = 0
@@ -44,6 +46,8 @@ class Kubelet(NamedTuple):
     config: str = ""
     hostname: str = ""
     manifests: str = ""
+    runtime_endpoint: str = ""
+    image_endpoint: str = ""
 
 
 def find_kubelet(root: Path = ROOT, pids: Iterable[int] | None = None) -> Kubelet:
@@ -62,6 +66,8 @@ def find_kubelet(root: Path = ROOT, pids: Iterable[int] | None = None) -> Kubele
                 _path(root, pid, flags.get("config", "")),
                 flags.get("hostname-override", ""),
                 _path(root, pid, flags.get("pod-manifest-path", "")),
+                flags.get("container-runtime-endpoint", ""),
+                flags.get("image-service-endpoint", ""),
             )
     return Kubelet()
 

@@ -71,19 +71,29 @@ class Failure(NamedTuple):
     secrets: tuple[str, ...] | None = None
 
     @property
-    def text(self) -> str:
-        """The cause, with what secrets if it is about access; and when the kubelet tries again."""
-        said = self.cause
-        if self.secrets is not None and re.search(_ACCESS, said):
-            names = ", ".join(self.secrets)
-            said += f" (pull secrets: {names})" if names else " (the pod names no pull secret)"
+    def explained(self) -> str:
+        """The cause, with what secrets if it is about access."""
+        if self.secrets is None or not re.search(_ACCESS, self.cause):
+            return self.cause
+        names = ", ".join(self.secrets)
+        with_what = f"pull secrets: {names}" if names else "the pod names no pull secret"
+        return f"{self.cause} ({with_what})"
+
+    @property
+    def next_try(self) -> str:
+        """When the kubelet tries again, as far as that is known; empty if nobody does."""
         if self.is_final or not self.pod:
-            return said
+            return ""
         if not self.at_s:
-            return f"{said}; the kubelet tries again"
+            return "the kubelet tries again"
         pause_s = min(BACK_OFF_S * 2.0 ** (max(self.attempts, 1) - 1), MOST_BACK_OFF_S)
         when = time.strftime("%H:%M:%S", time.localtime(self.at_s + pause_s))
-        return f"{said}; next try about {when}"
+        return f"next try about {when}"
+
+    @property
+    def text(self) -> str:
+        """The cause, with what secrets if it is about access; and when the kubelet tries again."""
+        return "; ".join(filter(None, (self.explained, self.next_try)))
 
 
 def cause(error: str) -> str:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 from pycrictl.cli import options
+from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, proxy_of
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Argument, Option
 from pycrictl.errors import UsageError
 
 if TYPE_CHECKING:
+    from pycrictl.cli.admin_socket import NodeProxy
     from pycrictl.cri.calls.client import CriClient
-
-_PROXY_TIMEOUT_S: Final = 1.0
 
 
 def image_pull_progress(
@@ -61,14 +61,7 @@ def image_pull_progress(
             help="Only pulls in this namespace of containerd, such as k8s.io, default or moby.",
         ),
     ] = None,
-    admin_socket: Annotated[
-        str,
-        Option(
-            "--admin-socket",
-            metavar="SOCKET",
-            help="The admin socket of a proxy on the node, which is asked if it is there.",
-        ),
-    ] = "unix:///run/pycrictl/admin.sock",
+    admin_socket: AdminSocket = DEFAULT,
     interval: Annotated[
         float | None,
         Option(
@@ -114,9 +107,8 @@ def image_pull_progress(
             return
         client = stack.enter_context(app.open_client("runtime"))
         stack.callback(display.close)
-        proxy = _proxy_of(client, admin_socket)
-        if proxy is not None:
-            stack.enter_context(proxy)
+        found = proxy_of(client, admin_socket)
+        proxy = stack.enter_context(_client_of(found, client)) if found is not None else None
         namespace = _named(containerd_namespace, "namespace")
         knowledge = watch.Knowledge(
             None if namespace else proxy,
@@ -127,29 +119,10 @@ def image_pull_progress(
         watch.watch(client, request, display, pace, knowledge)
 
 
-def _proxy_of(client: CriClient, admin_socket: str) -> CriClient | None:
-    """Return a client of the proxy that is in front of a runtime; None if there is none."""
-    from pathlib import Path
-
-    from pycrictl import noderoot
-    from pycrictl.config import Setting, socket_path
-
-    path = noderoot.given(socket_path(Setting(admin_socket, "flag"), "admin-socket"))
-    if not Path(path).exists():
-        return None
+def _client_of(proxy: NodeProxy, client: CriClient) -> CriClient:
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.errors import PycrictlError
-    from pycrictl.proxy import admin
 
-    try:
-        sockets = admin.ask(path, "sockets", timeout_s=_PROXY_TIMEOUT_S)
-        found = (noderoot.locate(sockets[key]) for key in ("listen", "upstream"))
-        listen, upstream = map(Path, found)
-        if not any(one.exists() and one.samefile(client.path) for one in (listen, upstream)):
-            return None
-        return CriClient(str(listen), timeout_s=client.timeout_s)
-    except (PycrictlError, OSError, KeyError):
-        return None  # an older proxy, or none
+    return CriClient(proxy.listen, timeout_s=client.timeout_s)
 
 
 def _named(name: str | None, kind: str) -> str:

@@ -1,0 +1,73 @@
+"""The proxy on the node, found by its admin socket."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+
+from pycrictl.cli.declare import Option
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+
+TIMEOUT_S: Final = 1.0
+
+AdminSocket = Annotated[
+    str,
+    Option(
+        "--admin-socket",
+        metavar="SOCKET",
+        help="The admin socket of a proxy on the node, which is asked if it is there.",
+    ),
+]
+DEFAULT: Final = "unix:///run/pycrictl/admin.sock"
+
+
+class NodeProxy(NamedTuple):
+    """A running proxy: where its sockets and the runtime's are for this process."""
+
+    admin: str
+    listen: str
+    upstream: str
+
+    def is_of(self, client: CriClient) -> bool:
+        """Return whether a client talks to this proxy, or to the runtime behind it."""
+        paths = Path(self.listen), Path(self.upstream)
+        return any(one.exists() and one.samefile(client.path) for one in paths)
+
+    def status(self) -> dict[str, Any]:
+        """Return the document of ``pull-limiter status``.
+
+        Raises:
+            PycrictlError: it does not answer.
+        """
+        from pycrictl.proxy import admin
+
+        return admin.ask(self.admin, "status", timeout_s=TIMEOUT_S)
+
+
+def find_proxy(admin_socket: str) -> NodeProxy | None:
+    """Return the proxy at an admin socket; None if there is none, or an older one."""
+    from pycrictl import noderoot
+    from pycrictl.config import Setting, socket_path
+
+    path = noderoot.given(socket_path(Setting(admin_socket, "flag"), "admin-socket"))
+    if not Path(path).exists():
+        return None
+    from pycrictl.errors import PycrictlError
+    from pycrictl.proxy import admin
+
+    try:
+        sockets = admin.ask(path, "sockets", timeout_s=TIMEOUT_S)
+        return NodeProxy(path, *(noderoot.locate(sockets[key]) for key in ("listen", "upstream")))
+    except (PycrictlError, KeyError):
+        return None
+
+
+def proxy_of(client: CriClient, admin_socket: str) -> NodeProxy | None:
+    """Return the proxy in front of a client's runtime; None if there is none."""
+    try:
+        found = find_proxy(admin_socket)
+        return found if found is not None and found.is_of(client) else None
+    except OSError:
+        return None

@@ -1,0 +1,92 @@
+"""Where containerd looks for the images of a registry: its ``certs.d`` (``hosts.toml``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import tomli
+
+from pycrictl import noderoot
+from pycrictl.containerd.settings import CRI_PLUGINS, configurations
+from pycrictl.errors import PycrictlError
+
+DEFAULT_FOLDER: Final = "/etc/containerd/certs.d"
+
+_FILE_LIMIT_BYTES: Final = 1024 * 1024
+
+
+class Site(NamedTuple):
+    """A server that is asked for the images of a registry.
+
+    Attributes:
+        url: ``https://HOST[:PORT]``.
+        is_mirror: it is asked before the registry itself.
+        ca: a file of certificates, as this process finds it; empty for the system's.
+        verifies: whether its certificate is checked.
+    """
+
+    url: str
+    is_mirror: bool = False
+    ca: str = ""
+    verifies: bool = True
+
+
+def sites_of(host: str, config: Path) -> list[Site]:
+    """Return the servers of a registry, in the order in which containerd asks them.
+
+    Args:
+        host: the registry as image references name it, with its port.
+        config: containerd's configuration file, which may name the folder (``config_path``).
+    """
+    scheme = "http" if host.partition(":")[0] in ("localhost", "127.0.0.1") else "https"
+    own = Site(f"{scheme}://{'registry-1.docker.io' if host == 'docker.io' else host}")
+    folder, document = _hosts(host, _folders(config))
+    if document is None:
+        return [own]
+    found = []
+    hosts = document.get("host")
+    for url, settings in hosts.items() if isinstance(hosts, dict) else ():
+        if isinstance(settings, dict):
+            found.append(_site(url, settings, folder, is_mirror=True))
+    server = document.get("server")
+    if isinstance(server, str) and server:
+        own = _site(server, document, folder, is_mirror=False)
+    return [*found, own]
+
+
+def _site(url: str, settings: dict[str, Any], folder: Path, *, is_mirror: bool) -> Site:
+    ca = settings.get("ca")
+    name = ca[0] if isinstance(ca, list) and ca else ca
+    path = ""
+    if isinstance(name, str) and name:
+        path = noderoot.locate(str(folder / name))
+    verifies = settings.get("skip_verify") is not True
+    whole = url if "://" in url else f"https://{url}"
+    return Site(whole.rstrip("/").removesuffix("/v2"), is_mirror, path, verifies)
+
+
+def _folders(config: Path) -> list[Path]:
+    named = []
+    for document in configurations(config):
+        plugins = document.get("plugins")
+        for plugin in CRI_PLUGINS:
+            section = plugins.get(plugin) if isinstance(plugins, dict) else None
+            registry = section.get("registry") if isinstance(section, dict) else None
+            path = registry.get("config_path") if isinstance(registry, dict) else None
+            if isinstance(path, str) and path:
+                named = [Path(part) for part in path.split(":") if part]
+    return named or [Path(DEFAULT_FOLDER)]
+
+
+def _hosts(host: str, folders: list[Path]) -> tuple[Path, dict[str, Any] | None]:
+    for folder in folders:
+        for name in (host, host.replace(":", "_") + "_", "_default"):
+            file = folder / name / "hosts.toml"
+            try:
+                with Path(noderoot.locate(str(file))).open("rb") as stream:
+                    text = stream.read(_FILE_LIMIT_BYTES).decode()
+                return file.parent, tomli.loads(text)
+            except (OSError, ValueError, RecursionError, PycrictlError):
+                continue
+    return Path(), None

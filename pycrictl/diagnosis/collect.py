@@ -1,0 +1,329 @@
+"""Collects what is known of a pod: each source on its own, so that one that fails is only named."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.inspection import status
+from pycrictl.cri.inspection.containerlog import container_log
+from pycrictl.cri.lists.lookup import Lookup
+from pycrictl.diagnosis import facts
+from pycrictl.diagnosis.filesystems import disks_of
+from pycrictl.diagnosis.findings import Missing
+from pycrictl.diagnosis.journal import about, pod_named
+from pycrictl.diagnosis.pulls import Pulls, from_proxy, watch_briefly
+from pycrictl.errors import NotFound, PycrictlError
+from pycrictl.progress.failures import HISTORY_S, REASONS, Failure, Failures
+from pycrictl.progress.reference import is_same_image
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.kube.node import NodePods
+    from pycrictl.kube.pods import Pod
+    from pycrictl.logs.journal import JournalLine
+
+LOG_LINES: Final = 3
+LOG_LINE_CHARS: Final = 300
+
+_STATES: Final = {
+    cri_pb2.CONTAINER_CREATED: "created",
+    cri_pb2.CONTAINER_RUNNING: "running",
+    cri_pb2.CONTAINER_EXITED: "exited",
+}
+
+
+class Sources(NamedTuple):
+    """Whom to ask beside the runtime.
+
+    Attributes:
+        pods: the pods of the node; None for nobody (``--no-kube``).
+        read_journal: returns the journal's lines since a wall time; None for none.
+        ask_proxy: asks the proxy in front of the runtime for its status; None without a proxy.
+    """
+
+    pods: NodePods | None = None
+    read_journal: Callable[[float], Sequence[JournalLine]] | None = None
+    ask_proxy: Callable[[], dict[str, Any]] | None = None
+
+
+def collect_pod(
+    client: CriClient,
+    images: CriClient,
+    text: str,
+    sources: Sources,
+    *,
+    wall_s: Callable[[], float] = time.time,
+) -> facts.PodFacts:
+    """Return all that is known of the pod that a word stands for.
+
+    Args:
+        client: of the runtime service.
+        images: of the image service.
+        text: what was typed: ID, start of an ID, name, NAMESPACE/NAME.
+        sources: whom to ask beside the runtime.
+        wall_s: wall time.
+
+    Raises:
+        NotFound: neither the runtime nor another source knows such a pod.
+        UsageError: several pods match.
+        ConnectError: the runtime does not answer.
+    """
+    return _Collector(client, images, sources, wall_s).collect(text)
+
+
+class _Collector:
+    def __init__(
+        self, client: CriClient, images: CriClient, sources: Sources, wall_s: Callable[[], float]
+    ) -> None:
+        self._client = client
+        self._images = images
+        self._sources = sources
+        self._wall_s = wall_s
+        self._missing: list[Missing] = []
+
+    def collect(self, text: str) -> facts.PodFacts:
+        lookup = Lookup(self._client)
+        journal = self._journal()
+        sandbox, pod = self._find(lookup, text, journal)
+        uid = pod.uid if pod is not None else ""
+        if sandbox is not None:
+            namespace, name = sandbox.metadata.namespace, sandbox.metadata.name
+            uid = uid or sandbox.metadata.uid
+        else:
+            assert pod is not None
+            namespace, name = pod.namespace, pod.name
+        containers = self._containers(lookup, sandbox, pod)
+        known = [one.image for one in containers if one.image]
+        needed = list(dict.fromkeys([*(one.image for one in pod.images), *known] if pod else known))
+        found_images, stray = self._images_of(f"{namespace}/{name}", needed, pod, journal)
+        ids = (sandbox.id if sandbox is not None else "", *(one.id for one in containers))
+        return facts.PodFacts(
+            namespace=namespace,
+            name=name,
+            phase=pod.phase if pod is not None else "",
+            now_s=self._wall_s(),
+            sandbox=self._sandbox(sandbox),
+            containers=containers,
+            images=found_images,
+            stray_pulls=stray,
+            disks=tuple(self._disks()),
+            problems=self._problems(),
+            journal=about(journal, namespace, name, uid, ids),
+            missing=tuple(dict.fromkeys(self._missing)),
+        )
+
+    def _find(
+        self, lookup: Lookup, text: str, journal: Sequence[JournalLine]
+    ) -> tuple[cri_pb2.PodSandbox | None, Pod | None]:
+        """Return the sandbox and the kubelet's pod of a name, either of them None if unknown."""
+        pods = self._sources.pods
+        try:
+            sandbox = lookup.find_pod(text)
+        except NotFound:
+            found = [one for one in pods.pods() if text in (one.name, str(one))] if pods else []
+            self._note_pods()
+            if not found and (named := pod_named(journal, text)) is not None:
+                found = [named]
+            if len({str(one) for one in found}) != 1:
+                raise
+            return None, found[0]
+        meta = sandbox.metadata
+        pod = pods.find(meta.namespace, meta.name, meta.uid) if pods is not None else None
+        self._note_pods()
+        return sandbox, pod
+
+    def _note_pods(self) -> None:
+        from pycrictl.kube.node import Origin
+
+        pods = self._sources.pods
+        if pods is None:
+            self._missing.append(Missing("API server", "--no-kube"))
+        elif pods.origin is not Origin.API:
+            reason = "no usable kubelet credential, or no answer; --debug says more"
+            self._missing.append(Missing("API server", reason))
+
+    def _journal(self) -> list[JournalLine]:
+        read = self._sources.read_journal
+        lines = list(read(self._wall_s() - HISTORY_S)) if read is not None else []
+        if not lines:
+            why = "it has no lines of the kubelet or the runtime, or cannot be read"
+            self._missing.append(Missing("journal", why))
+        return lines
+
+    @contextmanager
+    def _optional(self, source: str) -> Iterator[None]:
+        """Name a source that fails, and go on."""
+        try:
+            yield
+        except (PycrictlError, OSError) as exc:
+            reason = exc.message if isinstance(exc, PycrictlError) else (exc.strerror or str(exc))
+            self._missing.append(Missing(source, reason))
+
+    # The runtime
+
+    def _sandbox(self, sandbox: cri_pb2.PodSandbox | None) -> facts.Sandbox | None:
+        if sandbox is None:
+            return None
+        is_ready, address = sandbox.state == cri_pb2.SANDBOX_READY, ""
+        with self._optional("pod status"):
+            for answer in status.pod_statuses(
+                self._client, [sandbox.id], verbose=False, is_listed=True
+            ):
+                is_ready = answer.status.state == cri_pb2.SANDBOX_READY
+                address = answer.status.network.ip
+        return facts.Sandbox(sandbox.id, is_ready, sandbox.created_at / 1e9, address)
+
+    def _containers(
+        self, lookup: Lookup, sandbox: cri_pb2.PodSandbox | None, pod: Pod | None
+    ) -> tuple[facts.Container, ...]:
+        found: dict[str, facts.Container] = {}
+        if sandbox is not None:
+            newest = lookup.containers_of(sandbox)
+            with self._optional("container status"):
+                answers = status.container_statuses(
+                    self._client, [one.id for one in newest], verbose=False, is_listed=True
+                )
+                for answer in answers:
+                    found[answer.status.metadata.name] = self._container(answer.status, lookup)
+            for each in newest:  # the list has no exit codes, and is better than nothing
+                name = each.metadata.name
+                image = each.image.user_specified_image or each.image.image
+                is_running = each.state == cri_pb2.CONTAINER_RUNNING
+                state = "running" if is_running else "unknown"
+                found.setdefault(name, facts.Container(name, each.id, image, state))
+        if pod is None:
+            return tuple(found.values())
+        for one in pod.images:
+            if not one.is_volume:
+                known = found.pop(one.container, facts.Container(one.container, image=one.image))
+                found[one.container] = replace_waiting(known, one.reason, one.message)
+        return tuple(found.values())
+
+    def _container(self, one: cri_pb2.ContainerStatus, lookup: Lookup) -> facts.Container:
+        name, sandboxes = one.metadata.name, self._sandboxes_of(one.id, lookup)
+        earlier = [
+            each
+            for each in lookup.containers
+            if each.metadata.name == name
+            and each.pod_sandbox_id in sandboxes
+            and each.id != one.id
+            and each.state == cri_pb2.CONTAINER_EXITED
+        ]
+        has_crashed, last_code = False, one.exit_code
+        if earlier:
+            last = max(earlier, key=lambda each: each.created_at)
+            with self._optional("container status"):
+                for answer in status.container_statuses(
+                    self._client, [last.id], verbose=False, is_listed=True
+                ):
+                    has_crashed = answer.status.exit_code != 0
+                    if one.state == cri_pb2.CONTAINER_RUNNING:
+                        last_code = answer.status.exit_code
+        state = _STATES.get(one.state, "unknown")
+        has_ended_badly = has_crashed or (state == "exited" and one.exit_code != 0)
+        return facts.Container(
+            name=name,
+            id=one.id,
+            image=one.image.user_specified_image or one.image.image,
+            state=state,
+            exit_code=last_code,
+            reason=one.reason,
+            message=one.message,
+            restarts=one.metadata.attempt,
+            started_s=one.started_at / 1e9,
+            finished_s=one.finished_at / 1e9,
+            has_crashed_before=has_crashed,
+            lines=self._last_lines(one.id) if has_ended_badly else (),
+        )
+
+    @staticmethod
+    def _sandboxes_of(container_id: str, lookup: Lookup) -> set[str]:
+        """Return all sandboxes of the pod of a container."""
+        of = {each.id: each.pod_sandbox_id for each in lookup.containers}
+        uids = {pod.metadata.uid for pod in lookup.pods if pod.id == of.get(container_id)}
+        return {pod.id for pod in lookup.pods if pod.metadata.uid in uids}
+
+    def _last_lines(self, container_id: str) -> tuple[str, ...]:
+        from pycrictl.logs.reader import LogReader
+        from pycrictl.logs.selection import Selection
+
+        lines: list[str] = []
+        with self._optional("container log"):
+            log = container_log(self._client, container_id)
+            reader = LogReader(log.path, Selection(tail_lines=LOG_LINES), on_bad=lambda _: None)
+            text = b"".join(chunk.data for chunk in reader.read()).decode("utf-8", "replace")
+            lines = [line[:LOG_LINE_CHARS] for line in text.splitlines() if line.strip()]
+        return tuple(lines[-LOG_LINES:])
+
+    def _problems(self) -> tuple[tuple[str, str], ...]:
+        with self._optional("runtime status"):
+            answer = self._client.call("Status", cri_pb2.StatusRequest())
+            return tuple(
+                (one.type, one.message or one.reason)
+                for one in answer.status.conditions
+                if not one.status
+            )
+        return ()
+
+    def _disks(self) -> Iterable[Any]:
+        with self._optional("disks"):
+            return disks_of(self._images)
+        return ()
+
+    # Images
+
+    def _images_of(
+        self, owner: str, needed: list[str], pod: Pod | None, journal: Sequence[JournalLine]
+    ) -> tuple[tuple[facts.Image, ...], dict[str, facts.Pull]]:
+        present = {reference: self._is_present(reference) for reference in needed}
+        pulls = Pulls()
+        is_known = bool(needed)
+        if self._sources.ask_proxy is not None:
+            with self._optional("proxy"):
+                pulls = from_proxy(self._sources.ask_proxy(), owner)
+        absent = [reference for reference in needed if not present[reference]]
+        if not pulls.own and (absent or not is_known):
+            with self._optional("containerd's pulls"):
+                pulls = pulls.joined(watch_briefly(self._client, absent, self._sources.pods))
+        references = list(dict.fromkeys([*needed, *pulls.own, *pulls.failed]))
+        failed = self._failures(journal)
+        waiting = {one.image: one for one in pod.images if one.reason} if pod is not None else {}
+        found = []
+        for reference in references:
+            says = waiting[reference].reason if reference in waiting else ""
+            failure = next((one for one in failed if is_same_image(one.image, reference)), None)
+            error = failure.explained if failure is not None else pulls.failed.get(reference, "")
+            found.append(
+                facts.Image(
+                    reference,
+                    present.get(reference),
+                    pulls.own.get(reference),
+                    "" if present.get(reference) else error,
+                    says if says in REASONS else "",
+                    failure.next_try if failure is not None else "",
+                )
+            )
+        return tuple(found), {} if is_known else dict(pulls.stray)
+
+    def _failures(self, journal: Sequence[JournalLine]) -> list[Failure]:
+        pods = self._sources.pods.pods if self._sources.pods is not None else tuple
+        failures = Failures(lambda _: journal, pods)
+        failures.look(self._wall_s())
+        return [*failures.waiting(), *failures.since(0.0)]
+
+    def _is_present(self, reference: str) -> bool | None:
+        with self._optional("image status"):
+            request = cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=reference))
+            return bool(self._images.call("ImageStatus", request).HasField("image"))
+        return None
+
+
+def replace_waiting(known: facts.Container, reason: str, message: str) -> facts.Container:
+    """Return a container with what the kubelet says it waits for."""
+    from dataclasses import replace
+
+    return replace(known, waiting=reason, waiting_message=message)

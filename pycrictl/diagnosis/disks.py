@@ -1,0 +1,70 @@
+"""How full a file system is, judged by the limits at which the kubelet evicts pods. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from pycrictl.diagnosis.findings import Finding, Weight
+from pycrictl.units import format_bytes, quote
+
+LOW_BYTES: Final = 0.15
+LOW_INODES: Final = 0.05
+"""The kubelet's default ``imagefs.available<15%`` and ``nodefs.inodesFree<5%``."""
+
+FULL: Final = 0.01
+"""So little is left that nothing can be unpacked any more."""
+
+
+class Disk(NamedTuple):
+    """A file system.
+
+    Attributes:
+        path: a directory on it.
+        use: what the runtime has there, such as ``images``.
+        size_bytes: its size.
+        free_bytes: what is free for everybody.
+        inodes: how many files it can have; 0 for any number.
+        free_inodes: how many more.
+    """
+
+    path: str
+    use: str
+    size_bytes: int
+    free_bytes: int
+    inodes: int = 0
+    free_inodes: int = 0
+
+    @property
+    def free_share(self) -> float:
+        """How much of it is free, from 0 to 1."""
+        return self.free_bytes / self.size_bytes if self.size_bytes else 1.0
+
+    @property
+    def free_inodes_share(self) -> float:
+        """How much of its inodes is free, from 0 to 1."""
+        return self.free_inodes / self.inodes if self.inodes else 1.0
+
+    def __str__(self) -> str:
+        text = f"{format_bytes(self.free_bytes)} of {format_bytes(self.size_bytes)} free"
+        text += f" ({100 * self.free_share:.0f} %)"
+        if self.inodes:
+            text += f", {100 * self.free_inodes_share:.0f} % of inodes"
+        return text
+
+    def document(self) -> dict[str, Any]:
+        """Return it as data for JSON."""
+        return self._asdict()
+
+
+def disk_findings(disks: Iterable[Disk]) -> Iterator[Finding]:
+    """Yield which file systems are full, or so full that the kubelet evicts pods."""
+    for disk in disks:
+        where = f"{quote(disk.path, 4096)}, the file system of {disk.use}"
+        advice = "'pycrictl rmi --prune' removes images that no container uses"
+        if disk.free_share < FULL or disk.free_inodes_share < FULL:
+            what = "full" if disk.free_share < FULL else "out of inodes"
+            yield Finding("disk-full", Weight.SERIOUS, f"{where} is {what}: {disk}", advice, 95)
+        elif disk.free_share < LOW_BYTES or disk.free_inodes_share < LOW_INODES:
+            text = f"{where} is nearly full, where the kubelet evicts pods: {disk}"
+            yield Finding("disk-pressure", Weight.WARNING, text, advice, 50)

@@ -1,0 +1,151 @@
+"""What errors of runtimes and registries mean, from their words. Pure.
+
+The words are those of containerd, of Go's ``net`` and ``crypto/x509``, of runc and CNI plugins.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+
+class Trouble(NamedTuple):
+    """What an error means.
+
+    Attributes:
+        kind: one word for scripts.
+        rank: how likely it is the cause of all the rest, the highest first.
+        text: what is the case, after the image's name.
+        advice: what to do; IMAGE and HOST stand for the image and its registry.
+    """
+
+    kind: str
+    rank: int
+    text: str
+    advice: str
+
+
+NO_SPACE: Final = "no space left on device"
+
+_PULLS: Final = (
+    (
+        NO_SPACE,
+        Trouble(
+            "disk-full",
+            95,
+            "there is no space left for it",
+            "'pycrictl imagefsinfo -o table' shows the disk, 'pycrictl rmi --prune' frees it",
+        ),
+    ),
+    (
+        r"x509:|certificate|tls: (?!handshake timeout)|server gave HTTP response to HTTPS client",
+        Trouble(
+            "x509",
+            88,
+            "the node does not trust the certificate of the registry",
+            "put the registry's CA into certs.d, then 'pycrictl doctor --registry HOST'",
+        ),
+    ),
+    (
+        r"\b40[13]\b|unauthorized|authorization failed|forbidden|denied|no basic auth credentials",
+        Trouble(
+            "unauthorized",
+            87,
+            "the registry refuses access to it",
+            "check the pod's imagePullSecrets; 'pycrictl pull --creds USER IMAGE' tries others",
+        ),
+    ),
+    (
+        r"no such host|connection refused|no route to host|network is unreachable|i/o timeout"
+        r"|dial tcp|connection reset|handshake timeout|deadline exceeded|\b50[0234]\b|: EOF$"
+        r"|server misbehaving|RegistryUnavailable",
+        Trouble(
+            "registry-down",
+            86,
+            "its registry cannot be reached",
+            "'pycrictl doctor --registry HOST' shows which step fails",
+        ),
+    ),
+    (
+        r"\b429\b|toomanyrequests|too many requests",
+        Trouble(
+            "rate-limited",
+            86,
+            "the registry has answered too many requests of this node",
+            "pull with credentials, or from a mirror",
+        ),
+    ),
+    (
+        r"no match for platform",
+        Trouble(
+            "wrong-platform",
+            86,
+            "it does not exist for this machine's platform",
+            "build it for this platform, or schedule the pod elsewhere",
+        ),
+    ),
+    (
+        r"not found|manifest unknown|name unknown|\b404\b|does not exist",
+        Trouble(
+            "not-found",
+            85,
+            "the registry does not have it",
+            "check its name and tag; 'pycrictl pull IMAGE' tries it at once",
+        ),
+    ),
+    (
+        r"InvalidImageName|invalid reference format|couldn't parse image",
+        Trouble("invalid-name", 85, "its name is invalid", "correct the name in the pod"),
+    ),
+    (
+        r"ErrImageNeverPull|is not present with pull policy of Never",
+        Trouble(
+            "never-pulled",
+            85,
+            "it is not on the node, and the pod forbids to pull it",
+            "'pycrictl pull IMAGE', or change imagePullPolicy",
+        ),
+    ),
+)
+_FAILED: Final = Trouble("pull-failed", 84, "its pull fails", "'pycrictl pull IMAGE' tries it")
+
+
+def pull_trouble(cause: str) -> Trouble:
+    """Return what the error of a pull means."""
+    return next((one for pattern, one in _PULLS if re.search(pattern, cause, re.I)), _FAILED)
+
+
+_BAD_COMMAND: Final = (
+    r"executable file not found|no such file or directory|permission denied|exec format error"
+    r"|is a directory|not a directory"
+)
+
+
+def is_bad_command(reason: str, message: str) -> bool:
+    """Return whether a container has not started because of its command (runc's words)."""
+    return "exec" in message and bool(re.search(_BAD_COMMAND, message))
+
+
+def shortened(message: str) -> str:
+    """Return the end of a chain of wrapped errors, which is where the cause stands."""
+    text = " ".join(message.split()).removesuffix(": unknown")
+    text = re.sub(r"^rpc error: code = \w+ desc = ", "", text)
+    if (at := text.rfind("exec: ")) >= 0:
+        return text[at + len("exec: ") :].replace('\\"', '"')
+    for wrapping in ("failed to setup network for sandbox ", "failed to set up sandbox "):
+        if wrapping in text:
+            text = text.partition(wrapping)[2].partition(": ")[2] or text
+    for wrapping in ("OCI runtime create failed: ", "runc create failed: "):
+        text = text.rpartition(wrapping)[2]
+    return text
+
+
+def exit_words(code: int, reason: str) -> str:
+    """Return what an exit status means, in brackets; empty if it has no meaning of its own."""
+    if reason == "OOMKilled":
+        return " (out of memory)"
+    known = {126: "its command cannot be executed", 127: "a command was not found"}
+    signals = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+    if code > 128 and code - 128 in signals:
+        return f" ({signals[code - 128]})"
+    return f" ({known[code]})" if code in known else ""

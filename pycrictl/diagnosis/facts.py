@@ -1,0 +1,157 @@
+"""What is known of a pod at one moment: plain data, whoever collected it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pycrictl.diagnosis.disks import Disk
+from pycrictl.diagnosis.findings import Missing
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """A pod sandbox.
+
+    Attributes:
+        is_ready: as the runtime says.
+        created_s: wall time.
+        address: its IP address; empty in the node's network.
+    """
+
+    id: str
+    is_ready: bool
+    created_s: float = 0.0
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container of the pod, or one that is to be.
+
+    Attributes:
+        state: ``running``, ``exited``, ``created``, ``unknown``; empty before it exists.
+        exit_code: of the last attempt that has ended.
+        reason: the runtime's word for the end, such as ``OOMKilled``.
+        message: what the runtime says to that.
+        restarts: how many attempts were before.
+        has_crashed_before: an earlier attempt that is still listed ended badly.
+        waiting: what the kubelet says it waits for, such as ``CrashLoopBackOff``.
+        waiting_message: what the kubelet says to that.
+        lines: the last lines of its log.
+    """
+
+    name: str
+    id: str = ""
+    image: str = ""
+    state: str = ""
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    restarts: int = 0
+    started_s: float = 0.0
+    finished_s: float = 0.0
+    has_crashed_before: bool = False
+    waiting: str = ""
+    waiting_message: str = ""
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """A pull that is under way or in line; None stands for what is not known.
+
+    Attributes:
+        percent: of download and unpacking.
+        rate: bytes a second.
+        eta: the time left, in words.
+        idle_s: for how long nothing has come.
+        place: in the line of a proxy; 0 if it has begun.
+        behind: whose pull is ahead.
+        starts_in: when it is expected to start, in words.
+    """
+
+    percent: float | None = None
+    done_bytes: int | None = None
+    total_bytes: int | None = None
+    rate: float | None = None
+    eta: str = ""
+    idle_s: float = 0.0
+    is_unpacking: bool = False
+    place: int = 0
+    behind: str = ""
+    starts_in: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image that the pod needs.
+
+    Attributes:
+        is_present: None if the runtime did not say.
+        pull: a pull of it that is under way.
+        failure: why the last one failed; empty if none has.
+        says: what the kubelet says of it (``ImagePullBackOff``).
+        next_try: what is known of that, in words.
+    """
+
+    reference: str
+    is_present: bool | None = None
+    pull: Pull | None = None
+    failure: str = ""
+    says: str = ""
+    next_try: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the journal about the pod: wall time, service, text."""
+
+    at_s: float
+    unit: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """All that is known of a pod.
+
+    Attributes:
+        phase: as the API server has it; empty if it was not asked.
+        now_s: wall time of all this.
+        images: those of its containers, in the order in which they are pulled.
+        stray_pulls: pulls of the node whose pod nobody knows, by what they are called.
+        problems: conditions of the runtime that do not hold, and why.
+        journal: lines about the pod, the oldest first.
+        missing: sources that could not be asked.
+    """
+
+    namespace: str
+    name: str
+    phase: str = ""
+    now_s: float = 0.0
+    sandbox: Sandbox | None = None
+    containers: tuple[Container, ...] = ()
+    images: tuple[Image, ...] = ()
+    stray_pulls: dict[str, Pull] = field(default_factory=dict)
+    disks: tuple[Disk, ...] = ()
+    problems: tuple[tuple[str, str], ...] = ()
+    journal: tuple[Line, ...] = ()
+    missing: tuple[Missing, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """NAMESPACE/NAME."""
+        return f"{self.namespace}/{self.name}"
+
+    def document(self) -> dict[str, Any]:
+        """Return it as data for JSON."""
+        found = asdict(self)
+        found["disks"] = [disk.document() for disk in self.disks]
+        found["missing"] = [one._asdict() for one in self.missing]
+        found["problems"] = [{"condition": name, "message": why} for name, why in self.problems]
+        for key in ("containers", "images", "journal"):
+            found[key] = list(found[key])
+        for one in found["containers"]:
+            one["lines"] = list(one["lines"])
+        return found

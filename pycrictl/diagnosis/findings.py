@@ -1,0 +1,59 @@
+"""A finding: one thing that is wrong or worth knowing, how much it weighs, and what to do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+
+class Weight(IntEnum):
+    """How much a finding matters; the heaviest comes first."""
+
+    NOTE = 1
+    WARNING = 2
+    SERIOUS = 3
+
+
+class Finding(NamedTuple):
+    """One finding.
+
+    Attributes:
+        kind: one word for scripts, such as ``crash-loop``.
+        weight: how much it matters.
+        text: what is the case, as the rest of a sentence or a line of its own.
+        advice: what to do about it; empty if there is nothing.
+        rank: orders findings of one weight, the highest first.
+    """
+
+    kind: str
+    weight: Weight
+    text: str
+    advice: str = ""
+    rank: int = 0
+
+    def document(self) -> dict[str, Any]:
+        """Return it as data for JSON."""
+        return {
+            "kind": self.kind,
+            "severity": self.weight.name.lower(),
+            "text": self.text,
+            "advice": self.advice or None,
+        }
+
+
+class Missing(NamedTuple):
+    """A source that could not be asked.
+
+    Attributes:
+        source: what was to be asked.
+        reason: why it could not be.
+    """
+
+    source: str
+    reason: str
+
+
+def ranked(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings without repetitions, the heaviest first."""
+    return sorted(dict.fromkeys(findings), key=lambda one: (-one.weight, -one.rank))

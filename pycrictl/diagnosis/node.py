@@ -1,0 +1,214 @@
+"""What is wrong with a node: findings in what is known of it, the heaviest first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from pycrictl.diagnosis.disks import Disk, disk_findings
+from pycrictl.diagnosis.findings import Finding, Missing, Weight, ranked
+from pycrictl.diagnosis.registry import Route
+from pycrictl.units import format_bytes, format_duration, plural
+
+SKEW_S: Final = 30.0
+BAD_SKEW_S: Final = 300.0
+"""Clocks that differ by so much make fresh certificates and tokens invalid."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """All that is known of a node; None and empty stand for what is not known.
+
+    Attributes:
+        endpoint: of the runtime; empty if none answers.
+        problem: why none answers.
+        runtime: name and version.
+        conditions: of the runtime that do not hold, and why.
+        is_clock_synchronized: as the kernel says.
+        kubelet_config: the file; empty if there is none.
+        kubelet_limit: how many images the kubelet pulls at once; 0 for any number.
+        kubelet_endpoints: of runtime and images, as the kubelet is configured.
+        downloads: how many layers containerd downloads at once.
+        timeout_s: after how long without a byte containerd gives a pull up; 0 for never.
+        proxy: where it listens; empty without one.
+        proxy_upstream: the runtime behind it.
+        proxy_limit: of pulls; 0 for none.
+        dead_leases: of pulls of a containerd that has ended.
+        dead_ingests: unfinished downloads that nothing has been added to for an hour.
+        stages: what killed copies have left, as paths.
+    """
+
+    endpoint: str = ""
+    problem: str = ""
+    runtime: str = ""
+    conditions: tuple[tuple[str, str], ...] = ()
+    disks: tuple[Disk, ...] = ()
+    is_clock_synchronized: bool | None = None
+    kubelet_config: str = ""
+    kubelet_limit: int | None = None
+    kubelet_endpoints: tuple[str, str] = ("", "")
+    downloads: int | None = None
+    timeout_s: float | None = None
+    proxy: str = ""
+    proxy_upstream: str = ""
+    proxy_limit: int | None = None
+    dead_leases: int = 0
+    dead_ingests: int = 0
+    dead_bytes: int = 0
+    stages: tuple[str, ...] = ()
+    routes: tuple[Route, ...] = ()
+    missing: tuple[Missing, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """Return it as data for JSON."""
+        return {
+            **asdict(self),
+            "conditions": [{"condition": name, "message": why} for name, why in self.conditions],
+            "disks": [disk.document() for disk in self.disks],
+            "kubelet_endpoints": list(self.kubelet_endpoints),
+            "stages": list(self.stages),
+            "routes": [route.document() for route in self.routes],
+            "missing": [one._asdict() for one in self.missing],
+        }
+
+
+def examine(facts: NodeFacts) -> list[Finding]:
+    """Return what is wrong with a node and what is worth knowing, the heaviest first."""
+    found = [
+        *_runtime(facts),
+        *disk_findings(facts.disks),
+        *_clock(facts),
+        *_settings(facts),
+        *_proxy(facts),
+        *_leftovers(facts),
+        *_registries(facts),
+    ]
+    return ranked(found)
+
+
+def document(facts: NodeFacts) -> dict[str, Any]:
+    """Return the findings and what they rest on, as data for JSON and for people."""
+    findings = examine(facts)
+    return {
+        "serious": sum(one.weight is Weight.SERIOUS for one in findings),
+        "findings": [one.document() for one in findings],
+        "facts": facts.document(),
+    }
+
+
+def _runtime(facts: NodeFacts) -> Iterator[Finding]:
+    if not facts.endpoint:
+        advice = "is the runtime running? 'systemctl status containerd' (or crio) says"
+        yield Finding("runtime-down", Weight.SERIOUS, facts.problem, advice, 99)
+    for condition, why in facts.conditions:
+        advice = "'pycrictl info' shows the runtime's status"
+        if condition == "NetworkReady":
+            advice = "install or start a CNI plugin; /etc/cni/net.d holds its configuration"
+        text = f"the runtime says that {condition} does not hold: {why}"
+        yield Finding("condition", Weight.SERIOUS, text, advice, 90)
+
+
+def _clock(facts: NodeFacts) -> Iterator[Finding]:
+    advice = "start an NTP client, such as chrony or systemd-timesyncd"
+    skews = [route.skew_s for route in facts.routes if route.skew_s is not None]
+    skew_s = min(skews, key=abs, default=0.0)
+    if abs(skew_s) > SKEW_S:
+        weight = Weight.SERIOUS if abs(skew_s) > BAD_SKEW_S else Weight.WARNING
+        how = "ahead of" if skew_s > 0 else "behind"
+        text = f"the clock is {format_duration(round(abs(skew_s)))} {how} the registry's"
+        yield Finding("clock", weight, text, advice, 80)
+    elif facts.is_clock_synchronized is False:
+        text = "the kernel says that nobody keeps the clock synchronized"
+        yield Finding("clock", Weight.NOTE, text, advice, 20)
+
+
+def _settings(facts: NodeFacts) -> Iterator[Finding]:
+    where = facts.kubelet_config or "the kubelet's configuration"
+    limit = facts.kubelet_limit
+    if limit == 1 and facts.proxy_limit not in (None, 1):
+        text = "the kubelet pulls one image at a time, so the proxy's limit is never reached"
+        advice = f"set serializeImagePulls: false in {where} and restart the kubelet"
+        yield Finding("kubelet-serial", Weight.WARNING, text, advice, 40)
+    elif limit == 1:
+        text = "the kubelet pulls one image at a time: one slow image holds all others up"
+        advice = f"set serializeImagePulls: false and maxParallelImagePulls: 3 in {where}"
+        yield Finding("kubelet-serial", Weight.NOTE, text, advice, 15)
+    elif limit == 0 and not facts.proxy:
+        text = "the kubelet pulls any number of images at once, and nothing else limits that"
+        advice = f"set maxParallelImagePulls in {where}, or run 'pycrictl proxy'"
+        yield Finding("no-limit", Weight.WARNING, text, advice, 30)
+    elif limit and facts.downloads and limit * facts.downloads > 20:
+        text = (
+            f"up to {limit * facts.downloads} layers are downloaded at once: {limit} images"
+            f" (maxParallelImagePulls), {facts.downloads} layers of each"
+            " (max_concurrent_downloads)"
+        )
+        yield Finding("many-downloads", Weight.NOTE, text, "lower one of the two", 14)
+    if facts.timeout_s == 0:
+        text = "containerd never gives a pull up that has stalled (image_pull_progress_timeout)"
+        advice = "remove the setting: the default is 5m"
+        yield Finding("no-timeout", Weight.WARNING, text, advice, 35)
+
+
+def _proxy(facts: NodeFacts) -> Iterator[Finding]:
+    runtime, images = (one.removeprefix("unix://") for one in facts.kubelet_endpoints)
+    if not facts.proxy:
+        for endpoint in (runtime, images):
+            if "pycrictl" in endpoint:
+                text = f"the kubelet is configured to use the proxy at {endpoint}, which is not up"
+                advice = "'systemctl start pycrictl-proxy', then look at its log"
+                yield Finding("proxy-down", Weight.SERIOUS, text, advice, 85)
+                return
+        return
+    used = [name for name, at in (("runtime", runtime), ("image", images)) if at == facts.proxy]
+    if used == ["image"]:
+        text = "the proxy is in the kubelet's image endpoint only: no progress of pods, no copies"
+        advice = f"set containerRuntimeEndpoint: unix://{facts.proxy} as well, if you want those"
+        yield Finding("proxy-half", Weight.NOTE, text, advice, 12)
+    elif used == ["runtime"]:
+        text = "the proxy is in the kubelet's runtime endpoint only: pulls do not go through it"
+        advice = f"set imageServiceEndpoint: unix://{facts.proxy}"
+        yield Finding("proxy-half", Weight.WARNING, text, advice, 42)
+    elif not used and runtime:
+        text = f"a proxy runs at {facts.proxy}, but the kubelet does not use it"
+        advice = f"set containerRuntimeEndpoint: unix://{facts.proxy} in {facts.kubelet_config}"
+        yield Finding("proxy-unused", Weight.WARNING, text, advice, 41)
+
+
+def _leftovers(facts: NodeFacts) -> Iterator[Finding]:
+    if facts.dead_leases or facts.dead_ingests:
+        parts = []
+        if facts.dead_leases:
+            parts.append(plural(facts.dead_leases, "lease"))
+        if facts.dead_ingests:
+            size = format_bytes(facts.dead_bytes)
+            parts.append(f"{plural(facts.dead_ingests, 'unfinished download')} ({size})")
+        text = f"pulls that were killed have left {' and '.join(parts)}"
+        advice = "nothing: a new pull of the same image goes on from them; containerd drops them"
+        yield Finding("dead-pulls", Weight.NOTE, text, f"{advice} after a day", 10)
+    if facts.stages:
+        text = f"copies that were killed have left {', '.join(facts.stages[:3])}"
+        advice = "the next 'pycrictl cp' to the same directory removes it; so does rm -r"
+        yield Finding("dead-copies", Weight.NOTE, text, advice, 11)
+
+
+_ADVICE: Final = {
+    "dns": "check the name, /etc/resolv.conf and the name servers",
+    "tcp": "check routes and firewalls, and whether the registry is running",
+    "tls": "put the registry's CA into certs.d, or renew its certificate",
+    "auth": "check the address: this does not speak the registry's protocol",
+    "first byte": "check the name of the repository, and the registry's log",
+    "speed": "check the registry's storage: manifests come, layers do not",
+}
+
+
+def _registries(facts: NodeFacts) -> Iterator[Finding]:
+    for route in facts.routes:
+        if (step := route.trouble) is None:
+            continue
+        what = f"mirror {route.url} of {route.registry}" if route.is_mirror else route.url
+        others = any(one.registry == route.registry and one.trouble is None for one in facts.routes)
+        weight = Weight.WARNING if others else Weight.SERIOUS
+        text = f"{what} fails at {step.name.upper() if len(step.name) == 3 else step.name}"
+        yield Finding("registry", weight, f"{text}: {step.text}", _ADVICE[step.name], 70)

@@ -1,0 +1,299 @@
+"""Why a pod is not running: the causes in what is known of it, the most likely first. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pycrictl.diagnosis.disks import disk_findings
+from pycrictl.diagnosis.errors import (
+    NO_SPACE,
+    exit_words,
+    is_bad_command,
+    pull_trouble,
+    shortened,
+)
+from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, Pull
+from pycrictl.diagnosis.findings import Finding, Weight, ranked
+from pycrictl.units import format_age, format_bytes, format_duration, ordinal, plural, quote
+
+HEALTHY: Final = "healthy"
+FINISHED: Final = "finished"
+
+RESTART_S: Final = 600.0
+"""A container that has run for so long since its last crash is well; the kubelet thinks so too."""
+
+STALLED_S: Final = 30.0
+
+_KILLED: Final = (137, 143, 255)
+"""How containers end whose sandbox was taken from them."""
+
+_PROBE_S: Final = 300.0
+_CONFIG_ERRORS: Final = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+
+
+def diagnose(facts: PodFacts) -> list[Finding]:
+    """Return what is wrong with a pod, the most likely cause first.
+
+    There is at least one finding: a healthy or finished pod has one that says so.
+    """
+    found = [*_sandbox(facts), *_images(facts), *_containers(facts), *_journal(facts)]
+    causes = [one for one in found if one.weight > Weight.NOTE]
+    if causes or not _is_well(facts):
+        found += [_as_pods(one) for one in disk_findings(facts.disks)]
+        if not causes:
+            found.append(_unknown(facts))
+        return ranked(found)
+    return [_calm(facts)]
+
+
+def document(facts: PodFacts) -> dict[str, Any]:
+    """Return the diagnosis and what it rests on, as data for JSON and for people."""
+    findings = diagnose(facts)
+    return {
+        "pod": facts.full_name,
+        "healthy": findings[0].weight is Weight.NOTE,
+        "cause": findings[0].document(),
+        "also": [one.document() for one in findings[1:]],
+        "facts": facts.document(),
+    }
+
+
+def _is_well(facts: PodFacts) -> bool:
+    """Return whether all that there is runs, or has ended well."""
+    if facts.phase == "Succeeded":
+        return True
+    states = [one.state for one in facts.containers]
+    return bool(states) and all(state in ("running", "exited") for state in states)
+
+
+def _calm(facts: PodFacts) -> Finding:
+    running = [one for one in facts.containers if one.state == "running"]
+    if running:
+        age = format_age(max(facts.now_s - min(one.started_s for one in running), 0.0))
+        text = f"is running: {plural(len(running), 'container')}, for {age}"
+        return Finding(HEALTHY, Weight.NOTE, text)
+    ended_s = max((one.finished_s for one in facts.containers), default=0.0)
+    age = f", {format_age(max(facts.now_s - ended_s, 0.0))} ago" if ended_s else ""
+    return Finding(FINISHED, Weight.NOTE, f"has finished: exit code 0{age}")
+
+
+def _unknown(facts: PodFacts) -> Finding:
+    waiting = [one for one in facts.containers if one.state in ("", "created")]
+    if facts.stray_pulls:
+        name, pull = next(iter(facts.stray_pulls.items()))
+        text = f"may be waiting for an image: {quote(name)} is being pulled, {_far(pull)}"
+        advice = (
+            "run it as root on the node, so that the kubelet's credential says whose pull it is"
+        )
+        return Finding("maybe-pulling", Weight.WARNING, text, advice)
+    if facts.sandbox is None:
+        text = "is not running: it has no sandbox yet, and no error is known"
+    elif waiting:
+        text = f"is not running: {_names(waiting)} is still to start, and no error is known"
+    elif not facts.containers:
+        text = "is not running: its sandbox is ready, no container exists, and no error is known"
+    else:
+        text = "is not running, and no error is known"
+    return Finding("unknown", Weight.WARNING, text, "'journalctl -u kubelet -n 50' may say more")
+
+
+# The sandbox
+
+
+def _sandbox(facts: PodFacts) -> Iterator[Finding]:
+    is_needed = facts.phase not in ("Succeeded", "Failed")
+    if facts.sandbox is not None and facts.sandbox.is_ready:
+        return
+    error, is_network = _sandbox_error(facts.journal)
+    has_run = any(one.state for one in facts.containers)
+    if NO_SPACE in error:
+        text = f"is not running: there is no space left to make its sandbox ({shortened(error)})"
+        advice = "'pycrictl imagefsinfo -o table' shows the disk, 'pycrictl rmi --prune' frees it"
+        yield Finding("disk-full", Weight.SERIOUS, text, advice, 95)
+    elif error and is_network:
+        text = f"is not running: its network cannot be set up: {shortened(error)}"
+        advice = "check the CNI plugin's pods, /etc/cni/net.d and /opt/cni/bin"
+        yield Finding("cni", Weight.SERIOUS, text, advice, 92)
+    elif error:
+        text = f"is not running: its sandbox cannot be made: {shortened(error)}"
+        yield Finding("sandbox", Weight.SERIOUS, text, "'pycrictl info' shows the runtime", 91)
+    elif facts.sandbox is None:
+        for condition, why in facts.problems:
+            if condition == "NetworkReady":
+                text = f"is not running: the node's network is not ready: {why}"
+                advice = "install or start a CNI plugin; /etc/cni/net.d holds its configuration"
+                yield Finding("cni", Weight.SERIOUS, text, advice, 92)
+    elif is_needed and (facts.phase or _is_taken(facts.containers) or not has_run):
+        text = "is not running: its sandbox is gone (not ready any more)"
+        advice = "the kubelet makes a new one; 'pycrictl rmp -f POD' removes what is left"
+        advice = advice.replace("POD", facts.sandbox.id[:13])
+        yield Finding("sandbox-gone", Weight.SERIOUS, text, advice, 90)
+
+
+def _is_taken(containers: tuple[Container, ...]) -> bool:
+    """Return whether containers run, or were killed, though their sandbox is not ready."""
+    return any(
+        one.state in ("running", "created", "unknown")
+        or (one.state == "exited" and one.exit_code in _KILLED)
+        for one in containers
+    )
+
+
+_SANDBOX_ERRORS: Final = (
+    r'RunPodSandbox for .* failed.*?error="(?P<error>(?:[^"\\]|\\.)*)"',
+    r"Failed to create sandbox for pod.*? err=\"(?P<error>(?:[^\"\\]|\\.)*)\"",
+    r"\\?\"(?:Create|Run)PodSandbox(?:Error)?\\?\".*?(?P<error>rpc error: .*)",
+)
+
+
+def _sandbox_error(journal: tuple[Line, ...]) -> tuple[str, bool]:
+    """Return the last error of making the sandbox, and whether it is the network's."""
+    for line in reversed(journal):
+        if re.search(r"RunPodSandbox for .*returns sandbox id", line.message):
+            return "", False
+        for pattern in _SANDBOX_ERRORS:
+            if found := re.search(pattern, line.message):
+                error = found["error"].replace('\\\\\\"', '"').replace('\\"', '"')
+                is_network = bool(
+                    re.search(r"network (?:info )?for sandbox|\bcni\b|plugin type=", error)
+                )
+                return error, is_network
+    return "", False
+
+
+# Images
+
+
+def _images(facts: PodFacts) -> Iterator[Finding]:
+    for image in facts.images:
+        name = quote(image.reference)
+        if image.is_present and image.pull is None:
+            continue
+        if image.pull is not None:
+            yield _pulling(name, image, image.pull)
+        elif image.failure:
+            trouble = pull_trouble(image.failure)
+            text = f"is not running: image {name}: {trouble.text} ({image.failure})"
+            if image.next_try:
+                text += f"; {image.next_try}"
+            host = image.reference.partition("/")[0]
+            advice = trouble.advice.replace("IMAGE", image.reference).replace("HOST", host)
+            yield Finding(trouble.kind, Weight.SERIOUS, text, advice, trouble.rank)
+
+
+def _pulling(name: str, image: Image, pull: Pull) -> Finding:
+    watch = f"'pycrictl image-pull-progress --image {image.reference}' shows how it goes on"
+    contrary = ""
+    if image.says in ("ImagePullBackOff", "ErrImagePull"):
+        contrary = f" (the kubelet still says {image.says})"
+    if pull.place:
+        behind = f", behind {pull.behind}" if pull.behind else ""
+        starts = f", expected to start in {pull.starts_in}" if pull.starts_in else ""
+        text = f"is waiting: image {name} is queued, {ordinal(pull.place)} in line{behind}{starts}"
+        advice = "'pycrictl pull-limiter status' shows the line and the limit"
+        return Finding("queued", Weight.WARNING, text + contrary, advice, 60)
+    if pull.idle_s >= STALLED_S:
+        since = format_duration(round(pull.idle_s))
+        text = f"is waiting: the pull of image {name} has stalled for {since}, {_far(pull)}"
+        advice = f"'pycrictl doctor --registry {image.reference.partition('/')[0]}' tests the way"
+        return Finding("stalled", Weight.SERIOUS, text + contrary, advice, 83)
+    text = f"is waiting: image {name} is being pulled, {_far(pull)}"
+    return Finding("pulling", Weight.WARNING, text + contrary, watch, 61)
+
+
+def _far(pull: Pull) -> str:
+    """Return how far a pull is, in words."""
+    parts = []
+    if pull.percent is not None:
+        parts.append(f"{math.floor(pull.percent)} %")
+    if pull.total_bytes:
+        done = format_bytes(pull.done_bytes or 0)
+        parts.append(f"{done} of {format_bytes(pull.total_bytes)}")
+    if pull.is_unpacking:
+        parts.append("unpacking")
+    elif pull.rate is not None:
+        parts.append(f"{format_bytes(pull.rate)}/s")
+    if pull.eta:
+        parts.append(f"{pull.eta} left")
+    return ", ".join(parts) or "the registry is being asked"
+
+
+# Containers
+
+
+def _containers(facts: PodFacts) -> Iterator[Finding]:
+    for one in facts.containers:
+        name = f"container {quote(one.name)}"
+        logs = f"'pycrictl logs {one.id[:13]}' shows its log"
+        last = f"; its last line: {one.lines[-1].strip()}" if one.lines else ""
+        if one.state == "exited" and (one.exit_code or one.reason not in ("", "Completed")):
+            yield _ended(facts, one, name, logs, last)
+        elif one.state == "running" and one.has_crashed_before:
+            if facts.now_s - one.started_s < RESTART_S:
+                text = f"is running, but {name} has crashed before: {_restarts(one)}{last}"
+                advice = f"'pycrictl logs --previous {one.id[:13]}' shows the log of its last crash"
+                yield Finding("crash-loop", Weight.WARNING, text, advice, 70)
+        elif one.waiting in _CONFIG_ERRORS and one.state != "running":
+            text = f"is not running: {name} cannot be made: {shortened(one.waiting_message)}"
+            kind = "bad-command" if is_bad_command("", one.waiting_message) else "config"
+            yield Finding(kind, Weight.SERIOUS, text, "correct the pod's configuration", 82)
+        elif one.state == "unknown":
+            text = f"is not running: the runtime does not say how {name} is"
+            yield Finding("unknown-state", Weight.SERIOUS, text, "'pycrictl inspect' shows it", 75)
+
+
+def _ended(facts: PodFacts, one: Container, name: str, logs: str, last: str) -> Finding:
+    what = _restarts(one)
+    if one.reason == "OOMKilled":
+        text = (
+            f"is not running: {name} was killed because it needed more memory than it may: {what}"
+        )
+        return Finding("out-of-memory", Weight.SERIOUS, text, "raise its memory limit", 81)
+    if is_bad_command(one.reason, one.message):
+        text = f"is not running: the command of {name} cannot be run: {shortened(one.message)}"
+        advice = "correct the container's command, or its image"
+        return Finding("bad-command", Weight.SERIOUS, text, advice, 82)
+    if NO_SPACE in one.message:
+        text = f"is not running: there is no space left to start {name}: {shortened(one.message)}"
+        return Finding("disk-full", Weight.SERIOUS, text, "'pycrictl imagefsinfo -o table'", 95)
+    if one.message and one.reason in ("StartError", "ContainerCannotRun"):
+        text = f"is not running: {name} cannot be started: {shortened(one.message)}"
+        return Finding("start-error", Weight.SERIOUS, text, "correct the pod's configuration", 82)
+    words = exit_words(one.exit_code, one.reason)
+    if one.waiting == "CrashLoopBackOff" or one.has_crashed_before or one.restarts:
+        text = f"is not running: {name} crashes again and again: {what}{words}{last}"
+        return Finding("crash-loop", Weight.SERIOUS, text, logs, 80)
+    text = f"is not running: {name} has ended: exit code {one.exit_code}{words}{last}"
+    return Finding("crashed", Weight.SERIOUS, text, logs, 79)
+
+
+def _restarts(one: Container) -> str:
+    return f"exit code {one.exit_code}, {plural(one.restarts, 'restart')}"
+
+
+# The journal
+
+
+def _journal(facts: PodFacts) -> Iterator[Finding]:
+    probes = [
+        line
+        for line in facts.journal
+        if "Probe failed" in line.message and facts.now_s - line.at_s < _PROBE_S
+    ]
+    if probes:
+        kind = re.search(r'probeType="(\w+)"', probes[-1].message)
+        what = f"its {kind[1].lower()} probe" if kind else "a probe"
+        text = f"is not healthy: {what} fails ({plural(len(probes), 'time')} in the last 5 minutes)"
+        yield Finding("probe", Weight.WARNING, text, "check what the probe asks for", 65)
+
+
+def _as_pods(finding: Finding) -> Finding:
+    """Return a finding about the node as one about the pod."""
+    return finding._replace(text=f"is not running, and {finding.text}")
+
+
+def _names(containers: list[Container]) -> str:
+    return ", ".join(quote(one.name) for one in containers)

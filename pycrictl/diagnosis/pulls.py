@@ -1,0 +1,146 @@
+"""Pulls that are under way for a pod: as a proxy says, or as containerd shows them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pycrictl.diagnosis.facts import Pull
+from pycrictl.progress.reference import is_same_image
+from pycrictl.units import format_duration
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.kube.node import NodePods
+    from pycrictl.progress.tracker import View
+
+WATCH_S: Final = 2.0
+"""For how long a pull is watched: its rate is known after a second."""
+
+_PAUSE_S: Final = 0.25
+
+
+class Pulls(NamedTuple):
+    """Pulls by their images.
+
+    Attributes:
+        own: the pod's.
+        stray: others, or nobody knows whose.
+        failed: errors of the pod's last pulls.
+    """
+
+    own: Mapping[str, Pull] = {}
+    stray: Mapping[str, Pull] = {}
+    failed: Mapping[str, str] = {}
+
+    def joined(self, other: Pulls) -> Pulls:
+        """Return these and others."""
+        return Pulls(
+            {**self.own, **other.own},
+            {**self.stray, **other.stray},
+            {**self.failed, **other.failed},
+        )
+
+
+def from_proxy(status: Mapping[str, Any], owner: str) -> Pulls:
+    """Return what the status of a proxy says of the pulls of a pod.
+
+    Args:
+        status: the answer of its admin service.
+        owner: the pod, NAMESPACE/NAME.
+    """
+    own: dict[str, Pull] = {}
+    stray: dict[str, Pull] = {}
+    by_number: dict[int, Pull] = {}
+    for one in status.get("running", ()):
+        pull = by_number[one["pull"]] = Pull(
+            one["percent"],
+            one["bytes"],
+            one["total"],
+            one["rate"],
+            one["eta"] or "",
+            is_unpacking=one["unpacking"],
+        )
+        (own if one["pod"] == owner else stray)[one["image"]] = pull
+    for one in status.get("waiting", ()):
+        pull = by_number[one["pull"]] = Pull(
+            place=one["place"],
+            behind=one["behindPod"] or one["behind"] or "any running pull",
+            starts_in=one["startsIn"] or "",
+        )
+        (own if one["pod"] == owner else stray)[one["image"]] = pull
+    for one in status.get("joined", ()):
+        if one["pod"] == owner and one["pull"] in by_number:
+            own[one["image"]] = by_number[one["pull"]]
+    failed = {
+        one["image"]: one["error"] for one in status.get("failures", ()) if one["pod"] == owner
+    }
+    return Pulls(own, stray, failed)
+
+
+def watch_briefly(client: CriClient, references: Sequence[str], pods: NodePods | None) -> Pulls:
+    """Return the pulls that containerd has under way, watched until their rate is known.
+
+    Args:
+        client: of the runtime.
+        references: the images that the pod needs and the node has not; empty if nobody knows.
+        pods: names pulls as the pods of the node do; None if nobody shall be asked.
+
+    Raises:
+        PycrictlError: the runtime is not containerd, or does not answer.
+    """
+    from pycrictl.progress.owners import Owners
+    from pycrictl.progress.sources import ImageTracker, open_watcher
+
+    owners = Owners(pods.pods) if pods is not None else None
+    watcher, _ = open_watcher(client, owners)
+    tracker = ImageTracker()
+    end_at = time.monotonic() + WATCH_S
+    while True:
+        now = time.monotonic()
+        active = [pull.image for pull in watcher.poll(tracker, now).active]
+        view = tracker.view(now)
+        if not active or now >= end_at:
+            break
+        if view.images and all(view.images[name].rate for name in active if name in view.images):
+            break
+        time.sleep(_PAUSE_S)
+    own: dict[str, Pull] = {}
+    stray: dict[str, Pull] = {}
+    for name in active:
+        pull = _pull(view, name)
+        choices = [one for one in references if _may_be(one, name, owners)]
+        if choices:
+            own.setdefault(choices[0], pull)
+        else:
+            stray[name or "an image that is not known yet"] = pull
+    return Pulls(own, stray)
+
+
+def _may_be(reference: str, name: str, owners: Any) -> bool:
+    if not name:
+        return False
+    if owners is not None:
+        return bool(owners.is_one_of(name, [reference]))
+    return is_same_image(reference, name.partition(" (")[0])
+
+
+def _pull(view: View, name: str) -> Pull:
+    totals = view.images.get(name)
+    if totals is None:
+        return Pull()
+    idle_s = min((one.idle_s for one in view.items if one.image == name), default=0.0)
+    eta_s = totals.eta_s
+    if eta_s is None and totals.rate:
+        eta_s = max(totals.total - totals.progress, 0) / totals.rate
+    phases = {one.phase for one in view.items if one.image == name and not one.is_finished}
+    return Pull(
+        totals.percent,
+        totals.progress,
+        totals.total,
+        totals.rate,
+        format_duration(round(eta_s)) if eta_s is not None else "",
+        idle_s,
+        is_unpacking=bool(phases) and all(phase == "extracting" for phase in phases),
+    )

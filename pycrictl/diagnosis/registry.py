@@ -1,0 +1,278 @@
+"""The way from this node to a registry, step by step; each step takes at most two seconds.
+
+No proxy: what is tried is the direct way. DNS, TCP, TLS, then HTTP by the OCI distribution
+specification: is access granted, how long until the first byte, how fast is one bounded range.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+from pycrictl.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from http.client import HTTPMessage
+
+    from pycrictl.containerd.mirrors import Site
+
+STEP_S: Final = 2.0
+RANGE_BYTES: Final = 1 << 20
+
+_ANSWER_BYTES: Final = 4 << 20
+_ACCEPT: Final = ", ".join(
+    f"application/vnd.{kind}+json"
+    for kind in (
+        *("oci.image.manifest.v1", "oci.image.index.v1"),
+        *("docker.distribution.manifest.v2", "docker.distribution.manifest.list.v2"),
+    )
+)
+
+
+class Step(NamedTuple):
+    """One step on the way.
+
+    Attributes:
+        name: ``dns``, ``tcp``, ``tls``, ``auth``, ``first byte``, ``speed``.
+        is_good: False: pulls fail because of it; None: it was left out.
+        text: what came of it.
+    """
+
+    name: str
+    is_good: bool | None
+    text: str
+
+
+class Route(NamedTuple):
+    """The way to one server.
+
+    Attributes:
+        registry: as image references name it.
+        url: the server.
+        is_mirror: whether it is asked before the registry itself.
+        steps: up to the first that failed.
+        skew_s: how far this node's clock is ahead of the server's; None if that is unknown.
+    """
+
+    registry: str
+    url: str
+    is_mirror: bool
+    steps: tuple[Step, ...]
+    skew_s: float | None = None
+
+    @property
+    def trouble(self) -> Step | None:
+        """The step that failed."""
+        return next((step for step in self.steps if step.is_good is False), None)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as data for JSON."""
+        return {**self._asdict(), "steps": [step._asdict() for step in self.steps]}
+
+
+def try_route(site: Site, registry: str, repository: str = "") -> Route:
+    """Try the way to a server.
+
+    Args:
+        site: the server.
+        registry: as image references name it.
+        repository: a layer of one of its images is downloaded in part; empty to leave that out.
+    """
+    probe = _Probe(site, repository)
+    steps = []
+    for step in probe.steps():
+        steps.append(step)
+        if step.is_good is False:
+            break
+    return Route(registry, site.url, site.is_mirror, tuple(steps), probe.skew_s)
+
+
+class _Probe:
+    def __init__(self, site: Site, repository: str) -> None:
+        self._site = site
+        self._repository = repository
+        parts = urlsplit(site.url)
+        self._is_tls = parts.scheme == "https"
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if self._is_tls else 80)
+        self._authorization = ""
+        self.skew_s: float | None = None
+
+    def steps(self) -> Iterator[Step]:
+        """Yield the steps as they are made."""
+        try:
+            for name, make in (
+                ("dns", self._dns),
+                ("tcp", self._tcp),
+                ("tls", self._tls),
+                ("auth", self._auth),
+                ("first byte", self._first_byte),
+                ("speed", self._speed),
+            ):
+                current = name
+                began = time.monotonic()
+                is_good, text = make()
+                took = format_duration(round(time.monotonic() - began, 3))
+                yield Step(name, is_good, f"{text} ({took})" if is_good else text)
+        except (OSError, ValueError) as exc:
+            yield Step(current, False, _reason(exc))
+
+    def _dns(self) -> tuple[bool | None, str]:
+        found: list[str] = []
+        failure: list[OSError] = []
+
+        def resolve() -> None:
+            try:
+                answers = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+                found.extend(dict.fromkeys(str(answer[4][0]) for answer in answers))
+            except OSError as exc:
+                failure.append(exc)
+
+        thread = threading.Thread(target=resolve, daemon=True)  # nothing can interrupt it
+        thread.start()
+        thread.join(STEP_S)
+        if failure:
+            raise failure[0]
+        if not found:
+            return False, "no answer in time"
+        return True, ", ".join(found[:3])
+
+    def _tcp(self) -> tuple[bool | None, str]:
+        with self._connect() as connection:
+            return True, f"{connection.getpeername()[0]} port {self._port}"
+
+    def _tls(self) -> tuple[bool | None, str]:
+        if not self._is_tls:
+            return None, "plain HTTP"
+        with (
+            self._connect() as connection,
+            self._context().wrap_socket(connection, server_hostname=self._host) as secured,
+        ):
+            certificate: Any = secured.getpeercert() or {}
+            until = certificate.get("notAfter", "")
+            what = f"valid until {until}" if until else "certificate not checked (skip_verify)"
+            return True, f"{secured.version()}, {what}"
+
+    def _auth(self) -> tuple[bool | None, str]:
+        status, headers, _ = self._get("/v2/")
+        with suppress(TypeError, ValueError):
+            self.skew_s = time.time() - parsedate_to_datetime(headers["Date"]).timestamp()
+        if status == 200:
+            return True, "no login needed"
+        if status != 401:
+            return (
+                False,
+                f"/v2/ is answered with {status}: this is no registry, or it is out of order",
+            )
+        kind, _, rest = (headers["WWW-Authenticate"] or "").partition(" ")
+        if kind.lower() != "bearer":
+            return None, "a login is needed: what follows is left out"
+        terms = dict(re.findall(r'([a-zA-Z]+)="([^"]*)"', rest))
+        query = {"service": terms["service"]} if "service" in terms else {}
+        if self._repository:
+            query["scope"] = f"repository:{self._repository}:pull"
+        realm = terms.get("realm", "")
+        status, _, body = self._get(f"{realm}?{urlencode(query)}")
+        if status != 200:
+            return None, f"a login is needed: {urlsplit(realm).netloc} answers with {status}"
+        answer = json.loads(body)
+        self._authorization = f"Bearer {answer.get('token') or answer.get('access_token')}"
+        return True, f"{urlsplit(realm).netloc} gives a token without a login"
+
+    def _first_byte(self) -> tuple[bool | None, str]:
+        path = f"/v2/{self._repository}/tags/list" if self._repository else "/v2/"
+        status, _, _ = self._get(path)
+        if status in (401, 403):
+            return None, "a login is needed"
+        if status == 404:
+            return False, f"no repository {self._repository}"
+        return status < 500, f"status {status}"
+
+    def _speed(self) -> tuple[bool | None, str]:
+        if not self._repository:
+            return None, "name a repository to have it tested: --registry HOST/REPO"
+        base = f"/v2/{self._repository}"
+        status, _, body = self._get(f"{base}/tags/list")
+        tags = json.loads(body).get("tags") if status == 200 else None
+        if not tags:
+            return None, "the repository shows no tags"
+        layer = self._layer(base, str(tags[-1]))
+        if not layer:
+            return None, "no layer was found"
+        began = time.monotonic()
+        _, _, content = self._get(f"{base}/blobs/{layer}", limit=RANGE_BYTES)
+        took_s = max(time.monotonic() - began, 1e-6)
+        return True, f"{format_bytes(len(content) / took_s)}/s over {format_bytes(len(content))}"
+
+    def _layer(self, base: str, reference: str) -> str:
+        """Return the digest of the largest layer of a tag."""
+        for _ in range(2):  # an index, and then one of its manifests
+            status, _, body = self._get(f"{base}/manifests/{reference}")
+            document = json.loads(body) if status == 200 else {}
+            if layers := document.get("layers"):
+                return str(max(layers, key=lambda one: one.get("size", 0)).get("digest", ""))
+            if not (manifests := document.get("manifests")):
+                break
+            reference = str(manifests[0].get("digest", ""))
+        return ""
+
+    def _get(self, target: str, *, limit: int = _ANSWER_BYTES) -> tuple[int, HTTPMessage, bytes]:
+        """Return status, headers and as much of the body as comes in time."""
+        from http.client import HTTPException
+        from urllib.error import HTTPError
+        from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
+
+        url = target if "://" in target else f"{self._site.url}{target}"
+        headers = {"Accept": _ACCEPT}
+        request = Request(url, headers=headers)
+        if self._authorization:  # not for where a redirection leads
+            request.add_unredirected_header("Authorization", self._authorization)
+        if limit == RANGE_BYTES:
+            request.add_header("Range", f"bytes=0-{limit - 1}")
+        opener = build_opener(ProxyHandler({}), HTTPSHandler(context=self._context()))
+        until = time.monotonic() + STEP_S
+        try:
+            answer = opener.open(request, timeout=STEP_S)
+        except HTTPError as exc:
+            answer = exc
+        except HTTPException as exc:
+            raise OSError(f"no answer by HTTP: {exc}") from None
+        body = bytearray()
+        with answer:
+            while len(body) < limit and time.monotonic() < until:
+                piece = answer.read1(min(limit - len(body), 65536))
+                if not piece:
+                    break
+                body += piece
+        return answer.status, answer.headers, bytes(body)
+
+    def _connect(self) -> socket.socket:
+        return socket.create_connection((self._host, self._port), timeout=STEP_S)
+
+    def _context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self._site.ca or None)
+        if not self._site.verifies:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+def _reason(exc: Exception) -> str:
+    wrapped = getattr(exc, "reason", None)  # of urllib; that of ssl is a text
+    inner = wrapped if isinstance(wrapped, Exception) else exc
+    if isinstance(inner, TimeoutError):
+        return "no answer in time"
+    if isinstance(inner, ssl.SSLCertVerificationError):
+        return f"x509: {inner.verify_message}"
+    if isinstance(inner, OSError) and inner.strerror:
+        return inner.strerror.lower()
+    return str(inner)

@@ -1,0 +1,84 @@
+"""``doctor`` against the fake runtime, and without one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from tests.cli.run import Run
+from tests.fakecri.server import FakeServer, Status
+
+
+def node(fake: FakeServer, *, network: bool = True) -> None:
+    fake.offer(
+        "Version",
+        cri_pb2.VersionResponse(
+            version="0.1.0",
+            runtime_name="cri-o",
+            runtime_version="1.36.0",
+            runtime_api_version="v1",
+        ),
+    )
+    conditions = [
+        cri_pb2.RuntimeCondition(type="RuntimeReady", status=True),
+        cri_pb2.RuntimeCondition(type="NetworkReady", status=network, message="no network config"),
+    ]
+    status = cri_pb2.RuntimeStatus(conditions=conditions)
+    fake.offer("Status", cri_pb2.StatusResponse(status=status))
+    fake.offer("ImageFsInfo", cri_pb2.ImageFsInfoResponse())
+    image = cri_pb2.Image(id="1", size=1, repo_tags=["127.0.0.1:1/a/b:1"])
+    fake.offer("ListImages", cri_pb2.ListImagesResponse(images=[image]))
+
+
+def run(endpoint: str, *words: str) -> Run:
+    return Run("-r", endpoint, "doctor", "--admin-socket", "/no/such.sock", *words)
+
+
+def test_a_node_without_anything_serious(fake: FakeServer) -> None:
+    node(fake)
+    done = run(fake.endpoint, "--no-registry", "-o", "json")
+    found = json.loads(done.stdout)
+    kinds = {one["kind"] for one in found["findings"] if one["severity"] == "serious"}
+    assert kinds <= {"disk-full", "clock"}  # of this machine
+    assert (done.code, done.stderr) == (int(bool(kinds)), "")
+    assert found["facts"]["runtime"] == "cri-o 1.36.0"
+    assert "containerd's own API" in {one["source"] for one in found["facts"]["missing"]}
+
+
+def test_serious_findings_come_first(fake: FakeServer) -> None:
+    node(fake, network=False)
+    done = run(fake.endpoint)
+    assert (done.code, done.stderr) == (1, "")
+    lines = done.stdout.splitlines()
+    assert lines[0] == (
+        "SERIOUS    the runtime says that NetworkReady does not hold: no network config"
+    )
+    refused = "SERIOUS    http://127.0.0.1:1 fails at TCP: connection refused"
+    assert refused in lines  # the registry of the node's only image
+    assert lines.index(refused) < lines.index("")
+
+
+def test_sources_that_fail_are_named(fake: FakeServer) -> None:
+    for name in ("Version", "Status", "ImageFsInfo", "ListImages"):
+        fake.offer(name, Status(grpc.StatusCode.INTERNAL, "broken"))
+    done = run(fake.endpoint, "-o", "json")
+    missing = {one["source"] for one in json.loads(done.stdout)["facts"]["missing"]}
+    assert {"runtime version", "runtime status", "disks", "images"} <= missing
+
+
+def test_no_runtime_at_all(tmp_path: Path) -> None:
+    done = run(f"unix://{tmp_path}/none.sock", "--no-registry")
+    assert (done.code, done.stderr) == (1, "")
+    assert done.stdout.startswith("SERIOUS    ")
+    assert "none.sock" in done.stdout.splitlines()[0]
+
+
+@pytest.mark.parametrize("words", [("--registry", ""), ("-o", "xml"), ("surplus",)])
+def test_what_cannot_be_meant(fake: FakeServer, words: tuple[str, ...]) -> None:
+    done = run(fake.endpoint, *words)
+    assert done.code != 0
+    assert done.stdout == ""

@@ -1,0 +1,136 @@
+"""``why`` against the fake runtime: exit statuses, formats, and sources that fail."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from tests.cli.run import Run
+from tests.fakecri.server import FakeServer, Status
+
+NOW = 1_790_000_000.0
+POD = "5a" * 32
+CONTAINER = "c0" * 32
+
+
+@pytest.fixture(autouse=True)
+def no_journal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Keep the journal of this machine out of it."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def node(fake: FakeServer, state: cri_pb2.ContainerState, exit_code: int = 0) -> None:
+    pod = cri_pb2.PodSandboxMetadata(name="web", namespace="default", uid="u1")
+    container = cri_pb2.ContainerMetadata(name="app")
+    image = cri_pb2.ImageSpec(image="reg.example/web:1")
+    made_ns = int((NOW - 7200) * 1e9)
+    fake.offer(
+        "ListPodSandbox",
+        cri_pb2.ListPodSandboxResponse(
+            items=[cri_pb2.PodSandbox(id=POD, metadata=pod, created_at=made_ns)]
+        ),
+    )
+    fake.offer(
+        "PodSandboxStatus",
+        cri_pb2.PodSandboxStatusResponse(
+            status=cri_pb2.PodSandboxStatus(id=POD, metadata=pod, created_at=made_ns)
+        ),
+    )
+    fake.offer(
+        "ListContainers",
+        cri_pb2.ListContainersResponse(
+            containers=[
+                cri_pb2.Container(
+                    id=CONTAINER, pod_sandbox_id=POD, metadata=container, state=state, image=image
+                )
+            ]
+        ),
+    )
+    fake.offer(
+        "ContainerStatus",
+        cri_pb2.ContainerStatusResponse(
+            status=cri_pb2.ContainerStatus(
+                id=CONTAINER,
+                metadata=container,
+                state=state,
+                created_at=made_ns,
+                started_at=made_ns,
+                finished_at=int((NOW - 60) * 1e9),
+                exit_code=exit_code,
+                image=image,
+                image_ref="sha256:1",
+            )
+        ),
+    )
+    fake.offer("ImageStatus", cri_pb2.ImageStatusResponse(image=cri_pb2.Image(id="1", size=1)))
+    fake.offer("ImageFsInfo", cri_pb2.ImageFsInfoResponse())
+    fake.offer("Status", cri_pb2.StatusResponse())
+
+
+def run(fake: FakeServer, *words: str) -> Run:
+    return Run("-r", fake.endpoint, "why", *words, "--no-kube", wall_clock=lambda: NOW)
+
+
+def test_a_healthy_pod_has_one_line(fake: FakeServer) -> None:
+    node(fake, cri_pb2.CONTAINER_RUNNING)
+    done = run(fake, "web")
+    assert (done.code, done.stderr) == (0, "")
+    assert done.stdout == "default/web is running: 1 container, for 2 hours\n"
+
+
+def test_a_crashed_pod(fake: FakeServer) -> None:
+    node(fake, cri_pb2.CONTAINER_EXITED, exit_code=127)
+    done = run(fake, "default/web")
+    assert (done.code, done.stderr) == (1, "")
+    lines = done.stdout.splitlines()
+    assert lines[0] == (
+        'default/web is not running: container "app" has ended: exit code 127 (a command was not'
+        " found)"
+    )
+    assert lines[1] == "next       'pycrictl logs c0c0c0c0c0c0c' shows its log"
+    assert "Container  app, c0c0c0c0c0c0c, exited with 127, About a minute ago" in lines
+    assert "Image      reg.example/web:1: present" in lines
+
+
+def test_json_has_everything(fake: FakeServer) -> None:
+    node(fake, cri_pb2.CONTAINER_EXITED, exit_code=1)
+    done = run(fake, "web", "-o", "json")
+    found = json.loads(done.stdout)
+    assert (done.code, found["pod"], found["healthy"]) == (1, "default/web", False)
+    assert found["cause"]["kind"] == "crashed"
+    assert found["facts"]["containers"][0]["exit_code"] == 1
+    assert {one["source"] for one in found["facts"]["missing"]} >= {"API server", "journal"}
+
+
+def test_sources_that_fail_are_named_and_never_fatal(fake: FakeServer) -> None:
+    node(fake, cri_pb2.CONTAINER_EXITED, exit_code=1)
+    for name in ("ImageFsInfo", "ImageStatus", "Status", "PodSandboxStatus", "ContainerStatus"):
+        fake.offer(name, Status(grpc.StatusCode.INTERNAL, "broken"))
+    done = run(fake, "web", "-o", "json")
+    assert (done.code, done.stderr) == (1, "")
+    found = json.loads(done.stdout)
+    missing = {one["source"]: one["reason"] for one in found["facts"]["missing"]}
+    expected = {"disks", "image status", "runtime status", "pod status", "container status"}
+    assert expected <= set(missing)
+    assert "broken" in missing["disks"]
+    assert found["facts"]["containers"][0]["state"] == "unknown"
+
+
+def test_a_pod_that_nobody_knows(fake: FakeServer) -> None:
+    node(fake, cri_pb2.CONTAINER_RUNNING)
+    done = run(fake, "wob")
+    assert (done.code, done.stdout) == (1, "")
+    assert 'no pod "wob"' in done.stderr
+    assert "did you mean" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("",), ("web", "-o", "xml"), ()])
+def test_what_cannot_be_meant(fake: FakeServer, words: tuple[str, ...]) -> None:
+    done = run(fake, *words)
+    assert done.code != 0
+    assert done.stdout == ""
+    assert done.stderr.count("\n") <= 3

@@ -1,0 +1,128 @@
+"""Findings about a node in recorded facts."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from pycrictl.diagnosis.disks import Disk
+from pycrictl.diagnosis.findings import Missing
+from pycrictl.diagnosis.node import NodeFacts, document, examine
+from pycrictl.diagnosis.registry import Route, Step
+from pycrictl.show.diagnosis_text import write_node
+from pycrictl.show.jsontext import document_json
+
+GIB = 1 << 30
+WELL: dict[str, Any] = {
+    "endpoint": "unix:///run/containerd/containerd.sock",
+    "runtime": "containerd 2.1.0",
+    "disks": (Disk("/var/lib/containerd", "images", 100 * GIB, 50 * GIB, 100, 90),),
+    "is_clock_synchronized": True,
+    "kubelet_config": "/var/lib/kubelet/config.yaml",
+    "kubelet_limit": 3,
+    "downloads": 3,
+}
+PROXY = "/run/pycrictl/cri.sock"
+
+
+def route(*steps: Step, is_mirror: bool = False, skew_s: float | None = None) -> Route:
+    url = "https://mirror.example" if is_mirror else "https://reg.example"
+    return Route("reg.example", url, is_mirror, steps, skew_s)
+
+
+GOOD = Step("tcp", True, "10.0.0.9 port 443 (1ms)")
+BAD = Step("tls", False, "x509: certificate has expired")
+CONFIG = WELL["kubelet_config"]
+
+
+@pytest.mark.parametrize(
+    ("more", "kind", "severity"),
+    [
+        ({"endpoint": "", "problem": "no container runtime answers"}, "runtime-down", "serious"),
+        ({"conditions": (("NetworkReady", "no network config"),)}, "condition", "serious"),
+        ({"disks": (Disk("/d", "images", 100, 0),)}, "disk-full", "serious"),
+        ({"disks": (Disk("/d", "images", 100, 10),)}, "disk-pressure", "warning"),
+        ({"disks": (Disk("/d", "images", 100, 90, 100, 0),)}, "disk-full", "serious"),
+        ({"is_clock_synchronized": False}, "clock", "note"),
+        ({"routes": (route(GOOD, skew_s=-90.0),)}, "clock", "warning"),
+        ({"routes": (route(GOOD, skew_s=4000.0),)}, "clock", "serious"),
+        ({"kubelet_limit": 1}, "kubelet-serial", "note"),
+        (
+            {
+                "kubelet_limit": 1,
+                "proxy": PROXY,
+                "proxy_limit": 3,
+                "kubelet_endpoints": (PROXY,) * 2,
+            },
+            "kubelet-serial",
+            "warning",
+        ),
+        ({"kubelet_limit": 0}, "no-limit", "warning"),
+        ({"kubelet_limit": 10}, "many-downloads", "note"),
+        ({"timeout_s": 0.0}, "no-timeout", "warning"),
+        ({"kubelet_endpoints": (f"unix://{PROXY}",) * 2}, "proxy-down", "serious"),
+        (
+            {"proxy": PROXY, "kubelet_endpoints": ("unix:///c.sock", f"unix://{PROXY}")},
+            "proxy-half",
+            "note",
+        ),
+        (
+            {"proxy": PROXY, "kubelet_endpoints": (f"unix://{PROXY}", "unix:///c.sock")},
+            "proxy-half",
+            "warning",
+        ),
+        ({"proxy": PROXY, "kubelet_endpoints": ("/c.sock",) * 2}, "proxy-unused", "warning"),
+        ({"dead_leases": 2, "dead_ingests": 1, "dead_bytes": 5}, "dead-pulls", "note"),
+        ({"stages": ("/a/.pycrictl-0123456789abcdef",)}, "dead-copies", "note"),
+        ({"routes": (route(GOOD, BAD),)}, "registry", "serious"),
+        ({"routes": (route(GOOD, BAD, is_mirror=True), route(GOOD))}, "registry", "warning"),
+    ],
+)
+def test_each_finding(more: dict[str, Any], kind: str, severity: str) -> None:
+    facts = NodeFacts(**WELL | more)
+    (found,) = document(facts)["findings"]
+    assert (found["kind"], found["severity"]) == (kind, severity)
+    assert found["advice"]
+    assert document(facts)["serious"] == (severity == "serious")
+
+
+def test_a_node_with_which_nothing_is_wrong() -> None:
+    facts = NodeFacts(**WELL, routes=(route(GOOD, skew_s=1.0),))
+    assert examine(facts) == []
+    out = io.StringIO()
+    write_node(document(facts), out)
+    assert out.getvalue() == (
+        "nothing is wrong with this node as far as can be seen\n"
+        "\n"
+        "Runtime    containerd 2.1.0 at unix:///run/containerd/containerd.sock\n"
+        "Kubelet    3 pulls at once; /var/lib/kubelet/config.yaml\n"
+        "Disk       /var/lib/containerd (images): 50.0 GiB of 100.0 GiB free (50 %),"
+        " 90 % of inodes\n"
+        "Clock      synchronized\n"
+        "Registry   https://reg.example\n"
+        "           tcp         ok     10.0.0.9 port 443 (1ms)\n"
+    )
+
+
+def test_findings_are_ordered_by_weight() -> None:
+    facts = NodeFacts(
+        **WELL | {"kubelet_limit": 0, "is_clock_synchronized": False, "timeout_s": 0.0},
+        conditions=(("NetworkReady", "no network config"),),
+        routes=(route(GOOD, BAD),),
+        missing=(Missing("proxy", "it does not answer"),),
+    )
+    kinds = [one.kind for one in examine(facts)]
+    assert kinds == ["condition", "registry", "no-timeout", "no-limit", "clock"]
+    out = io.StringIO()
+    write_node(document(facts), out)
+    lines = out.getvalue().splitlines()
+    assert lines[0] == (
+        "SERIOUS    the runtime says that NetworkReady does not hold: no network config"
+    )
+    assert lines[1].startswith("           do: ")
+    assert "           tls         FAILS  x509: certificate has expired" in lines
+    assert lines[-1] == "Not asked  proxy: it does not answer"
+    assert json.loads(document_json(document(facts)))["serious"] == 2

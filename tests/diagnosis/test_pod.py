@@ -1,0 +1,265 @@
+"""The most likely cause in recorded facts: the twelve that a node administrator meets most."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pycrictl.diagnosis.disks import Disk
+from pycrictl.diagnosis.errors import pull_trouble, shortened
+from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, Pull, Sandbox
+from pycrictl.diagnosis.findings import Missing
+from pycrictl.diagnosis.pod import diagnose, document
+from pycrictl.show.diagnosis_text import write_pod
+from pycrictl.show.jsontext import document_json
+
+NOW = 1_790_000_000.0
+GIB = 1 << 30
+READY = Sandbox("5a" * 32, is_ready=True, created_s=NOW - 300)
+GONE = Sandbox("5a" * 32, is_ready=False, created_s=NOW - 300)
+RUNNING = Container(
+    "app", "c0" * 32, "reg.example/web:1", "running", started_s=NOW - 7200, restarts=0
+)
+ENDED = replace(RUNNING, state="exited", finished_s=NOW - 60)
+ABSENT = Image("reg.example/web:1", is_present=False)
+PRESENT = Image("reg.example/web:1", is_present=True)
+TO_COME = Container("app", image="reg.example/web:1", waiting="ContainerCreating")
+ROOMY = Disk("/var/lib/containerd", "images", 100 * GIB, 40 * GIB, 1000, 900)
+
+RESOLVE = 'failed to resolve reference "reg.example/web:1": '
+CNI = (
+    'time="2026-05-01T10:00:00.1Z" level=error msg="RunPodSandbox for &PodSandboxMetadata{Name:web,'
+    'Uid:u1,Namespace:default,Attempt:0,} failed, error" error="failed to setup network for '
+    'sandbox \\"0f1e2d\\": plugin type=\\"bridge\\" failed (add): failed to allocate for range 0: '
+    'no IP addresses available in range set: 10.1.0.1-10.1.0.2"'
+)
+FULL = (
+    'time="2026-05-01T10:00:00.1Z" level=error msg="RunPodSandbox for &PodSandboxMetadata{Name:web,'
+    'Uid:u1,Namespace:default,Attempt:0,} failed, error" error="failed to create containerd '
+    "container: prepare snapshot: mkdir /var/lib/containerd/io.containerd.snapshotter.v1.overlayfs/"
+    'snapshots/new-42: no space left on device"'
+)
+NOT_FOUND = (
+    "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc "
+    'create failed: unable to start container process: exec: "/no/such": stat /no/such: no such '
+    "file or directory: unknown"
+)
+
+
+def facts(**more: Any) -> PodFacts:
+    known: dict[str, Any] = {
+        "sandbox": READY,
+        "containers": (RUNNING,),
+        "images": (PRESENT,),
+        "disks": (ROOMY,),
+        "now_s": NOW,
+    }
+    return PodFacts("default", "web", **known | more)
+
+
+def waits_for(**image: Any) -> PodFacts:
+    return facts(containers=(TO_COME,), images=(replace(ABSENT, **image),))
+
+
+TWELVE = {
+    "pulling": (
+        waits_for(pull=Pull(12.7, 3 << 20, 24 << 20, 1.5 * (1 << 20), "14s")),
+        'is waiting: image "reg.example/web:1" is being pulled, 12 %, 3.0 MiB of 24.0 MiB,'
+        " 1.5 MiB/s, 14s left",
+    ),
+    "queued": (
+        waits_for(pull=Pull(place=2, behind="default/batch", starts_in="30s")),
+        'is waiting: image "reg.example/web:1" is queued, 2nd in line, behind default/batch,'
+        " expected to start in 30s",
+    ),
+    "not-found": (
+        waits_for(failure="reg.example/web:1: not found", next_try="next try about 10:00:10"),
+        'is not running: image "reg.example/web:1": the registry does not have it'
+        " (reg.example/web:1: not found); next try about 10:00:10",
+    ),
+    "unauthorized": (
+        waits_for(
+            failure="pull access denied, repository does not exist or may require authorization: "
+            "authorization failed: no basic auth credentials"
+        ),
+        'is not running: image "reg.example/web:1": the registry refuses access to it (pull access'
+        " denied, repository does not exist or may require authorization: authorization failed: no"
+        " basic auth credentials)",
+    ),
+    "x509": (
+        waits_for(
+            failure='Head "https://reg.example/v2/web/manifests/1": tls: failed to verify '
+            "certificate: x509: certificate signed by unknown authority"
+        ),
+        'is not running: image "reg.example/web:1": the node does not trust the certificate of the'
+        ' registry (Head "https://reg.example/v2/web/manifests/1": tls: failed to verify'
+        " certificate: x509: certificate signed by unknown authority)",
+    ),
+    "registry-down": (
+        waits_for(
+            failure='Head "https://reg.example/v2/web/manifests/1": dial tcp 10.0.0.9:443: connect:'
+            " connection refused"
+        ),
+        'is not running: image "reg.example/web:1": its registry cannot be reached (Head'
+        ' "https://reg.example/v2/web/manifests/1": dial tcp 10.0.0.9:443: connect: connection'
+        " refused)",
+    ),
+    "crash-loop": (
+        facts(
+            containers=(
+                replace(ENDED, exit_code=3, reason="Error", restarts=5, lines=("no database",)),
+            )
+        ),
+        'is not running: container "app" crashes again and again: exit code 3, 5 restarts; its last'
+        " line: no database",
+    ),
+    "bad-command": (
+        facts(containers=(replace(ENDED, exit_code=128, reason="StartError", message=NOT_FOUND),)),
+        'is not running: the command of container "app" cannot be run: "/no/such": stat /no/such:'
+        " no such file or directory",
+    ),
+    "cni": (
+        facts(sandbox=None, containers=(TO_COME,), journal=(Line(NOW, "containerd", CNI),)),
+        'is not running: its network cannot be set up: plugin type="bridge" failed (add): failed to'
+        " allocate for range 0: no IP addresses available in range set: 10.1.0.1-10.1.0.2",
+    ),
+    "disk-full": (
+        facts(sandbox=None, containers=(TO_COME,), journal=(Line(NOW, "containerd", FULL),)),
+        "is not running: there is no space left to make its sandbox (failed to create containerd"
+        " container: prepare snapshot: mkdir /var/lib/containerd/io.containerd.snapshotter.v1."
+        "overlayfs/snapshots/new-42: no space left on device)",
+    ),
+    "sandbox-gone": (
+        facts(sandbox=GONE),
+        "is not running: its sandbox is gone (not ready any more)",
+    ),
+    "healthy": (facts(), "is running: 1 container, for 2 hours"),
+}
+
+
+@pytest.mark.parametrize("kind", TWELVE)
+def test_the_twelve_causes(kind: str) -> None:
+    found, first_line = TWELVE[kind]
+    cause = diagnose(found)[0]
+    assert (cause.kind, cause.text) == (kind, first_line)
+    assert json.loads(document_json(document(found)))["cause"]["kind"] == kind
+    out = io.StringIO()
+    write_pod(document(found), out)
+    lines = out.getvalue().splitlines()
+    assert lines[0] == f"default/web {first_line}"
+    if kind == "healthy":
+        assert len(lines) == 1
+    else:
+        assert lines[1].startswith("next       ")
+        assert len(lines) < 24
+
+
+def test_a_full_disk_while_an_image_is_unpacked() -> None:
+    """The image's error is not a disk's own; the disk itself is named beside it."""
+    full = ROOMY._replace(free_bytes=0)
+    failure = (
+        "failed to extract layer sha256:12: write /var/lib/x: no space left on device: unknown"
+    )
+    found = diagnose(replace(waits_for(failure=failure), disks=(full,)))
+    assert [one.kind for one in found] == ["disk-full", "disk-full"]
+    assert found[0].text.startswith('is not running: image "reg.example/web:1": there is no space')
+
+
+def test_what_the_kubelet_says_stands_beside_what_is() -> None:
+    """Bytes flow while the kubelet still shows its back-off, and the last failure is history."""
+    pull = Pull(50.0, 1, 2, 1.0)
+    found = waits_for(pull=pull, says="ImagePullBackOff", failure="dial tcp: i/o timeout")
+    (cause,) = diagnose(found)
+    assert cause.kind == "pulling"
+    assert cause.text.endswith("(the kubelet still says ImagePullBackOff)")
+
+
+def test_a_stalled_pull_is_serious() -> None:
+    cause = diagnose(waits_for(pull=Pull(50.0, 1 << 20, 2 << 20, 0.0, idle_s=95)))[0]
+    assert (cause.kind, cause.weight.name) == ("stalled", "SERIOUS")
+    assert "has stalled for About a minute" not in cause.text
+    assert "has stalled for 1m35s" in cause.text
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({"exit_code": 137, "reason": "OOMKilled"}, "out-of-memory"),
+        ({"exit_code": 1, "reason": "Error"}, "crashed"),
+        ({"exit_code": 1, "reason": "Error", "waiting": "CrashLoopBackOff"}, "crash-loop"),
+        ({"exit_code": 0, "reason": "Completed"}, "finished"),
+    ],
+)
+def test_containers_that_have_ended(change: dict[str, Any], kind: str) -> None:
+    assert diagnose(facts(containers=(replace(ENDED, **change),)))[0].kind == kind
+
+
+def test_a_container_that_runs_between_two_crashes() -> None:
+    young = replace(RUNNING, started_s=NOW - 5, has_crashed_before=True, exit_code=3, restarts=2)
+    assert diagnose(facts(containers=(young,)))[0].kind == "crash-loop"
+    old = replace(young, started_s=NOW - 3600)
+    assert diagnose(facts(containers=(old,)))[0].kind == "healthy"
+
+
+def test_a_finished_pod_has_no_sandbox_any_more() -> None:
+    done = replace(ENDED, exit_code=0, reason="Completed")
+    assert diagnose(facts(sandbox=GONE, containers=(done,)))[0].kind == "finished"
+    assert diagnose(facts(sandbox=GONE, containers=(done,), phase="Succeeded"))[0].kind == (
+        "finished"
+    )
+    failed = replace(ENDED, exit_code=2, reason="Error")
+    assert diagnose(facts(sandbox=GONE, containers=(failed,)))[0].kind == "crashed"
+    killed = replace(ENDED, exit_code=137, reason="Error")
+    assert diagnose(facts(sandbox=GONE, containers=(killed,)))[0].kind == "sandbox-gone"
+
+
+def test_an_image_weighs_more_than_another_containers_crash() -> None:
+    crashed = replace(ENDED, name="side", exit_code=1, reason="Error")
+    found = diagnose(
+        facts(containers=(TO_COME, crashed), images=(replace(ABSENT, failure="x: not found"),))
+    )
+    assert [one.kind for one in found] == ["not-found", "crashed"]
+
+
+def test_a_network_that_is_not_there_at_all() -> None:
+    problem = ("NetworkReady", "cni plugin not initialized")
+    cause = diagnose(facts(sandbox=None, containers=(TO_COME,), problems=(problem,)))[0]
+    assert (cause.kind, "cni plugin not initialized" in cause.text) == ("cni", True)
+
+
+def test_nothing_is_known() -> None:
+    cause = diagnose(facts(containers=(), images=(), stray_pulls={"x": Pull(1.0)}))[0]
+    assert cause.kind == "maybe-pulling"
+    cause = diagnose(facts(containers=(), images=()))[0]
+    assert (cause.kind, "no error is known" in cause.text) == ("unknown", True)
+
+
+def test_sources_that_are_missing_are_named() -> None:
+    found = replace(waits_for(failure="x: not found"), missing=(Missing("journal", "no lines"),))
+    out = io.StringIO()
+    write_pod(document(found), out)
+    assert "Not asked  journal: no lines\n" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ("unexpected status code 500 Internal Server Error", "registry-down"),
+        ("unexpected status code 429 Too Many Requests", "rate-limited"),
+        ("dial tcp: lookup reg.example on 10.0.0.1:53: no such host", "registry-down"),
+        ("http: server gave HTTP response to HTTPS client", "x509"),
+        ("unexpected status from HEAD request to http://r/v2/a: 401 Unauthorized", "unauthorized"),
+        ("no match for platform in manifest: not found", "wrong-platform"),
+        ("something else", "pull-failed"),
+    ],
+)
+def test_errors_of_pulls(error: str, kind: str) -> None:
+    assert pull_trouble(error).kind == kind
+
+
+def test_a_chain_of_errors_keeps_its_cause() -> None:
+    assert shortened("rpc error: code = Unknown desc = something odd: unknown") == "something odd"

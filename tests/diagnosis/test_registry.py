@@ -1,0 +1,170 @@
+"""The way to a registry, against servers of this machine."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from pycrictl.containerd.mirrors import Site
+from pycrictl.diagnosis.registry import RANGE_BYTES, Route, try_route
+from tests.once import made_once
+from tests.streaming.servers import Certificates, make_certificates
+
+LAYER = b"x" * (2 * RANGE_BYTES)
+
+
+class Registry(BaseHTTPRequestHandler):
+    """One repository ``a/b`` with one tag, whose token is free for all, or a login."""
+
+    mode: ClassVar[str] = "open"
+    ranges: ClassVar[list[str | None]] = []
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        host = self.headers["Host"]
+        is_granted = self.mode == "open" or self.headers["Authorization"] == "Bearer t0k3n"
+        if self.path.startswith("/token"):
+            status = 200 if self.mode == "token" else 403
+            self._answer(status, json.dumps({"token": "t0k3n"}).encode())
+        elif self.mode == "silent":
+            time.sleep(5)
+        elif self.mode == "broken":
+            self._answer(500, b"")
+        elif not is_granted:
+            self._answer(401, b"", f'Bearer realm="http://{host}/token",service="s"')
+        elif self.path == "/v2/a/b/tags/list":
+            self._answer(200, b'{"tags": ["1"]}')
+        elif self.path == "/v2/a/b/manifests/1":
+            self._answer(200, b'{"layers": [{"digest": "sha256:1", "size": 9}]}')
+        elif self.path == "/v2/a/b/blobs/sha256:1":
+            type(self).ranges.append(self.headers["Range"])
+            self._answer(200, LAYER)
+        else:
+            self._answer(200 if self.path == "/v2/" else 404, b"{}")
+
+    def _answer(self, status: int, body: bytes, challenge: str = "") -> None:
+        self.send_response(status)
+        if challenge:
+            self.send_header("WWW-Authenticate", challenge)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        try:
+            self.wfile.write(body)
+        except OSError:
+            pass  # the client has enough
+
+
+class Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def serving(mode: str = "open", context: ssl.SSLContext | None = None) -> Iterator[str]:
+    handler = type("Handler", (Registry,), {"mode": mode, "ranges": []})
+    server = Quiet(("127.0.0.1", 0), handler)
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    yield f"{'http' if context is None else 'https'}://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join(60)
+    server.server_close()
+
+
+@pytest.fixture
+def certificates(run_folder: Path) -> Certificates:
+    def make() -> Certificates:
+        (run_folder / "doctor").mkdir()
+        return make_certificates(run_folder / "doctor")
+
+    return made_once(run_folder / "doctor-certificates", make)
+
+
+def verdicts(route: Route) -> dict[str, bool | None]:
+    return {step.name: step.is_good for step in route.steps}
+
+
+@pytest.mark.parametrize("mode", ["open", "token"])
+def test_a_good_way(mode: str) -> None:
+    with serving(mode) as url:
+        route = try_route(Site(url), "reg", "a/b")
+    assert verdicts(route) == {
+        "dns": True, "tcp": True, "tls": None, "auth": True, "first byte": True, "speed": True,
+    }  # fmt: skip
+    assert route.trouble is None
+    assert route.steps[-1].text.partition(" over ")[2].startswith("1.0 MiB (")
+    assert route.skew_s is not None
+    assert abs(route.skew_s) < 60
+
+
+def test_a_registry_that_wants_a_login() -> None:
+    with serving("login") as url:
+        route = try_route(Site(url), "reg", "a/b")
+    assert route.trouble is None
+    assert "a login is needed" in route.steps[3].text
+
+
+def test_a_repository_that_is_not_there() -> None:
+    with serving() as url:
+        route = try_route(Site(url), "reg", "no/such")
+    assert route.trouble is not None
+    assert (route.trouble.name, route.trouble.text) == ("first byte", "no repository no/such")
+
+
+def test_a_server_that_is_no_registry() -> None:
+    with serving("broken") as url:
+        route = try_route(Site(url), "reg")
+    assert route.trouble is not None
+    assert route.trouble.name == "auth"
+    assert "500" in route.trouble.text
+
+
+def test_a_server_that_says_nothing() -> None:
+    began_at = time.monotonic()
+    with serving("silent") as url:
+        route = try_route(Site(url), "reg")
+        took_s = time.monotonic() - began_at
+    assert route.trouble is not None
+    assert (route.trouble.name, route.trouble.text) == ("auth", "no answer in time")
+    assert took_s < 10
+
+
+def test_nobody_listens() -> None:
+    route = try_route(Site("http://127.0.0.1:1"), "reg")
+    assert verdicts(route) == {"dns": True, "tcp": False}
+    assert route.steps[-1].text == "connection refused"
+
+
+def test_a_name_that_does_not_exist() -> None:
+    route = try_route(Site("https://nosuch.invalid"), "reg")
+    assert verdicts(route) == {"dns": False}
+
+
+def test_certificates(certificates: Certificates) -> None:
+    with serving(context=certificates.server_context()) as url:
+        unknown = try_route(Site(url), "reg")
+        known = try_route(Site(url, ca=str(certificates.ca)), "reg")
+        unchecked = try_route(Site(url, verifies=False), "reg")
+        missing = try_route(Site(url, ca="/no/such.pem"), "reg")
+    assert unknown.trouble is not None
+    assert unknown.trouble.name == "tls"
+    assert unknown.trouble.text.startswith("x509: ")
+    assert verdicts(known)["auth"] is True
+    assert verdicts(unchecked)["auth"] is True
+    assert missing.trouble is not None
+    assert missing.trouble.name == "tls"

@@ -1,0 +1,359 @@
+"""The first line of ``why`` on a real node, for the causes that administrators meet most.
+
+The kubelet's part is played by the tests' own calls, and by the stand-in of an API server, which
+says what the kubelet would: why a container waits, in the runtime's own words.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import SimpleHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.diagnosis.collect import Sources, collect_pod
+from pycrictl.diagnosis.pod import document
+from pycrictl.kube.node import NodePods
+from pycrictl.logs import journal
+from pycrictl.proxy import admin
+from pycrictl.show.diagnosis_text import write_pod
+from tests.kube.apiserver import ApiServer, make_node_certificates, serve, write_kubeconfig
+from tests.proxy.program import Program
+from tests.streaming.servers import make_certificates
+from tests.waiting import wait_until
+
+from .kubelet import RUNTIME, Pod
+from .lab import MIB, Lab
+from .test_pull_truth import add_pod, write_journal
+from .throttle import QuietServer
+
+
+class Scene:
+    """A pod ``default/web`` of the node, and what is said of it."""
+
+    def __init__(self, lab: Lab, api: ApiServer, root: Path) -> None:
+        self.lab = lab
+        self.api = api
+        self.root = root
+        write_kubeconfig(api.kubeconfig(inline=True), root)
+        self.output = ""
+
+    def say(self, image: str, reason: str = "ContainerCreating", message: str = "") -> None:
+        """Let the API server say that the pod waits for an image."""
+        self.api.pods["items"].clear()
+        add_pod(self.api, "web", image, waiting=reason)
+        (status,) = self.api.pods["items"][0]["status"]["containerStatuses"]
+        status["state"]["waiting"]["message"] = message
+        status["name"] = self.api.pods["items"][0]["spec"]["containers"][0]["name"] = "main"
+
+    def fail_to_pull(self, image: str) -> None:
+        """Pull in vain, as the kubelet does, and say what it says then."""
+        if not self.api.pods["items"]:
+            self.say(image)
+            self.lab.node.kubelet.run_pod("web")
+        error = self.lab.node.kubelet.start_pull(image).exception(100)
+        assert isinstance(error, grpc.RpcError)
+        self.say(image, "ErrImagePull", error.details() or "")
+
+    def why(self, **sources: Any) -> str:
+        """The first line, without the pod's name."""
+        path = self.lab.node.endpoint.removeprefix("unix://")
+        asked = {
+            "pods": NodePods(root=self.root, timeout_s=20),
+            "read_journal": journal.read,
+            **sources,
+        }
+        with CriClient(path, timeout_s=20) as client:
+            self.document = document(collect_pod(client, client, "web", Sources(**asked)))
+        out = io.StringIO()
+        write_pod(self.document, out)
+        self.output = out.getvalue()
+        first = self.output.splitlines()[0]
+        assert first.startswith("default/web ")
+        return first.removeprefix("default/web ")
+
+    @property
+    def kind(self) -> str:
+        kind: str = self.document["cause"]["kind"]
+        return kind
+
+
+@pytest.fixture
+def scene(
+    lab: Lab, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Scene]:
+    write_journal(lab, tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    with serve(make_node_certificates(run_folder)) as api:
+        api.pods = {"kind": "PodList", "items": []}
+        yield Scene(lab, api, tmp_path)
+
+
+def start(lab: Lab, pod: Pod, *command: str, log: str = "") -> str:
+    kubelet = lab.node.kubelet
+    image = lab.reference(lab.busybox)
+    kubelet.pull(image)
+    container = kubelet.create_container(pod, image, command, log_path=log)
+    kubelet.start_container(container)
+    return container
+
+
+def test_an_image_that_is_slow(scene: Scene) -> None:
+    lab = scene.lab
+    image = lab.layout.image("shop/slow:1", lab.layout.random_layers([8 * MIB], seed=710))
+    reference = lab.push(image)
+    lab.throttle.limit(MIB)
+    scene.say(reference)
+    pod = lab.node.kubelet.run_pod("web")
+    pull = lab.node.kubelet.start_pull(reference, pod)
+    wait_until(lab.node.store.ingests)
+    line = scene.why()
+    scene.say(reference, "ImagePullBackOff", "Back-off pulling image")
+    contrary = scene.why()
+    without = scene.why(pods=None)
+    lab.throttle.limit(None)
+    pull.result(100)
+    assert line.startswith(f'is waiting: image "{reference}" is being pulled, '), line
+    assert "of 8.0 MiB, " in line
+    assert re.search(r", \S+ [KM]iB/s, \S+ left$", line), line
+    assert contrary.endswith("(the kubelet still says ImagePullBackOff)")
+    assert without.startswith("may be waiting for an image: "), without
+
+
+def test_an_image_that_is_queued(scene: Scene) -> None:
+    lab = scene.lab
+    references = [
+        lab.push(
+            lab.layout.image(f"shop/q{n}:1", lab.layout.random_layers([4 * MIB], seed=720 + n))
+        )
+        for n in range(2)
+    ]
+    lab.throttle.limit(MIB)
+    flags = ("--max-parallel-image-pulls", "1")
+    with Program(lab.folder, lab.node.endpoint, *flags) as proxy:
+        first, second = (proxy.kubelet.run_pod(name) for name in ("batch", "web"))
+        pulls = [proxy.kubelet.start_pull(references[0], first)]
+        wait_until(lab.node.store.ingests)
+        pulls.append(proxy.kubelet.start_pull(references[1], second))
+        path = str(proxy.admin_path)
+        ask: Callable[[], dict[str, Any]] = lambda: admin.ask(path, "status", timeout_s=20)  # noqa: E731 (short)
+        wait_until(lambda: ask()["waiting"])
+        line = scene.why(ask_proxy=ask, pods=None)
+        lab.throttle.limit(None)
+        for pull in pulls:
+            pull.result(100)
+    proxy.log_path.unlink(missing_ok=True)
+    expected = f'is waiting: image "{references[1]}" is queued, 1st in line, behind '
+    assert line.startswith(expected), line
+
+
+def test_an_image_that_does_not_exist(scene: Scene) -> None:
+    reference = f"{scene.lab.throttle.host}/nosuch/why:1"
+    scene.fail_to_pull(reference)
+    line = scene.why()
+    assert line.startswith(
+        f'is not running: image "{reference}": the registry does not have it ('
+    ), line
+    assert "; next try about " in line
+    assert scene.why(read_journal=None).startswith(line.partition(" (")[0])
+    assert "Not asked  journal: " in scene.output
+
+
+def test_an_image_without_access(scene: Scene) -> None:
+    scene.lab.throttle.require_login("u", "p")
+    reference = scene.lab.reference(scene.lab.busybox)
+    scene.fail_to_pull(reference)
+    line = scene.why()
+    assert line.startswith(
+        f'is not running: image "{reference}": the registry refuses access to it ('
+    ), line
+    assert "401" in line
+
+
+@contextmanager
+def registry_by_tls(folder: Path) -> Iterator[str]:
+    """A registry whose certificate nobody has heard of; its address is not of the loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no address beside the loopback")
+        address = probe.getsockname()[0]
+    folder.mkdir()
+    server = QuietServer((address, 0), SimpleHTTPRequestHandler)
+    context = make_certificates(folder).server_context()
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    yield f"{address}:{server.server_port}"
+    server.shutdown()
+    thread.join(60)
+    server.server_close()
+
+
+def test_a_registry_with_an_unknown_certificate(scene: Scene, tmp_path: Path) -> None:
+    with registry_by_tls(tmp_path / "tls") as host:
+        scene.fail_to_pull(f"{host}/shop/web:1")
+        line = scene.why()
+    assert line.startswith(
+        f'is not running: image "{host}/shop/web:1": the node does not trust the certificate of the'
+        " registry ("
+    ), line
+    assert "x509: " in line
+
+
+def test_a_registry_that_is_down(scene: Scene) -> None:
+    scene.fail_to_pull("127.0.0.1:1/shop/web:1")
+    line = scene.why()
+    assert line.startswith(
+        'is not running: image "127.0.0.1:1/shop/web:1": its registry cannot be reached ('
+    ), line
+    assert "connection refused" in line
+
+
+def test_a_crash_loop(scene: Scene, command: list[str]) -> None:
+    lab = scene.lab
+    config = lab.node.kubelet.pod_config("web", log_directory=str(lab.folder / "logs"))
+    pod = lab.node.kubelet.run_pod(config)
+    for _ in range(2):
+        start(lab, pod, "sh", "-c", "echo no database; exit 3", log="main.log")
+        wait_until(lambda: not lab.node.kubelet.running_containers())
+    run = subprocess.run([*command, "why", "web", "--no-kube"], capture_output=True, text=True)
+    lines = run.stdout.splitlines()
+    assert (run.returncode, run.stderr) == (1, "")
+    assert lines[0].startswith(
+        'default/web is not running: container "main" crashes again and again: exit code 3, '
+    )
+    assert lines[0].endswith("; its last line: no database")
+    assert "Not asked  API server: --no-kube" in lines
+
+
+def test_a_bad_command(scene: Scene) -> None:
+    pod = scene.lab.node.kubelet.run_pod("web")
+    with pytest.raises(grpc.RpcError):
+        start(scene.lab, pod, "/no/such/program")
+    line = scene.why(pods=None)
+    expected = 'is not running: the command of container "main" cannot be run: "/no/such/program": '
+    assert line.startswith(expected), line
+
+
+def pod_with_a_network(lab: Lab) -> cri_pb2.PodSandboxConfig:
+    config = lab.node.kubelet.pod_config("web")
+    options = config.linux.security_context.namespace_options
+    options.network = cri_pb2.POD
+    return config
+
+
+def test_a_network_that_cannot_be_set_up(scene: Scene) -> None:
+    lab = scene.lab
+    broken = lab.folder / "cni" / "05-broken.conflist"
+    network = {"cniVersion": "0.4.0", "name": "broken", "plugins": [{"type": "nosuch"}]}
+    broken.write_text(json.dumps(network))
+    try:
+        scene.say(lab.reference(lab.busybox))
+
+        def error() -> str:
+            with pytest.raises(grpc.RpcError) as caught:
+                lab.node.kubelet.run_pod(pod_with_a_network(lab))
+            return str(caught.value)
+
+        wait_until(lambda: "nosuch" in error())
+        line = scene.why()
+        assert line.startswith("is not running: its network cannot be set up: "), line
+        assert 'failed to find plugin "nosuch"' in line
+        assert scene.why(pods=None) == line
+    finally:
+        broken.unlink()
+        wait_until(lambda: "nosuch" not in error())
+
+
+def test_a_disk_that_is_full(scene: Scene) -> None:
+    lab = scene.lab
+    image = lab.layout.image("shop/full:1", lab.layout.random_layers([4 * MIB], seed=740))
+    store = lab.folder / "root/io.containerd.content.v1.content"
+    reference = lab.push(image)
+    scene.say(reference)
+    lab.node.kubelet.run_pod("web")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(store)], check=True)
+    try:
+        for folder in ("ingest", "blobs/sha256"):
+            (store / folder).mkdir(parents=True)
+        scene.fail_to_pull(reference)
+        line = scene.why()
+    finally:
+        subprocess.run(["umount", "-l", str(store)], check=True)
+    expected = f'is not running: image "{reference}": there is no space left for it ('
+    assert line.startswith(expected), line
+
+
+def test_a_sandbox_that_is_gone(scene: Scene) -> None:
+    lab = scene.lab
+    pod = lab.node.kubelet.run_pod("web")
+    start(lab, pod, "sleep", "1000000")
+    answer = lab.node.kubelet.call(
+        RUNTIME + "PodSandboxStatus",
+        cri_pb2.PodSandboxStatusRequest(pod_sandbox_id=pod.id, verbose=True),
+        cri_pb2.PodSandboxStatusResponse,
+    )
+    os.kill(json.loads(answer.info["info"])["pid"], signal.SIGKILL)
+    wait_until(lambda: not scene.why(pods=None).startswith("is running"))
+    assert scene.why(pods=None) == "is not running: its sandbox is gone (not ready any more)"
+
+
+def test_a_healthy_pod(scene: Scene, command: list[str]) -> None:
+    start(scene.lab, scene.lab.node.kubelet.run_pod("web"), "sleep", "1000000")
+    began_at = time.monotonic()
+    run = subprocess.run([*command, "why", "web", "--no-kube"], capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.startswith("default/web is running: 1 container, for ")
+    assert run.stdout.count("\n") == 1
+    assert time.monotonic() - began_at < 30
+    document = subprocess.run([*command, "why", "web", "-o", "json"], capture_output=True)
+    assert json.loads(document.stdout)["cause"]["kind"] == "healthy"
+
+
+def test_the_doctor_on_a_node(lab: Lab, command: list[str]) -> None:
+    """The way to the registry is whole; a lease and a download that were killed are found."""
+    reference = lab.push(
+        lab.layout.image("shop/d:1", lab.layout.random_layers([4 * MIB], seed=750))
+    )
+    lab.throttle.limit(MIB)
+    pull = lab.node.kubelet.start_pull(reference)
+    wait_until(lambda: any(one[0] >= MIB for one in lab.node.store.ingests().values()))
+    lab.node.kill9()
+    assert pull.exception(100) is not None
+    lab.throttle.limit(None)
+    lab.node.start()
+    words = ["doctor", "--registry", f"{lab.throttle.host}/shop/d", "-o", "json"]
+    run = subprocess.run([*command, *words], capture_output=True, text=True)
+    assert run.stderr == ""
+    found = json.loads(run.stdout)
+    facts = found["facts"]
+    assert facts["runtime"].startswith("containerd ")
+    assert (facts["dead_leases"], facts["dead_ingests"]) == (1, 1)
+    assert "dead-pulls" in {one["kind"] for one in found["findings"]}
+    (route,) = facts["routes"]
+    assert [(step["name"], step["is_good"]) for step in route["steps"]] == [
+        ("dns", True),
+        ("tcp", True),
+        ("tls", None),
+        ("auth", True),
+        ("first byte", True),
+        ("speed", True),
+    ]
+    assert {disk["use"] for disk in facts["disks"]} >= {"images"}
