@@ -245,7 +245,8 @@ def test_links_and_what_is_left_out(cp: Cp, folder: Path) -> None:
     assert "tree/pipe: it is a named pipe" in stderr
     assert 'tree/out: it points outside, to "/etc/passwd"' in stderr
     assert stderr.splitlines()[-1].endswith("left out 2")
-    assert cp("-q", "C:/root/tree", folder) == (1, b"", "")
+    said = "pycrictl: left out 2 entries\nhint: without --quiet, each is named\n"
+    assert cp("-q", "C:/root/tree", folder) == (1, b"", said)
     # A link is copied as such only where it stays inside; -L copies what it leads to.
     (cp.root / "root/away").symlink_to("/etc")
     assert "it points outside" in cp("C:/root/away", folder / "x")[2]

@@ -513,9 +513,10 @@ def test_a_reload_while_pulls_run_and_wait(lab: Lab, start: Callable[..., Progra
     assert all(pull.result(timeout=60).image_ref for pull in pulls)
     shown = [json.loads(line) for line in watcher.communicate(timeout=60)[0].splitlines()]
     assert watcher.returncode == 0
-    last = {(record["image"], record["layer"]): record["phase"] for record in shown}
-    assert len(last) >= 4
-    assert set(last.values()) <= {"done", "present"}
+    # Of a pull that waited, and was quick then, there may be nothing about its layers.
+    last = {(record["image"], record.get("layer", "")): record["phase"] for record in shown}
+    assert {image for image, _ in last} == set(references), shown
+    assert {phase for (_, layer), phase in last.items() if layer} <= {"done", "present"}, shown
     assert proxy.wait() == 0
     assert status(proxy)["running"] == []
 
