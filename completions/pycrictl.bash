@@ -420,6 +420,10 @@ _pycrictl_describe() {
             ;;
         version)
             switches=(-h --help)
+            valued=(
+                '-o=json|yaml|table|jsonpath='
+                '--output=json|yaml|table|jsonpath='
+            )
             ;;
         info)
             switches=(-q --quiet -h --help)
@@ -431,11 +435,17 @@ _pycrictl_describe() {
             ;;
         runtime-config)
             switches=(-h --help)
+            valued=(
+                '-o=json|yaml|table|jsonpath='
+                '--output=json|yaml|table|jsonpath='
+            )
             ;;
         config)
-            switches=(--list -h --help)
+            switches=(--list --no-headers -h --help)
             valued=(
                 '--get=runtime-endpoint|image-endpoint|timeout|debug|pull-image-on-create|disable-pull-on-run|max-retries'
+                '-o=json|yaml|table|jsonpath='
+                '--output=json|yaml|table|jsonpath='
                 '--set=runtime-endpoint=|image-endpoint=|timeout=|debug=|pull-image-on-create=|disable-pull-on-run=|max-retries='
             )
             positionals=('runtime-endpoint|image-endpoint|timeout|debug|pull-image-on-create|disable-pull-on-run|max-retries' '')

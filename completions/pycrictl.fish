@@ -616,6 +616,9 @@ function __pycrictl_describe --no-scope-shadowing
             set switches \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
+            set valued \
+                '-o'\t'json|yaml|table|jsonpath='\t'Output format' \
+                '--output'\t'json|yaml|table|jsonpath='\t'Output format'
         case 'info'
             set switches \
                 '-q'\t'Leave out what only this runtime reports' \
@@ -630,13 +633,19 @@ function __pycrictl_describe --no-scope-shadowing
             set switches \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
+            set valued \
+                '-o'\t'json|yaml|table|jsonpath='\t'Output format' \
+                '--output'\t'json|yaml|table|jsonpath='\t'Output format'
         case 'config'
             set switches \
                 '--list'\t'Show all keys' \
+                '--no-headers'\t'Omit the header line' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
                 '--get'\t'runtime-endpoint|image-endpoint|timeout|debug|pull-image-on-create|disable-pull-on-run|max-retries'\t'Show the value of a key' \
+                '-o'\t'json|yaml|table|jsonpath='\t'Output format' \
+                '--output'\t'json|yaml|table|jsonpath='\t'Output format' \
                 '--set'\t'runtime-endpoint=|image-endpoint=|timeout=|debug=|pull-image-on-create=|disable-pull-on-run=|max-retries='\t'Set a key; repeatable'
             set positionals 'runtime-endpoint|image-endpoint|timeout|debug|pull-image-on-create|disable-pull-on-run|max-retries' ''
         case 'update-runtime-config'
