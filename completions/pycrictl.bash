@@ -82,7 +82,7 @@ _pycrictl_describe() {
                 '--stream=stdout|stderr'
                 '--tail='
             )
-            positionals=('@container')
+            positionals=('@log')
             ;;
         stats)
             switches=(-a --all --no-headers -w --watch -h --help)

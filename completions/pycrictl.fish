@@ -164,7 +164,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '-s'\t'stdout|stderr'\t'Only this output' \
                 '--stream'\t'stdout|stderr'\t'Only this output' \
                 '--tail'\t''\t'Only the last N lines; negative: all'
-            set positionals '@container'
+            set positionals '@log'
         case 'stats'
             set switches \
                 '-a'\t'Include containers that are not running' \
