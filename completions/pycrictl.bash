@@ -82,7 +82,7 @@ _pycrictl_describe() {
                 '--stream=stdout|stderr'
                 '--tail='
             )
-            positionals=('@container')
+            positionals=('@log')
             ;;
         stats)
             switches=(-a --all --no-headers -w --watch -h --help)
@@ -430,6 +430,10 @@ _pycrictl_describe() {
             ;;
         version)
             switches=(-h --help)
+            valued=(
+                '-o=json|yaml|table|jsonpath='
+                '--output=json|yaml|table|jsonpath='
+            )
             ;;
         doctor)
             switches=(--no-registry -h --help)
@@ -451,11 +455,17 @@ _pycrictl_describe() {
             ;;
         runtime-config)
             switches=(-h --help)
+            valued=(
+                '-o=json|yaml|table|jsonpath='
+                '--output=json|yaml|table|jsonpath='
+            )
             ;;
         config)
-            switches=(--list -h --help)
+            switches=(--list --no-headers -h --help)
             valued=(
                 '--get=runtime-endpoint|image-endpoint|timeout|debug|pull-image-on-create|disable-pull-on-run|max-retries'
+                '-o=json|yaml|table|jsonpath='
+                '--output=json|yaml|table|jsonpath='
                 '--set=runtime-endpoint=|image-endpoint=|timeout=|debug=|pull-image-on-create=|disable-pull-on-run=|max-retries='
             )
             positionals=('runtime-endpoint|image-endpoint|timeout|debug|pull-image-on-create|disable-pull-on-run|max-retries' '')

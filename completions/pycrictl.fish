@@ -166,7 +166,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '-s'\t'stdout|stderr'\t'Only this output' \
                 '--stream'\t'stdout|stderr'\t'Only this output' \
                 '--tail'\t''\t'Only the last N lines; negative: all'
-            set positionals '@container'
+            set positionals '@log'
         case 'stats'
             set switches \
                 '-a'\t'Include containers that are not running' \
@@ -629,6 +629,9 @@ function __pycrictl_describe --no-scope-shadowing
             set switches \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
+            set valued \
+                '-o'\t'json|yaml|table|jsonpath='\t'Output format' \
+                '--output'\t'json|yaml|table|jsonpath='\t'Output format'
         case 'doctor'
             set switches \
                 '--no-registry'\t'Do not try the ways to registries' \
@@ -654,13 +657,19 @@ function __pycrictl_describe --no-scope-shadowing
             set switches \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
+            set valued \
+                '-o'\t'json|yaml|table|jsonpath='\t'Output format' \
+                '--output'\t'json|yaml|table|jsonpath='\t'Output format'
         case 'config'
             set switches \
                 '--list'\t'Show all keys' \
+                '--no-headers'\t'Omit the header line' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
                 '--get'\t'runtime-endpoint|image-endpoint|timeout|debug|pull-image-on-create|disable-pull-on-run|max-retries'\t'Show the value of a key' \
+                '-o'\t'json|yaml|table|jsonpath='\t'Output format' \
+                '--output'\t'json|yaml|table|jsonpath='\t'Output format' \
                 '--set'\t'runtime-endpoint=|image-endpoint=|timeout=|debug=|pull-image-on-create=|disable-pull-on-run=|max-retries='\t'Set a key; repeatable'
             set positionals 'runtime-endpoint|image-endpoint|timeout|debug|pull-image-on-create|disable-pull-on-run|max-retries' ''
         case 'update-runtime-config'

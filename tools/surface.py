@@ -31,6 +31,8 @@ class Completes(Enum):
     CONTAINER_PATH = auto()
     """A local path, or ``CONTAINER:PATH``."""
     POD = auto()
+    LOG = auto()
+    """A container, or a pod for all of its containers."""
     IMAGE = auto()
     FILE = auto()
     DIRECTORY = auto()
@@ -142,8 +144,9 @@ _STATES: Final = {
     "checkpoint": Completes.RUNNING_CONTAINER,
     "exec": Completes.RUNNING_CONTAINER,
     "attach": Completes.RUNNING_CONTAINER,
+    "logs": Completes.LOG,
 }
-"""Commands that make sense only for containers in one state."""
+"""Commands that make sense only for containers in one state, or for pods as well."""
 
 _LIST_FORMATS: Final = ("json", "yaml", "table", "wide", "jsonpath=", "custom-columns=")
 _FILTERS: Final = ("dangling=true", "dangling=false", "reference=", "before=", "since=")

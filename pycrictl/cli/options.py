@@ -79,6 +79,7 @@ def split_pairs(values: Sequence[str] | None, option: str) -> dict[str, str]:
     return pairs
 
 
+OUTPUT_FORMATS: Final = ("json", "yaml", "table", "jsonpath=…")
 Output = Annotated[
     str,
     Option("--output", "-o", metavar="json|yaml|table|jsonpath=TEMPLATE", help="Output format."),

@@ -30,6 +30,7 @@ from pycrictl.progress.endings import Sink
 from pycrictl.progress.failures import Failures
 from pycrictl.progress.namespaces import CRI_NAMESPACE, NamespacesWatcher
 from pycrictl.progress.owners import Owners
+from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.registry import tags
 from pycrictl.progress.sources import (
     ImageTracker,
@@ -39,10 +40,12 @@ from pycrictl.progress.sources import (
     watch_content,
 )
 from pycrictl.progress.stream_watch import watch_stream
+from pycrictl.units import quote
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.kube.node import NodePods
+    from pycrictl.kube.pods import Pod
     from pycrictl.logs.journal import JournalLine
 
 log = logging.getLogger("pycrictl.progress")
@@ -108,6 +111,13 @@ class WatchTarget:
     def pod_sandbox_id(self) -> str:
         """The pod's full ID; empty without a pod."""
         return self.pod.id if self.pod is not None else ""
+
+    @property
+    def container_name(self) -> str:
+        """The container's name, as typed as long as it does not exist; empty without one."""
+        if self.container is not None:
+            return self.container.metadata.name
+        return self._name.rpartition("/")[2]
 
     def look_for_container(self) -> bool:
         """Look for a container that was named and may have been created by now."""
@@ -191,11 +201,14 @@ def _watch(
     proxy = None if is_inside else knowledge.proxy
     target = WatchTarget(client, request, proxy)
     is_named = target.pod is not None or target.container is not None
+    own: list[str] = []
     if request.container and target.container is None:
-        name = request.container
-        sink.note(f'container "{name}" does not exist yet: showing the pulls of the whole pod')
+        own = _of_container(target, knowledge.pods)
+        shown = ", ".join(map(quote_reference, own)) or "the whole pod"
+        name = quote(request.container)
+        sink.note(f"container {name} does not exist yet: showing the pulls of {shown}")
     if not is_inside and (is_named or proxy is not None):
-        tracker = ImageTracker(request.image)
+        tracker = ImageTracker(request.image, partial(_is_one_of, references=own) if own else None)
         try:
             return watch_stream(
                 target.open_stream, tracker, sink, timeout_s=client.timeout_s, pace=pace
@@ -261,14 +274,29 @@ def _open_crio(
 
 def _references(target: WatchTarget, pods: NodePods | None) -> list[str] | None:
     """Return the images that a pod or one of its containers needs; None if nobody knows."""
+    pod = _spec(target, pods)
+    if pod is None:
+        return None
+    own = _of_container(target, pods)
+    return own if own or target.container is not None else [one.image for one in pod.images]
+
+
+def _of_container(target: WatchTarget, pods: NodePods | None) -> list[str]:
+    """Return the images of the container that is named, whether it exists yet or not, if known."""
+    pod, name = _spec(target, pods), target.container_name
+    images = pod.images if pod is not None and name else ()
+    return [one.image for one in images if one.container == name]
+
+
+def _spec(target: WatchTarget, pods: NodePods | None) -> Pod | None:
     if pods is None or target.pod is None:
         return None
     metadata = target.pod.metadata
-    pod = pods.find(metadata.namespace, metadata.name, metadata.uid)
-    if pod is None:
-        return None
-    name = target.container.metadata.name if target.container is not None else ""
-    return [one.image for one in pod.images if not name or one.container == name]
+    return pods.find(metadata.namespace, metadata.name, metadata.uid)
+
+
+def _is_one_of(image: str, references: Sequence[str]) -> bool:
+    return any(is_same_image(one, image.partition(" (")[0]) for one in references)
 
 
 def _is_unsupported(exc: PycrictlError) -> bool:

@@ -44,6 +44,17 @@ def test_a_failure_is_one_line(fake: FakeServer, answer: Status | cri_pb2.Attach
     assert "secret" not in result.stderr
 
 
+def test_an_error_names_what_was_typed(fake: FakeServer) -> None:
+    listed = cri_pb2.ListContainersResponse()
+    listed.containers.add(id="cc" * 32, metadata=cri_pb2.ContainerMetadata(name="web"))
+    fake.offer("ListContainers", listed)
+    fake.offer("Attach", Status(grpc.StatusCode.UNKNOWN, "it does not run"))
+    result = Run("-r", fake.endpoint, "attach", "web")
+    assert (result.code, result.stdout) == (1, "")
+    shown = '"web" (ccccccccccccc)'
+    assert result.stderr == f"pycrictl: attaching to container {shown}: it does not run\n"
+
+
 def test_without_input_no_input_is_ended(fake: FakeServer) -> None:
     """The server speaks the WebSocket version that would."""
     with playing(fake, Played(b"out\n")) as upgrades:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pycrictl.cli.main import main
 from pycrictl.environ import Environment
@@ -36,6 +38,23 @@ def test_list(file: Path) -> None:
     # crictl clears the screen even of a pipe; its file without max-retries means no retries.
     recorded = capture("config-list").output.removeprefix("^[[2J^[[H")
     assert run.stdout == recorded.replace("max-retries            0", "max-retries            3")
+
+
+def test_list_in_other_formats(file: Path) -> None:
+    table = config(file, "--list").stdout.splitlines(keepends=True)
+    assert config(file, "--list", "--no-headers").stdout == "".join(table[1:])
+    document = json.loads(config(file, "--list", "-o", "json").stdout)
+    assert document == dict(line.split() for line in table[1:])
+    assert yaml.safe_load(config(file, "--list", "-o", "yaml").stdout) == document
+    path = config(file, "--list", "-o", "jsonpath={.timeout} {.runtime-endpoint}")
+    assert path.stdout.rstrip("\n") == f"20 {document['runtime-endpoint']}"
+
+
+@pytest.mark.parametrize("words", [["--no-headers"], ["-o", "json"], ["--output=wide", "--list"]])
+def test_formats_that_do_not_fit(file: Path, words: list[str]) -> None:
+    run = config(file, *words, *([] if "--list" in words else ["timeout"]))
+    assert (run.code, run.stdout) == (1, "")
+    assert "--list" in run.stderr or "jsonpath=" in run.stderr
 
 
 def test_the_screen_is_cleared_on_a_terminal_only(file: Path) -> None:

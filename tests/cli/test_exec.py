@@ -111,6 +111,19 @@ def test_each_error_names_its_container(
         assert line.count(what) == 1
 
 
+@pytest.mark.parametrize("words", [["-s"], []])
+@pytest.mark.parametrize("typed", ["web", "cc", "cc" * 32])
+def test_an_error_names_what_was_typed(fake: FakeServer, words: list[str], typed: str) -> None:
+    fake.offer("ListContainers", containers("cc" * 32))
+    for rpc in ("Exec", "ExecSync"):
+        fake.offer(rpc, Status(grpc.StatusCode.UNKNOWN, "no such luck"))
+    result = run(fake, *words, typed, "id")
+    beginning = "" if len(typed) == 64 else " (ccccccccccccc)"
+    shown = f'"{typed}"{beginning}'
+    assert result.code == 1
+    assert result.stderr == (f"pycrictl: running a command in container {shown}: no such luck\n")
+
+
 def test_an_endpoint_that_cannot_be_reached_is_no_error_of_the_command() -> None:
     result = Run("-r", "unix:///nowhere/socket", "exec", "-e", "c", "id")
     assert (result.code, result.stdout) == (1, "")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -267,6 +269,41 @@ def test_a_container_that_is_not_there_yet(fake: FakeServer) -> None:
     assert run.code == 0
     assert 'container "app" does not exist yet' in run.stderr
     assert fake.calls[-1].request.container_id == ""
+
+
+OTHER = "registry.example/side:2"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """The root of a node with the manifest of a static pod, web."""
+    for name in ("proc/1", "proc/self", "etc/kubernetes/manifests", "run"):
+        (tmp_path / name).mkdir(parents=True)
+    containers = [{"name": "app", "image": IMAGE}, {"name": "side", "image": OTHER}]
+    manifest = {"kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": containers}}
+    (tmp_path / "etc/kubernetes/manifests/web.json").write_text(json.dumps(manifest))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("app", {IMAGE}), ("side", {OTHER}), ("nosuch", {IMAGE, OTHER})]
+)
+def test_a_container_that_is_not_there_yet_but_in_the_pods_spec(
+    fake: FakeServer, node: Path, name: str, shown: set[str]
+) -> None:
+    typed = f"web-{os.uname().nodename.lower()}"  # as the kubelet names static pods
+    listed = [pod(WEB, typed)]
+    with http_streams([*STORY, *({**each, "image": OTHER} for each in STORY)]) as server:
+        fake.prepare("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=listed), repeat=True)
+        fake.prepare("ListContainers", cri_pb2.ListContainersResponse(), repeat=True)
+        fake.prepare("ImagePullProgress", url(server.url))
+        words = ["--host-root", str(node), "-r", fake.endpoint, "image-pull-progress"]
+        run = Run(*words, typed, "-c", name, "--progress", "json")
+    assert run.code == 0, run.stderr
+    assert {each["image"] for each in objects(run)} == shown
+    image, *others = shown
+    told = "the whole pod" if others else f'"{image}"'
+    assert f'container "{name}" does not exist yet: showing the pulls of {told}' in run.stderr
 
 
 @pytest.mark.parametrize("status", [404, 405])

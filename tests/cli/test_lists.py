@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+import yaml
 
 from pycrictl._proto import cri_pb2
 from tests.captures import scene
@@ -294,9 +295,49 @@ def test_statuses_with_nothing_but_what_they_must_hold(
     fake.prepare(call, answer, repeat=True)
     target = ["x"] if command.startswith("inspect") else []
     formats = [[], ["-o", "yaml"], ["-o", "table"]]
-    for words in formats[: {"runtime-config": 1}.get(command, 3)]:
+    for words in formats:
         shown = run(fake, command, *words, *target)
         assert (shown.code, shown.stderr) == (0, ""), words
+
+
+@pytest.mark.parametrize(
+    ("command", "call", "answer", "path", "value"),
+    [
+        (
+            "version",
+            "Version",
+            cri_pb2.VersionResponse(
+                version="0.1.0",
+                runtime_name="fake",
+                runtime_version="2",
+                runtime_api_version="v1",
+            ),
+            "runtimeName",
+            "fake",
+        ),
+        (
+            "runtime-config",
+            "RuntimeConfig",
+            cri_pb2.RuntimeConfigResponse(linux={"cgroup_driver": cri_pb2.CGROUPFS}),
+            "linux.cgroupDriver",
+            "CGROUPFS",
+        ),
+    ],
+)
+def test_small_answers_in_all_formats(
+    fake: FakeServer, command: str, call: str, answer: Any, path: str, value: str
+) -> None:
+    fake.prepare(call, answer, repeat=True)
+    assert run(fake, command, "-o", "table").stdout == run(fake, command).stdout
+    document = json.loads(run(fake, command, "-o", "json").stdout)
+    assert yaml.safe_load(run(fake, command, "-o", "yaml").stdout) == document
+    for key in path.split("."):
+        document = document[key]
+    assert document == value
+    assert run(fake, command, "-o", f"jsonpath={{.{path}}}").stdout.rstrip("\n") == value
+    wrong = run(fake, command, "-o", "wide")
+    assert (wrong.code, wrong.stdout) == (1, "")
+    assert "jsonpath=" in wrong.stderr
 
 
 @pytest.mark.parametrize(

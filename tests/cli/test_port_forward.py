@@ -5,6 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 
+from pycrictl._proto import cri_pb2
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status
 
@@ -33,3 +34,14 @@ def test_the_runtimes_refusal_comes_before_any_line(fake: FakeServer, transport:
     result = Run("-r", fake.endpoint, "port-forward", "-r", transport, "p", ":80")
     assert (result.code, result.stdout) == (1, "")
     assert result.stderr == 'pycrictl: forwarding ports of pod sandbox "p": it does not run\n'
+
+
+def test_an_error_names_what_was_typed(fake: FakeServer) -> None:
+    listed = cri_pb2.ListPodSandboxResponse()
+    listed.items.add(id="cc" * 32, metadata=cri_pb2.PodSandboxMetadata(name="web"))
+    fake.offer("ListPodSandbox", listed)
+    fake.offer("PortForward", Status(grpc.StatusCode.UNKNOWN, "it does not run"))
+    result = Run("-r", fake.endpoint, "port-forward", "web", ":80")
+    assert (result.code, result.stdout) == (1, "")
+    shown = '"web" (ccccccccccccc)'
+    assert result.stderr == f"pycrictl: forwarding ports of pod sandbox {shown}: it does not run\n"

@@ -111,6 +111,7 @@ def test_arguments() -> None:
     )
     (inspect,) = find("inspect").arguments
     assert not inspect.is_required
+    assert find("logs").arguments[0].completes is Completes.LOG
     container, remote = find("exec").arguments
     assert (container.is_required, container.is_repeatable) == (False, False)
     assert (remote.is_required, remote.is_repeatable) == (True, True)

@@ -83,6 +83,15 @@ def _pods(client: CriClient, word: str) -> Iterator[Candidate]:
     yield from _words(list(known.values()), word, {name: each[0] for name, each in known.items()})
 
 
+def _logs(client: CriClient, word: str) -> Iterator[Candidate]:
+    """Yield containers, and pods, whose names stand for all of their containers."""
+    offered = set()
+    for found in (*_containers(client, word), *_pods(client, word)):
+        if found.word not in offered:
+            offered.add(found.word)
+            yield found
+
+
 def _words(
     known: Sequence[tuple[str, str, str]], word: str, all_names: Mapping[str, str]
 ) -> Iterator[Candidate]:
@@ -192,6 +201,7 @@ KINDS: Final[dict[str, Callable[[CriClient, str], Iterator[Candidate]]]] = {
     "running-container": partial(_containers, state=cri_pb2.CONTAINER_RUNNING),
     "container-path": _container_paths,
     "pod": _pods,
+    "log": _logs,
     "image": _images,
 }
 """What a runtime can be asked for, by the names of ``Completes`` in small letters."""

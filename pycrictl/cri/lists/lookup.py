@@ -56,6 +56,12 @@ class Target(NamedTuple):
     name: str = ""
     error: PycrictlError | None = None
 
+    @property
+    def shown(self) -> str:
+        """The word as an error names it, with the ID's beginning where that says more."""
+        beginning = "" if self.id == self.text else f" ({self.id[:SHOWN_ID_CHARS]})"
+        return f"{quote(self.text)}{beginning}"
+
 
 class Lookup:
     """The pods and containers of a runtime by what people call them.
@@ -126,7 +132,7 @@ class Lookup:
         Raises:
             PycrictlError: as ``find_pod``.
         """
-        return self._found(self.target(text, "pod"))
+        return self.found(text, "pod").id
 
     def container_id(self, text: str) -> str:
         """Return the ID of the container that a word stands for, as ``target`` does.
@@ -134,7 +140,18 @@ class Lookup:
         Raises:
             PycrictlError: as ``find_container``.
         """
-        return self._found(self.target(text, "container"))
+        return self.found(text, "container").id
+
+    def found(self, text: str, kind: Kind) -> Target:
+        """Return what a word stands for, as ``target`` does.
+
+        Raises:
+            PycrictlError: as ``find_pod`` and ``find_container``.
+        """
+        target = self.target(text, kind)
+        if target.error is not None:
+            raise target.error
+        return target
 
     def target(self, text: str, kind: Kind) -> Target:
         """Return what a word stands for, or why it stands for nothing.
@@ -166,7 +183,7 @@ class Lookup:
             is_there = self._match_pods(text) if kind == "pod" else self._match_containers(text)
         except Unimplemented:
             return text
-        return self._found(self.target(text, kind)) if is_there else text
+        return self.found(text, kind).id if is_there else text
 
     def full_name(self, container: cri_pb2.Container) -> str:
         """Return NAMESPACE/POD/NAME, as far as the pod is known."""
@@ -183,12 +200,6 @@ class Lookup:
         known = self._pods_by_id.values()
         sandboxes = {each.id for each in known if pod_key(each) == pod_key(pod)}
         return self._newest(each for each in self.containers if each.pod_sandbox_id in sandboxes)
-
-    @staticmethod
-    def _found(target: Target) -> str:
-        if target.error is not None:
-            raise target.error
-        return target.id
 
     def _match_pods(self, text: str) -> list[cri_pb2.PodSandbox]:
         pods = list(self._pods_by_id.values())

@@ -126,6 +126,8 @@ def _containers(
         ("pod", "sh", {"shop"}),
         ("pod", "kube", {"kube-system/dns"}),
         ("pod", "6", {"6000000000000"}),
+        ("log", "", {"web", "shop/proxy", "dns/proxy", "shop", "dns"}),
+        ("log", "sh", {"shop/web", "shop/proxy", "shop"}),
         ("image", "", {"docker.io/library/busybox:1", "quay.io/x/y@sha256:" + "ef" * 32}),
         ("image", "docker", {"docker.io/library/busybox:1"}),
         ("image", "abab", {"ab" * 6 + "a"}),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pycrictl.cli import options
 from pycrictl.cli.context import AppContext
 
 
-def version(app: AppContext) -> None:
+def version(app: AppContext, output: options.Output = "table") -> None:
     """Show the runtime's name and version.
 
     Example: pycrictl version
@@ -13,8 +14,13 @@ def version(app: AppContext) -> None:
     from pycrictl._proto import cri_pb2
     from pycrictl.cri.inspection import answers
     from pycrictl.show import list_views, render
+    from pycrictl.show.inspect_format import InspectFormat
 
+    chosen = InspectFormat(output, formats=options.OUTPUT_FORMATS)
     with app.open_client("runtime") as client:
         answer = client.call("Version", cri_pb2.VersionRequest(version="v1"))
     answers.check(answer, "Version")
-    render.write_lines(list_views.version_lines(answer), app.env.stdout)
+    if chosen.is_table:
+        render.write_lines(list_views.version_lines(answer), app.env.stdout)
+    else:
+        chosen.write_message(answer, app.env.stdout)

@@ -83,7 +83,7 @@ def pull_limiter(
     from pycrictl.proxy import admin
     from pycrictl.show.inspect_format import InspectFormat
 
-    chosen = InspectFormat(output, formats=("json", "yaml", "table", "jsonpath=…"))
+    chosen = InspectFormat(output, formats=options.OUTPUT_FORMATS)
     path = noderoot.given(socket_path(Setting(admin_socket, "flag"), "admin-socket"))
     timeout_s = max(app.config.timeout_s.value, 10.0)
     if action != "history" and (since is not None or image or failed):

@@ -46,8 +46,10 @@ def attach(
     choice = stream_options.check_transport(transport)
     tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
     with app.open_client("runtime") as client, stream_options.patience() as spares:
-        container_id = Lookup(client).container_id(container)
-        ask_url = partial(sessions.attach_url, client, container_id, stdin=stdin, tty=tty)
+        target = Lookup(client).found(container, "container")
+        ask_url = partial(
+            sessions.attach_url, client, target.id, stdin=stdin, tty=tty, shown=target.shown
+        )
         wanted = Streams(stdin=stdin, stderr=not tty, tty=tty)
         (outcome,) = stream_all(
             app.env,
@@ -61,7 +63,7 @@ def attach(
         )
     if isinstance(outcome, ExitReported):
         if outcome.exit_code is None:
-            raise not_started(f'attaching to container "{container}"', outcome)
+            raise not_started(f"attaching to container {target.shown}", outcome)
         raise Exit(outcome.exit_code)
     if outcome is not None:
         raise outcome

@@ -10,11 +10,11 @@ from pycrictl.cli import crictl, list_options, options, stream_options
 from pycrictl.cli.context import AppContext, Exit
 from pycrictl.cli.declare import Argument, Option
 from pycrictl.errors import MissingArgument, NothingSelected, PycrictlError, UsageError
-from pycrictl.units import quote
 
 if TYPE_CHECKING:
     from pycrictl._proto import cri_pb2
     from pycrictl.cri.calls.client import CriClient
+    from pycrictl.cri.lists.lookup import Target
     from pycrictl.environ import Environment
     from pycrictl.streaming.standard import Outcome
 
@@ -127,20 +127,21 @@ def exec_(
         state=state,
     )
 
-    def run(client: CriClient, ids: list[str]) -> int:
-        if interactive and len(ids) > 1:
-            raise UsageError(f"--interactive needs a single container, but {len(ids)} are selected")
+    def run(client: CriClient, targets: Sequence[Target]) -> int:
+        count = len(targets)
+        if interactive and count > 1:
+            raise UsageError(f"--interactive needs a single container, but {count} are selected")
         if is_selected and not quiet and not parallel:
-            app.env.stdout.write("".join(f"{container_id}:\n" for container_id in ids))
+            app.env.stdout.write("".join(f"{each.id}:\n" for each in targets))
             app.env.stdout.flush()
         if sync:
-            outcomes = _run_sync(app.env, client, ids, command, limit_s=timeout)
+            outcomes = _run_sync(app.env, client, targets, command, limit_s=timeout)
         else:
             ask = partial(sessions.exec_url, client, command=command, stdin=interactive, tty=tty)
             with stream_options.patience() as spares:
                 outcomes = stream_all(
                     app.env,
-                    [partial(ask, container_id) for container_id in ids],
+                    [partial(ask, each.id, shown=each.shown) for each in targets],
                     Streams(stdin=interactive, stderr=not tty, tty=tty),
                     choice=choice,
                     timeout_s=client.timeout_s,
@@ -150,8 +151,8 @@ def exec_(
         if crictl.passes_over(ignored=ignore_errors):
             return 0
         codes = [
-            _report(app.env, container_id, outcome, is_alone=len(ids) == 1)
-            for container_id, outcome in zip(ids, outcomes, strict=True)
+            _report(app.env, each, outcome, is_alone=count == 1)
+            for each, outcome in zip(targets, outcomes, strict=True)
         ]
         return next(filter(None, codes), 0)
 
@@ -162,7 +163,7 @@ def exec_(
         with app.open_clients(needs_images=bool(image)) as (client, images):
             found = containers.list_containers(client, images, query)
             if found:
-                code = run(client, [container.id for container in found])
+                code = run(client, [lookup.Target(each.id, each.id) for each in found])
             elif ignore_errors:
                 app.env.warn("no container is selected")
             else:
@@ -172,12 +173,17 @@ def exec_(
                 )
     else:
         with app.open_client("runtime") as client:
-            code = run(client, lookup.ids(client, [target], "container"))
+            code = run(client, [lookup.Lookup(client).found(target, "container")])
     raise Exit(0 if ignore_errors else code)
 
 
 def _run_sync(
-    env: Environment, client: CriClient, ids: Sequence[str], command: Sequence[str], *, limit_s: int
+    env: Environment,
+    client: CriClient,
+    targets: Sequence[Target],
+    command: Sequence[str],
+    *,
+    limit_s: int,
 ) -> list[Outcome]:
     """Run a command in all containers at once, and write its output where it has ended."""
     from pycrictl.cri import sessions
@@ -185,14 +191,15 @@ def _run_sync(
     from pycrictl.streaming.standard import write_all
     from pycrictl.wire.command import ExitReported
 
-    def act(client: CriClient, container_id: str) -> cri_pb2.ExecSyncResponse | PycrictlError:
+    def act(client: CriClient, target: Target) -> cri_pb2.ExecSyncResponse | PycrictlError:
+        shown = target.shown
         try:
-            return sessions.exec_sync(client, container_id, command, limit_s=limit_s)
+            return sessions.exec_sync(client, target.id, command, limit_s=limit_s, shown=shown)
         except PycrictlError as error:
             return error
 
     outcomes: list[Outcome] = []
-    for answer in each(client, act, ids, at_once=len(ids)):
+    for answer in each(client, act, targets, at_once=len(targets)):
         if isinstance(answer, PycrictlError):
             outcomes.append(answer)
         else:
@@ -202,20 +209,19 @@ def _run_sync(
     return outcomes
 
 
-def _report(env: Environment, container_id: str, outcome: Outcome, *, is_alone: bool) -> int:
+def _report(env: Environment, target: Target, outcome: Outcome, *, is_alone: bool) -> int:
     """Say what went wrong in a container; return the exit status that it stands for."""
     from pycrictl.streaming.outcome import not_started
 
     if outcome is None:
         return 0
-    what = f"running a command in container {quote(container_id)}"
+    what = f"running a command in container {target.shown}"
     if not isinstance(outcome, PycrictlError):
         if outcome.exit_code is not None:
             # Of one alone the exit status says it, which crictl does not pass on.
             if outcome.exit_code and (not is_alone or crictl.is_called()):
                 env.error(
-                    f"the command in container {quote(container_id)} ended with status"
-                    f" {outcome.exit_code}"
+                    f"the command in container {target.shown} ended with status {outcome.exit_code}"
                 )
             return outcome.exit_code
         outcome = not_started(what, outcome)

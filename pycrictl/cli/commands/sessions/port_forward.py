@@ -67,8 +67,9 @@ def port_forward(
 
     with app.open_client("runtime") as client:
         listeners = listen(options.split_list(addresses) or ["localhost"], pairs, note=app.env.warn)
+        target = Lookup(client).found(pod, "pod")
         forwarder = Forwarder(
-            partial(sessions.forward_url, client, Lookup(client).pod_id(pod)),
+            partial(sessions.forward_url, client, target.id, shown=target.shown),
             transport="websocket" if choice == "websocket" else "spdy",
             timeout_s=client.timeout_s,
             tls=tls,
