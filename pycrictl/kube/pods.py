@@ -39,12 +39,13 @@ class PodImage(NamedTuple):
     """An image that a pod needs.
 
     Attributes:
-        container: the container's name, or that of the volume that the image is mounted as.
+        container: the container's name, or the volume's.
         image: the reference as the pod spells it.
         reason: why the container is waiting (``ErrImagePull``, ``ImagePullBackOff`` …); empty if
             it is not, or if that is not known.
         message: what the kubelet says to that.
         has_started: it has run, or runs: its image is there.
+        is_volume: an image that is mounted, not run.
     """
 
     container: str
@@ -52,6 +53,7 @@ class PodImage(NamedTuple):
     reason: str = ""
     message: str = ""
     has_started: bool = False
+    is_volume: bool = False
 
 
 class Pod(NamedTuple):
@@ -130,7 +132,7 @@ def parse_pod(document: Mapping[str, Any]) -> Pod | None:
         if reference := _text(_dict(volume.get("image")).get("reference")):
             runs = status.get("phase") == "Running"
             name_of_volume = _text(volume.get("name"))
-            images.append(PodImage(name_of_volume, reference, has_started=runs))
+            images.append(PodImage(name_of_volume, reference, has_started=runs, is_volume=True))
     return Pod(
         _text(metadata.get("namespace")) or "default",
         name,
