@@ -60,6 +60,11 @@ SHOWS: Final = {
 FAILS: Final = {
     "pycrictl image-pull-progress --progress json | jq 'select(.phase == \"failed\")'": 1,
     "pycrictl pull-limiter cancel default/training": 1,  # nobody waits
+    # Nobody knows why that pod's container is not running, and nobody has that name in the DNS.
+    "pycrictl why default/web": 1,
+    "pycrictl why default/web -o json | jq -r .cause.kind": 1,
+    "pycrictl doctor --registry registry.example.com/shop/web": 1,
+    "pycrictl doctor -o json | jq -r '.findings[] | select(.severity == \"serious\").text'": 1,
 }
 """The status of examples that are about a failure."""
 
