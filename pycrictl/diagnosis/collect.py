@@ -101,6 +101,7 @@ class _Collector:
         needed = list(dict.fromkeys([*(one.image for one in pod.images), *known] if pod else known))
         found_images, stray = self._images_of(f"{namespace}/{name}", needed, pod, journal)
         ids = (sandbox.id if sandbox is not None else "", *(one.id for one in containers))
+        failed = (one.reference for one in found_images if one.failure)
         return facts.PodFacts(
             namespace=namespace,
             name=name,
@@ -112,7 +113,7 @@ class _Collector:
             stray_pulls=stray,
             disks=tuple(self._disks()),
             problems=self._problems(),
-            journal=about(journal, namespace, name, uid, ids),
+            journal=about(journal, namespace, name, uid, (*ids, *failed)),
             missing=tuple(dict.fromkeys(self._missing)),
         )
 

@@ -38,6 +38,9 @@ STALE_S: Final = 3600.0
 MOST_REGISTRIES: Final = 4
 
 _AT_ONCE: Final = 4
+_START_S: Final = 0.1
+"""A containerd takes longer than that to begin; one that is killed may have written just before."""
+
 _STAGE: Final = re.compile(r"\.pycrictl-[0-9a-f]{16}")
 _LOOK_S: Final = 1.0
 _DEPTH: Final = 3
@@ -141,11 +144,11 @@ class NodeCollector:
         leases = [one for one in native.leases() if one.labels.keys() == {EXPIRY_LABEL}]
         self._known["dead_leases"] = sum(book.is_outlived(created_at(one)) for one in leases)
         now_s = time.time()
+        touched = [(one, one.updated_at.ToNanoseconds() / 1e9) for one in native.statuses()]
         dead = [
             one
-            for one in native.statuses()
-            if now_s - one.updated_at.ToNanoseconds() / 1e9 > STALE_S
-            or book.is_outlived(one.updated_at.ToNanoseconds() / 1e9)
+            for one, at_s in touched
+            if now_s - at_s > STALE_S or book.is_outlived(at_s - _START_S)
         ]
         self._known["dead_ingests"] = len(dead)
         self._known["dead_bytes"] = sum(one.offset for one in dead)

@@ -29,7 +29,7 @@ def about(
     Args:
         journal: lines of the kubelet and the runtime, the oldest first.
         namespace, name, uid: the pod's.
-        ids: of its sandbox and containers; empty ones are left out.
+        ids: of its sandbox and containers, and names of images; empty ones are left out.
     """
     words = [f'"{namespace}/{name}"', *filter(None, (uid, *ids))]
     found = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TextIO
@@ -13,6 +14,8 @@ from pycrictl.units import format_age, format_bytes, plural
 JOURNAL_LINES: Final = 4
 _JOURNAL_CHARS: Final = 240
 _LABEL_CHARS: Final = 11
+_INFO: Final = r"^I\d{4} |\blevel=(?:info|debug)\b"
+"""What containerd (logrus) and the kubelet (klog) write when all is well."""
 
 
 def write_pod(document: Mapping[str, Any], out: TextIO) -> None:
@@ -82,7 +85,8 @@ def _rows(facts: Mapping[str, Any]) -> Iterator[str]:
         yield _labelled("Runtime", f"{one['condition']} does not hold: {one['message']}")
     for one in facts["disks"]:
         yield _labelled("Disk", _disk(one))
-    for one in facts["journal"][-JOURNAL_LINES:]:
+    notable = [one for one in facts["journal"] if not re.search(_INFO, one["message"])]
+    for one in notable[-JOURNAL_LINES:]:
         when = time.strftime("%H:%M:%S", time.localtime(one["at_s"]))
         message = one["message"]
         if len(message) > _JOURNAL_CHARS:  # the cause stands at the end

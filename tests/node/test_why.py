@@ -170,6 +170,9 @@ def test_an_image_that_does_not_exist(scene: Scene) -> None:
         f'is not running: image "{reference}": the registry does not have it ('
     ), line
     assert "; next try about " in line
+    lines = [one for one in scene.output.splitlines() if one.startswith("Journal")]
+    assert lines
+    assert not [one for one in lines if "level=info" in one]
     assert scene.why(read_journal=None).startswith(line.partition(" (")[0])
     assert "Not asked  journal: " in scene.output
 

@@ -1,0 +1,34 @@
+"""Lines of the journal about one pod."""
+
+from __future__ import annotations
+
+import pytest
+
+from pycrictl.diagnosis.journal import MOST, about, pod_named
+from pycrictl.logs.journal import JournalLine
+
+SANDBOX = (
+    'level=error msg="RunPodSandbox for &PodSandboxMetadata{Name:web,Uid:u1,Namespace:shop,'
+    'Attempt:0,} failed, error" error="no"'
+)
+KUBELET = '"Error syncing pod, skipping" err="x" pod="shop/side" podUID="u2"'
+LINES = [
+    JournalLine(1.0, "containerd", SANDBOX),
+    JournalLine(2.0, "kubelet", KUBELET),
+    JournalLine(3.0, "containerd", 'msg="StopContainer for c0ffee" '),
+]
+
+
+def test_a_pods_own_lines() -> None:
+    assert [line.at_s for line in about(LINES, "shop", "web", "", ())] == [1.0]
+    assert [line.at_s for line in about(LINES, "shop", "side", "", ("", "c0ffee"))] == [2.0, 3.0]
+    assert [line.at_s for line in about(LINES, "shop", "x", "u2", ())] == [2.0]
+    assert about(LINES, "other", "web", "", ("",)) == ()
+    assert len(about(LINES[:1] * 1000, "shop", "web", "", ())) == MOST
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("web", "shop/web"), ("shop/side", "shop/side"), ("other/web", "None")]
+)
+def test_a_pod_that_only_the_journal_knows(text: str, name: str) -> None:
+    assert str(pod_named(LINES, text)) == name

@@ -1,0 +1,53 @@
+"""Whose pull it is, and what is ahead, as a proxy's status says."""
+
+from __future__ import annotations
+
+from pycrictl.diagnosis.facts import Pull
+from pycrictl.diagnosis.pulls import from_proxy
+
+STATUS = {
+    "running": [
+        {
+            "pull": 1,
+            "image": "a/one",
+            "pod": "default/batch",
+            "percent": 25.0,
+            "bytes": 1,
+            "total": 4,
+            "rate": 2,
+            "eta": "2s",
+            "unpacking": False,
+        }
+    ],
+    "waiting": [
+        {
+            "pull": 2,
+            "image": "a/two",
+            "pod": "default/web",
+            "place": 1,
+            "behind": None,
+            "behindPod": None,
+            "startsIn": "2s",
+        }
+    ],
+    "joined": [{"pull": 1, "image": "a/one", "pod": "default/web"}],
+    "failures": [
+        {"image": "a/bad", "pod": "default/web", "error": "denied"},
+        {"image": "a/other", "pod": "default/batch", "error": "denied"},
+    ],
+}
+RUNNING = Pull(25.0, 1, 4, 2, "2s")
+
+
+def test_what_a_proxy_says_of_a_pod() -> None:
+    found = from_proxy(STATUS, "default/web")
+    assert found.own == {
+        "a/two": Pull(place=1, behind="any running pull", starts_in="2s"),
+        "a/one": RUNNING,
+    }
+    assert found.failed == {"a/bad": "denied"}
+
+
+def test_pulls_of_others_are_strays() -> None:
+    found = from_proxy(STATUS, "default/none")
+    assert (found.own, set(found.stray), found.failed) == ({}, {"a/one", "a/two"}, {})
