@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
+from pycrictl.cli import crictl
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Option
 from pycrictl.cli.options import INTEGER
+from pycrictl.errors import NotFound
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from pycrictl.cli.context import AppContext
+    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.cri.lists.lookup import Kind
     from pycrictl.show.list_format import ListFormat, Views
 
 LIST_PAUSE_S: Final = 1.0
@@ -102,6 +106,22 @@ Watch = Annotated[
 ]
 
 
+def note_missing(app: AppContext, client: CriClient, *words: tuple[Kind, str]) -> None:
+    """Say why a list is empty that was to hold only what belongs to a pod or container.
+
+    crictl's list of what is not there is empty and no failure, which stays so.
+    """
+    from pycrictl.cri.lists.lookup import Lookup
+
+    if crictl.is_called():
+        return
+    lookup = Lookup(client)
+    for kind, text in words:
+        error = lookup.target(text, kind).error if text else None
+        if isinstance(error, NotFound):
+            app.env.note(f"{error.message}: {error.hint}" if error.hint else error.message)
+
+
 def show_list(
     app: AppContext,
     fetch: Callable[[], Sequence[Message]],
@@ -109,10 +129,18 @@ def show_list(
     views: Views,
     *,
     watch: bool,
+    if_empty: Callable[[], None] | None = None,
 ) -> None:
-    """Write a list, once or as often as it changes."""
+    """Write a list, once or as often as it changes.
+
+    Args:
+        if_empty: called after a table that is written once and is empty.
+    """
     if not watch:
-        chosen.write(fetch(), views, app.env.stdout)
+        found = fetch()
+        chosen.write(found, views, app.env.stdout)
+        if not found and chosen.is_table and if_empty is not None:
+            if_empty()
         return
     with app.until_interrupted() as viewer:
         viewer.follow(

@@ -263,6 +263,39 @@ def test_ten_thousand_containers(fake: FakeServer) -> None:
     assert newest == f"{9999:064x}\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (["ps", "--pod", "wbe"], "pod"),
+        (["ps", "--id", "wbe"], "container"),
+        (["pods", "--id", "wbe"], "pod"),
+    ],
+)
+@pytest.mark.parametrize("name", ["pycrictl", "crictl"])
+def test_a_list_of_what_is_not_there_is_empty_and_says_why(
+    fake: FakeServer, monkeypatch: pytest.MonkeyPatch, name: str, words: list[str], kind: str
+) -> None:
+    monkeypatch.setattr("sys.argv", [name])
+    pods, containers = cri_pb2.ListPodSandboxResponse(), cri_pb2.ListContainersResponse()
+    pods.items.add(id="aa" * 32, metadata={"name": "web", "namespace": "default", "uid": "u"})
+    containers.containers.add(id="cc" * 32, pod_sandbox_id="aa" * 32, metadata={"name": "web"})
+
+    def answer(listed: Any) -> Any:
+        return lambda asked, _: type(listed)() if "wbe" in str(asked.filter) else listed
+
+    fake.offer("ListPodSandbox", answer(pods))
+    fake.offer("ListContainers", answer(containers))
+    shown = run(fake, *words)
+    assert (shown.code, len(shown.stdout.splitlines())) == (0, 1)
+    notes = [line for line in shown.stderr.splitlines() if "config file" not in line]
+    command = "pods" if kind == "pod" else "ps -a"
+    where = f"'pycrictl {command}' lists the {kind}s of the node"
+    note = f'pycrictl: no {kind} "wbe": did you mean "web"? {where}'
+    assert notes == ([note] if name == "pycrictl" else [])
+    document = run(fake, *words, "-o", "json")
+    assert (document.code, "wbe" in document.stderr) == (0, False)
+
+
 def test_a_list_that_breaks_off_is_not_shown(fake: FakeServer) -> None:
     part = cri_pb2.StreamContainersResponse(containers=[cri_pb2.Container(id="a")])
     fake.prepare("StreamContainers", [part, Status(grpc.StatusCode.UNAVAILABLE, "going down")])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from tests.waiting import wait_until
 
 from .images import Image
 from .lab import MIB, Lab
+from .throttle import QuietServer
 
 PACE = Pace(0.05)
 
@@ -183,13 +186,39 @@ def write_journal(lab: Lab, folder: Path) -> None:
     program.chmod(0o755)
 
 
+@pytest.fixture
+def unknown_ca(tmp_path: Path) -> Iterator[str]:
+    """Where a registry serves whose certificate nobody has signed that containerd knows."""
+    name = os.uname().nodename  # containerd speaks plain HTTP with localhost and its addresses
+    words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    files = ["-keyout", "registry.key", "-out", "registry.pem"]
+    names = ["-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"]
+    subprocess.run(
+        ["openssl", *words, *files, *names], cwd=tmp_path, check=True, capture_output=True
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "registry.pem", tmp_path / "registry.key")
+    server = QuietServer((name, 0), BaseHTTPRequestHandler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever).start()
+    yield f"{name}:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
 @pytest.mark.parametrize(
     ("trouble", "cause"),
-    [("missing", "not found"), ("denied", "401 Unauthorized"), ("refused", "connection refused")],
+    [
+        ("missing", "not found"),
+        ("denied", "401 Unauthorized"),
+        ("refused", "connection refused"),
+        ("untrusted", "x509: certificate signed by unknown authority"),
+        ("nowhere", "dial tcp: lookup registry.invalid"),
+    ],
 )
 def test_failures_before_the_first_byte(
     lab: Lab, api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str,
-    cause: str,
+    cause: str, unknown_ca: str,
 ) -> None:  # fmt: skip
     write_journal(lab, tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
@@ -198,6 +227,9 @@ def test_failures_before_the_first_byte(
         lab.throttle.answer("manifests/", 401)
     elif trouble == "refused":
         reference = f"127.0.0.1:1/nosuch/{trouble}:1"
+    elif trouble in ("untrusted", "nowhere"):
+        host = unknown_ca if trouble == "untrusted" else "registry.invalid"
+        reference = f"{host}/nosuch/{trouble}:1"
     add_pod(api, "web", reference)
     lab.node.kubelet.run_pod("web")
     pull = lab.node.kubelet.start_pull(reference)

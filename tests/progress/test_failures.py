@@ -90,6 +90,29 @@ def test_a_containerd_that_logs_json() -> None:
     assert from_journal(lines) == {}
 
 
+X509 = "x509: certificate signed by unknown authority"
+LOOKUP = "dial tcp: lookup registry.example on 10.96.0.10:53: no such host"
+BEFORE_THE_FIRST_BYTE = r"""
+level=info msg="PullImage \"WEB\""
+level=info msg="trying next host" error="failed to do request: Head \"URL\": WHY" host="HOST"
+level=error msg="PullImage \"WEB\" failed" error="failed to pull and unpack image \"WEB\": ↵
+failed to resolve reference \"WEB\": failed to do request: Head \"URL\": WHY"
+"""
+"""What containerd 1.6 writes of one attempt."""
+
+
+@pytest.mark.parametrize("why", [X509, LOOKUP])
+def test_a_pull_that_fails_before_the_first_byte(why: str) -> None:
+    url = "https://registry.example/v2/shop/web/manifests/1.4"
+    text = BEFORE_THE_FIRST_BYTE.replace("↵\n", "")
+    for name, value in (("WEB", WEB), ("URL", url), ("HOST", "registry.example"), ("WHY", why)):
+        text = text.replace(name, value)
+    stamp = 'time="2026-11-22T20:58:10.373161263Z"'
+    lines = [JournalLine(7.0, "containerd", f"{stamp} {line}") for line in text.split("\n")]
+    expected = Failure(WEB, f'Head "{url}": {why}', 7.0, 1)
+    assert list(from_journal(lines).values()) == [expected]
+
+
 def test_what_pods_wait_for_in_vain() -> None:
     assert from_pods([pod("ContainerCreating")]) == {}
     (failure,) = from_pods([pod("ImagePullBackOff", f'Back-off pulling image "{WEB}"')]).values()

@@ -91,4 +91,7 @@ def ps(
             chosen,
             views,
             watch=watch,
+            if_empty=lambda: list_options.note_missing(
+                app, client, ("pod", pod), ("container", container_id)
+            ),
         )

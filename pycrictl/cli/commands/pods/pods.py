@@ -71,4 +71,11 @@ def pods(
             )
 
         views = Views(table=table, block=list_views.pod_block)
-        list_options.show_list(app, lambda: list_pods(client, query), chosen, views, watch=watch)
+        list_options.show_list(
+            app,
+            lambda: list_pods(client, query),
+            chosen,
+            views,
+            watch=watch,
+            if_empty=lambda: list_options.note_missing(app, client, ("pod", pod_id)),
+        )
