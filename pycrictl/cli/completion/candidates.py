@@ -97,22 +97,26 @@ def _words(
 ) -> Iterator[Candidate]:
     """Yield the shortest names that begin with a word and mean one thing, then IDs that do.
 
+    Before anything is typed, only what has no such name is there by its ID.
+
     Args:
         known: ID, full name (NAMESPACE/POD/NAME) and state of each.
         word: what is typed.
         all_names: the full names of all things that a name could mean, and their IDs.
     """
     counts = Counter(form for name in all_names for form in _forms(name))
+    named = set()
     for whole, name, state in known:
         for form in _forms(name):
             if counts[form] == 1 and form.startswith(word):
+                named.add(whole)
                 owner = name.removesuffix(form).rstrip("/")
                 about = ", ".join(filter(None, (state, owner and f"in {owner}")))
                 yield Candidate(form, f"{whole[: lookup.SHOWN_ID_CHARS]}, {about}")
                 break
     is_short = len(word) <= lookup.SHOWN_ID_CHARS
     for whole, name, state in known:
-        if word and whole.startswith(word):
+        if whole.startswith(word) and (word or whole not in named):
             shown = whole[: lookup.SHOWN_ID_CHARS] if is_short else whole
             yield Candidate(shown, f"{name}, {state}")
 

@@ -41,8 +41,6 @@ def images(
 
     Example: pycrictl images --digests --filter reference=busybox
     """
-    from pycrictl.cri.lifecycle.image_removal import images_in_use
-    from pycrictl.cri.lists import fetch
     from pycrictl.cri.lists.images import list_images, parse_filters
     from pycrictl.show import list_views
     from pycrictl.show.list_format import FORMAT_NAMES, ListFormat, Views
@@ -70,6 +68,9 @@ def images(
         )
 
     def in_use() -> frozenset[str] | None:
+        from pycrictl.cri.lifecycle.image_removal import images_in_use
+        from pycrictl.cri.lists import fetch
+
         try:
             with app.open_runtime_beside(client) as runtime:
                 return images_in_use(runtime, client, fetch.images(client))
