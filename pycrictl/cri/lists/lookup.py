@@ -186,13 +186,12 @@ class Lookup:
         return self.found(text, kind).id if is_there else text
 
     def full_name(self, container: cri_pb2.Container) -> str:
-        """Return NAMESPACE/POD/NAME, as far as the pod is known."""
-        pod = self._pods_by_id.get(container.pod_sandbox_id)
+        """Return NAMESPACE/POD/NAME, as far as kubelet's labels or the list of pods say."""
         owner = container.labels.get(POD_LABEL, "")
-        if pod is not None:
-            owner = pod_name(pod)
-        elif owner:
+        if owner:
             owner = f"{container.labels.get(NAMESPACE_LABEL, '')}/{owner}"
+        elif (pod := self._pods_by_id.get(container.pod_sandbox_id)) is not None:
+            owner = pod_name(pod)
         return f"{owner}/{container.metadata.name}" if owner else container.metadata.name
 
     def containers_of(self, pod: cri_pb2.PodSandbox) -> list[cri_pb2.Container]:
