@@ -36,10 +36,15 @@ class Podman:
 
     def pull(self, reference: str) -> subprocess.Popen[bytes]:
         """Begins to pull."""
-        return subprocess.Popen(
-            self.command("pull", "--quiet", "--tls-verify=false", reference),
-            env=self.environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        with (self.folder / "stderr").open("wb") as stderr:
+            return subprocess.Popen(
+                self.command("pull", "--quiet", "--tls-verify=false", reference),
+                env=self.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+            )
+
+    def stderr(self) -> str:
+        """What the last pull has written there."""
+        return (self.folder / "stderr").read_text()

@@ -116,7 +116,9 @@ def test_a_pull_with_its_manifest(
     image, reference = push(lab, f"podman{has_skopeo:d}:1", seed=100 + has_skopeo)
     lab.throttle.limit(RATE)
     watching = Watching(podman)
-    watching.until_over([podman.pull(reference)])
+    pull = podman.pull(reference)
+    watching.until_over([pull])
+    assert pull.returncode == 0, podman.stderr()
     watching.check_that_nothing_goes_back()
     assert watching.endings == {reference: Ending.DONE}
     totals = watching.totals()
