@@ -235,6 +235,7 @@ class App:
             await self._look_at_runtime()
             # What is there now stays: to search it for garbage again and again takes 30 ms each.
             gc.freeze()
+            gc.set_threshold(700, 10, 10)  # Python's own: garbage of many clients must not pile up
             await self._stop.wait()
             if self._succession.successor is None:
                 notify("STOPPING=1", self._environ)
