@@ -130,12 +130,19 @@ class PodmanProcesses:
         if now >= self._next_at:
             pids, self._next_at = _pids(), now + _SEARCH_PAUSE_S
         running = [pid for pid in pids if _program(pid) == "podman"]
-        self._known = {pid: self._known.get(pid) or _podman(pid) for pid in running}
+        found = ((pid, self._known.get(pid) or _podman(pid)) for pid in running)
+        self._known = {pid: podman for pid, podman in found if podman is not None}
         return list(self._known.values())
 
 
-def _podman(pid: int) -> Downloader:
+def _podman(pid: int) -> Downloader | None:
+    """Return what a podman does; None if it has no arguments: it begins, or has ended.
+
+    execve(2) gives a process its name a moment before its arguments.
+    """
     words, environ = _words(pid), _environ(pid)
+    if not words:
+        return None
     return Downloader(
         pid,
         pulled_reference(words),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +64,25 @@ def test_a_podman_is_found_with_its_own_settings() -> None:
     assert "SECRET" not in found.environ
     assert "p:1" not in repr(found)
     assert not [one for one in processes.look() if one.pid == process.pid]
+
+
+def test_a_podman_without_arguments_is_not_remembered() -> None:
+    """execve(2) sets the name before the arguments; a process that has ended has none, either."""
+    processes = PodmanProcesses()
+    pid = os.fork()
+    if not pid:
+        Path("/proc/self/comm").write_text("podman")
+        os._exit(0)
+    try:
+        comm = Path(f"/proc/{pid}/comm")
+        wait_until(lambda: comm.read_text() == "podman\n" and _state(pid) == "Z")
+        assert pid not in [one.pid for one in processes.look()]
+    finally:
+        os.waitpid(pid, 0)
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 UNPACKER = """
