@@ -5,9 +5,7 @@ PYTHON := .venv/bin/python
 .PHONY: demo test fuzz soak kills restarts lint bench generate picture proto dist install
 
 demo: install .venv/.stamp ; $(PYTHON) -m tests.node.demo
-test: install .venv/.stamp # podman's pulls are told apart by their time: not beside other tests
-	$(PYTHON) -m pytest -n 3 --dist worksteal --ignore tests/node/test_podman.py
-	$(PYTHON) -m pytest tests/node/test_podman.py
+test: install .venv/.stamp ; $(PYTHON) -m pytest -n 4 --dist worksteal
 lint: .venv/.stamp
 	.venv/bin/ruff check && .venv/bin/ruff format --check
 	.venv/bin/mypy && .venv/bin/mypy packaging
