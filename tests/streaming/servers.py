@@ -141,8 +141,14 @@ class Certificates:
         return context
 
 
-def make_certificates(folder: Path, **clients: str) -> Certificates:
-    """Make a CA and what it signs, with the openssl program: subjects of clients by their names."""
+NAMES = "DNS:node.test,IP:127.0.0.1"
+
+
+def make_certificates(folder: Path, names: str = NAMES, **clients: str) -> Certificates:
+    """Make a CA and what it signs, with the openssl program.
+
+    ``names`` are the server's; ``clients`` are the subjects of the clients' certificates.
+    """
     clients = clients or {"client": "/CN=client"}
 
     def openssl(*arguments: str) -> None:
@@ -153,7 +159,7 @@ def make_certificates(folder: Path, **clients: str) -> Certificates:
         *("req", "-x509", "-days", "2", *new_key, "-subj", "/CN=throwaway CA"),
         *("-keyout", "ca.key", "-out", "ca.pem"),
     )
-    (folder / "server.ext").write_text("subjectAltName=DNS:node.test,IP:127.0.0.1\n")
+    (folder / "server.ext").write_text(f"subjectAltName={names}\n")
     for name, subject in {"server": "/CN=server", **clients}.items():
         if name != "server":
             (folder / f"{name}.ext").write_text("extendedKeyUsage=clientAuth\n")
