@@ -2,7 +2,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: demo test fuzz soak kills restarts lint bench generate picture proto dist install
+.PHONY: demo test fuzz soak kills restarts lint cluster bench generate picture proto dist install
 
 demo: install .venv/.stamp ; $(PYTHON) -m tests.node.demo
 test: install .venv/.stamp ; $(PYTHON) -m pytest -n 4 --dist worksteal
@@ -14,6 +14,8 @@ fuzz: .venv/.stamp ; $(PYTHON) -m tests.fuzz
 soak: install .venv/.stamp ; $(PYTHON) -m tests.node.soak $(ROWS) $(if $(SECONDS),--seconds $(SECONDS))
 kills: install .venv/.stamp ; $(PYTHON) -m tests.node.kills
 restarts: .venv/.stamp ; $(PYTHON) -m tests.proxy.restarts
+cluster: install .venv/.stamp # BIN: kube-apiserver, mini-etcd, kubelet and kubectl, see tests/cluster
+	CLUSTER_BIN=$(BIN) tests/cluster/enclosed.sh $(PYTHON) -m pytest -n 0 tests/cluster
 bench: install .venv/.stamp ; $(PYTHON) -m benchmarks
 generate: .venv/.stamp ; $(PYTHON) -m tools.generate
 proto: .venv/.stamp ; $(PYTHON) proto/generate.py

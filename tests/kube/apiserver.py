@@ -1,7 +1,8 @@
-"""A stand-in for an API server: real TLS, a client certificate, recorded answers.
+"""A stand-in for an API server: TLS, certificates, tokens, RBAC, objects, aggregation.
 
 What it lets a kubelet's credential do is what a real one does (Node authorizer): pods of its own
-node with the field selector, events by creating and patching.
+node with the field selector, events by creating and patching. Everybody else needs a ``Grant``.
+Answers have the shape that a real one's have (``tests/cluster/record.py`` compares).
 """
 
 from __future__ import annotations
@@ -10,19 +11,42 @@ import base64
 import json
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
+from tests.kube import access, aggregator, tokens
+from tests.kube.access import Grant, Request, User
+from tests.kube.aggregator import ApiService, Forwarding
+from tests.kube.objects import (
+    DISCOVERY_V2,
+    Objects,
+    aggregated,
+    kind_of,
+    merged,
+    own_groups,
+    resource_list,
+    status,
+)
+from tests.kube.tokens import Token
 from tests.once import made_once
 from tests.streaming.servers import Certificates, make_certificates
 
 NODE = "n1"
 PODS = json.loads((Path(__file__).parent / "data/pods.json").read_text())
+USERS = {
+    "client": f"/O=system:nodes/CN=system:node:{NODE}",
+    "admin": f"/O={access.MASTERS}/CN=admin",
+    "jane": "/O=dev/CN=jane",
+}
+FRONT_PROXY = "front-proxy-client"
+_AUTHENTICATION = "extension-apiserver-authentication"
+
+Answer = tuple[int, Any]
 
 
 @dataclass
@@ -30,35 +54,67 @@ class ApiServer:
     """What it answers, and what it was asked.
 
     Attributes:
-        pods: the list that its node gets.
+        certificates: its CA, which clients' certificates are of as well.
+        front_proxy: the CA and the certificate by which it asks APIServices.
         silence: until it is set, the next answers do not come.
         drips: answers come a byte at a time and never end.
-        token: one that is good as well.
+        tokens: who has which bearer token.
+        grants: who may what, beside nodes and ``system:masters``.
+        services: what stands behind it.
+        limit_s: when a request that is no watch is cut; 60 s in a real one.
         raw: what it answers instead of documents.
         refusals: statuses that it refuses events with, by method.
         asked: method, target and body of each request.
     """
 
     certificates: Certificates
+    front_proxy: Certificates
     port: int = 0
-    pods: dict[str, Any] = field(default_factory=lambda: PODS)
+    objects: Objects = field(default_factory=Objects)
     silence: threading.Event | None = None
     drips: bool = False
-    token: str = ""
+    tokens: dict[str, Token] = field(default_factory=dict)
+    grants: list[Grant] = field(default_factory=list)
+    services: list[ApiService] = field(default_factory=list)
+    limit_s: float = 60.0
     raw: bytes = b""
     refusals: dict[str, int] = field(default_factory=dict)
     asked: list[tuple[str, str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.pods = PODS
+        self.grants.append(Grant(f"group:{access.AUTHENTICATED}", [access.DISCOVERY]))
+        self.objects.add("", "configmaps", self._authentication())
 
     @property
     def url(self) -> str:
         return f"https://127.0.0.1:{self.port}"
 
-    def kubeconfig(self, *, inline: bool = False, **changes: Any) -> dict[str, Any]:
-        """A kubelet's kubeconfig for it; ``changes`` are keys of the cluster or the user."""
+    @property
+    def pods(self) -> dict[str, Any]:
+        """The list document of all pods."""
+        return self.objects.whole("", "pods")
+
+    @pods.setter
+    def pods(self, document: dict[str, Any]) -> None:
+        self.objects.replace("", "pods", document)
+
+    def front_proxy_context(self) -> ssl.SSLContext:
+        """Return TLS as the aggregator has it; who answers is not verified."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        context.load_cert_chain(self.front_proxy.cert("client"), self.front_proxy.key("client"))
+        return context
+
+    def kubeconfig(
+        self, *, inline: bool = False, name: str = "client", **changes: Any
+    ) -> dict[str, Any]:
+        """A kubeconfig for one of ``USERS``; ``changes`` are keys of the cluster or the user."""
         files = {
             "certificate-authority": self.certificates.ca,
-            "client-certificate": self.certificates.cert("client"),
-            "client-key": self.certificates.key("client"),
+            "client-certificate": self.certificates.cert(name),
+            "client-key": self.certificates.key(name),
         }
         values = dict(files)
         if inline:
@@ -71,8 +127,8 @@ class ApiServer:
         for key, value in values.items():
             (user if key.startswith("client") else cluster)[key] = value
         for key, value in changes.items():
-            name = key.replace("_", "-")
-            (cluster if name in ("server", "tls-server-name") else user)[name] = value
+            changed = key.replace("_", "-")
+            (cluster if changed in ("server", "tls-server-name") else user)[changed] = value
         return {
             "apiVersion": "v1",
             "kind": "Config",
@@ -80,6 +136,29 @@ class ApiServer:
             "users": [{"name": "u", "user": user}],
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
             "current-context": "x",
+        }
+
+    def may(self, user: User, request: Request) -> str | None:
+        """Say why a request is refused; ``None`` if it is not."""
+        if access.MASTERS in user.groups or any(one.covers(user, request) for one in self.grants):
+            return None
+        if user.name.startswith("system:node:"):
+            return access.node_refusal(user, request)
+        return ""
+
+    def _authentication(self) -> dict[str, Any]:
+        """Return the ConfigMap that says which front proxy to believe."""
+        return {
+            "metadata": {"name": _AUTHENTICATION, "namespace": "kube-system"},
+            "data": {
+                "client-ca-file": Path(self.certificates.ca).read_text(),
+                "requestheader-allowed-names": json.dumps([FRONT_PROXY]),
+                "requestheader-client-ca-file": Path(self.front_proxy.ca).read_text(),
+                "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
+                "requestheader-group-headers": '["X-Remote-Group"]',
+                "requestheader-uid-headers": '["X-Remote-Uid"]',
+                "requestheader-username-headers": '["X-Remote-User"]',
+            },
         }
 
 
@@ -92,87 +171,214 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self._answer(None)
-
-    def do_POST(self) -> None:
-        self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-
-    do_PATCH = do_POST
-
-    def _answer(self, body: Any) -> None:
         api: ApiServer = self.server.api  # type: ignore[attr-defined]  # set where it is made
+        content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = json.loads(content) if content.startswith(b"{") else None
         api.asked.append((self.command, self.path, body))
         if api.silence is not None:
             api.silence.wait(60)
-        status, document = self._judge(api, body)
-        content = api.raw or json.dumps(document).encode()
         try:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content) + (1 << 30) * api.drips))
-            self.end_headers()
-            while api.drips:
-                self.wfile.write(b" ")
-                threading.Event().wait(0.05)
-            self.wfile.write(content)
+            if not self._hand_on(api, content):
+                self._answer(api, *self._judge(api, body))
         except OSError:
-            pass  # the client had enough
+            self.close_connection = True  # the client had enough
 
-    def _judge(self, api: ApiServer, body: Any) -> tuple[int, Any]:
-        url = urlsplit(self.path)
-        query = {key: values[0] for key, values in parse_qs(url.query).items()}
-        if self._user(api) != f"system:node:{NODE}":
-            return 401, _status(401, "Unauthorized")
-        if url.path == "/api/v1/pods":
-            if query.get("fieldSelector") != f"spec.nodeName={NODE}":
-                return 403, _status(
-                    403,
-                    f'pods is forbidden: User "system:node:{NODE}" cannot list resource "pods" in'
-                    ' API group "" at the cluster scope: can only list/watch pods with'
-                    " spec.nodeName field selector",
-                )
-            return 200, api.pods
-        if "/events" in url.path and self.command in api.refusals:
-            status = api.refusals[self.command]
-            return status, _status(status, "refused")
-        if "/events" in url.path and self.command in ("POST", "PATCH"):
+    do_POST = do_PATCH = do_PUT = do_DELETE = do_GET
+
+    def _answer(self, api: ApiServer, code: int, document: Any) -> None:
+        content = api.raw or json.dumps(document).encode()
+        is_v2 = isinstance(document, dict) and document.get("kind") == "APIGroupDiscoveryList"
+        self.send_response(code)
+        self.send_header("Content-Type", DISCOVERY_V2 if is_v2 else "application/json")
+        self.send_header("Content-Length", str(len(content) + (1 << 30) * api.drips))
+        self.end_headers()
+        while api.drips:
+            self.wfile.write(b" ")
+            threading.Event().wait(0.05)
+        self.wfile.write(content)
+
+    def _hand_on(self, api: ApiServer, body: bytes) -> bool:
+        """Hand a request on that is for an APIService or for a port of a node."""
+        request, user = access.parse(self.command, self.path), self._user(api)
+        service = next((one for one in api.services if one.owns(request.path)), None)
+        path = request.path.removeprefix("/openapi/v3")
+        schema_of = next((one for one in api.services if one.prefix == path), None)
+        to_node = request.kind == "nodes/proxy"
+        found = service or (schema_of if path != request.path else None)
+        if user is None or not (found or to_node) or api.may(user, request) is not None:
+            return False
+        target = aggregator.forwarded_target(self.path)
+        limit_s = None if request.is_long_running else api.limit_s
+        if found:
+            how = Forwarding(found.host, found.port, api.front_proxy_context(), user, limit_s)
+        else:
+            scheme, name, port = ("", *request.name.split(":"))[-3:]
+            context = api.front_proxy_context() if scheme == "https" else None
+            how = Forwarding(_address(api, name), int(port), context, None, limit_s)
+            target = target.partition("/proxy")[2] or "/"
+        aggregator.forward(self, how, target, body)
+        return True
+
+    def _judge(self, api: ApiServer, body: Any) -> Answer:
+        user = self._user(api)
+        if user is None:
+            return 401, status(401, "Unauthorized", "Unauthorized")
+        request = access.parse(self.command, self.path)
+        query = dict(parse_qsl(urlsplit(self.path).query))
+        reason = api.may(user, request)
+        if reason is not None and not self._is_own_pod(api, user, request):
+            text = access.forbidden_message(user, request) + (f": {reason}" if reason else "")
+            details = {"name": request.name, "group": request.group, "kind": request.resource}
+            return 403, status(403, text, "Forbidden", **details)
+        if not request.resource:
+            return self._plain(api, request.path)
+        if request.resource == "events" and self.command in api.refusals:
+            code = api.refusals[self.command]
+            return code, status(code, "refused")
+        if request.resource == "events" and self.command in ("POST", "PATCH"):
             return (201 if self.command == "POST" else 200), body
-        return 404, _status(404, "the server could not find the requested resource")
+        return _stored(api, request, query, body, user)
 
-    def _user(self, api: ApiServer) -> str:
-        if api.token and self.headers["Authorization"] == f"Bearer {api.token}":
-            return f"system:node:{NODE}"
-        assert isinstance(self.connection, ssl.SSLSocket)
+    def _is_own_pod(self, api: ApiServer, user: User, request: Request) -> bool:
+        kind = kind_of(request)
+        found = api.objects.find(kind, request) if kind and request.verb == "get" else None
+        is_pod = found is not None and request.kind == "pods"
+        node = user.name.removeprefix("system:node:")
+        return is_pod and found is not None and found["spec"].get("nodeName") == node
+
+    def _plain(self, api: ApiServer, path: str) -> Answer:
+        """Answer what is no resource: discovery, schemas, health."""
+        wants_v2 = "as=APIGroupDiscoveryList" in self.headers.get("Accept", "")
+        context = api.front_proxy_context() if api.services else ssl.create_default_context()
+        parts = path.strip("/").split("/")
+        match parts:
+            case ["api" | "apis"] if wants_v2:
+                items = aggregated(parts[0])
+                if parts == ["apis"]:
+                    items += [aggregator.discovered(one, context) for one in api.services]
+                kind = "APIGroupDiscoveryList"
+                document = {"kind": kind, "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}}
+                return 200, {**document, "items": items}
+            case ["api"]:
+                return 200, {"kind": "APIVersions", "versions": ["v1"]}
+            case ["apis"]:
+                groups = own_groups() + [aggregator.group_of(one) for one in api.services]
+                return 200, {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+            case ["api", version] if found := resource_list("", version):
+                return 200, found
+            case ["apis", group, version] if found := resource_list(group, version):
+                return 200, found
+            case ["openapi", "v3" | "v2"]:
+                documents = [
+                    found
+                    for one in api.services
+                    for code, _, found in [
+                        aggregator.fetch(
+                            one, context, path, aggregator.OPENAPI_AGGREGATOR, "application/json"
+                        )
+                    ]
+                    if code == 200
+                ]
+                whole: dict[str, Any] = {"paths": {}} if parts[1] == "v3" else {"swagger": "2.0"}
+                for one in documents:
+                    whole = merged(whole, one)
+                return 200, whole
+            case ["version"]:
+                return 200, {"major": "1", "minor": "36", "gitVersion": "v1.36.2"}
+            case ["livez" | "readyz" | "healthz"]:
+                return 200, "ok"
+        return 404, status(404, "the server could not find the requested resource", "NotFound")
+
+    def _user(self, api: ApiServer) -> User | None:
+        scheme, _, token = self.headers.get("Authorization", "").partition(" ")
+        if scheme == "Bearer" and token in api.tokens:
+            found = api.tokens[token]
+            return None if found.trouble((tokens.API_AUDIENCE,)) else found.user
+        if not isinstance(self.connection, ssl.SSLSocket):
+            return None
         certificate: Any = self.connection.getpeercert() or {}
-        subject = dict(pair for entry in certificate.get("subject", ()) for pair in entry)
-        return str(subject.get("commonName", ""))
+        subject = [pair for entry in certificate.get("subject", ()) for pair in entry]
+        names = [value for key, value in subject if key == "commonName"]
+        groups = tuple(value for key, value in subject if key == "organizationName")
+        return User(names[0], groups) if names else None
 
 
-def _status(code: int, message: str) -> dict[str, Any]:
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "status": "Failure",
-        "message": message,
-        "code": code,
-    }
+def _address(api: ApiServer, name: str) -> str:
+    """Return the InternalIP of a node."""
+    nodes = [one for one in api.objects.documents("", "nodes") if one["metadata"]["name"] == name]
+    return str(nodes[0]["status"]["addresses"][0]["address"]) if nodes else "127.0.0.1"
+
+
+def _stored(
+    api: ApiServer, request: Request, query: Mapping[str, str], body: Any, user: User
+) -> Answer:
+    """Answer a request for what the server stores, or reviews."""
+    kind = kind_of(request)
+    if kind is None or request.subresource:
+        return 404, status(404, "the server could not find the requested resource", "NotFound")
+    match request.verb, request.resource:
+        case "create" | "update" | "patch", _ if body is None:
+            return 415, status(415, "only JSON is understood here", "UnsupportedMediaType")
+        case "create", "tokenreviews":
+            return 201, tokens.review(api.tokens, body)
+        case "create", "subjectaccessreviews" | "selfsubjectaccessreviews":
+            return 201, _access_review(api, body, user)
+        case "list", _:
+            return 200, api.objects.select(kind, request, query)
+        case "get" | "patch" | "delete", _:
+            found = api.objects.find(kind, request)
+            if found is None:
+                text = f'{request.resource} "{request.name}" not found'
+                details = {"name": request.name, "kind": request.resource}
+                return 404, status(404, text, "NotFound", **details)
+            if request.verb == "patch":
+                found = merged(found, body)
+                api.objects.add(kind.group, kind.resource, found)
+            return 200, found
+        case "create" | "update", _:
+            body["metadata"].setdefault("namespace", request.namespace)
+            api.objects.add(kind.group, kind.resource, body)
+            return 201, body
+    return 405, status(405, "the server does not allow this method on the requested resource")
+
+
+def _access_review(api: ApiServer, body: Any, user: User) -> dict[str, Any]:
+    spec = body["spec"]
+    asked = spec.get("resourceAttributes")
+    if "user" in spec:
+        extra = spec.get("extra") or {}
+        user = User(spec["user"], tuple(spec.get("groups") or ()), spec.get("uid", ""), extra)
+    if asked is None:
+        plain = spec["nonResourceAttributes"]
+        request = Request(plain.get("verb", ""), plain.get("path", ""))
+    else:
+        keys = ("verb", "group", "resource", "subresource", "namespace", "name")
+        request = Request(**{key: asked.get(key, "") for key in keys})
+    reason = api.may(user, request)
+    allowed = {"allowed": reason is None, **({"reason": reason} if reason else {})}
+    return {**body, "status": allowed}
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128
 
     def handle_error(self, *_: Any) -> None:
         pass  # a client that does not trust it, or has enough
 
 
 @contextmanager
-def serve(certificates: Certificates) -> Iterator[ApiServer]:
-    """Serve on a free port of the loopback."""
-    api = ApiServer(certificates)
+def serve(certificates: Certificates, port: int = 0) -> Iterator[ApiServer]:
+    """Serve on the loopback; ``certificates`` are of ``make_node_certificates``."""
+    api = ApiServer(certificates, Certificates(certificates.folder / "front-proxy"))
     context = certificates.server_context()
     context.load_verify_locations(certificates.ca)
     context.verify_mode = ssl.CERT_OPTIONAL
-    server = _Server(("127.0.0.1", 0), _Handler)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
+    server = _Server(("127.0.0.1", port), _Handler)
+    # The handshake is made by the thread that answers, so that nobody's holds up the others.
+    server.socket = context.wrap_socket(
+        server.socket, server_side=True, do_handshake_on_connect=False
+    )
     server.api = api  # type: ignore[attr-defined]  # for the handler
     api.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
@@ -188,11 +394,13 @@ def serve(certificates: Certificates) -> Iterator[ApiServer]:
 
 
 def make_node_certificates(folder: Path) -> Certificates:
-    """Make a CA, a server's certificate, and that of the kubelet of ``NODE``."""
+    """Make a CA, a server's certificate, those of ``USERS``, and the front proxy's with its CA."""
 
     def make() -> Certificates:
-        (folder / "kube").mkdir()
-        return make_certificates(folder / "kube", client=f"/O=system:nodes/CN=system:node:{NODE}")
+        kube = folder / "kube"
+        (kube / "front-proxy").mkdir(parents=True)
+        make_certificates(kube / "front-proxy", client=f"/CN={FRONT_PROXY}")
+        return make_certificates(kube, **USERS)
 
     return made_once(folder / "kube-certificates", make)
 

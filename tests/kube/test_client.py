@@ -20,7 +20,9 @@ from pycrictl.errors import (
 )
 from pycrictl.kube.client import KubeClient
 from pycrictl.kube.credential import Credential, find_credential
+from tests.kube.access import User
 from tests.kube.apiserver import NODE, ApiServer, make_node_certificates, write_kubeconfig
+from tests.kube.tokens import Token
 
 SELECTOR = {"fieldSelector": f"spec.nodeName={NODE}"}
 EVENT = {"kind": "Event", "reason": "PullProgress", "message": "84 %"}
@@ -46,7 +48,7 @@ def test_a_list_an_event_and_its_change(api: ApiServer, credential: Credential) 
 
 
 def test_a_token_instead_of_a_certificate(api: ApiServer, credential: Credential) -> None:
-    api.token = "s3cret"
+    api.tokens["s3cret"] = Token(User(f"system:node:{NODE}", ("system:nodes",)))
     by_token = replace(credential, certificate="", key="", token="s3cret")
     assert KubeClient(by_token).get("/api/v1/pods", SELECTOR) == api.pods
     with pytest.raises(Denied, match=r"^the API server answered 401: Unauthorized$"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,7 +92,7 @@ def test_nothing_secret_is_in_its_text(api: ApiServer, tmp_path: Path) -> None:
     ],
 )
 def test_kubeconfigs_that_cannot_be_used(
-    api: ApiServer, tmp_path: Path, changes: dict[str, object], error: str
+    api: ApiServer, tmp_path: Path, changes: dict[str, Any], error: str
 ) -> None:
     write_kubeconfig(api.kubeconfig(inline=True, **changes), tmp_path)
     with pytest.raises(ConfigError, match=error):

@@ -15,6 +15,8 @@ command -v man >/dev/null || missing+=(man-db)
 command -v mandoc >/dev/null || missing+=(mandoc)
 command -v systemd-analyze >/dev/null || missing+=(systemd)
 command -v jq >/dev/null || missing+=(jq)
+# It talks to the stand-in of an API server; any kubectl that is here already will do.
+command -v kubectl >/dev/null || missing+=(kubernetes-client)
 # Metrics and alert rules are checked with promtool; its package starts a server unless kept from it.
 command -v promtool >/dev/null || missing+=(prometheus)
 # It pulls with the library that CRI-O pulls with; skopeo asks registries for manifests.

@@ -127,6 +127,10 @@ class Program:
         self._later.append(answer["pid"])
         return self._later[-1]
 
+    def became(self, pid: int) -> None:
+        """Know of a successor that a signal or another command has started."""
+        self._later.append(pid)
+
     def run(self, *flags: str) -> subprocess.CompletedProcess[str]:
         """The same command line with these flags, to its end."""
         return subprocess.run(

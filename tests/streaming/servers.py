@@ -141,8 +141,15 @@ class Certificates:
         return context
 
 
-def make_certificates(folder: Path, *, client: str = "/CN=client") -> Certificates:
-    """Make a CA and what it signs, with the openssl program; ``client`` is that one's subject."""
+NAMES = "DNS:node.test,IP:127.0.0.1"
+
+
+def make_certificates(folder: Path, names: str = NAMES, **clients: str) -> Certificates:
+    """Make a CA and what it signs, with the openssl program.
+
+    ``names`` are the server's; ``clients`` are the subjects of the clients' certificates.
+    """
+    clients = clients or {"client": "/CN=client"}
 
     def openssl(*arguments: str) -> None:
         subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
@@ -152,9 +159,10 @@ def make_certificates(folder: Path, *, client: str = "/CN=client") -> Certificat
         *("req", "-x509", "-days", "2", *new_key, "-subj", "/CN=throwaway CA"),
         *("-keyout", "ca.key", "-out", "ca.pem"),
     )
-    (folder / "server.ext").write_text("subjectAltName=DNS:node.test,IP:127.0.0.1\n")
-    (folder / "client.ext").write_text("extendedKeyUsage=clientAuth\n")
-    for name, subject in (("server", "/CN=server"), ("client", client)):
+    (folder / "server.ext").write_text(f"subjectAltName={names}\n")
+    for name, subject in {"server": "/CN=server", **clients}.items():
+        if name != "server":
+            (folder / f"{name}.ext").write_text("extendedKeyUsage=clientAuth\n")
         openssl(
             *("req", "-new", *new_key, "-subj", subject),
             *("-keyout", f"{name}.key", "-out", f"{name}.csr"),

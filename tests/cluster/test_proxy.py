@@ -1,0 +1,153 @@
+"""The proxy between a real kubelet and a real containerd."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.node.lab import MIB
+from tests.proxy.program import Program
+from tests.waiting import wait_until
+
+from .cluster import NODE, Cluster
+
+EVERY_S = 2.0
+
+
+@pytest.fixture
+def proxy(cluster: Cluster) -> Iterator[Program]:
+    """A proxy in both of the kubelet's endpoints meanwhile, which reports pulls as Events."""
+    folder = cluster.folder / "px"
+    folder.mkdir(exist_ok=True)
+    flags = ("--events", str(cluster.kubeconfig("kubelet")), "--max-parallel-image-pulls", "2")
+    with Program(folder, cluster.lab.node.endpoint, *flags) as program:
+        cluster.restart_kubelet(program.endpoint)
+        yield program
+        cluster.remove_pods()
+        cluster.restart_kubelet(cluster.lab.node.endpoint)
+
+
+class Watched:
+    """What a user and the API server see of the node meanwhile."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.execs: list[tuple[int, str, float]] = []
+        self.readiness: list[str] = []
+        self._cluster = cluster
+
+    def look(self) -> None:
+        began_at = time.monotonic()
+        done = self._cluster.kubectl("exec", "shell", "--", "echo", "alive")
+        took_s = time.monotonic() - began_at
+        self.execs.append((done.returncode, done.stdout + done.stderr, took_s))
+        path = '{.status.conditions[?(@.type=="Ready")].status}'
+        answer = self._cluster.kubectl("get", "node", NODE, "-o", f"jsonpath={path}")
+        self.readiness.append(answer.stdout)
+
+
+@contextmanager
+def watched(cluster: Cluster) -> Iterator[Watched]:
+    """Run a command in a pod, and ask for the node, every two seconds meanwhile."""
+    watched, over = Watched(cluster), threading.Event()
+
+    def run() -> None:
+        while not over.wait(EVERY_S):
+            watched.look()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield watched
+    finally:
+        over.set()
+        thread.join()
+
+
+def start_shell(cluster: Cluster) -> None:
+    cluster.run_pod("shell", cluster.lab.reference(cluster.image("shell:1", 900, 1)))
+    wait_until(lambda: cluster.phase("shell") == "Running")
+
+
+def pull_slowly(cluster: Cluster, name: str, seed: int, seconds: float) -> str:
+    """Have the kubelet pull an image for so long; return its reference when bytes arrive."""
+    image = cluster.image(f"{name}:1", seed, 5, 18, 9, 12)
+    cluster.lab.throttle.limit(image.layers_bytes / seconds)
+    cluster.run_pod(name, cluster.lab.reference(image))
+    wait_until(cluster.lab.node.store.ingests)
+    return cluster.lab.reference(image)
+
+
+def wait_for_successor(proxy: Program, count: int) -> None:
+    """Return when the program has been replaced so often."""
+    found: list[str] = []
+
+    def is_there() -> bool:
+        found[:] = re.findall(r"handed_over\b.*?\bpid\W+(\d+)", proxy.log())
+        return len(found) == count
+
+    wait_until(is_there, log=proxy.log_path)
+    proxy.became(int(found[-1]))
+
+
+def test_a_reload_while_a_pull_is_under_way(cluster: Cluster, proxy: Program) -> None:
+    start_shell(cluster)
+    sent_before = cluster.lab.throttle.sent_bytes
+    pull_slowly(cluster, "slow", 910, seconds=45)
+    with watched(cluster) as seen:
+        for count in (1, 2):
+            time.sleep(8)
+            os.kill(proxy.main_pid, signal.SIGHUP)
+            wait_for_successor(proxy, count)
+            time.sleep(8)
+        wait_until(lambda: cluster.phase("slow") == "Running")
+    assert [rc for rc, _, _ in seen.execs if rc] == []
+    assert set(seen.readiness) == {"True"}
+    assert len(seen.execs) >= 8
+    sent = cluster.lab.throttle.sent_bytes - sent_before
+    assert sent < 46 * MIB  # the pull did not start anew
+
+
+def test_events_of_a_pull(cluster: Cluster, proxy: Program) -> None:
+    reference = pull_slowly(cluster, "slow2", 920, seconds=25)
+
+    def described() -> list[str]:
+        lines = cluster.kubectl.good("describe", "pod", "slow2").splitlines()
+        return [line for line in lines if "PullProgress" in line]
+
+    wait_until(lambda: any(" % (" in line and "ETA" in line for line in described()))
+    wait_until(lambda: cluster.phase("slow2") == "Running")
+    wait_until(lambda: f"Image {reference} was pulled in" in "".join(described()))
+    assert len(described()) == 1
+
+
+def run(cluster: Cluster, *words: str, seconds: float = 60.0) -> str:
+    """Run pycrictl on the node, until it ends or is interrupted."""
+    command = [sys.executable, "-m", "pycrictl", "-r", cluster.lab.node.endpoint, *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            return process.communicate(timeout=seconds)[0]
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            return process.communicate()[0]
+
+
+def test_names_by_the_kubelets_credential(cluster: Cluster) -> None:
+    reference = pull_slowly(cluster, "slow3", 930, seconds=40)
+    start_shell(cluster)  # another pod, whose pull is another's
+    answer = run(cluster, "why", "default/slow3")
+    assert answer.startswith(f'default/slow3 is waiting: image "{reference}" is being pulled, ')
+    assert "the kubelet says ContainerCreating" in answer
+    lines = run(cluster, "image-pull-progress", "--progress", "plain", seconds=6).splitlines()
+    assert any(line.startswith(f"{reference} for default/slow3 ") for line in lines)
+    cluster.lab.throttle.limit(None)
+    wait_until(lambda: cluster.phase("slow3") == "Running")
+    assert run(cluster, "why", "default/slow3").startswith("default/slow3 ")

@@ -1,0 +1,301 @@
+"""How an API server hands requests on: to an APIService behind it, or to a port of a node.
+
+The user goes with it in headers, and the connection has the front proxy's certificate; to a port of
+a node it has neither. What is no watch is cut after a while. Bytes pass as they come.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import select
+import socket
+import ssl
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from tests.kube.access import MASTERS, User
+from tests.kube.objects import DISCOVERY_V2, Document, group_document, status
+
+_HOP_BY_HOP = {
+    *("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"),
+    "upgrade",
+}
+_TIMED_OUT = "Timeout: request did not complete within the allotted timeout"
+_DIAL_S = 5.0
+
+
+@dataclass
+class ApiService:
+    """An APIService and the address behind its Service."""
+
+    group: str
+    version: str
+    host: str
+    port: int
+
+    @property
+    def prefix(self) -> str:
+        return f"/apis/{self.group}/{self.version}"
+
+    def owns(self, path: str) -> bool:
+        return path == self.prefix or path.startswith(f"{self.prefix}/")
+
+
+@dataclass
+class Forwarding:
+    """How to hand on: ``context`` has the front proxy's certificate, or none.
+
+    Attributes:
+        user: who asks; ``None`` says nothing of him (a port of a node).
+        limit_s: time for a request; ``None`` for a watch and the like.
+    """
+
+    host: str
+    port: int
+    context: ssl.SSLContext | None
+    user: User | None
+    limit_s: float | None
+
+
+def user_headers(user: User) -> list[tuple[str, str]]:
+    """Return the headers that say who asks."""
+    extra = [
+        (f"X-Remote-Extra-{quote(key, safe='').lower()}", one)
+        for key, all_ in user.extra.items()
+        for one in all_
+    ]
+    uid = [("X-Remote-Uid", user.uid)] if user.uid else []
+    groups = [("X-Remote-Group", group) for group in user.all_groups]
+    return [("X-Remote-User", user.name), *uid, *groups, *extra]
+
+
+def forwarded_target(target: str) -> str:
+    """Write a request's path and query anew, as the aggregator does: decoded and encoded."""
+    url = urlsplit(target)
+    query = sorted(parse_qsl(url.query, keep_blank_values=True), key=lambda pair: pair[0])
+    path = quote(unquote(url.path), safe="/:@!$&'()*+,;=~-._")
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+class _Guard(threading.Thread):
+    """Ends an exchange when its client is gone or its time is up."""
+
+    def __init__(
+        self, client: socket.socket, upstream: socket.socket, limit_s: float | None
+    ) -> None:
+        super().__init__(daemon=True)
+        self.reason = ""
+        self._client, self._upstream, self._limit_s = client, upstream, limit_s
+        self._end, self._over = socket.socketpair()
+
+    def run(self) -> None:
+        ready, _, _ = select.select([self._client, self._end], [], [], self._limit_s)
+        if self._end in ready:
+            return
+        self.reason = "gone" if ready else "late"
+        with suppress(OSError):
+            socket.socket.shutdown(self._upstream, socket.SHUT_RDWR)
+
+    def stop(self) -> None:
+        self._over.close()
+        self.join(60)
+        self._end.close()
+
+
+def forward(handler: BaseHTTPRequestHandler, how: Forwarding, target: str, body: bytes) -> None:
+    """Hand a request on, and its answer back."""
+    peer = f"{how.host}:{how.port}"
+    hops = [*handler.headers.get_all("X-Forwarded-For", []), str(handler.client_address[0])]
+    headers = [
+        (key, value)
+        for key, value in handler.headers.items()
+        if key.lower() not in {*_HOP_BY_HOP, "authorization", "host"}
+        and not key.lower().startswith(("x-remote-", "impersonate-", "x-forwarded-"))
+    ]
+    headers += [
+        *(("Host", peer), ("X-Forwarded-For", ", ".join(hops))),
+        *(("X-Forwarded-Host", peer), ("X-Forwarded-Proto", "https")),
+        ("X-Forwarded-Uri", urlsplit(target).path),
+    ]
+    headers += user_headers(how.user) if how.user else []
+    try:
+        raw = socket.create_connection((how.host, how.port), timeout=_DIAL_S)
+        raw.settimeout(None)
+        upstream = how.context.wrap_socket(raw, server_hostname=how.host) if how.context else raw
+    except OSError as exc:
+        reason = (exc.strerror or str(exc)).lower()
+        text = f"error trying to reach service: dial tcp {peer}: connect: {reason}\n"
+        answer(handler, 503, text.encode(), "text/plain; charset=utf-8")
+        return
+    with upstream:
+        if "upgrade" in handler.headers.get("Connection", "").lower():
+            headers += [("Connection", "Upgrade"), ("Upgrade", handler.headers["Upgrade"])]
+            _upgrade(handler, upstream, target, headers)
+            return
+        guard = _Guard(handler.connection, upstream, how.limit_s)
+        guard.start()
+        try:
+            _exchange(handler, upstream, target, headers, body, guard)
+        finally:
+            guard.stop()
+
+
+def _exchange(
+    handler: BaseHTTPRequestHandler,
+    upstream: socket.socket,
+    target: str,
+    headers: list[tuple[str, str]],
+    body: bytes,
+    guard: _Guard,
+) -> None:
+    connection = http.client.HTTPConnection("agent")
+    connection.sock = upstream
+    has_begun = False
+    try:
+        connection.putrequest(handler.command, target, skip_host=True, skip_accept_encoding=True)
+        for key, value in headers:
+            connection.putheader(key, value)
+        connection.endheaders(body or None)
+        response = connection.getresponse()
+        handler.send_response(response.status)
+        for key, value in response.getheaders():
+            if key.lower() not in {*_HOP_BY_HOP, "server", "date"}:
+                handler.send_header(key, value)
+        is_chunked = response.getheader("Content-Length") is None
+        if is_chunked:
+            handler.send_header("Transfer-Encoding", "chunked")
+        has_begun = True
+        handler.end_headers()
+        while data := response.read1(65536):
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(data), data) if is_chunked else data)
+        if guard.reason:
+            raise ConnectionResetError(guard.reason)
+        if is_chunked:
+            handler.wfile.write(b"0\r\n\r\n")
+    except (OSError, http.client.HTTPException) as exc:
+        handler.close_connection = True
+        if has_begun or guard.reason == "gone":
+            with suppress(OSError):  # cut, so that nobody takes it for the end
+                socket.socket.shutdown(handler.connection, socket.SHUT_RDWR)
+        elif guard.reason == "late":
+            write(handler, 504, status(504, _TIMED_OUT, "Timeout"))
+        else:
+            text = f"error trying to reach service: {exc}\n"
+            answer(handler, 503, text.encode(), "text/plain; charset=utf-8")
+
+
+def _upgrade(
+    handler: BaseHTTPRequestHandler,
+    upstream: socket.socket,
+    target: str,
+    headers: list[tuple[str, str]],
+) -> None:
+    """Pass bytes both ways until one side has ended."""
+    lines = [f"{handler.command} {target} HTTP/1.1", *(f"{key}: {value}" for key, value in headers)]
+    handler.close_connection = True
+    other = {handler.connection: upstream, upstream: handler.connection}
+    with suppress(OSError):
+        upstream.sendall("\r\n".join([*lines, "", ""]).encode())
+        while True:
+            ready = [one for one in other if isinstance(one, ssl.SSLSocket) and one.pending()]
+            for one in ready or select.select(list(other), [], [])[0]:
+                data = one.recv(65536)
+                if not data:
+                    return
+                other[one].sendall(data)
+
+
+def answer(handler: BaseHTTPRequestHandler, code: int, content: bytes, type_: str) -> None:
+    """Send a whole answer."""
+    handler.send_response(code)
+    handler.send_header("Content-Type", type_)
+    handler.send_header("Content-Length", str(len(content)))
+    handler.end_headers()
+    handler.wfile.write(content)
+
+
+def write(handler: BaseHTTPRequestHandler, code: int, document: Any) -> None:
+    """Send a document."""
+    answer(handler, code, json.dumps(document).encode() + b"\n", "application/json")
+
+
+# What the API server asks on its own
+
+
+KUBE_AGGREGATOR = User("system:kube-aggregator", (MASTERS,))
+OPENAPI_AGGREGATOR = User("system:aggregator")
+
+
+def fetch(
+    service: ApiService, context: ssl.SSLContext, path: str, user: User, accept: str
+) -> tuple[int, str, Any]:
+    """Ask an APIService: status, content type, document."""
+    connection = http.client.HTTPSConnection(
+        service.host, service.port, context=context, timeout=_DIAL_S
+    )
+    try:
+        connection.putrequest("GET", path)
+        for key, value in [("Accept", accept), *user_headers(user)]:
+            connection.putheader(key, value)
+        connection.endheaders()
+        response = connection.getresponse()
+        content = response.read()
+        type_ = response.getheader("Content-Type", "")
+        return response.status, type_, json.loads(content) if response.status == 200 else None
+    except (OSError, http.client.HTTPException, ValueError):
+        return 503, "", None
+    finally:
+        connection.close()
+
+
+def discovered(service: ApiService, context: ssl.SSLContext) -> Document:
+    """Return the item of aggregated discovery of an APIService; without resources if it is down."""
+    accept = f"{DISCOVERY_V2},{DISCOVERY_V2.replace('v=v2', 'v=v2beta1')}"
+    code, type_, found = fetch(service, context, "/apis", KUBE_AGGREGATOR, accept)
+    versions: list[Document] = []
+    if code == 200 and "g=apidiscovery.k8s.io" in type_.replace(" ", ""):
+        groups = [item for item in found["items"] if item["metadata"]["name"] == service.group]
+        versions = [one for group in groups for one in group["versions"]]
+        versions = [one for one in versions if one["version"] == service.version]
+    elif code != 503:
+        user = User(KUBE_AGGREGATOR.name)
+        code, _, found = fetch(service, context, service.prefix, user, "application/json")
+        if code == 200:
+            versions = [{"version": service.version, "resources": _converted(found["resources"])}]
+    versions = versions or [{"version": service.version}]
+    freshness = "Current" if code == 200 else "Stale"
+    return {
+        "metadata": {"name": service.group},
+        "versions": [{**one, "freshness": freshness} for one in versions],
+    }
+
+
+def _converted(resources: list[Document]) -> list[Document]:
+    """Make aggregated discovery of an APIResourceList (ConvertGroupVersionIntoToDiscovery)."""
+    made: dict[str, Document] = {}
+    for one in resources:
+        name, _, subresource = one["name"].partition("/")
+        kind = {key: one.get(key, "") for key in ("group", "version", "kind")}
+        entry = {"responseKind": kind, "verbs": one["verbs"]}
+        if subresource:
+            parent = made.setdefault(name, {"resource": name, "verbs": []})
+            parent.setdefault("subresources", []).append({"subresource": subresource, **entry})
+        else:
+            made.setdefault(name, {}).update(
+                entry,
+                resource=name,
+                scope="Namespaced" if one["namespaced"] else "Cluster",
+                singularResource=one.get("singularName", ""),
+                shortNames=one.get("shortNames", []),
+            )
+    return list(made.values())
+
+
+def group_of(service: ApiService) -> Document:
+    """Return the group of an APIService as ``/apis`` lists it."""
+    return group_document(service.group, service.version)

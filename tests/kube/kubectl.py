@@ -1,0 +1,86 @@
+"""The real kubectl, as a user of a kubeconfig."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.waiting import WAIT_S
+
+Done = subprocess.CompletedProcess[str]
+
+
+class Kubectl:
+    """Runs kubectl; what it keeps between runs is in ``folder``.
+
+    Args:
+        kubeconfig: a file.
+        folder: an existing one.
+        program: which kubectl.
+    """
+
+    def __init__(self, kubeconfig: Path, folder: Path, program: str = "kubectl") -> None:
+        self.program = shutil.which(program)
+        if self.program is None:
+            pytest.fail("kubectl missing: run tests/node/install.sh")
+        self.kubeconfig = kubeconfig
+        # The folder of its cache, too: discovery is read once a run.
+        self.environ = {**os.environ, "HOME": str(folder), "KUBECONFIG": str(kubeconfig)}
+        self.environ["KUBECACHEDIR"] = str(folder / "cache")
+
+    @property
+    def version(self) -> int:
+        """Its minor version."""
+        answer = json.loads(self.good("version", "--client", "-o", "json"))
+        return int(re.sub(r"\D", "", answer["clientVersion"]["minor"]))
+
+    def __call__(self, *words: str, stdin: str | None = None) -> Done:
+        return subprocess.run(
+            [str(self.program), *words],
+            env=self.environ,
+            input=stdin or "",
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+        )
+
+    def good(self, *words: str, stdin: str | None = None) -> str:
+        """Return the output of a run that succeeds."""
+        done = self(*words, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def bad(self, *words: str) -> str:
+        """Return the errors of a run that fails."""
+        done = self(*words)
+        assert done.returncode != 0, done.stdout
+        return done.stderr
+
+    def document(self, *words: str) -> Any:
+        """Return what ``-o json`` prints."""
+        return json.loads(self.good(*words, "-o", "json"))
+
+    @contextmanager
+    def running(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """Start a run, such as a watch, and end it with the block."""
+        with subprocess.Popen(
+            [str(self.program), *words],
+            env=self.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.terminate()

@@ -1,0 +1,246 @@
+"""What a stand-in of an API server stores, and what it says it has (discovery)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.kube.access import Request
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of objects that the server has itself."""
+
+    group: str
+    version: str
+    resource: str
+    kind: str
+    namespaced: bool = True
+    short: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ("create", "delete", "get", "list", "patch", "update", "watch")
+
+    @property
+    def group_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def singular(self) -> str:
+        return self.kind.lower()
+
+
+_ASKED = ("create",)
+KINDS = (
+    Kind("", "v1", "pods", "Pod", short=("po",)),
+    Kind("", "v1", "nodes", "Node", namespaced=False, short=("no",)),
+    Kind("", "v1", "namespaces", "Namespace", namespaced=False, short=("ns",)),
+    Kind("", "v1", "configmaps", "ConfigMap", short=("cm",)),
+    Kind("", "v1", "events", "Event", short=("ev",)),
+    Kind("", "v1", "services", "Service", short=("svc",)),
+    Kind("apps", "v1", "deployments", "Deployment", short=("deploy",)),
+    Kind("apps", "v1", "daemonsets", "DaemonSet", short=("ds",)),
+    Kind("apps", "v1", "replicasets", "ReplicaSet", short=("rs",)),
+    Kind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False, verbs=_ASKED),
+    Kind(
+        *("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview"),
+        namespaced=False,
+        verbs=_ASKED,
+    ),
+    Kind(
+        *("authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
+        namespaced=False,
+        verbs=_ASKED,
+    ),
+)
+DISCOVERY_V2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+def kind_of(request: Request) -> Kind | None:
+    """Return the kind that a request is about."""
+    wanted = request.group, request.resource
+    return next((one for one in KINDS if (one.group, one.resource) == wanted), None)
+
+
+def status(code: int, message: str, reason: str = "", **details: Any) -> Document:
+    """Make a ``metav1.Status`` of a failure."""
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        **({"reason": reason} if reason else {}),
+        **({"details": details} if details else {}),
+        "code": code,
+    }
+
+
+class Objects:
+    """Objects by kind. ``pods`` stay where the server's owner has put them."""
+
+    def __init__(self) -> None:
+        self._lists: dict[tuple[str, str], Document] = {}
+        self.version = 4711
+
+    def add(self, group: str, resource: str, *documents: Document) -> None:
+        """Store objects, in place of those of the same names."""
+        items = self.documents(group, resource)
+        for document in documents:
+            self.version += 1
+            metadata = document.setdefault("metadata", {})
+            metadata.setdefault("resourceVersion", str(self.version))
+            same = [one for one in items if _identity(one) == _identity(document)]
+            for one in same:
+                items.remove(one)
+            items.append(document)
+
+    def documents(self, group: str, resource: str) -> list[Document]:
+        """Return the list itself, not a copy."""
+        found = self._lists.setdefault((group, resource), {"items": []})
+        items: list[Document] = found["items"]
+        return items
+
+    def replace(self, group: str, resource: str, document: Document) -> None:
+        """Put a whole list document in place of what there is."""
+        self._lists[group, resource] = document
+
+    def whole(self, group: str, resource: str) -> Document:
+        """Return the list document that was put, or one of what was added."""
+        self.documents(group, resource)
+        return self._lists[group, resource]
+
+    def select(self, kind: Kind, request: Request, query: Mapping[str, str]) -> Document:
+        """Answer a list."""
+        whole = self.whole(kind.group, kind.resource)
+        items = [
+            one
+            for one in whole["items"]
+            if request.namespace in ("", one["metadata"].get("namespace", ""))
+            and _fits_fields(one, query.get("fieldSelector", ""))
+            and _fits_labels(one, query.get("labelSelector", ""))
+        ]
+        return {
+            "kind": f"{kind.kind}List",
+            "apiVersion": kind.group_version,
+            "metadata": {"resourceVersion": str(self.version)},
+            **{key: value for key, value in whole.items() if key != "items"},
+            "items": items,
+        }
+
+    def find(self, kind: Kind, request: Request) -> Document | None:
+        """Answer a get."""
+        for one in self.documents(kind.group, kind.resource):
+            if _identity(one) == (request.namespace if kind.namespaced else "", request.name):
+                return {"kind": kind.kind, "apiVersion": kind.group_version, **one}
+        return None
+
+
+def _identity(document: Document) -> tuple[str, str]:
+    metadata = document["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+def _fits_fields(document: Document, selector: str) -> bool:
+    for wanted in filter(None, selector.split(",")):
+        path, is_other, value = _split(wanted)
+        found: Any = document
+        for key in path.split("."):
+            found = found.get(key, "") if isinstance(found, dict) else ""
+        if (found == value) == is_other:
+            return False
+    return True
+
+
+def _fits_labels(document: Document, selector: str) -> bool:
+    labels = document["metadata"].get("labels", {})
+    for wanted in filter(None, selector.split(",")):
+        key, is_other, value = _split(wanted)
+        if (labels.get(key) == value) == is_other:
+            return False
+    return True
+
+
+def _split(wanted: str) -> tuple[str, bool, str]:
+    key, _, value = wanted.partition("=")
+    return key.rstrip("!"), key.endswith("!"), value.lstrip("=")
+
+
+def merged(old: Document, patch: Mapping[str, Any]) -> Document:
+    """Apply a JSON merge patch (RFC 7396)."""
+    new = copy.deepcopy(old)
+    for key, value in patch.items():
+        if value is None:
+            new.pop(key, None)
+        elif isinstance(value, dict) and isinstance(new.get(key), dict):
+            new[key] = merged(new[key], value)
+        else:
+            new[key] = value
+    return new
+
+
+# Discovery
+
+
+def _group_versions() -> Iterator[tuple[str, str]]:
+    yield from dict.fromkeys((kind.group, kind.version) for kind in KINDS)
+
+
+def group_document(name: str, version: str) -> Document:
+    """Return a group as ``/apis`` lists it."""
+    entry = {"groupVersion": f"{name}/{version}", "version": version}
+    return {"name": name, "versions": [entry], "preferredVersion": entry}
+
+
+def own_groups() -> list[Document]:
+    """Return the groups that the server has itself, but for the one without a name."""
+    return [group_document(group, version) for group, version in _group_versions() if group]
+
+
+def resource_list(group: str, version: str) -> Document | None:
+    """Answer ``/api/v1`` or ``/apis/GROUP/VERSION``."""
+    kinds = [kind for kind in KINDS if (kind.group, kind.version) == (group, version)]
+    resources = [
+        {
+            "name": kind.resource,
+            "singularName": kind.singular,
+            "namespaced": kind.namespaced,
+            "kind": kind.kind,
+            "verbs": list(kind.verbs),
+            **({"shortNames": list(kind.short)} if kind.short else {}),
+        }
+        for kind in kinds
+    ]
+    if not kinds:
+        return None
+    return {
+        "kind": "APIResourceList",
+        **({"apiVersion": "v1"} if group else {}),
+        "groupVersion": kinds[0].group_version,
+        "resources": resources,
+    }
+
+
+def aggregated(prefix: str) -> list[Document]:
+    """Return the items of aggregated discovery (v2) for ``/api`` or ``/apis``."""
+    items = []
+    for group, version in _group_versions():
+        if bool(group) == (prefix == "apis"):
+            kinds = [kind for kind in KINDS if (kind.group, kind.version) == (group, version)]
+            resources = [
+                {
+                    "resource": kind.resource,
+                    "responseKind": {"group": "", "version": "", "kind": kind.kind},
+                    "scope": "Namespaced" if kind.namespaced else "Cluster",
+                    "singularResource": kind.singular,
+                    "verbs": list(kind.verbs),
+                    **({"shortNames": list(kind.short)} if kind.short else {}),
+                }
+                for kind in kinds
+            ]
+            entry = {"version": version, "resources": resources, "freshness": "Current"}
+            items.append({"metadata": {"name": group} if group else {}, "versions": [entry]})
+    return items
