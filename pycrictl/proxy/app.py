@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import importlib
 import resource
 import signal
 import time
@@ -58,6 +59,15 @@ LEAVE_S: Final = 3.0
 """How long clients may take at the end to finish a last call, and to leave."""
 
 _LOOK_S: Final = 1.0
+
+_LATER: Final = (
+    *("pycrictl.progress.sources", "pycrictl.cri.calls.channel", "pycrictl.progress.weight"),
+    *("pycrictl.proxy.copies.incoming", "pycrictl.proxy.copies.outgoing"),
+    *("pycrictl.copy.node.on_node", "websockets.protocol", "pycrictl.yamltree"),
+)
+"""What the first pull, copy or stream needs. It is half of what there is to load, and is loaded as
+soon as the proxy serves: a successor must serve at once, and a program must not load modules of a
+newer one that has been installed since."""
 
 
 class App:
@@ -232,6 +242,7 @@ class App:
             notify("READY=1", self._environ)
             if (interval_s := watchdog_s(self._environ)) is not None:
                 self._spawn(self._keep_alive(interval_s / 3))
+            await asyncio.to_thread(lambda: [importlib.import_module(name) for name in _LATER])
             await self._look_at_runtime()
             # What is there now stays: to search it for garbage again and again takes 30 ms each.
             gc.freeze()
