@@ -1,11 +1,16 @@
-"""What ``pycrictl proxy`` costs: calls through it against the same calls without it."""
+"""What ``pycrictl proxy`` costs: calls through it against the same calls without it.
+
+And what its metrics, its history and its Events cost: one proxy with all of them against one
+without.
+"""
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
@@ -15,8 +20,10 @@ from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured, interl
 from benchmarks.programs import cpu_clock, server
 from benchmarks.stream_server import CONTAINERS
 from pycrictl._proto import cri_pb2
+from tests.kube.apiserver import make_node_certificates, serve, write_kubeconfig
 from tests.node.kubelet import RUNTIME
 from tests.node.lab import Lab
+from tests.node.soak import resident_bytes
 from tests.proxy.program import OPTIONS, Program
 
 LIST = RUNTIME + "ListContainers"
@@ -28,7 +35,13 @@ THREADS = 16
 CALLS_PER_THREAD = 60
 THROUGHPUT_ROUNDS = 7
 STREAM_ROUNDS = 9
+FIGURES_ROUNDS = 15
 IDLE_S = 8.0
+MEMORY_ROUNDS = 3
+MEMORY_CALLS = 1000
+MEMORY_PULLS = 100
+SETTLE_S = 2.0
+MIB = 1024 * 1024
 TIMEOUT_S = 30.0
 
 Call = Callable[[], object]
@@ -36,6 +49,17 @@ Call = Callable[[], object]
 
 def _compare(measure: Callable[[Call], float], rounds: int) -> Measured:
     """ListContainers of a real containerd with a few containers."""
+    with (
+        _node() as lab,
+        Program(lab.folder, lab.node.endpoint, "--max-parallel-image-pulls", "2") as proxy,
+        grpc.insecure_channel(lab.node.endpoint, options=OPTIONS) as direct,
+    ):
+        calls = [_list_call(channel) for channel in (proxy.channel, direct)]
+        return interleave(lambda: measure(calls[0]), lambda: measure(calls[1]), rounds=rounds)
+
+
+@contextmanager
+def _node() -> Iterator[Lab]:
     with Lab() as lab:
         pod = lab.node.kubelet.run_pod("web")
         lab.node.kubelet.pull(lab.reference(lab.busybox))
@@ -43,12 +67,59 @@ def _compare(measure: Callable[[Call], float], rounds: int) -> Measured:
             lab.node.kubelet.create_container(
                 pod, lab.reference(lab.busybox), name=f"container-{number}"
             )
-        with (
-            Program(lab.folder, lab.node.endpoint, "--max-parallel-image-pulls", "2") as proxy,
-            grpc.insecure_channel(lab.node.endpoint, options=OPTIONS) as direct,
-        ):
-            calls = [_list_call(channel) for channel in (proxy.channel, direct)]
-            return interleave(lambda: measure(calls[0]), lambda: measure(calls[1]), rounds=rounds)
+        yield lab
+
+
+@contextmanager
+def _pair(lab: Lab) -> Iterator[tuple[Program, Program]]:
+    """A proxy with metrics, history and Events, and one with none of them, on the same node."""
+    with tempfile.TemporaryDirectory(prefix="px-") as name:
+        folder = Path(name)
+        certificates = make_node_certificates(folder)
+        with serve(certificates) as api:
+            kubeconfig = str(write_kubeconfig(api.kubeconfig(), folder))
+            on = ("--metrics-listen", "127.0.0.1:0", "--events", kubeconfig)
+            off = ("--state-dir", "")
+            (folder / "a").mkdir()
+            (folder / "b").mkdir()
+            with (
+                Program(folder / "a", lab.node.endpoint, *on) as rich,
+                Program(folder / "b", lab.node.endpoint, *off) as plain,
+            ):
+                time.sleep(SETTLE_S)
+                yield rich, plain
+
+
+def _figures(measure: Callable[[Call], float], rounds: int) -> Measured:
+    with _node() as lab, _pair(lab) as proxies:
+        for proxy in proxies:
+            _use(lab, proxy)
+        rich, plain = (_list_call(proxy.channel) for proxy in proxies)
+        return interleave(lambda: measure(rich), lambda: measure(plain), rounds=rounds)
+
+
+def _memory() -> Measured:
+    """Resident bytes after the same calls and pulls."""
+    found: list[list[int]] = []
+    with _node() as lab:
+        for _ in range(MEMORY_ROUNDS):
+            with _pair(lab) as proxies:
+                for proxy in proxies:
+                    _use(lab, proxy)
+                time.sleep(SETTLE_S)
+                found.append([resident_bytes(proxy.pid) for proxy in proxies])
+    rich, plain = (median(values) for values in zip(*found, strict=True))
+    return Measured(rich, plain, median(one / other for one, other in found))
+
+
+def _use(lab: Lab, proxy: Program) -> None:
+    """Give it the work that fills what it counts and remembers."""
+    call = _list_call(proxy.channel)
+    for _ in range(MEMORY_CALLS):
+        call()
+    pod = lab.node.kubelet.run_pod(f"use-{proxy.pid}")
+    for _ in range(MEMORY_PULLS):
+        proxy.kubelet.pull(lab.reference(lab.busybox), pod)
 
 
 def _list_call(channel: grpc.Channel) -> Call:
@@ -128,6 +199,27 @@ BENCHMARKS = (
         goal=Goal("<=", 2.5),
         show=_milliseconds,
         measure=_stream,
+    ),
+    Benchmark(
+        name="figures-p50",
+        what="median time of ListContainers with metrics, history and Events / without",
+        goal=Goal("<=", 1.05),
+        show=_milliseconds,
+        measure=lambda: _figures(_median_s, FIGURES_ROUNDS),
+    ),
+    Benchmark(
+        name="figures-many",
+        what=f"ListContainers a second by {THREADS} threads with the same / without",
+        goal=Goal(">=", 0.95),
+        show=lambda rate: f"{rate:.0f}/s",
+        measure=lambda: _figures(_calls_per_s, FIGURES_ROUNDS),
+    ),
+    Benchmark(
+        name="figures-memory",
+        what=f"memory after {MEMORY_CALLS} calls and {MEMORY_PULLS} pulls with the same / without",
+        goal=Goal("<=", 1.05),
+        show=lambda count: f"{count / MIB:.1f} MiB",
+        measure=_memory,
     ),
     Benchmark(
         name="proxy-idle",

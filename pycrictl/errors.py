@@ -253,6 +253,10 @@ class CopyError(PycrictlError):
     reference = "copy"
 
 
+class NoSpace(CopyError):
+    """There is no space to spool a copy."""
+
+
 class EntryRefused(CopyError):
     """An entry of the archive or tree breaks a rule, and so nothing of it was copied.
 

@@ -12,10 +12,12 @@ import struct
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl import noderoot
-from pycrictl.containerd.client import ContainerdClient
+
+if TYPE_CHECKING:
+    from pycrictl.containerd.client import ContainerdClient
 
 _START_TIME_FIELD: Final = 22 - 3  # of /proc/PID/stat (proc(5)), counted after the program's name
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import importlib
 import resource
 import signal
 import time
@@ -28,6 +29,7 @@ from pycrictl.proxy.figures.service import Figures
 from pycrictl.proxy.handover import Predecessor
 from pycrictl.proxy.lookup import Lookup, PullTarget, answers
 from pycrictl.proxy.program import ENVIRON
+from pycrictl.proxy.pulls.decisions import Policy
 from pycrictl.proxy.pulls.kubelet_config import find_kubelet_config, read_kubelet_config
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter import PULL_PATHS, PullLimiter
@@ -54,10 +56,22 @@ LOGGER: Final = "pycrictl.proxy"
 HOLD_S: Final = 2.0
 """How long slots are held for the calls that a predecessor had in line."""
 
+COUNT_S: Final = 5.0
+"""How long calls may wait because earlier pulls are counted."""
+
 LEAVE_S: Final = 3.0
 """How long clients may take at the end to finish a last call, and to leave."""
 
 _LOOK_S: Final = 1.0
+
+_LATER: Final = (
+    *("pycrictl.progress.sources", "pycrictl.cri.calls.channel", "pycrictl.progress.weight"),
+    *("pycrictl.proxy.copies.incoming", "pycrictl.proxy.copies.outgoing"),
+    *("pycrictl.copy.node.on_node", "websockets.protocol", "pycrictl.yamltree"),
+)
+"""What the first pull, copy or stream needs. It is half of what there is to load, and is loaded as
+soon as the proxy serves: a successor must serve at once, and a program must not load modules of a
+newer one that has been installed since."""
 
 
 class App:
@@ -232,6 +246,7 @@ class App:
             notify("READY=1", self._environ)
             if (interval_s := watchdog_s(self._environ)) is not None:
                 self._spawn(self._keep_alive(interval_s / 3))
+            await asyncio.to_thread(lambda: [importlib.import_module(name) for name in _LATER])
             await self._look_at_runtime()
             # What is there now stays: to search it for garbage again and again takes 30 ms each.
             gc.freeze()
@@ -305,10 +320,11 @@ class App:
         await self._relay.start(listener.socket.dup())
         await self._admin.start(admin.socket.dup())
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _follow(self, old: Predecessor) -> None:
         """Count the pulls of the program before this one until it has ended."""
@@ -372,12 +388,22 @@ class App:
             await asyncio.sleep(interval_s)
 
     async def _count_earlier(self) -> None:
-        """Let pulls that an earlier proxy left at the runtime count until they are gone."""
-        try:
-            for lease_id in await self._layers.running() or ():
+        """Let pulls that an earlier proxy left at the runtime count until they are gone.
+
+        Calls that come meanwhile wait until it is known how many there are. Those that would be
+        refused for want of a slot wait for their end too: most end with the earlier proxy.
+        """
+
+        async def count() -> None:
+            pulls = [
                 self._limiter.count_earlier(f"earlier pull {lease_id}", self._layers.gone(lease_id))
-        finally:
-            self._limiter.release()
+                for lease_id in await self._layers.running() or ()
+            ]
+            if pulls and self._queue.policy is Policy.RETRY:
+                await asyncio.wait(pulls)
+
+        await asyncio.wait({self._spawn(count())}, timeout=COUNT_S)
+        self._limiter.release()
 
     async def _status(self, request: Mapping[str, Any]) -> dict[str, Any]:
         await self._layers.refresh()

@@ -452,6 +452,22 @@ def test_pulls_that_others_left_count_until_they_are_gone(
     assert pull.result(timeout=60).image_ref
 
 
+def test_nobody_is_refused_for_pulls_that_end_with_an_earlier_proxy(
+    lab: Lab, start: Callable[..., Program]
+) -> None:
+    before, after = images(lab, 2, seed=5500)
+    lab.throttle.stall("blobs/")
+    earlier = lab.node.kubelet.start_pull(before)
+    wait_until(lambda: lab.node.store.ingests())
+    limits = ("--max-parallel-image-pulls", "1", "--when-full", "retry", "--retries", "0")
+    proxy = start(*limits)
+    pull = proxy.kubelet.start_pull(after)
+    wait_until(lambda: status(proxy)["running"] and status(proxy)["waiting"])
+    lab.throttle.heal()
+    earlier.cancel()
+    assert pull.result(timeout=60).image_ref
+
+
 def test_a_client_that_goes_leaves_the_line_and_frees_its_slot(
     lab: Lab, start: Callable[..., Program]
 ) -> None:

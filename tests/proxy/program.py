@@ -87,7 +87,7 @@ class Program:
             command, fds = self._command, []
             if self._socket_unit is not None:
                 fds = [self._socket_unit.fileno()]
-                command = [sys.executable, "-c", _AS_SYSTEMD, str(fds[0]), *command]
+                command = [sys.executable, "-ISc", _AS_SYSTEMD, str(fds[0]), *command]
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=fds
             )

@@ -113,7 +113,8 @@ def test_pulls_that_run_and_wait_go_on(fake: FakeServer, start: Start) -> None:
             await_pulls(fake, min(done + 2, 6))
             let_one_go(gate, futures)
     assert all(future.result(60).image_ref for future in futures)
-    assert [call.request.image.image for call in pulls(fake)] == [f"a/b:{n}" for n in range(6)]
+    pulled = [call.request.image.image for call in pulls(fake)]
+    assert [*sorted(pulled[:2]), *pulled[2:]] == [f"a/b:{n}" for n in range(6)]
     assert gate.peak == 2
     assert proxy.wait() == 0
     wait_until(lambda: status(proxy)["predecessor"] is None)

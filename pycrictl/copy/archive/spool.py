@@ -15,16 +15,12 @@ from typing import Final
 
 from pycrictl.copy.archive.checksum import Checksum
 from pycrictl.copy.tree.content import DEFAULT_FOLDER, HOLE_BYTES, SparseWriter
-from pycrictl.errors import CopyError
+from pycrictl.errors import CopyError, NoSpace
 from pycrictl.units import quote
 
 _CHECK_BYTES: Final = 8 * 1024 * 1024
 _NO_UNNAMED: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL})
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-
-
-class NoSpace(CopyError):
-    """There is no space for the archive."""
 
 
 class Spool:

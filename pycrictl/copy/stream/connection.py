@@ -17,7 +17,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
 from pycrictl.errors import StreamError
-from pycrictl.streaming.blocking import open_websocket
 from pycrictl.streaming.target import TlsFiles, parse_url, reason_of
 from pycrictl.units import quote
 from pycrictl.wire.websocket import Piece, Side, WebSocket
@@ -50,6 +49,8 @@ def open_stream(
 
     The rest is as for ``open_websocket``.
     """
+    from pycrictl.streaming.blocking import open_websocket
+
     target = parse_url(url)
     sock, early = open_websocket(target, PROTOCOL, timeout_s=timeout_s, tls=tls)
     label = quote(target.label)

@@ -14,7 +14,6 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode, urlsplit
-from urllib.request import getproxies
 
 from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES
 from pycrictl.progress.reference import DEFAULT_TAG, parse
@@ -146,6 +145,8 @@ class _Exchange:
             return answer.status, answer.headers.get("WWW-Authenticate", ""), bytes(body)
 
     def _proxy(self, url: str) -> str:
+        from urllib.request import getproxies
+
         parts = urlsplit(url)
         named = {
             key.lower().removesuffix("_proxy"): value

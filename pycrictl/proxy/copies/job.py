@@ -13,18 +13,19 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.stream.connection import CopyConnection, serve_stream
-from pycrictl.copy.tree.identity import Locate
 from pycrictl.errors import Cancelled, PycrictlError
-from pycrictl.proxy.copies import incoming, outgoing
-from pycrictl.proxy.copies.outgoing import Content
 from pycrictl.proxy.copies.quotas import IDLE_S, time_limit_s
 from pycrictl.proxy.relay.calls import Peer
 from pycrictl.proxy.serve.log import Log
+
+if TYPE_CHECKING:
+    from pycrictl.copy.rules.policy import Rules
+    from pycrictl.copy.rules.summary import Summary
+    from pycrictl.copy.tree.identity import Locate
+    from pycrictl.proxy.copies.outgoing import Content
 
 T = TypeVar("T")
 
@@ -91,6 +92,7 @@ class CopyJob:
 
     async def collect(self, folder: str, check_size: Callable[[int], None]) -> Content:
         """Measure what is to be copied out of the container; see ``outgoing.collect``."""
+        from pycrictl.proxy.copies import outgoing
 
         def work() -> Content:
             return outgoing.collect(
@@ -179,6 +181,8 @@ class CopyJob:
         }
 
     def _transfer(self, connection: CopyConnection) -> Summary:
+        from pycrictl.proxy.copies import incoming, outgoing
+
         try:
             if self._content is not None:
                 return outgoing.deliver(
@@ -222,6 +226,8 @@ class CopyJob:
         self._is_free = True
         content = self._content
         if self.work is not None and self.work.done() and not self.work.exception():
+            from pycrictl.proxy.copies.outgoing import Content
+
             # It may have become ready just when nobody wanted it any more.
             content = self.work.result() if isinstance(self.work.result(), Content) else content
         if content is not None:
@@ -233,6 +239,8 @@ def _carry_out(work: Callable[[], T], done: Future[T]) -> None:
     try:
         result = work()
     except Exception as exc:
-        done.set_exception(incoming.to_error(exc))
+        from pycrictl.proxy.copies.incoming import to_error
+
+        done.set_exception(to_error(exc))
     else:
         done.set_result(result)

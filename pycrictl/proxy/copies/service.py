@@ -17,16 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.archive.spool import NoSpace
-from pycrictl.copy.node import on_node
 from pycrictl.copy.rules.policy import MAX_ENTRIES, Rules
 from pycrictl.copy.rules.spec import check_container_path
-from pycrictl.copy.tree.identity import FirstProcess
 from pycrictl.errors import (
     Cancelled,
     CopyError,
     Exhausted,
     FailedPrecondition,
+    NoSpace,
     PycrictlError,
     Unimplemented,
     UsageError,
@@ -48,6 +46,8 @@ from pycrictl.wire.codes import (
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
+
+    from pycrictl.copy.tree.identity import FirstProcess
 
 COPY_TO: Final = "/runtime.v1.RuntimeService/CopyToContainer"
 COPY_FROM: Final = "/runtime.v1.RuntimeService/CopyFromContainer"
@@ -184,6 +184,8 @@ class Copies:
         The container is checked before the path, so that a client can find out with an empty path
         whether a copy is possible at all.
         """
+        from pycrictl.copy.node import on_node
+
         if not container_id:
             raise UsageError("no container ID is given")
         container = await self._lookup.container(container_id)

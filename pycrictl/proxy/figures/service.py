@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from pycrictl.proxy.figures.health import Health
 from pycrictl.proxy.figures.recorder import PullRecorder
-from pycrictl.proxy.figures.tracing import PullTracer
 from pycrictl.proxy.lookup import Lookup
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress import Bell
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from pycrictl.proxy.copies.quotas import Quotas
     from pycrictl.proxy.copies.service import Copies
     from pycrictl.proxy.figures.events import Events
+    from pycrictl.proxy.figures.tracing import PullTracer
     from pycrictl.proxy.serve.stream_server import StreamServer
     from pycrictl.proxy.serve.tokens import Tokens
 
@@ -62,6 +62,8 @@ class Figures:
         self._events: Events | None = None
         self._tracer: PullTracer | None = None
         if settings.tracing_endpoint:
+            from pycrictl.proxy.figures.tracing import PullTracer
+
             self._tracer = PullTracer(settings.tracing_endpoint, log=log)
             log.watchers.append(self._tracer.event)
 

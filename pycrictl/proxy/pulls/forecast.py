@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Sequence
-from statistics import median
 from typing import Final
 
 from pycrictl.proxy.pulls.book import Call, State
@@ -32,7 +31,9 @@ def typical_s(ended: Iterable[Call], unfinished_s: Iterable[float]) -> float | N
         and not call.is_joined
     ]
     known = took[-_RECENT:] or list(unfinished_s)
-    return median(known) if known else None
+    known.sort()
+    middle = len(known) // 2
+    return (known[middle] + known[~middle]) / 2 if known else None
 
 
 def starts(

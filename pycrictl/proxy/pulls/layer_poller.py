@@ -12,19 +12,20 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError, Unimplemented
-from pycrictl.progress.content import ContentWatcher, PollResult
-from pycrictl.progress.crio.watcher import CrioWatcher
-from pycrictl.progress.names import Expected
-from pycrictl.progress.registry.question import Credentials
-from pycrictl.progress.sources import open_watcher
 from pycrictl.progress.speed import Speed
 from pycrictl.progress.tracker import Item, Phase, Tracker
-from pycrictl.progress.weight import Weight
 from pycrictl.proxy.serve.log import Log
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.progress.content import ContentWatcher, PollResult
+    from pycrictl.progress.crio.watcher import CrioWatcher
+    from pycrictl.progress.names import Expected
+    from pycrictl.progress.registry.question import Credentials
+    from pycrictl.progress.weight import Weight
 
 POLL_INTERVAL_S: Final = 0.3
 RETRY_PAUSE_S: Final = 2.0
@@ -312,6 +313,9 @@ class LayerPoller:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     def _open(self) -> _Connection:
+        from pycrictl.cri.calls.client import CriClient
+        from pycrictl.progress.sources import open_watcher
+
         client = CriClient(self._path, timeout_s=_TIMEOUT_S)
         try:
             watcher, _ = open_watcher(client, wants_manifests=self._wants_manifests)

@@ -243,12 +243,19 @@ class PullLimiter:
             self._carry_out(self._queue.withdraw(call.ticket, WITHDRAWN, now=self._now()))
         return found
 
-    def count_earlier(self, name: str, end: Coroutine[object, object, None]) -> None:
-        """Let a pull that began before the proxy did take a slot until ``end`` returns."""
-        ticket = next(self._tickets)
+    def count_earlier(
+        self, name: str, end: Coroutine[object, object, None]
+    ) -> asyncio.Task[Answer]:
+        """Let a pull that began before the proxy did take a slot until ``end`` returns.
+
+        Returns:
+            What ends when it gives its slot back.
+        """
+        ticket, now = next(self._tickets), self._now()
         self._elsewhere[ticket] = self._wait_for(end)
         key = PullKey(name, credentials_hash=f"earlier {ticket}")
-        self._carry_out(self._queue.submit(ticket, key, now=self._now()))
+        self._carry_out(self._queue.submit(ticket, key, now=now, started=now))
+        return self._running[self._queue.book.calls[ticket].pull.number]
 
     async def stop(self) -> None:
         """Cancel the upstream calls that are still running."""

@@ -19,8 +19,6 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from websockets.frames import CloseCode
-
 from pycrictl.copy.stream.connection import PROTOCOL
 from pycrictl.errors import ConfigError, RemoteProtocolError
 from pycrictl.proxy.serve.door import Door, Guest
@@ -359,14 +357,14 @@ class StreamServer(Generic[PayloadT]):
                         if _must_drain(writer.transport):
                             await _drain(writer)
                     await _drain(writer)
-            writer.write(stream.end(CloseCode.NORMAL_CLOSURE))
+            writer.write(stream.end(is_whole=True))
             await _drain(writer)
             listener.remove_done_callback(leave)
             if stream.is_answered:
                 await asyncio.wait({listener}, timeout=_GOODBYE_S)
         except asyncio.CancelledError:
             end = "gone" if listener.done() else "stopped"
-            writer.write(stream.end(CloseCode.GOING_AWAY))
+            writer.write(stream.end(is_whole=False))
             if end == "stopped":
                 raise
             sender.uncancel()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.archive.spool import NoSpace, Spool
-from pycrictl.errors import CopyError
+from pycrictl.copy.archive.spool import Spool
+from pycrictl.errors import CopyError, NoSpace
 from tests.copy.over_quota import exceeding_quota
 
 MIB = 1 << 20
