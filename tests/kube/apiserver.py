@@ -35,6 +35,7 @@ class ApiServer:
         drips: answers come a byte at a time and never end.
         token: one that is good as well.
         raw: what it answers instead of documents.
+        node: whose kubelet a token stands for.
         refusals: statuses that it refuses events with, by method.
         asked: method, target and body of each request.
     """
@@ -45,6 +46,7 @@ class ApiServer:
     silence: threading.Event | None = None
     drips: bool = False
     token: str = ""
+    node: str = NODE
     raw: bytes = b""
     refusals: dict[str, int] = field(default_factory=dict)
     asked: list[tuple[str, str, Any]] = field(default_factory=list)
@@ -120,13 +122,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _judge(self, api: ApiServer, body: Any) -> tuple[int, Any]:
         url = urlsplit(self.path)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
-        if self._user(api) != f"system:node:{NODE}":
+        if (user := self._user(api)) != f"system:node:{api.node}":
             return 401, _status(401, "Unauthorized")
         if url.path == "/api/v1/pods":
-            if query.get("fieldSelector") != f"spec.nodeName={NODE}":
+            if query.get("fieldSelector") != f"spec.nodeName={api.node}":
                 return 403, _status(
                     403,
-                    f'pods is forbidden: User "system:node:{NODE}" cannot list resource "pods" in'
+                    f'pods is forbidden: User "{user}" cannot list resource "pods" in'
                     ' API group "" at the cluster scope: can only list/watch pods with'
                     " spec.nodeName field selector",
                 )
@@ -140,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _user(self, api: ApiServer) -> str:
         if api.token and self.headers["Authorization"] == f"Bearer {api.token}":
-            return f"system:node:{NODE}"
+            return f"system:node:{api.node}"
         assert isinstance(self.connection, ssl.SSLSocket)
         certificate: Any = self.connection.getpeercert() or {}
         subject = dict(pair for entry in certificate.get("subject", ()) for pair in entry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import threading
 import time
@@ -145,3 +146,19 @@ def test_nobody_is_asked(api: ApiServer, tmp_path: Path) -> None:
     write_kubeconfig(api.kubeconfig(inline=True), tmp_path)
     pods = NodePods(is_allowed=False, root=tmp_path)
     assert (pods.pods(), pods.origin, api.asked) == ((), Origin.NOWHERE, [])
+
+
+def test_a_token_that_is_renewed(
+    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = api.kubeconfig(inline=True)
+    document["users"][0]["user"] = {"tokenFile": "/token"}
+    write_kubeconfig(document, tmp_path)
+    api.node, api.token = os.uname().nodename.lower(), "one"
+    (tmp_path / "token").write_text("one")
+    pods = NodePods(root=tmp_path)
+    assert len(pods.pods()) == 2
+    monkeypatch.setattr(node, "REFRESH_S", 0.0)
+    api.token, api.pods = "two", {**PODS, "items": PODS["items"][1:]}
+    (tmp_path / "token").write_text("two")
+    wait_until(lambda: len(pods.pods()) == 1)
