@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import threading
 import time
@@ -145,3 +146,21 @@ def test_nobody_is_asked(api: ApiServer, tmp_path: Path) -> None:
     write_kubeconfig(api.kubeconfig(inline=True), tmp_path)
     pods = NodePods(is_allowed=False, root=tmp_path)
     assert (pods.pods(), pods.origin, api.asked) == ((), Origin.NOWHERE, [])
+
+
+def test_a_token_that_is_renewed(
+    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = api.kubeconfig(inline=True)
+    document["users"][0]["user"] = {"tokenFile": "/token"}
+    write_kubeconfig(document, tmp_path)
+    own_node = os.uname().nodename.lower()
+    api.admit_kubelet("one", own_node)
+    (tmp_path / "token").write_text("one")
+    pods = NodePods(root=tmp_path)
+    assert len(pods.pods()) == 2
+    monkeypatch.setattr(node, "REFRESH_S", 0.0)
+    api.pods = {**PODS, "items": PODS["items"][1:]}
+    api.admit_kubelet("two", own_node)
+    (tmp_path / "token").write_text("two")
+    wait_until(lambda: len(pods.pods()) == 1)
