@@ -22,6 +22,7 @@ ARROWS: dict[str, set[str]] = {
     "noderoot": _BASE,
     "profiles": {"errors"},
     "signals": set(),
+    "tls": set(),
     "config": {"noderoot", "yamltree", *_BASE},
     "configfile": {"config", "noderoot", "yamltree", *_BASE},
     "yamltree": {"units"},
@@ -36,7 +37,7 @@ ARROWS: dict[str, set[str]] = {
         *("noderoot", "wire.codes", *_BASE),
     },
     "logs": {"logs", "wire.logline", "wire.logtime", *_BASE},
-    "kube": {"kube", "config", "environ", "noderoot", "yamltree", *_BASE},
+    "kube": {"kube", "config", "environ", "noderoot", "tls", "yamltree", *_BASE},
     "streaming": {"streaming", "wire", "environ", "signals", *_BASE},
     "progress": {
         *("progress", "wire", "cri", "containerd", "streaming", "kube.pods", "_proto", *_BASE),
@@ -51,7 +52,7 @@ ARROWS: dict[str, set[str]] = {
         *("noderoot", "_proto", *_BASE),
     },
     "progress.registry": {
-        *("progress.registry", "progress.reference", "containerd.store", "_proto", *_BASE),
+        *("progress.registry", "progress.reference", "containerd.store", "_proto", "tls", *_BASE),
     },
     "pull": {"pull", "progress", "cri", "_proto", *_BASE},
     "pull.slots": {"noderoot", *_BASE},
@@ -89,7 +90,7 @@ ARROWS: dict[str, set[str]] = {
     "diagnosis.node": {
         *("diagnosis.disks", "diagnosis.findings", "diagnosis.registry", *_BASE),
     },
-    "diagnosis.registry": {"units"},
+    "diagnosis.registry": {"tls", "units"},
     "diagnosis.journal": {"diagnosis.facts", "kube.pods"},
     "show": {"show", "_proto", "progress.tracker", "environ", *_BASE},
     "proxy": set(),

@@ -18,6 +18,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
+from pycrictl.tls import client_context
 from pycrictl.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -259,11 +260,7 @@ class _Probe:
         return socket.create_connection((self._host, self._port), timeout=STEP_S)
 
     def _context(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=self._site.ca or None)
-        if not self._site.verifies:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        return context
+        return client_context(verifies=self._site.verifies, ca_file=self._site.ca or None)
 
 
 def _reason(exc: Exception) -> str:

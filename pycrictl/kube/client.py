@@ -226,13 +226,12 @@ def _parse(server: str) -> SplitResult:
 
 def _tls(credential: Credential) -> ssl.SSLContext:
     """Return the TLS settings; the client's key never touches a disk."""
-    import ssl
+    from pycrictl.tls import client_context
 
     try:
-        context = ssl.create_default_context(cadata=credential.authority or None)
-        if credential.is_unverified:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
+        context = client_context(
+            verifies=not credential.is_unverified, ca_data=credential.authority or None
+        )
         if credential.certificate:
             # The library reads a certificate from a file only: from one that is in memory.
             with os.fdopen(os.memfd_create("credential"), "w") as file:

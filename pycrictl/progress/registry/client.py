@@ -17,6 +17,7 @@ from urllib.parse import urlencode, urlsplit
 
 from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES
 from pycrictl.progress.reference import DEFAULT_TAG, parse
+from pycrictl.tls import client_context
 
 if TYPE_CHECKING:
     from pycrictl.progress.registry.question import Question
@@ -117,7 +118,7 @@ class _Exchange:
         options: dict[str, Any] = {
             "timeout": urllib3.Timeout(total=left_s),
             "retries": urllib3.Retry(0, redirect=3),
-            "cert_reqs": "CERT_REQUIRED" if self._verifies_tls else "CERT_NONE",
+            "ssl_context": client_context(verifies=self._verifies_tls),
         }
         proxy = self._proxy(url)
         headers = {"Accept": _ACCEPT}

@@ -1,0 +1,36 @@
+"""TLS to the servers of a cluster, judged as Kubernetes and container runtimes judge them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ssl
+
+
+def client_context(
+    *, verifies: bool = True, ca_file: str | None = None, ca_data: str | None = None
+) -> ssl.SSLContext:
+    """Return the settings of a client, the same with every Python.
+
+    As Go does, any certificate that is trusted is the end of a chain, and an authority needs none
+    of the extensions that OpenSSL's strict mode asks for: since Python 3.13 the latter is the
+    default, which would refuse clusters that their own kubelets accept.
+
+    Args:
+        verifies: whether the server's certificate and name count.
+        ca_file: the only authorities to trust, in PEM; without both, the system's.
+        ca_data: the same as a text.
+
+    Raises:
+        OSError: the authorities cannot be used; ``ssl.SSLError`` is one.
+        ValueError: likewise.
+    """
+    import ssl
+
+    context = ssl.create_default_context(cafile=ca_file, cadata=ca_data)
+    context.verify_flags = ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VERIFY_X509_PARTIAL_CHAIN
+    if not verifies:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,0 +1,46 @@
+"""Certificates are judged alike by every Python, and as Go judges them."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from pycrictl.tls import client_context
+from tests.streaming.servers import Certificates, make_certificates
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Those of an authority that says nothing of what its key is for, as old clusters have it."""
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def greet(context: ssl.SSLContext, certificates: Certificates) -> None:
+    """Let a client meet the server of these certificates, in memory."""
+    ends = [ssl.MemoryBIO(), ssl.MemoryBIO()]
+    client = context.wrap_bio(ends[0], ends[1], server_hostname="node.test")
+    server = certificates.server_context().wrap_bio(ends[1], ends[0], server_side=True)
+    for side in (client, server, client, server):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+    client.do_handshake()
+
+
+def test_an_authority_without_extensions(certificates: Certificates) -> None:
+    greet(client_context(ca_file=certificates.ca), certificates)
+    greet(client_context(ca_data=Path(certificates.ca).read_text()), certificates)
+
+
+def test_a_trusted_certificate_that_is_no_authority(certificates: Certificates) -> None:
+    own = Path(certificates.ca).with_name("server.pem").read_text()
+    greet(client_context(ca_data=own), certificates)
+
+
+def test_an_authority_that_is_not_trusted(certificates: Certificates) -> None:
+    with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
+        greet(client_context(), certificates)
+    greet(client_context(verifies=False), certificates)
