@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from tests.node.test_commands import SLOW_S, WAIT_S, slow_image
 from tests.packaging import installing
 from tests.packaging.building import ROOT
 from tests.packaging.installing import Installed
+from tests.proxy.program import is_running
 from tests.waiting import wait_until
 
 Place = Callable[[Path, Path], AbstractContextManager[Installed]]
@@ -122,16 +124,26 @@ def serves(program: Installed, lab: Lab) -> None:
     listen = f"unix://{folder}/cri.sock"
     settings.write_text(f'upstream = "{lab.node.endpoint}"\nlisten = "{listen}"\n')
     admin = f"unix://{folder}/admin.sock"
-    proxy = program.start("proxy", "--config", str(settings), "--admin-socket", admin)
+    words = ("proxy", "--config", str(settings), "--admin-socket", admin)
+    proxy = program.start(*words)
+    later = 0
     try:
         _wait_for_line(proxy, " ready ")
         version = program.run("-r", listen, "version")
         assert "RuntimeName:  containerd\n" in version.stdout
         status = program.run("pull-limiter", "status", "--admin-socket", admin)
         assert status.returncode == 0, status.stderr
-        proxy.send_signal(signal.SIGTERM)
+        reloaded = program.run(*words, "--reload")
+        found = re.search(r"process (\d+) serves now", reloaded.stderr)
+        assert found is not None, reloaded.stderr
+        later = int(found[1])
         assert proxy.wait(WAIT_S) == 0
+        assert program.run("-r", listen, "version").stdout == version.stdout
+        os.kill(later, signal.SIGTERM)
+        wait_until(lambda: not is_running(later))
     finally:
+        if later and is_running(later):
+            os.kill(later, signal.SIGKILL)
         proxy.kill()
         proxy.communicate()
         settings.unlink()

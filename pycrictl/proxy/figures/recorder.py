@@ -42,7 +42,7 @@ class PullRecorder:
     Args:
         layers: finds out what pulls took on containerd.
         lookup: asks other runtimes for the size of images.
-        log: gets a line for each call.
+        log: gets a line for each pull, and for some of the calls that pulled nothing.
         history_folder: gets those that no further attempt follows; empty to keep no history.
 
     Attributes:
@@ -60,8 +60,8 @@ class PullRecorder:
         self._layers = layers
         self._lookup = lookup
         self._log = log
-        # A client can begin and give up as many as it likes.
-        self._log_gone = Seldom(log.info, "pull", outcome=Outcome.GONE.value)
+        # A client can make as many calls as it likes; only what is really pulled takes its time.
+        self._log_some = {one: Seldom(log.info, "pull", outcome=one.value) for one in Outcome}
         self.on_record: list[Callable[[PullRecord], object]] = []
         self._history = HistoryWriter(history_folder, log=log) if history_folder else None
         self._loop = asyncio.get_running_loop()
@@ -140,11 +140,12 @@ class PullRecorder:
         }
         for call in self.on_record:
             call(record)
-        if record.outcome is Outcome.GONE:
-            if not self._log_gone(**fields):
-                return
-        else:
+        if record.outcome is Outcome.PULLED and not record.is_joined:
             self._log.info("pull", **fields)
+        elif not self._log_some[record.outcome](**fields):
+            self._log.unwritten("pull", **fields)
+            if record.outcome is Outcome.GONE:
+                return
         if record.outcome.is_good:
             self._keep(record)
             return

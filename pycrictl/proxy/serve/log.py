@@ -1,4 +1,4 @@
-"""Log lines of ``key=value`` pairs, one for each pull and each stream."""
+"""Log lines of ``key=value`` pairs, for pulls, copies and streams."""
 
 from __future__ import annotations
 
@@ -70,9 +70,13 @@ class Log:
         """Report what needs attention."""
         self._write(logging.WARNING, event, fields)
 
-    def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
+    def unwritten(self, event: str, **fields: object) -> None:
+        """Report to the watchers alone what ``Seldom`` leaves out."""
         for watch in self.watchers:
             watch(event, fields)
+
+    def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
+        self.unwritten(event, **fields)
         if self._logger.isEnabledFor(level):
             extra = {"pycrictl": {"event": event, **fields}}
             self._logger.log(level, "%s", pairs(event, fields), extra=extra)

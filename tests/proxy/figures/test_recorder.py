@@ -12,6 +12,7 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.proxy.figures.history import newest
 from pycrictl.proxy.figures.record import PullRecord
+from pycrictl.wire import limits
 from tests.containerd.fakectd import FakeContainerd
 from tests.containerd.made import Made
 from tests.fakecri import FakeServer, Status
@@ -41,6 +42,30 @@ def test_a_pull_is_logged_and_kept(fake: FakeServer, start: Start) -> None:
     proxy.kill9()
     proxy.start()
     assert newest(proxy.state_path) == [found]
+
+
+def test_many_calls_that_pull_nothing_have_a_few_lines_and_all_count(
+    fake: FakeServer, start: Start
+) -> None:
+    fake.offer("ImageStatus", lambda request, _: PRESENT if "there" in str(request) else ABSENT)
+    fake.offer(
+        "PullImage",
+        lambda request, context: (
+            cri_pb2.PullImageResponse(image_ref="r")
+            if "there" in request.image.image
+            else context.abort(grpc.StatusCode.UNKNOWN, "denied")
+        ),
+    )
+    proxy = start()
+    calls = [proxy.kubelet.start_pull(f"a/{kind}:1") for kind in ("there", "b") for _ in range(40)]
+    for call in calls:
+        call.exception(60)
+    proxy.terminate()
+    assert proxy.wait() == 0
+    found = newest(proxy.state_path)
+    assert [sum(one.outcome == kind for one in found) for kind in ("present", "failed")] == [40, 40]
+    assert proxy.log().count(" pull image=a/there:1 ") == limits.FAULT_LINES
+    assert proxy.log().count(" pull image=a/b:1 ") == limits.FAULT_LINES
 
 
 def test_a_failure_counts_once_its_attempts_are_over(fake: FakeServer, start: Start) -> None:
