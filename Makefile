@@ -2,10 +2,13 @@ export PATH := $(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: demo test fuzz soak kills restarts lint cluster bench generate picture proto dist install
+.PHONY: demo test compat fuzz soak kills restarts lint cluster bench generate picture proto dist install
 
 demo: install .venv/.stamp ; $(PYTHON) -m tests.node.demo
 test: install .venv/.stamp ; $(PYTHON) -m pytest -n 4 --dist worksteal
+compat: .venv/.stamp # every Python, with the newest dependencies; the oldest with the oldest
+	$(PYTHON) -m tools.pythons
+	$(PYTHON) -m tools.pythons --lowest 3.11
 lint: .venv/.stamp
 	.venv/bin/ruff check && .venv/bin/ruff format --check
 	.venv/bin/mypy && .venv/bin/mypy packaging
@@ -29,7 +32,7 @@ install: ; @tests/node/install.sh
 .venv/.stamp: pyproject.toml
 	python3 -m venv .venv
 	$(PYTHON) -m pip install --quiet --upgrade pip==26.3
-	$(PYTHON) -m pip install --quiet --editable . --group dev
+	$(PYTHON) -m pip install --quiet --editable . --group test --group dev
 	touch $@
 
 .venv-dist/.stamp: pyproject.toml

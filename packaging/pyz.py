@@ -29,7 +29,8 @@ def build(modules: Path, path: Path) -> None:
     key = hashlib.sha256()
     for name, content in contents.items():
         key.update(f"{name}\0{len(content)}\0".encode() + content)
-    facts = f"KEY = {key.hexdigest()[:32]!r}\nSUFFIXES = {bundle.suffixes(platform.machine())!r}\n"
+    facts = f"KEY = 'pyz-{key.hexdigest()[:32]}'\n"
+    facts += f"SUFFIXES = {bundle.suffixes(platform.machine())!r}\n"
     sources = {file.name: file.read_bytes() for file in sorted(_SOURCES.glob("*.py"))}
     with path.open("wb") as output:
         output.write(_SHEBANG)

@@ -1,4 +1,4 @@
-"""Place man pages and completions where pip and pipx install them, whichever files exist.
+"""Place man pages, completions and units where pip installs them, whichever files exist.
 
 Completions go into the package as well, from which ``pycrictl completion`` prints them.
 """
@@ -31,6 +31,8 @@ class SharedData(BuildHookInterface[Any]):
         shared: dict[str, str] = build_data["shared_data"]
         for page in sorted(root.glob("man/*.[157]")):
             shared[str(page)] = f"share/man/man{page.suffix[1:]}/{page.name}"
+        for unit in sorted(root.glob("packaging/pycrictl-proxy.*")):
+            shared[str(unit)] = f"lib/systemd/system/{unit.name}"
         for name, target in COMPLETIONS.items():
             script = root / "completions" / name
             if script.exists():

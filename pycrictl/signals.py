@@ -88,8 +88,10 @@ def raise_ending(ending: BaseException, *, is_quiet: bool = True) -> NoReturn:
         is_quiet: report nothing more of what is destroyed, and no warnings.
     """
     sys.unraisablehook = _Dropped(ending, is_quiet=is_quiet)
-    if is_quiet and (warnings := sys.modules.get("warnings")) is not None:
-        warnings.simplefilter("ignore")
+    if is_quiet:
+        sys.warnoptions.append("ignore")  # read when the module is imported, for the first warning
+        if (warnings := sys.modules.get("warnings")) is not None:
+            warnings.simplefilter("ignore")
     raise _like(ending)
 
 

@@ -32,7 +32,7 @@ print("\\n" + json.dumps([code, sorted(sys.modules)]))
 HELP_MODULES = 110
 """Modules that the root help may import, the interpreter's included."""
 
-LIST_MODULES = 165
+LIST_MODULES = 165 if sys.version_info < (3, 14) else 170  # annotationlib, ast
 """Modules that ``ps`` may import, the interpreter's included."""
 
 UNUSED = {

@@ -5,7 +5,8 @@ named after their content, in a cache that nobody else may write to: all of them
 
 The cache is the first of these that can be used: `$XDG_CACHE_HOME/pycrictl` or
 `~/.cache/pycrictl`, for root `/var/cache/pycrictl`, `/var/tmp/pycrictl-UID`, `/tmp/pycrictl-UID`.
-It may be removed whenever no pycrictl is running.
+It may be removed whenever no pycrictl is running. What an older file has unpacked goes when a newer
+one is unpacked, unless it is running: each process has a shared lock on its folder.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def _unpacked(suffix: str) -> str:
         try:
             _check(base)
             folder = os.path.join(base, name)
-            if not os.path.isdir(folder):
+            while not _is_held(folder):
                 _unpack(base, folder, suffix)
             return folder
         except UnusableError as exc:
@@ -119,6 +120,7 @@ def _unpack(base: str, folder: str, suffix: str) -> None:
             if os.path.isdir(folder):  # done by the previous holder of the lock
                 return
             _remove_partial(base)
+            _remove_older(base)
         partial = os.path.join(base, f"{_PARTIAL}{os.urandom(8).hex()}")
         os.mkdir(partial, 0o700)
         try:
@@ -186,6 +188,40 @@ def _extract(folder: str, suffix: str) -> None:
                 made.add(parent)
             with open(path, "xb") as file:
                 file.write(archive.read(name))
+
+
+def _is_held(folder: str) -> bool:
+    """Keep others from removing the folder until this process ends; return whether it is there."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    with suppress(OSError):  # a network file system, on which nobody gets the other lock either
+        fcntl.flock(fd, fcntl.LOCK_SH)
+    with suppress(FileNotFoundError):
+        if os.path.samestat(os.fstat(fd), os.stat(folder)):
+            return True
+    os.close(fd)  # it was removed meanwhile
+    return False
+
+
+def _remove_older(base: str) -> None:
+    """Remove what other versions have unpacked, for any Python, and nobody is running."""
+    kind = KEY.rpartition("-")[0]
+    for name in os.listdir(base):
+        key = name.partition(".")[0]
+        if key == KEY or key.rpartition("-")[0] != kind or len(key) != len(KEY):
+            continue
+        older = os.path.join(base, name)
+        with suppress(OSError):
+            fd = os.open(older, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                gone = os.path.join(base, f"{_PARTIAL}{os.urandom(8).hex()}")
+                os.rename(older, gone)
+            finally:
+                os.close(fd)
+            _remove(gone)
 
 
 def _remove_partial(base: str) -> None:

@@ -134,9 +134,9 @@ def test_a_credential_that_does_not_help(
 
 
 def _expired(api: ApiServer, folder: Path) -> dict[str, Any]:
-    """A certificate of the node, signed by the right authority, that was good a while ago."""
+    """A certificate of the node, signed by the right authority, whose time ends as it is made."""
     signed, key = api.certificates.folder / "client.csr", api.certificates.folder / "ca.key"
-    words = f"x509 -req -days -1 -in {signed} -CA {api.certificates.ca} -CAkey {key} -set_serial 7"
+    words = f"x509 -req -days 0 -in {signed} -CA {api.certificates.ca} -CAkey {key} -set_serial 7"
     command = ["openssl", *words.split(), "-out", str(folder / "expired.pem")]
     subprocess.run(command, check=True, capture_output=True)
     return {"client_certificate": str(folder / "expired.pem")}

@@ -21,6 +21,7 @@ PROGRAM = """
 import os, sys
 def run():
     print(os.path.dirname(os.path.dirname(__file__)), *sys.argv[1:], flush=True)
+    sys.stdin.read()
     os._exit(0)
 """
 BUILD = "import pathlib, pyz, sys; pyz.build(*map(pathlib.Path, sys.argv[1:]))"
@@ -33,10 +34,19 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts; makes files o
 @pytest.fixture(scope="module")
 def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A zipapp with compiled modules of all the Pythons that it serves."""
-    folder = tmp_path_factory.mktemp("pyz")
+    return build(tmp_path_factory.mktemp("pyz"), PROGRAM)
+
+
+@pytest.fixture(scope="module")
+def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of another version."""
+    return build(tmp_path_factory.mktemp("newer"), f"{PROGRAM}\n")
+
+
+def build(folder: Path, program: str) -> Path:
     modules = folder / "modules"
     (modules / "pycrictl").mkdir(parents=True)
-    (modules / "pycrictl" / "__main__.py").write_text(PROGRAM)
+    (modules / "pycrictl" / "__main__.py").write_text(program)
     for tag in ("311", "312", "313", "314"):
         (modules / f"it.cpython-{tag}-{os.uname().machine}-linux-gnu.so").write_bytes(b"")
     path = folder / "pycrictl.pyz"
@@ -48,6 +58,7 @@ def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def start(pyz: Path, cache: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         ["env", "-i", f"XDG_CACHE_HOME={cache}", str(INTERPRETER), str(pyz), "word"],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -116,6 +127,28 @@ def test_what_a_killed_start_left_goes(pyz: Path, tmp_path: Path) -> None:
     (left / "file").touch()
     folder = place(start(pyz, tmp_path / "cache"))
     assert names(left.parent) == [folder.name]
+
+
+def test_an_older_version_goes_unless_it_is_running(pyz: Path, newer: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    own = cache / "pycrictl" / "history"  # not the zipapp's
+    own.mkdir(parents=True, mode=0o700)
+    own.parent.chmod(0o700)
+    older = place(start(pyz, cache))
+    new = place(start(newer, cache))
+    assert names(new.parent) == sorted([own.name, new.name])
+    running = start(pyz, cache)
+    assert running.stdout is not None
+    assert running.stdout.readline().startswith(str(older))
+    assert names(new.parent) == sorted([own.name, older.name])
+    assert place(start(newer, cache)) == new
+    assert names(new.parent) == sorted([own.name, older.name, new.name])
+    running.communicate(timeout=60)
+
+
+def test_versions_that_remove_each_other(pyz: Path, newer: Path, tmp_path: Path) -> None:
+    started = [start(file, tmp_path / "cache") for _ in range(6) for file in (pyz, newer)]
+    assert len({place(process) for process in started}) == 2
 
 
 @needs_root

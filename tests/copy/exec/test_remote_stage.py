@@ -165,7 +165,7 @@ def test_names_that_are_cut_off_move_nothing(
     def cut_off(self: ThisMachine, *command: bytes) -> Ended:
         if b"mv" in command:
             words = b"".join(word + b"\0" for word in command[1:])
-            for count in range(0, len(words), 7):
+            for count in range(0, words.index(b"\0;\0"), 7):
                 xargs = [b"xargs", b"-0", command[0]]
                 subprocess.run(
                     xargs, check=False, input=words[:count], capture_output=True, env=ENVIRON

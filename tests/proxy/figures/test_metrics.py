@@ -55,7 +55,8 @@ def get(proxy: Program, path: str) -> tuple[int, str]:
         with urllib.request.urlopen(f"http://{where[1]}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as answer:
-        return answer.code, answer.read().decode()
+        with answer:
+            return answer.code, answer.read().decode()
 
 
 class Scrape:

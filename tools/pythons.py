@@ -1,0 +1,122 @@
+"""Run the tests that need no node with every Python that the program serves.
+
+    python -m tools.pythons [--lowest] [VERSION]... [--tests WORD...]
+
+An interpreter that is not on this machine is taken from the release of Debian that has it: in a
+root made with debootstrap below `build/pythons`, as root. Roots and environments stay for the next
+run. WORDs are pytest's, in place of those for all tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[1]
+PLACE: Final = ROOT / "build" / "pythons"
+RELEASES: Final = {"3.11": "bookworm", "3.13": "trixie", "3.14": "sid"}
+"""The releases of Debian whose `python3` has a version."""
+
+_MIRROR: Final = "http://deb.debian.org/debian"
+_PACKAGES: Final = (
+    "python3-venv,git,bash,bash-completion,zsh,fish,jq,man-db,mandoc,procps,iproute2,openssl,"
+    "busybox-static,util-linux"
+)
+_SHARED: Final = (str(ROOT), "/proc", "/dev", "/sys", "/etc/ssl", "/etc/resolv.conf")
+"""What the roots have of this machine."""
+
+_TESTS: Final = ("-n", "2", "-m", "not node")
+_WITHOUT_COMPILER: Final = ("--ignore", "tests/proto")
+"""The compiler of the messages wants the newest of some of the dependencies itself."""
+
+
+def versions() -> list[str]:
+    """Return the versions of Python that the classifiers name, such as ``3.11``."""
+    words = [line.rpartition(" :: ")[2] for line in _project()["project"]["classifiers"]]
+    return [word for word in words if word.startswith("3.")]
+
+
+def lowest() -> list[str]:
+    """Return the program's dependencies, each pinned to the lowest version that is allowed."""
+    pins = []
+    for line in _project()["project"]["dependencies"]:
+        bounds, semicolon, marker = line.partition(";")
+        bound = bounds.split(",")[0]
+        if ">=" not in bound:
+            raise ValueError(f"has no lowest version: {line}")
+        pins.append(bound.replace(">=", "==") + semicolon + marker)
+    return pins
+
+
+def main() -> int:
+    """Run the tests; return 1 if those of one version failed or could not be run."""
+    parser = argparse.ArgumentParser(prog="pythons", description=__doc__)
+    parser.add_argument("versions", nargs="*", default=versions(), metavar="VERSION")
+    parser.add_argument(
+        "--lowest", action="store_true", help="with the lowest versions of the dependencies"
+    )
+    parser.add_argument("--tests", nargs=argparse.REMAINDER, default=list(_TESTS), metavar="WORD")
+    arguments = parser.parse_args()
+    failed = []
+    for version in arguments.versions:
+        print(f"pythons: {version}{', lowest' * arguments.lowest}", flush=True)
+        try:
+            _test(version, is_lowest=arguments.lowest, words=arguments.tests)
+        except subprocess.CalledProcessError as exc:
+            print(f"pythons: {version}: '{exc.cmd[-1]}' ended with {exc.returncode}")
+            failed.append(version)
+    return 1 if failed else 0
+
+
+def _test(version: str, *, is_lowest: bool, words: list[str]) -> None:
+    inside, interpreter = _interpreter(version)
+    environment = PLACE / (version + "-lowest" * is_lowest)
+    python = str(environment / "bin" / "python")
+    if not environment.exists():
+        _run(*inside, interpreter, "-m", "venv", str(environment))
+        _run(*inside, python, "-m", "pip", "install", "--quiet", "--upgrade", "pip")
+    install = [*inside, python, "-m", "pip", "install", "--quiet", "--editable", "."]
+    install += ["--group", "test"]
+    install += lowest() if is_lowest else ["--group", "dev", "--upgrade"]
+    install += [] if is_lowest else ["--upgrade-strategy", "eager"]
+    _run(*install)
+    without = _WITHOUT_COMPILER if is_lowest else ()
+    _run(*inside, python, "-m", "pytest", "-p", "no:cacheprovider", *without, *words)
+
+
+def _interpreter(version: str) -> tuple[list[str], str]:
+    """Return the words in front of a command line, and an interpreter that it can have."""
+    name = f"python{version}"
+    if found := shutil.which(name):
+        works = subprocess.run([found, "-c", "import venv"], capture_output=True, check=False)
+        if not works.returncode:
+            return [], found
+    root = PLACE / f"root-{version}"
+    if not (root / "usr" / "bin" / name).exists():
+        shutil.rmtree(root, ignore_errors=True)
+        debootstrap = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}"]
+        _run(*debootstrap, RELEASES.get(version, "sid"), str(root), _MIRROR)
+    script = f"mount --bind {root} {root}; cd {root}; "
+    for path in _SHARED:
+        make = "mkdir -p" if Path(path).is_dir() else "touch"
+        script += f"{make} .{path}; mount --rbind {path} .{path}; "
+    # Not chroot, in which Linux makes no user namespaces.
+    script += f'pivot_root . mnt; umount -l /mnt; cd {ROOT}; exec "$@"'
+    return ["unshare", "--mount", "--propagation", "private", "sh", "-ec", script, "sh"], name
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, cwd=ROOT, check=True)
+
+
+def _project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
