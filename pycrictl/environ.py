@@ -147,6 +147,11 @@ class Environment:
         """Whether messages and progress are read by a person."""
         return is_terminal(self.stderr)
 
+    @property
+    def columns(self) -> int:
+        """Columns of the terminal that results are read on; 0 elsewhere."""
+        return terminal_size(self.stdout, self.environ)[0] if self.stdout_is_terminal else 0
+
     def terminal_size(self) -> tuple[int, int]:
         """Return the columns and rows of the terminal that shows messages and progress."""
         return terminal_size(self.stderr, self.environ)

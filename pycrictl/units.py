@@ -200,6 +200,12 @@ def format_age(seconds: float) -> str:
     return f"{whole // 3600 // (365 * 24)} years"
 
 
+def age_in_words(seconds: float) -> str:
+    """Write an age as a part of a sentence: ``about a minute``."""
+    text = format_age(seconds)
+    return text[0].lower() + text[1:]
+
+
 def ordinal(number: int) -> str:
     """Return ``1st``, ``2nd``, ``3rd``, ``11th``."""
     teens = 11 <= number % 100 <= 13

@@ -81,7 +81,7 @@ ARROWS: dict[str, set[str]] = {
     "diagnosis.findings": set(),
     "diagnosis.disks": {"diagnosis.findings", *_BASE},
     "diagnosis.errors": set(),
-    "diagnosis.facts": {"diagnosis.disks", "diagnosis.findings"},
+    "diagnosis.facts": {"diagnosis.disks", "diagnosis.findings", *_BASE},
     "diagnosis.pod": {
         *("diagnosis.disks", "diagnosis.errors", "diagnosis.facts", "diagnosis.findings"),
         *_BASE,

@@ -17,7 +17,14 @@ from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.journal import about, pod_named
 from pycrictl.diagnosis.pulls import Pulls, from_proxy, watch_briefly
 from pycrictl.errors import NotFound, PycrictlError
-from pycrictl.progress.failures import HISTORY_S, REASONS, Failure, Failures
+from pycrictl.progress.failures import (
+    HISTORY_S,
+    REASONS,
+    Failure,
+    Failures,
+    as_text,
+    awaited,
+)
 from pycrictl.progress.reference import is_same_image
 
 if TYPE_CHECKING:
@@ -96,21 +103,30 @@ class _Collector:
         else:
             assert pod is not None
             namespace, name = pod.namespace, pod.name
+        owner = f"{namespace}/{name}"
         containers = self._containers(lookup, sandbox, pod)
-        known = [one.image for one in containers if one.image]
-        needed = list(dict.fromkeys([*(one.image for one in pod.images), *known] if pod else known))
-        found_images, stray = self._images_of(f"{namespace}/{name}", needed, pod, journal)
+        needed = dict.fromkeys(one.image for one in pod.images) if pod is not None else {}
+        needed |= dict.fromkeys(one.image for one in containers if one.image)
+        if pod is None or not pod.images:
+            needed |= {image: None for image, whose in awaited(journal) if whose == owner}
+        failures = self._failures(journal)
+        found_images, stray = self._images_of(owner, list(needed), pod, failures)
+        began_s = sandbox.created_at / 1e9 if sandbox is not None else 0.0
+        unowned = [] if needed else [one for one in failures if not one.pod and one.at_s > began_s]
         ids = (sandbox.id if sandbox is not None else "", *(one.id for one in containers))
         failed = (one.reference for one in found_images if one.failure)
         return facts.PodFacts(
             namespace=namespace,
             name=name,
             phase=pod.phase if pod is not None else "",
+            reason=pod.reason if pod is not None else "",
+            message=pod.message if pod is not None else "",
             now_s=self._wall_s(),
             sandbox=self._sandbox(sandbox),
             containers=containers,
             images=found_images,
             stray_pulls=stray,
+            stray_failures={one.image: one.explained for one in unowned},
             disks=tuple(self._disks()),
             problems=self._problems(),
             journal=about(journal, namespace, name, uid, (*ids, *failed)),
@@ -150,6 +166,7 @@ class _Collector:
     def _journal(self) -> list[JournalLine]:
         read = self._sources.read_journal
         lines = list(read(self._wall_s() - HISTORY_S)) if read is not None else []
+        lines = [line._replace(message=as_text(line.message)) for line in lines]
         if not lines:
             why = "it has no lines of the kubelet or the runtime, or cannot be read"
             self._missing.append(Missing("journal", why))
@@ -176,7 +193,7 @@ class _Collector:
             ):
                 is_ready = answer.status.state == cri_pb2.SANDBOX_READY
                 address = answer.status.network.ip
-        return facts.Sandbox(sandbox.id, is_ready, sandbox.created_at / 1e9, address)
+        return facts.Sandbox(sandbox.id, is_ready, max(sandbox.created_at, 0) / 1e9, address)
 
     def _containers(
         self, lookup: Lookup, sandbox: cri_pb2.PodSandbox | None, pod: Pod | None
@@ -278,7 +295,7 @@ class _Collector:
     # Images
 
     def _images_of(
-        self, owner: str, needed: list[str], pod: Pod | None, journal: Sequence[JournalLine]
+        self, owner: str, needed: list[str], pod: Pod | None, failed: Sequence[Failure]
     ) -> tuple[tuple[facts.Image, ...], dict[str, facts.Pull]]:
         present = {reference: self._is_present(reference) for reference in needed}
         pulls = Pulls()
@@ -291,7 +308,6 @@ class _Collector:
             with self._optional("containerd's pulls"):
                 pulls = pulls.joined(watch_briefly(self._client, absent, self._sources.pods))
         references = list(dict.fromkeys([*needed, *pulls.own, *pulls.failed]))
-        failed = self._failures(journal)
         waiting = {one.image: one for one in pod.images if one.reason} if pod is not None else {}
         found = []
         for reference in references:
@@ -305,7 +321,7 @@ class _Collector:
                     pulls.own.get(reference),
                     "" if present.get(reference) else error,
                     says if says in REASONS else "",
-                    failure.next_try if failure is not None else "",
+                    failure.next_try(self._wall_s()) if failure is not None else "",
                 )
             )
         return tuple(found), {} if is_known else dict(pulls.stray)

@@ -54,7 +54,7 @@ class Disk(NamedTuple):
 
     def document(self) -> dict[str, Any]:
         """Return it as data for JSON."""
-        return self._asdict()
+        return {**self._asdict(), "text": str(self)}
 
 
 def disk_findings(disks: Iterable[Disk]) -> Iterator[Finding]:

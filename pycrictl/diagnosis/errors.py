@@ -38,7 +38,34 @@ _PULLS: Final = (
         ),
     ),
     (
-        r"x509:|certificate|tls: (?!handshake timeout)|server gave HTTP response to HTTPS client",
+        r"server gave HTTP response to HTTPS client|first record does not look like a TLS",
+        Trouble(
+            "plain-http",
+            88,
+            "its registry speaks plain HTTP, and the node expects TLS",
+            "allow that in certs.d/HOST/hosts.toml, or have the registry serve TLS",
+        ),
+    ),
+    (
+        r"certificate is (?:valid for|not valid for)|doesn't contain any IP SANs|Common Name",
+        Trouble(
+            "x509",
+            88,
+            "the certificate of the registry is for another name",
+            "correct the image's name, or have the registry's certificate made for HOST",
+        ),
+    ),
+    (
+        r"certificate has expired|not yet valid",
+        Trouble(
+            "x509",
+            88,
+            "the certificate of the registry is not valid now",
+            "'date' shows whether the clock is right; else renew the registry's certificate",
+        ),
+    ),
+    (
+        r"x509:|certificate|tls: (?!handshake timeout)",
         Trouble(
             "x509",
             88,
@@ -106,6 +133,16 @@ _PULLS: Final = (
             "'pycrictl pull IMAGE', or change imagePullPolicy",
         ),
     ),
+    (
+        r"context canceled",
+        Trouble(
+            "pull-failed",
+            84,
+            "its pull was given up before it had ended",
+            "'pycrictl image-pull-progress --image IMAGE' shows whether bytes come; containerd"
+            " gives a pull up that brings none (image_pull_progress_timeout)",
+        ),
+    ),
 )
 _FAILED: Final = Trouble("pull-failed", 84, "its pull fails", "'pycrictl pull IMAGE' tries it")
 
@@ -121,7 +158,7 @@ _BAD_COMMAND: Final = (
 )
 
 
-def is_bad_command(reason: str, message: str) -> bool:
+def is_bad_command(message: str) -> bool:
     """Return whether a container has not started because of its command (runc's words)."""
     return "exec" in message and bool(re.search(_BAD_COMMAND, message))
 
@@ -140,10 +177,8 @@ def shortened(message: str) -> str:
     return text
 
 
-def exit_words(code: int, reason: str) -> str:
+def exit_words(code: int) -> str:
     """Return what an exit status means, in brackets; empty if it has no meaning of its own."""
-    if reason == "OOMKilled":
-        return " (out of memory)"
     known = {126: "its command cannot be executed", 127: "a command was not found"}
     signals = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
     if code > 128 and code - 128 in signals:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from pycrictl.diagnosis.disks import Disk
 from pycrictl.diagnosis.findings import Missing
+from pycrictl.units import format_bytes
+
+STALLED_S: Final = 30.0
+"""A pull that has brought nothing for so long has stalled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,33 @@ class Pull:
     behind: str = ""
     starts_in: str = ""
 
+    @property
+    def far(self) -> str:
+        """How far it is."""
+        parts = []
+        if self.percent is not None:
+            parts.append(f"{math.floor(self.percent)} %")
+        if self.total_bytes:
+            done = format_bytes(self.done_bytes or 0)
+            parts.append(f"{done} of {format_bytes(self.total_bytes)}")
+        if self.is_unpacking:
+            parts.append("unpacking")
+        elif self.rate is not None:
+            parts.append(f"{format_bytes(self.rate)}/s")
+        if self.eta:
+            parts.append(f"{self.eta} left")
+        return ", ".join(parts) or "the registry is being asked"
+
+    def __str__(self) -> str:
+        if self.place:
+            behind = f" behind {self.behind}" if self.behind else ""
+            return f"queued, place {self.place}{behind}"
+        return f"being pulled, {self.far}"
+
+    def document(self) -> dict[str, Any]:
+        """Return it as data for JSON."""
+        return {**asdict(self), "text": str(self)}
+
 
 @dataclass(frozen=True, slots=True)
 class Image:
@@ -102,6 +134,11 @@ class Image:
     says: str = ""
     next_try: str = ""
 
+    def document(self) -> dict[str, Any]:
+        """Return it as data for JSON."""
+        pull = self.pull.document() if self.pull is not None else None
+        return {**asdict(self), "pull": pull}
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -118,9 +155,11 @@ class PodFacts:
 
     Attributes:
         phase: as the API server has it; empty if it was not asked.
+        reason: why the kubelet has ended it, such as ``Evicted``; of its status, as ``message``.
         now_s: wall time of all this.
         images: those of its containers, in the order in which they are pulled.
         stray_pulls: pulls of the node whose pod nobody knows, by what they are called.
+        stray_failures: errors of pulls of which nobody knows whose they were, by the image.
         problems: conditions of the runtime that do not hold, and why.
         journal: lines about the pod, the oldest first.
         missing: sources that could not be asked.
@@ -129,11 +168,14 @@ class PodFacts:
     namespace: str
     name: str
     phase: str = ""
+    reason: str = ""
+    message: str = ""
     now_s: float = 0.0
     sandbox: Sandbox | None = None
     containers: tuple[Container, ...] = ()
     images: tuple[Image, ...] = ()
     stray_pulls: dict[str, Pull] = field(default_factory=dict)
+    stray_failures: dict[str, str] = field(default_factory=dict)
     disks: tuple[Disk, ...] = ()
     problems: tuple[tuple[str, str], ...] = ()
     journal: tuple[Line, ...] = ()
@@ -149,8 +191,10 @@ class PodFacts:
         found = asdict(self)
         found["disks"] = [disk.document() for disk in self.disks]
         found["missing"] = [one._asdict() for one in self.missing]
+        found["images"] = [image.document() for image in self.images]
+        found["stray_pulls"] = {name: one.document() for name, one in self.stray_pulls.items()}
         found["problems"] = [{"condition": name, "message": why} for name, why in self.problems]
-        for key in ("containers", "images", "journal"):
+        for key in ("containers", "journal"):
             found[key] = list(found[key])
         for one in found["containers"]:
             one["lines"] = list(one["lines"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from typing import Any, Final
@@ -15,17 +14,15 @@ from pycrictl.diagnosis.errors import (
     pull_trouble,
     shortened,
 )
-from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, Pull
+from pycrictl.diagnosis.facts import STALLED_S, Container, Image, Line, PodFacts, Pull
 from pycrictl.diagnosis.findings import Finding, Weight, ranked
-from pycrictl.units import format_age, format_bytes, format_duration, ordinal, plural, quote
+from pycrictl.units import age_in_words, format_duration, ordinal, plural, quote
 
 HEALTHY: Final = "healthy"
 FINISHED: Final = "finished"
 
 RESTART_S: Final = 600.0
 """A container that has run for so long since its last crash is well; the kubelet thinks so too."""
-
-STALLED_S: Final = 30.0
 
 _KILLED: Final = (137, 143, 255)
 """How containers end whose sandbox was taken from them."""
@@ -39,7 +36,13 @@ def diagnose(facts: PodFacts) -> list[Finding]:
 
     There is at least one finding: a healthy or finished pod has one that says so.
     """
-    found = [*_sandbox(facts), *_images(facts), *_containers(facts), *_journal(facts)]
+    found = [
+        *_evicted(facts),
+        *_sandbox(facts),
+        *_images(facts),
+        *_containers(facts),
+        *_journal(facts),
+    ]
     causes = [one for one in found if one.weight > Weight.NOTE]
     if causes or not _is_well(facts):
         found += [_as_pods(one) for one in disk_findings(facts.disks)]
@@ -72,23 +75,25 @@ def _is_well(facts: PodFacts) -> bool:
 def _calm(facts: PodFacts) -> Finding:
     running = [one for one in facts.containers if one.state == "running"]
     if running:
-        age = format_age(max(facts.now_s - min(one.started_s for one in running), 0.0))
+        age = age_in_words(max(facts.now_s - min(one.started_s for one in running), 0.0))
         text = f"is running: {plural(len(running), 'container')}, for {age}"
         return Finding(HEALTHY, Weight.NOTE, text)
     ended_s = max((one.finished_s for one in facts.containers), default=0.0)
-    age = f", {format_age(max(facts.now_s - ended_s, 0.0))} ago" if ended_s else ""
+    age = f", {age_in_words(max(facts.now_s - ended_s, 0.0))} ago" if ended_s else ""
     return Finding(FINISHED, Weight.NOTE, f"has finished: exit code 0{age}")
 
 
 def _unknown(facts: PodFacts) -> Finding:
     waiting = [one for one in facts.containers if one.state in ("", "created")]
+    whose = "run it as root on the node, so that the kubelet's credential says whose pull it is"
     if facts.stray_pulls:
         name, pull = next(iter(facts.stray_pulls.items()))
-        text = f"may be waiting for an image: {quote(name)} is being pulled, {_far(pull)}"
-        advice = (
-            "run it as root on the node, so that the kubelet's credential says whose pull it is"
-        )
-        return Finding("maybe-pulling", Weight.WARNING, text, advice)
+        text = f"may be waiting for an image: {quote(name)} is being pulled, {pull.far}"
+        return Finding("maybe-pulling", Weight.WARNING, text, whose)
+    if facts.stray_failures:
+        name, error = list(facts.stray_failures.items())[-1]
+        text = f"may be waiting for an image: {quote(name)}: {pull_trouble(error).text} ({error})"
+        return Finding("maybe-failed", Weight.WARNING, text, whose)
     if facts.sandbox is None:
         text = "is not running: it has no sandbox yet, and no error is known"
     elif waiting:
@@ -98,6 +103,26 @@ def _unknown(facts: PodFacts) -> Finding:
     else:
         text = "is not running, and no error is known"
     return Finding("unknown", Weight.WARNING, text, "'journalctl -u kubelet -n 50' may say more")
+
+
+# The pod as a whole
+
+_EVICTED: Final = "Eviction manager: pod is evicted"
+
+
+def _evicted(facts: PodFacts) -> Iterator[Finding]:
+    """Yield why the kubelet has ended the pod, or has never begun with it (``status.reason``)."""
+    advice = "its controller makes a new one; 'pycrictl doctor' shows what the node is short of"
+    message = f": {' '.join(facts.message.split())}" if facts.message else ""
+    if facts.phase == "Failed" and facts.reason == "Evicted":
+        text = f"is not running: the node has evicted it{message}"
+        yield Finding("evicted", Weight.SERIOUS, text, advice, 96)
+    elif facts.phase == "Failed" and facts.reason:
+        text = f"is not running: the kubelet has ended it ({facts.reason}){message}"
+        yield Finding("ended", Weight.SERIOUS, text, "its controller makes a new one", 96)
+    elif not facts.phase and any(_EVICTED in line.message for line in facts.journal):
+        text = "is not running: the journal says that the node has evicted it"
+        yield Finding("evicted", Weight.SERIOUS, text, advice, 96)
 
 
 # The sandbox
@@ -150,18 +175,20 @@ _SANDBOX_ERRORS: Final = (
 
 
 def _sandbox_error(journal: tuple[Line, ...]) -> tuple[str, bool]:
-    """Return the last error of making the sandbox, and whether it is the network's."""
+    """Return the last error of making the sandbox, and whether it is the network's.
+
+    A name that is reserved is what an earlier failure has left: that one is the cause.
+    """
+    error = ""
     for line in reversed(journal):
         if re.search(r"RunPodSandbox for .*returns sandbox id", line.message):
-            return "", False
-        for pattern in _SANDBOX_ERRORS:
-            if found := re.search(pattern, line.message):
-                error = found["error"].replace('\\\\\\"', '"').replace('\\"', '"')
-                is_network = bool(
-                    re.search(r"network (?:info )?for sandbox|\bcni\b|plugin type=", error)
-                )
-                return error, is_network
-    return "", False
+            break
+        found = next(filter(None, (re.search(one, line.message) for one in _SANDBOX_ERRORS)), None)
+        if found is not None:
+            error = found["error"].replace('\\\\\\"', '"').replace('\\"', '"')
+            if "failed to reserve sandbox name" not in error:
+                break
+    return error, bool(re.search(r"network (?:info )?for sandbox|\bcni\b|plugin type=", error))
 
 
 # Images
@@ -197,39 +224,25 @@ def _pulling(name: str, image: Image, pull: Pull) -> Finding:
         return Finding("queued", Weight.WARNING, text + contrary, advice, 60)
     if pull.idle_s >= STALLED_S:
         since = format_duration(round(pull.idle_s))
-        text = f"is waiting: the pull of image {name} has stalled for {since}, {_far(pull)}"
+        text = f"is waiting: the pull of image {name} has stalled for {since}, {pull.far}"
         advice = f"'pycrictl doctor --registry {image.reference.partition('/')[0]}' tests the way"
         return Finding("stalled", Weight.SERIOUS, text + contrary, advice, 83)
-    text = f"is waiting: image {name} is being pulled, {_far(pull)}"
+    text = f"is waiting: image {name} is being pulled, {pull.far}"
     return Finding("pulling", Weight.WARNING, text + contrary, watch, 61)
-
-
-def _far(pull: Pull) -> str:
-    """Return how far a pull is, in words."""
-    parts = []
-    if pull.percent is not None:
-        parts.append(f"{math.floor(pull.percent)} %")
-    if pull.total_bytes:
-        done = format_bytes(pull.done_bytes or 0)
-        parts.append(f"{done} of {format_bytes(pull.total_bytes)}")
-    if pull.is_unpacking:
-        parts.append("unpacking")
-    elif pull.rate is not None:
-        parts.append(f"{format_bytes(pull.rate)}/s")
-    if pull.eta:
-        parts.append(f"{pull.eta} left")
-    return ", ".join(parts) or "the registry is being asked"
 
 
 # Containers
 
 
 def _containers(facts: PodFacts) -> Iterator[Finding]:
+    is_gone = facts.sandbox is not None and not facts.sandbox.is_ready
     for one in facts.containers:
         name = f"container {quote(one.name)}"
         logs = f"'pycrictl logs {one.id[:13]}' shows its log"
         last = f"; its last line: {one.lines[-1].strip()}" if one.lines else ""
         if one.state == "exited" and (one.exit_code or one.reason not in ("", "Completed")):
+            if is_gone and one.exit_code in _KILLED and one.reason != "OOMKilled":
+                continue  # it ended with its sandbox
             yield _ended(facts, one, name, logs, last)
         elif one.state == "running" and one.has_crashed_before:
             if facts.now_s - one.started_s < RESTART_S:
@@ -238,7 +251,7 @@ def _containers(facts: PodFacts) -> Iterator[Finding]:
                 yield Finding("crash-loop", Weight.WARNING, text, advice, 70)
         elif one.waiting in _CONFIG_ERRORS and one.state != "running":
             text = f"is not running: {name} cannot be made: {shortened(one.waiting_message)}"
-            kind = "bad-command" if is_bad_command("", one.waiting_message) else "config"
+            kind = "bad-command" if is_bad_command(one.waiting_message) else "config"
             yield Finding(kind, Weight.SERIOUS, text, "correct the pod's configuration", 82)
         elif one.state == "unknown":
             text = f"is not running: the runtime does not say how {name} is"
@@ -246,13 +259,11 @@ def _containers(facts: PodFacts) -> Iterator[Finding]:
 
 
 def _ended(facts: PodFacts, one: Container, name: str, logs: str, last: str) -> Finding:
-    what = _restarts(one)
     if one.reason == "OOMKilled":
-        text = (
-            f"is not running: {name} was killed because it needed more memory than it may: {what}"
-        )
+        what = f"needed more memory than it may: {_restarts(one)}"
+        text = f"is not running: {name} was killed because it {what}"
         return Finding("out-of-memory", Weight.SERIOUS, text, "raise its memory limit", 81)
-    if is_bad_command(one.reason, one.message):
+    if is_bad_command(one.message):
         text = f"is not running: the command of {name} cannot be run: {shortened(one.message)}"
         advice = "correct the container's command, or its image"
         return Finding("bad-command", Weight.SERIOUS, text, advice, 82)
@@ -262,16 +273,17 @@ def _ended(facts: PodFacts, one: Container, name: str, logs: str, last: str) -> 
     if one.message and one.reason in ("StartError", "ContainerCannotRun"):
         text = f"is not running: {name} cannot be started: {shortened(one.message)}"
         return Finding("start-error", Weight.SERIOUS, text, "correct the pod's configuration", 82)
-    words = exit_words(one.exit_code, one.reason)
     if one.waiting == "CrashLoopBackOff" or one.has_crashed_before or one.restarts:
-        text = f"is not running: {name} crashes again and again: {what}{words}{last}"
+        text = f"is not running: {name} crashes again and again: {_restarts(one)}{last}"
         return Finding("crash-loop", Weight.SERIOUS, text, logs, 80)
-    text = f"is not running: {name} has ended: exit code {one.exit_code}{words}{last}"
+    code = f"exit code {one.exit_code}{exit_words(one.exit_code)}"
+    text = f"is not running: {name} has ended: {code}{last}"
     return Finding("crashed", Weight.SERIOUS, text, logs, 79)
 
 
 def _restarts(one: Container) -> str:
-    return f"exit code {one.exit_code}, {plural(one.restarts, 'restart')}"
+    words = exit_words(one.exit_code) if one.reason != "OOMKilled" else ""
+    return f"exit code {one.exit_code}{words}, {plural(one.restarts, 'restart')}"
 
 
 # The journal

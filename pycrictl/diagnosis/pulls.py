@@ -6,7 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pycrictl.diagnosis.facts import Pull
+from pycrictl.containerd.client import ContainerdClient
+from pycrictl.diagnosis.facts import STALLED_S, Pull
+from pycrictl.errors import PycrictlError
 from pycrictl.progress.reference import is_same_image
 from pycrictl.units import format_duration
 
@@ -108,8 +110,9 @@ def watch_briefly(client: CriClient, references: Sequence[str], pods: NodePods |
         time.sleep(_PAUSE_S)
     own: dict[str, Pull] = {}
     stray: dict[str, Pull] = {}
+    idle = _idle(client) if active else {}
     for name in active:
-        pull = _pull(view, name)
+        pull = _pull(view, name, idle)
         choices = [one for one in references if _may_be(one, name, owners)]
         if choices:
             own.setdefault(choices[0], pull)
@@ -126,20 +129,34 @@ def _may_be(reference: str, name: str, owners: Any) -> bool:
     return is_same_image(reference, name.partition(" (")[0])
 
 
-def _pull(view: View, name: str) -> Pull:
+def _idle(client: CriClient) -> dict[str, float]:
+    """Return for how many seconds each unfinished download has brought nothing, by its digest."""
+    try:
+        statuses = ContainerdClient(client.path, timeout_s=client.timeout_s).statuses()
+    except PycrictlError:  # not containerd, and so not that precise
+        return {}
+    wall_s = time.time()
+    return {one.ref.rpartition("-")[2]: wall_s - one.updated_at.seconds for one in statuses}
+
+
+def _pull(view: View, name: str, idle: Mapping[str, float]) -> Pull:
     totals = view.images.get(name)
     if totals is None:
         return Pull()
-    idle_s = min((one.idle_s for one in view.items if one.image == name), default=0.0)
-    eta_s = totals.eta_s
-    if eta_s is None and totals.rate:
-        eta_s = max(totals.total - totals.progress, 0) / totals.rate
-    phases = {one.phase for one in view.items if one.image == name and not one.is_finished}
+    layers = [one for one in view.items if one.image == name and not one.is_finished]
+    begun = [one for one in layers if one.phase != "waiting"] or layers
+    idle_s = min((idle.get(one.layer, one.idle_s) for one in begun), default=0.0)
+    rate, eta_s = totals.rate, totals.eta_s
+    if not rate and totals.began is not None and view.now > totals.began and idle_s < STALLED_S:
+        rate = (totals.progress - totals.resumed) / (view.now - totals.began)  # since it began
+    if eta_s is None and rate:
+        eta_s = max(totals.total - totals.progress, 0) / rate
+    phases = {one.phase for one in layers}
     return Pull(
         totals.percent,
         totals.progress,
         totals.total,
-        totals.rate,
+        rate,
         format_duration(round(eta_s)) if eta_s is not None else "",
         idle_s,
         is_unpacking=bool(phases) and all(phase == "extracting" for phase in phases),

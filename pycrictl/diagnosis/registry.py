@@ -121,7 +121,7 @@ class _Probe:
                 current = name
                 began = time.monotonic()
                 is_good, text = make()
-                took = format_duration(round(time.monotonic() - began, 3))
+                took = format_duration(max(round(time.monotonic() - began, 3), 0.001))
                 yield Step(name, is_good, f"{text} ({took})" if is_good else text)
         except (OSError, ValueError) as exc:
             yield Step(current, False, _reason(exc))

@@ -64,6 +64,7 @@ class Pod(NamedTuple):
         phase: ``Pending``, ``Running`` …; empty in a manifest.
         images: in the order in which the kubelet pulls them.
         pull_secrets: names of its ``imagePullSecrets``.
+        reason, message: why the kubelet has ended it, such as ``Evicted``; else empty.
     """
 
     namespace: str
@@ -72,6 +73,8 @@ class Pod(NamedTuple):
     phase: str
     images: tuple[PodImage, ...]
     pull_secrets: tuple[str, ...]
+    reason: str = ""
+    message: str = ""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -144,6 +147,8 @@ def parse_pod(document: Mapping[str, Any]) -> Pod | None:
             for one in _dicts(spec.get("imagePullSecrets"))
             if (secret := _text(one.get("name")))
         ),
+        _text(status.get("reason")),
+        _text(status.get("message")),
     )
 
 

@@ -81,8 +81,9 @@ class Causes:
             if one.image:
                 failure = next((each for each in found if _same(each.image, [one.image])), None)
                 if failure is not None:
-                    tracker.blame(one.image, failure.text)
-                    one = replace(one, reason=failure.text)
+                    error = failure.text(self._clock())
+                    tracker.blame(one.image, error)
+                    one = replace(one, reason=error)
                 yield one
             elif found:
                 for failure in found:
@@ -93,7 +94,7 @@ class Causes:
 
     def _show(self, failure: Failure, tracker: ImageTracker, now: float) -> None:
         self._shown[failure.image] = None
-        error = failure.text[:MAX_TEXT]
+        error = failure.text(self._clock())[:MAX_TEXT]
         report = Report(failure.image, "", 0, 0, error, "failed", pod=failure.pod)
         tracker.apply(report, now=now)
 

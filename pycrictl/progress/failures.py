@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl.cri.calls.redact import redact_text
@@ -39,6 +39,14 @@ _ONE_ATTEMPT_S: Final = 3.0
 _QUOTED: Final = r'"((?:[^"\\]|\\.)*)"'
 _CONTAINERD: Final = rf'msg="PullImage \\"([^"\\]+)\\" failed" error={_QUOTED}'
 _KUBELET: Final = rf'"PullImage from image service failed" err={_QUOTED} image={_QUOTED}'
+_AWAITED: Final = (
+    r"&Container\{Name:[^,]*,Image:(?P<image>[^,]+),.* start failed in pod"
+    r" (?P<name>[^_ ]+)_(?P<ns>[^( ]+)\([^)]*\): (?:ErrImagePull|ImagePullBackOff)",
+    r"with (?:ErrImagePull|ImagePullBackOff): .*?image [\\\"]+(?P<image>[^\\\" ]+)[\\\"]+.*"
+    r' pod="(?P<ns>[^"/]+)/(?P<name>[^"]+)"',
+)
+"""Two lines of the kubelet that have a pod and an image: of its container's start, and its sync."""
+
 _DONE: Final = r'msg="PullImage \\"([^"\\]+)\\" returns image reference'
 _ACCESS: Final = r"(?i)\b401\b|\b403\b|unauthorized|denied|authoriz|authenticat|basic auth"
 _WRAPPINGS: Final = (
@@ -77,23 +85,27 @@ class Failure(NamedTuple):
             return self.cause
         names = ", ".join(self.secrets)
         with_what = f"pull secrets: {names}" if names else "the pod names no pull secret"
-        return f"{self.cause} ({with_what})"
+        return f"{self.cause}; {with_what}"
 
-    @property
-    def next_try(self) -> str:
-        """When the kubelet tries again, as far as that is known; empty if nobody does."""
+    def next_try(self, wall_s: float) -> str:
+        """Return when the kubelet tries again, as far as is known; empty if nobody does."""
         if self.is_final or not self.pod:
             return ""
         if not self.at_s:
             return "the kubelet tries again"
         pause_s = min(BACK_OFF_S * 2.0 ** (max(self.attempts, 1) - 1), MOST_BACK_OFF_S)
+        if self.at_s + pause_s < wall_s:
+            return "the next try is due"
         when = time.strftime("%H:%M:%S", time.localtime(self.at_s + pause_s))
         return f"next try about {when}"
 
-    @property
-    def text(self) -> str:
-        """The cause, with what secrets if it is about access; and when the kubelet tries again."""
-        return "; ".join(filter(None, (self.explained, self.next_try)))
+    def text(self, wall_s: float) -> str:
+        """Return the cause, and when the kubelet tries again.
+
+        Args:
+            wall_s: wall time.
+        """
+        return "; ".join(filter(None, (self.explained, self.next_try(wall_s))))
 
 
 def cause(error: str) -> str:
@@ -104,7 +116,7 @@ def cause(error: str) -> str:
     return redact_text(text)
 
 
-def from_journal(lines: Iterable[JournalLine]) -> dict[str, Failure]:
+def from_journal(lines: Sequence[JournalLine]) -> dict[str, Failure]:
     """Return the images whose last pull failed, by their canonical reference.
 
     Args:
@@ -112,7 +124,7 @@ def from_journal(lines: Iterable[JournalLine]) -> dict[str, Failure]:
     """
     found: dict[str, Failure] = {}
     for line in lines:
-        message = _text(line.message) if line.message.startswith("{") else line.message
+        message = as_text(line.message)
         if done := re.search(_DONE, message):
             found.pop(canonical(done[1]), None)
             continue
@@ -127,7 +139,18 @@ def from_journal(lines: Iterable[JournalLine]) -> dict[str, Failure]:
         if before is not None:
             attempts = before.attempts + (line.at_s - before.at_s >= _ONE_ATTEMPT_S)
         found[canonical(image)] = Failure(image, cause(error), line.at_s, attempts)
+    for image, pod in awaited(lines):
+        if (failure := found.get(canonical(image))) is not None and not failure.pod:
+            found[canonical(image)] = failure._replace(pod=pod)
     return found
+
+
+def awaited(lines: Iterable[JournalLine]) -> Iterator[tuple[str, str]]:
+    """Iterate over the images that pods wait for in vain, as the kubelet wrote, with their pods."""
+    for line in lines:
+        for pattern in _AWAITED:
+            if found := re.search(pattern, line.message):
+                yield found["image"], f"{found['ns']}/{found['name']}"
 
 
 def from_pods(pods: Iterable[Pod]) -> dict[str, Failure]:
@@ -190,14 +213,16 @@ class Failures:
         return failure._replace(cause=written.cause, at_s=written.at_s, attempts=written.attempts)
 
 
-def _text(message: str) -> str:
-    """Return a line that containerd wrote as JSON in the form of its text lines."""
+def as_text(message: str) -> str:
+    """Return a line of containerd in the form of its text lines, if it is JSON."""
+    if not message.startswith("{"):
+        return message
     try:
         fields = json.loads(message)
     except (ValueError, RecursionError):
         return message
-    words = (f"{key}={json.dumps(fields[key])}" for key in ("msg", "error") if key in fields)
-    return " ".join(words)
+    known = ("level", "msg", "error")
+    return " ".join(f"{key}={json.dumps(fields[key])}" for key in known if key in fields)
 
 
 def _unquoted(text: str) -> str:

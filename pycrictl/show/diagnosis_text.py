@@ -2,111 +2,184 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, TextIO
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TextIO
 
 from pycrictl.show.list_views import SHORT_ID_CHARS
 from pycrictl.show.render import write_lines
-from pycrictl.units import format_age, format_bytes, plural
+from pycrictl.units import age_in_words, escape, plural
 
 JOURNAL_LINES: Final = 4
-_JOURNAL_CHARS: Final = 240
+_JOURNAL_CHARS: Final = 160
 _LABEL_CHARS: Final = 11
-_INFO: Final = r"^I\d{4} |\blevel=(?:info|debug)\b"
-"""What containerd (logrus) and the kubelet (klog) write when all is well."""
+
+_QUIET: Final = (
+    r'^I\d{4} |\blevel="?(?:info|debug)\b|msg="cleaning up after shim disconnected"'
+    r'|error="reading from a closed fifo"'
+)
+"""What containerd (logrus) and the kubelet (klog) write when all is well, or a container ends."""
+
+_FIELDS: Final = r'\b(?:msg|error)=("(?:[^"\\]|\\.)*")'
+_NOISE: Final = r"rpc error: code = \w+ desc = |(?<=[0-9a-f]{12})[0-9a-f]{52}\b"
+"""What wraps an error, and the end of an ID or a digest."""
+
+_KLOG: Final = r"^[EWF]\d{4} [\d:.]+ +\d+ [^] ]+\] "
+_COMMAND: Final = r"'pycrictl [^']*'"
 
 
-def write_pod(document: Mapping[str, Any], out: TextIO) -> None:
+class Row(NamedTuple):
+    """A label and a text beside it; without columns for the label if ``indent`` is 0."""
+
+    label: str
+    text: str
+    indent: int = _LABEL_CHARS
+
+
+def write_pod(document: Mapping[str, Any], out: TextIO, columns: int = 0) -> None:
     """Write the most likely cause, what to do next, and what that rests on.
 
     Of a healthy pod there is one line.
+
+    Args:
+        document: of ``diagnosis.pod``.
+        out: where to.
+        columns: of the terminal, within which lines are wrapped; 0 for lines of any length.
     """
-    write_lines([f"{document['pod']} {document['cause']['text']}"], out)
-    if document["healthy"]:
-        return
-    lines = []
-    if advice := document["cause"]["advice"]:
-        lines.append(_labelled("next", advice))
-    lines += [_labelled("also", f"it {one['text']}") for one in document["also"]]
-    write_lines([*lines, "", *_rows(document["facts"])], out)
+    cause = document["cause"]
+    rows = [Row("", f"{document['pod']} {cause['text']}", 0)]
+    if not document["healthy"]:
+        if cause["advice"]:
+            rows.append(Row("next", cause["advice"]))
+        rows += [Row("also", _alone(one["text"])) for one in document["also"]]
+        rows += [Row("", "", 0), *_rows(document["facts"], cause["text"])]
+    _write(rows, out, columns)
 
 
-def write_node(document: Mapping[str, Any], out: TextIO) -> None:
-    """Write the findings, the heaviest first, each with what to do, and what they rest on."""
-    findings, facts = document["findings"], document["facts"]
-    lines = []
-    for one in findings:
-        lines.append(_labelled(one["severity"].upper(), one["text"]))
+def write_node(document: Mapping[str, Any], out: TextIO, columns: int = 0) -> None:
+    """Write the findings, the heaviest first, each with what to do, and what they rest on.
+
+    Args:
+        document: of ``diagnosis.node``.
+        out: where to.
+        columns: of the terminal, within which lines are wrapped; 0 for lines of any length.
+    """
+    rows = []
+    for one in document["findings"]:
+        rows.append(Row(one["severity"].upper(), one["text"]))
         if one["advice"]:
-            lines.append(_labelled("", f"do: {one['advice']}"))
-    if not findings:
-        lines.append("nothing is wrong with this node as far as can be seen")
-    write_lines([*lines, "", *_node_rows(facts)], out)
+            rows.append(Row("", f"do: {one['advice']}"))
+    if not rows:
+        rows.append(Row("", "nothing is wrong with this node as far as can be seen", 0))
+    _write([*rows, Row("", "", 0), *_node_rows(document["facts"])], out, columns)
 
 
-def _node_rows(facts: Mapping[str, Any]) -> Iterator[str]:
+def _write(rows: Iterable[Row], out: TextIO, columns: int) -> None:
+    """Write rows; on a terminal what does not fit goes on below its text.
+
+    Neither a word nor a command is broken: the terminal does that, and both can still be copied.
+    """
+    lines: list[str] = []
+    for label, text, indent in rows:
+        line = label.ljust(indent) + escape(text)
+        if columns and len(line) > columns:
+            import textwrap
+
+            whole = re.sub(_COMMAND, lambda found: found[0].replace(" ", "\0"), line[indent:])
+            wrapped = textwrap.wrap(
+                whole,
+                columns,
+                initial_indent=label.ljust(indent),
+                subsequent_indent=" " * (indent or 2),
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            lines += (one.replace("\0", " ") for one in wrapped)
+        else:
+            lines.append(line)
+    write_lines(lines, out)
+
+
+def _alone(text: str) -> str:
+    """Return the text of a finding that is not the first: what it adds to "is not running"."""
+    found = re.match(r"is (?:not running|waiting)(?:: |, and )", text)
+    return text[found.end() :] if found else f"it {text}"
+
+
+def _node_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
     if facts["endpoint"]:
-        yield _labelled("Runtime", f"{facts['runtime'] or 'unknown'} at {facts['endpoint']}")
+        yield Row("Runtime", f"{facts['runtime'] or 'unknown'} at {facts['endpoint']}")
     if facts["kubelet_config"]:
         limit = facts["kubelet_limit"]
         pulls = plural(limit, "pull") if limit else "any number of pulls"
-        yield _labelled("Kubelet", f"{pulls} at once; {facts['kubelet_config']}")
+        yield Row("Kubelet", f"{pulls} at once; {facts['kubelet_config']}")
     if facts["proxy"]:
-        yield _labelled("Proxy", f"{facts['proxy']} in front of {facts['proxy_upstream']}")
+        yield Row("Proxy", f"{facts['proxy']} in front of {facts['proxy_upstream']}")
     for one in facts["disks"]:
-        yield _labelled("Disk", _disk(one))
+        yield Row("Disk", f"{one['path']} ({one['use']}): {one['text']}")
     if facts["is_clock_synchronized"] is not None:
         state = "synchronized" if facts["is_clock_synchronized"] else "not synchronized"
-        yield _labelled("Clock", state)
+        yield Row("Clock", state)
     for route in facts["routes"]:
         mirror = f", mirror of {route['registry']}" if route["is_mirror"] else ""
-        yield _labelled("Registry", f"{route['url']}{mirror}")
+        yield Row("Registry", f"{route['url']}{mirror}")
         marks = {True: "ok", False: "FAILS", None: "-"}
         for step in route["steps"]:
-            yield _labelled("", f"{step['name']:<10}  {marks[step['is_good']]:<5}  {step['text']}")
+            name = f"{step['name']:<10}  {marks[step['is_good']]:<5}  "
+            yield Row(" " * _LABEL_CHARS + name, step["text"], _LABEL_CHARS + len(name))
     for one in facts["missing"]:
-        yield _labelled("Not asked", f"{one['source']}: {one['reason']}")
+        yield Row("Not asked", f"{one['source']}: {one['reason']}")
 
 
-def _rows(facts: Mapping[str, Any]) -> Iterator[str]:
+def _rows(facts: Mapping[str, Any], cause: str) -> Iterator[Row]:
     now_s = facts["now_s"]
-    yield _labelled("Sandbox", _sandbox(facts["sandbox"], now_s))
+    yield Row("Sandbox", _sandbox(facts["sandbox"], now_s))
     for one in facts["containers"]:
-        yield _labelled("Container", _container(one, now_s))
+        yield Row("Container", _container(one, now_s))
         for line in one["lines"]:
-            yield _labelled("", f"| {line}")
+            yield Row("", f"| {line}")
     for one in facts["images"]:
-        yield _labelled("Image", _image(one))
+        yield Row("Image", _image(one, cause))
     for name, pull in facts["stray_pulls"].items():
-        yield _labelled("Pull", f"{name}: {_pull(pull)}")
+        yield Row("Pull", f"{name}: {pull['text']}")
     for one in facts["problems"]:
-        yield _labelled("Runtime", f"{one['condition']} does not hold: {one['message']}")
+        yield Row("Runtime", f"{one['condition']} does not hold: {one['message']}")
     for one in facts["disks"]:
-        yield _labelled("Disk", _disk(one))
-    notable = [one for one in facts["journal"] if not re.search(_INFO, one["message"])]
-    for one in notable[-JOURNAL_LINES:]:
+        yield Row("Disk", f"{one['path']} ({one['use']}): {one['text']}")
+    notable = [one for one in facts["journal"] if not re.search(_QUIET, one["message"])]
+    said = {_said(one["message"]): one for one in notable}  # each once, the last time
+    for message, one in sorted(said.items(), key=lambda pair: pair[1]["at_s"])[-JOURNAL_LINES:]:
         when = time.strftime("%H:%M:%S", time.localtime(one["at_s"]))
-        message = one["message"]
         if len(message) > _JOURNAL_CHARS:  # the cause stands at the end
             message = "…" + message[-_JOURNAL_CHARS:]
-        yield _labelled("Journal", f"{when} {one['unit']}: {message}")
+        yield Row("Journal", f"{when} {one['unit']}: {message}")
     for one in facts["missing"]:
-        yield _labelled("Not asked", f"{one['source']}: {one['reason']}")
+        yield Row("Not asked", f"{one['source']}: {one['reason']}")
 
 
-def _labelled(label: str, text: str) -> str:
-    return label.ljust(_LABEL_CHARS) + text
+def _said(message: str) -> str:
+    """Return what a line of the journal says, without what only its log needs."""
+    if fields := re.findall(_FIELDS, message):
+        message = ": ".join(map(_unquoted, fields))
+    return re.sub(_NOISE, "", re.sub(_KLOG, "", message))
+
+
+def _unquoted(text: str) -> str:
+    try:
+        return str(json.loads(text))
+    except ValueError:
+        return text
 
 
 def _sandbox(one: Mapping[str, Any] | None, now_s: float) -> str:
     if one is None:
         return "none"
     state = "ready" if one["is_ready"] else "not ready"
-    age = format_age(now_s - one["created_s"])
+    age = f", created {age_in_words(now_s - one['created_s'])} ago" if one["created_s"] else ""
     address = f", {one['address']}" if one["address"] else ""
-    return f"{one['id'][:SHORT_ID_CHARS]}, {state}, created {age} ago{address}"
+    return f"{one['id'][:SHORT_ID_CHARS]}, {state}{age}{address}"
 
 
 def _container(one: Mapping[str, Any], now_s: float) -> str:
@@ -115,10 +188,10 @@ def _container(one: Mapping[str, Any], now_s: float) -> str:
         parts.append(one["id"][:SHORT_ID_CHARS])
     state = one["state"] or "not created yet"
     if one["state"] == "running":
-        state += f" for {format_age(now_s - one['started_s'])}"
+        state += f" for {age_in_words(now_s - one['started_s'])}"
     elif one["state"] == "exited":
         reason = f", {one['reason']}" if one["reason"] else ""
-        state += f" with {one['exit_code']}{reason}, {format_age(now_s - one['finished_s'])} ago"
+        state += f" with {one['exit_code']}{reason}, {age_in_words(now_s - one['finished_s'])} ago"
     parts.append(state)
     if one["restarts"]:
         parts.append(plural(one["restarts"], "restart"))
@@ -127,42 +200,15 @@ def _container(one: Mapping[str, Any], now_s: float) -> str:
     return ", ".join(parts)
 
 
-def _image(one: Mapping[str, Any]) -> str:
+def _image(one: Mapping[str, Any], cause: str) -> str:
     if one["pull"] is not None:
-        text = _pull(one["pull"])
+        text = one["pull"]["text"]
     elif one["failure"]:
-        text = f"failed: {one['failure']}"
-        if one["next_try"]:
+        is_told = one["failure"] in cause  # the first line has it whole
+        text = "failed" if is_told else f"failed: {one['failure']}"
+        if one["next_try"] and not is_told:
             text += f"; {one['next_try']}"
     else:
         text = {True: "present", False: "not on the node", None: "unknown"}[one["is_present"]]
     says = f" (the kubelet says {one['says']})" if one["says"] else ""
     return f"{one['reference']}: {text}{says}"
-
-
-def _pull(one: Mapping[str, Any]) -> str:
-    if one["place"]:
-        behind = f" behind {one['behind']}" if one["behind"] else ""
-        return f"queued, place {one['place']}{behind}"
-    parts = ["being pulled"]
-    if one["percent"] is not None:
-        parts.append(f"{int(one['percent'])} %")
-    if one["total_bytes"]:
-        parts.append(
-            f"{format_bytes(one['done_bytes'] or 0)} of {format_bytes(one['total_bytes'])}"
-        )
-    if one["rate"] is not None:
-        parts.append(f"{format_bytes(one['rate'])}/s")
-    if one["eta"]:
-        parts.append(f"{one['eta']} left")
-    return ", ".join(parts)
-
-
-def _disk(one: Mapping[str, Any]) -> str:
-    size = one["size_bytes"]
-    share = f" ({100 * one['free_bytes'] / size:.0f} %)" if size else ""
-    inodes = ""
-    if one["inodes"]:
-        inodes = f", {100 * one['free_inodes'] / one['inodes']:.0f} % of inodes"
-    free = f"{format_bytes(one['free_bytes'])} of {format_bytes(size)} free{share}{inodes}"
-    return f"{one['path']} ({one['use']}): {free}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import grpc
@@ -71,6 +72,18 @@ def node(fake: FakeServer, state: cri_pb2.ContainerState, exit_code: int = 0) ->
     fake.offer("Status", cri_pb2.StatusResponse())
 
 
+def write_journal(folder: Path, *messages: str) -> None:
+    """Let journalctl print these messages, a minute old."""
+    at = str(int((NOW - 60) * 1e6))
+    lines = [
+        json.dumps({"__REALTIME_TIMESTAMP": at, "_SYSTEMD_UNIT": "x.service", "MESSAGE": one})
+        for one in messages
+    ]
+    program = folder / "journalctl"
+    program.write_text(f"#!{sys.executable}\nprint({chr(10).join(lines)!r})\n")
+    program.chmod(0o755)
+
+
 def run(fake: FakeServer, *words: str) -> Run:
     return Run("-r", fake.endpoint, "why", *words, "--no-kube", wall_clock=lambda: NOW)
 
@@ -92,7 +105,7 @@ def test_a_crashed_pod(fake: FakeServer) -> None:
         " found)"
     )
     assert lines[1] == "next       'pycrictl logs c0c0c0c0c0c0c' shows its log"
-    assert "Container  app, c0c0c0c0c0c0c, exited with 127, About a minute ago" in lines
+    assert "Container  app, c0c0c0c0c0c0c, exited with 127, about a minute ago" in lines
     assert "Image      reg.example/web:1: present" in lines
 
 
@@ -118,6 +131,52 @@ def test_sources_that_fail_are_named_and_never_fatal(fake: FakeServer) -> None:
     assert expected <= set(missing)
     assert "broken" in missing["disks"]
     assert found["facts"]["containers"][0]["state"] == "unknown"
+
+
+FAILED = (
+    'level=error msg="PullImage \\"reg.example/web:1\\" failed" error="failed to resolve reference'
+    ' \\"reg.example/web:1\\": reg.example/web:1: not found"'
+)
+SYNC = (
+    '"Error syncing pod, skipping" err="failed to \\"StartContainer\\" for \\"app\\" with'
+    ' ImagePullBackOff: \\"Back-off pulling image \\\\\\"reg.example/web:1\\\\\\"\\"" pod="POD"'
+)
+CAUSE = '"reg.example/web:1": the registry does not have it (reg.example/web:1: not found)'
+
+
+@pytest.mark.parametrize(
+    ("pod", "kind", "text"),
+    [
+        ("default/web", "not-found", f"is not running: image {CAUSE}; the next try is due"),
+        ("default/other", "unknown", "no error is known"),
+        ("", "maybe-failed", f"may be waiting for an image: {CAUSE}"),
+    ],
+)
+def test_a_failure_that_only_the_journal_knows(
+    fake: FakeServer, tmp_path: Path, pod: str, kind: str, text: str
+) -> None:
+    """No container, no API server, no manifest: the kubelet's lines name the pod, if they do."""
+    node(fake, cri_pb2.CONTAINER_RUNNING)
+    ready = cri_pb2.PodSandboxStatus(id=POD, state=cri_pb2.SANDBOX_READY)
+    fake.offer("PodSandboxStatus", cri_pb2.PodSandboxStatusResponse(status=ready))
+    fake.offer("ListContainers", cri_pb2.ListContainersResponse())
+    fake.offer("ImageStatus", cri_pb2.ImageStatusResponse())
+    write_journal(tmp_path, FAILED, *([SYNC.replace("POD", pod)] if pod else []))
+    found = json.loads(run(fake, "web", "-o", "json").stdout)
+    assert found["cause"]["kind"] == kind
+    assert text in found["cause"]["text"]
+
+
+def test_a_runtime_that_logs_json(fake: FakeServer, tmp_path: Path) -> None:
+    node(fake, cri_pb2.CONTAINER_EXITED, exit_code=1)
+    quiet = {"level": "info", "msg": f'StopContainer for "{CONTAINER}"'}
+    loud = {"level": "error", "msg": f'StopContainer for "{CONTAINER}" failed', "error": "no"}
+    write_journal(tmp_path, json.dumps(quiet), json.dumps(loud))
+    lines = run(fake, "web").stdout.splitlines()
+    journal = [line for line in lines if line.startswith("Journal")]
+    assert [line.partition(": ")[2] for line in journal] == [
+        'StopContainer for "c0c0c0c0c0c0" failed: no'
+    ]
 
 
 def test_a_pod_that_nobody_knows(fake: FakeServer) -> None:

@@ -251,9 +251,13 @@ def test_sources_that_are_missing_are_named() -> None:
         ("unexpected status code 500 Internal Server Error", "registry-down"),
         ("unexpected status code 429 Too Many Requests", "rate-limited"),
         ("dial tcp: lookup reg.example on 10.0.0.1:53: no such host", "registry-down"),
-        ("http: server gave HTTP response to HTTPS client", "x509"),
+        ("http: server gave HTTP response to HTTPS client", "plain-http"),
         ("unexpected status from HEAD request to http://r/v2/a: 401 Unauthorized", "unauthorized"),
         ("no match for platform in manifest: not found", "wrong-platform"),
+        ("first record does not look like a TLS handshake", "plain-http"),
+        ("x509: certificate is valid for a.example, not b.example", "x509"),
+        ("x509: certificate has expired or is not yet valid: current time 2026", "x509"),
+        ("context canceled", "pull-failed"),
         ("something else", "pull-failed"),
     ],
 )
@@ -261,5 +265,111 @@ def test_errors_of_pulls(error: str, kind: str) -> None:
     assert pull_trouble(error).kind == kind
 
 
+def test_what_is_wrong_with_a_certificate() -> None:
+    errors = ("is valid for a, not b", "has expired or is not yet valid", "signed by unknown")
+    texts = {pull_trouble(f"x509: certificate {error}").text for error in errors}
+    assert len(texts) == 3
+
+
 def test_a_chain_of_errors_keeps_its_cause() -> None:
     assert shortened("rpc error: code = Unknown desc = something odd: unknown") == "something odd"
+
+
+def test_a_pod_that_the_kubelet_has_ended() -> None:
+    message = "The node was low on resource: ephemeral-storage. "
+    gone = facts(sandbox=GONE, containers=(replace(ENDED, exit_code=137),), phase="Failed")
+    (cause,) = diagnose(replace(gone, reason="Evicted", message=message))
+    assert (cause.kind, cause.text) == (
+        "evicted",
+        "is not running: the node has evicted it: The node was low on resource: ephemeral-storage.",
+    )
+    (cause,) = diagnose(replace(gone, reason="DeadlineExceeded", containers=()))
+    assert cause.kind == "ended"
+    assert cause.text == "is not running: the kubelet has ended it (DeadlineExceeded)"
+
+
+def test_an_eviction_that_only_the_journal_knows() -> None:
+    said = '"Eviction manager: pod is evicted successfully" pod="default/web"'
+    found = facts(sandbox=None, containers=(), images=(), journal=(Line(NOW, "kubelet", said),))
+    assert diagnose(found)[0].kind == "evicted"
+    assert diagnose(replace(found, phase="Pending"))[0].kind == "unknown"
+
+
+def test_a_name_that_is_reserved_is_not_the_cause() -> None:
+    reserved = (
+        'level=error msg="RunPodSandbox for &PodSandboxMetadata{Name:web,Uid:u1,Namespace:default,'
+        'Attempt:0,} failed, error" error="failed to reserve sandbox name \\"web_default_u1_0\\""'
+    )
+    lines = (Line(NOW - 2, "containerd", CNI), Line(NOW, "containerd", reserved))
+    found = facts(sandbox=None, containers=(TO_COME,), journal=lines)
+    assert diagnose(found)[0].text == TWELVE["cni"][1]
+    cause = diagnose(replace(found, journal=lines[1:]))[0]
+    assert (cause.kind, "failed to reserve sandbox name" in cause.text) == ("sandbox", True)
+
+
+def test_containers_end_with_their_sandbox() -> None:
+    killed = replace(ENDED, exit_code=137, reason="Error", restarts=2)
+    assert [one.kind for one in diagnose(facts(sandbox=GONE, containers=(killed,)))] == [
+        "sandbox-gone"
+    ]
+    (cause,) = diagnose(facts(containers=(killed,)))
+    assert "exit code 137 (SIGKILL), 2 restarts" in cause.text
+
+
+def test_a_failure_of_which_nobody_knows_whose_it_is() -> None:
+    failures = {"r/a:1": "first", "r/web:1": "r/web:1: not found"}
+    cause = diagnose(facts(containers=(), images=(), stray_failures=failures))[0]
+    assert cause.kind == "maybe-failed"
+    assert cause.text == (
+        'may be waiting for an image: "r/web:1": the registry does not have it (r/web:1: not found)'
+    )
+
+
+def shown(found: PodFacts, columns: int = 0) -> list[str]:
+    out = io.StringIO()
+    write_pod(document(found), out, columns)
+    return out.getvalue().splitlines()
+
+
+def test_lines_fit_a_terminal_and_commands_stay_whole() -> None:
+    found, _ = TWELVE["not-found"]
+    lines = shown(found, 50)
+    assert lines[:6] == [
+        'default/web is not running: image',
+        '  "reg.example/web:1": the registry does not have',
+        "  it (reg.example/web:1: not found); next try",
+        "  about 10:00:10",
+        "next       check its name and tag;",
+        "           'pycrictl pull reg.example/web:1' tries",
+    ]  # fmt: skip
+    assert max(map(len, lines)) <= 50
+    assert "Image      reg.example/web:1: failed" in lines  # the first line says why
+    assert len(shown(found)) < len(lines)
+
+
+def test_other_findings_do_not_repeat_the_first() -> None:
+    crashed = replace(ENDED, name="side", exit_code=1, reason="Error")
+    found = facts(
+        containers=(TO_COME, crashed),
+        images=(replace(ABSENT, failure="x: not found"),),
+        disks=(ROOMY._replace(free_bytes=5 * GIB),),
+    )
+    assert [line for line in shown(found) if line.startswith("also")] == [
+        'also       container "side" has ended: exit code 1',
+        'also       "/var/lib/containerd", the file system of images is nearly full, where the'
+        " kubelet evicts pods: 5.0 GiB of 100.0 GiB free (5 %), 90 % of inodes",
+    ]
+
+
+def test_the_journal_without_what_only_a_log_needs() -> None:
+    line = Line(
+        NOW, "kubelet", 'E1122 19:00:00.2 1 log.go:32] "No" err="rpc error: code = A desc = b"'
+    )
+    ended = 'level=warning msg="cleaning up after shim disconnected" id=1'
+    found = replace(
+        TWELVE["cni"][0],
+        journal=(Line(NOW, "containerd", CNI), line, Line(NOW, "containerd", ended), line),
+    )
+    journal = [row.split(": ", 1)[1] for row in shown(found) if row.startswith("Journal")]
+    assert [one[-30:] for one in journal] == [CNI[-31:-1], '"No" err="b"'[-30:]]
+    assert "level=" not in journal[0]

@@ -12,7 +12,7 @@ from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.logs.journal import JournalLine
 from pycrictl.progress.causes import LOOK_AGAIN_S, SETTLE_S, Causes
 from pycrictl.progress.content import ActivePull, EndedPull, Ending, PollResult
-from pycrictl.progress.failures import Failure, Failures, cause, from_journal, from_pods
+from pycrictl.progress.failures import Failure, Failures, awaited, cause, from_journal, from_pods
 from pycrictl.progress.sources import ImageTracker
 from pycrictl.progress.tracker import Phase
 from pycrictl.wire.progress import Report
@@ -90,6 +90,29 @@ def test_a_containerd_that_logs_json() -> None:
     assert from_journal(lines) == {}
 
 
+SYNC = (
+    'E1122 19:00:00.3 1 pod_workers.go:1301] "Error syncing pod, skipping" err="failed to'
+    ' \\"StartContainer\\" for \\"main\\" with ErrImagePull: \\"rpc error: code = NotFound desc ='
+    f' failed to pull and unpack image \\\\\\"{WEB}\\\\\\": no\\"" pod="shop/web" podUID="u1"'
+)
+BACK_OFF = SYNC.replace("ErrImagePull", "ImagePullBackOff").replace(
+    "rpc error: code = NotFound desc = failed to pull and unpack image", "Back-off pulling image"
+)
+START = (
+    'E1122 19:00:00.3 1 kuberuntime_manager.go:1256] "Unhandled Error" err="container'
+    f" &Container{{Name:main,Image:{WEB},Command:[],Args:[],}} start failed in pod"
+    ' web_shop(u1): ErrImagePull: rpc error" logger="UnhandledError"'
+)
+
+
+@pytest.mark.parametrize("line", [SYNC, BACK_OFF, START])
+def test_whose_pull_it_was_as_the_kubelet_wrote(line: str) -> None:
+    lines = [containerd(100.0), JournalLine(100.3, "kubelet", line)]
+    assert list(awaited(lines)) == [(WEB, "shop/web")]
+    (failure,) = from_journal(lines).values()
+    assert (failure.pod, failure.cause) == ("shop/web", f"{WEB}: not found")
+
+
 X509 = "x509: certificate signed by unknown authority"
 LOOKUP = "dial tcp: lookup registry.example on 10.96.0.10:53: no such host"
 BEFORE_THE_FIRST_BYTE = r"""
@@ -117,24 +140,25 @@ def test_what_pods_wait_for_in_vain() -> None:
     assert from_pods([pod("ContainerCreating")]) == {}
     (failure,) = from_pods([pod("ImagePullBackOff", f'Back-off pulling image "{WEB}"')]).values()
     assert failure.pod == "default/web"
-    assert failure.text.endswith("; the kubelet tries again")
+    assert failure.text(0.0).endswith("; the kubelet tries again")
     (final,) = from_pods([pod("InvalidImageName", image="A:b")]).values()
-    assert final.text == "InvalidImageName"
+    assert final.text(0.0) == "InvalidImageName"
 
 
 @pytest.mark.parametrize(("attempts", "pause_s"), [(1, 10), (2, 20), (3, 40), (6, 300), (99, 300)])
 def test_when_it_is_tried_again(attempts: int, pause_s: int) -> None:
     failure = Failure(WEB, "no", 1_700_000_000.0, attempts, pod="default/web")
     when = time.strftime("%H:%M:%S", time.localtime(1_700_000_000.0 + pause_s))
-    assert failure.text == f"no; next try about {when}"
-    assert failure._replace(pod="").text == "no"
+    assert failure.text(1_700_000_001.0) == f"no; next try about {when}"
+    assert failure.text(1_700_000_302.0) == "no; the next try is due"
+    assert failure._replace(pod="").text(0.0) == "no"
 
 
 @pytest.mark.parametrize(
     ("cause", "secrets", "expected"),
     [
-        ("401 Unauthorized", (), "401 Unauthorized (the pod names no pull secret)"),
-        ("pull access denied", ("a", "b"), "pull access denied (pull secrets: a, b)"),
+        ("401 Unauthorized", (), "401 Unauthorized; the pod names no pull secret"),
+        ("pull access denied", ("a", "b"), "pull access denied; pull secrets: a, b"),
         ("not found", (), "not found"),
         ("401 Unauthorized", None, "401 Unauthorized"),
     ],
@@ -143,7 +167,7 @@ def test_which_secrets_a_pod_pulls_with(
     cause: str, secrets: tuple[str, ...] | None, expected: str
 ) -> None:
     failure = Failure(WEB, cause, pod="default/web", secrets=secrets)
-    assert failure.text == f"{expected}; the kubelet tries again"
+    assert failure.text(0.0) == f"{expected}; the kubelet tries again"
 
 
 class Scene:
@@ -206,7 +230,7 @@ def test_a_known_image_gets_its_cause_on_each_layer() -> None:
 
 def test_a_pod_in_back_off_is_shown_until_its_next_try() -> None:
     scene = Scene(pod("ImagePullBackOff", "ErrImagePull: no"))
-    scene.lines = [kubelet(995.0), kubelet(980.0)]
+    scene.lines = [kubelet(980.0), kubelet(995.0)]
     scene.add(0.0)
     ((image, error),) = scene.failed(0.0).items()
     assert image == WEB

@@ -57,7 +57,7 @@ def doctor(
         collector.try_registries()
     found = document(collector.facts())
     if chosen.is_table:
-        diagnosis_text.write_node(found, app.env.stdout)
+        diagnosis_text.write_node(found, app.env.stdout, app.env.columns)
     else:
         chosen.write_document(found, app.env.stdout)
     if found["serious"]:

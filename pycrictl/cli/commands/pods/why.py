@@ -52,7 +52,7 @@ def why(
         )
         found = document(collect_pod(client, images, pod, sources, wall_s=app.env.wall_clock))
     if chosen.is_table:
-        diagnosis_text.write_pod(found, app.env.stdout)
+        diagnosis_text.write_pod(found, app.env.stdout, app.env.columns)
     else:
         chosen.write_document(found, app.env.stdout)
     if not found["healthy"]:
