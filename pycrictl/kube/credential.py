@@ -11,7 +11,7 @@ import binascii
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl.errors import ConfigError
 from pycrictl.kube.kubelet import (
@@ -19,10 +19,14 @@ from pycrictl.kube.kubelet import (
     Kubelet,
     find_kubelet,
     host_name,
+    is_nodes_own,
     read_document,
     read_text,
 )
 from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from pycrictl.kube.plugin import Printed
 
 KUBECONFIGS: Final = (
     "/etc/kubernetes/kubelet.conf",
@@ -33,6 +37,9 @@ KUBECONFIGS: Final = (
     "/var/snap/microk8s/current/credentials/kubelet.config",
 )
 """kubeadm; kOps and clouds; k3s; rke2; k0s; microk8s."""
+
+PLUGIN_S: Final = 5.0
+"""How long a program may take that prints a credential, if nobody waits for it."""
 
 _NODE_USER: Final = b"system:node:"
 _COMMON_NAME: Final = rb"\x06\x03\x55\x04\x03[\x0c\x13\x14\x16]([\x00-\x7f])"
@@ -67,21 +74,29 @@ class Credential:
     is_unverified: bool = False
 
 
-def find_credential(root: Path = ROOT, kubelet: Kubelet | None = None) -> Credential:
+def find_credential(
+    root: Path = ROOT, kubelet: Kubelet | None = None, *, timeout_s: float = PLUGIN_S
+) -> Credential:
     """Return the credential of this node's kubelet.
+
+    Args:
+        root: of the node.
+        kubelet: the running one; None to look for it.
+        timeout_s: limit of a program that has to be asked (``exec``).
 
     Raises:
         ConfigError: there is none, or it cannot be used.
     """
     kubelet = kubelet or find_kubelet(root)
-    for path in filter(None, (kubelet.kubeconfig, *KUBECONFIGS)):
+    named = kubelet.kubeconfig if is_nodes_own(kubelet, root) else ""
+    for path in filter(None, (named, *KUBECONFIGS)):
         try:
             document = read_document(path, root)
         except FileNotFoundError:
             continue
         except OSError as exc:
             raise _unreadable(path, exc) from None
-        return _Kubeconfig(path, document, root).credential(host_name(kubelet))
+        return _Kubeconfig(path, document, root).credential(host_name(kubelet), timeout_s)
     raise ConfigError("no kubeconfig of a kubelet was found")
 
 
@@ -99,7 +114,7 @@ class _Kubeconfig:
         self._cluster = clusters.get(context.get("cluster")) or next(iter(clusters.values()), {})
         self._user = users.get(context.get("user")) or next(iter(users.values()), {})
 
-    def credential(self, host: str) -> Credential:
+    def credential(self, host: str, timeout_s: float) -> Credential:
         """Return what it says; ``host`` names the node where no certificate does."""
         server = self._cluster.get("server")
         if not isinstance(server, str) or not server.startswith("https://"):
@@ -110,8 +125,7 @@ class _Kubeconfig:
         if not isinstance(token, str):
             token = self._file(self._user.get("tokenFile")).strip()
         if not (certificate and key) and not token:
-            how = "gets its credential from a program" if "exec" in self._user else "has none"
-            raise ConfigError(f"the user of {quote(self._path, 4096)} {how}")
+            token, certificate, key = self._printed(timeout_s)
         name = self._cluster.get("tls-server-name")
         return Credential(
             origin=self._path,
@@ -124,6 +138,17 @@ class _Kubeconfig:
             token=token,
             is_unverified=self._cluster.get("insecure-skip-tls-verify") is True,
         )
+
+    def _printed(self, timeout_s: float) -> Printed:
+        """Return what the program prints that the user's ``exec`` names."""
+        plugin, name = self._user.get("exec"), quote(self._path, 4096)
+        if not isinstance(plugin, dict):
+            raise ConfigError(f"the user of {name} has no credential")
+        if self._root != ROOT:  # its program belongs to the node's own file system
+            raise ConfigError(f"the user of {name} gets its credential from a program of the node")
+        from pycrictl.kube.plugin import ask_plugin
+
+        return ask_plugin(plugin, Path(self._path).parent, timeout_s)
 
     def _pem(self, entry: dict[str, Any], key: str) -> str:
         data = entry.get(f"{key}-data")

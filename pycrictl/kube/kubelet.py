@@ -72,6 +72,27 @@ def find_kubelet(root: Path = ROOT, pids: Iterable[int] | None = None) -> Kubele
     return Kubelet()
 
 
+def is_nodes_own(kubelet: Kubelet, root: Path = ROOT) -> bool:
+    """Return whether the paths of a kubelet's command line can be trusted.
+
+    Anybody, in any container, may call a process ``kubelet`` and let it name files to be read, and
+    a server to send them to. The node's own has the user and the files of the first process.
+    """
+    if not kubelet.pid:
+        return True  # nobody's command line
+    try:
+        return _standing(root / f"proc/{kubelet.pid}") == _standing(root / "proc/1")
+    except OSError:
+        return False
+
+
+def _standing(process: Path) -> tuple[list[str], str]:
+    """Return the user IDs of a process, and its mount namespace."""
+    lines = (process / "status").read_text("utf-8", "replace").splitlines()
+    users = [line for line in lines if line.startswith("Uid:")]
+    return users, str((process / "ns/mnt").readlink())
+
+
 def host_name(kubelet: Kubelet) -> str:
     """Return the node's name as a kubelet without a certificate chooses it."""
     return (kubelet.hostname or os.uname().nodename).strip().lower()

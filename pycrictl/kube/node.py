@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from pycrictl.errors import PycrictlError
+from pycrictl.errors import Denied, PycrictlError
 from pycrictl.kube.client import TIMEOUT_S, KubeClient
 from pycrictl.kube.credential import find_credential
 from pycrictl.kube.kubelet import ROOT, find_kubelet, host_name
@@ -35,7 +35,7 @@ class NodePods:
     Args:
         is_allowed: False (``--no-kube``): nobody is asked at all, and no manifest is read.
         root: where the node's files are.
-        timeout_s: limit of each call.
+        timeout_s: limit of the first look as a whole, and of each later call.
     """
 
     def __init__(
@@ -70,10 +70,12 @@ class NodePods:
         return None
 
     def _look(self) -> None:
+        began_at = time.monotonic()
         try:
-            credential = find_credential(self._root)
+            credential = find_credential(self._root, timeout_s=self._timeout_s)
+            left_s = max(began_at + self._timeout_s - time.monotonic(), 0.0)
+            self._pods = list_pods(KubeClient(credential, timeout_s=left_s))
             client = KubeClient(credential, timeout_s=self._timeout_s)
-            self._pods = list_pods(client)
         except PycrictlError as exc:
             _debug("the API server does not say which pods the node has: %s", exc.message)
         else:
@@ -87,7 +89,11 @@ class NodePods:
     def _refresh(self) -> None:
         assert self._client is not None
         try:
-            self._pods = list_pods(self._client)
+            try:
+                self._pods = list_pods(self._client)
+            except Denied:  # a token is good for minutes
+                self._client = KubeClient(find_credential(self._root), timeout_s=self._timeout_s)
+                self._pods = list_pods(self._client)
         except PycrictlError as exc:
             _debug("the API server's list of pods was not renewed: %s", exc.message)
 

@@ -39,6 +39,15 @@ def test_what_the_running_kubelet_was_started_with_comes_first(
     assert find_credential(tmp_path).origin == "/srv/kubelet.conf"
 
 
+def test_a_containers_kubelet_names_no_kubeconfig(api: ApiServer, tmp_path: Path) -> None:
+    write_kubeconfig(api.kubeconfig(inline=True), tmp_path, "srv/kubelet.conf")
+    run_program(tmp_path, 7, "kubelet", "--kubeconfig", "/srv/kubelet.conf")
+    (tmp_path / "proc/7/ns/mnt").unlink()
+    (tmp_path / "proc/7/ns/mnt").symlink_to("mnt:[2]")
+    with pytest.raises(ConfigError, match="no kubeconfig"):
+        find_credential(tmp_path)
+
+
 def test_files_beside_the_kubeconfig_and_links_within_the_root(
     api: ApiServer, tmp_path: Path
 ) -> None:
@@ -87,8 +96,7 @@ def test_nothing_secret_is_in_its_text(api: ApiServer, tmp_path: Path) -> None:
         ({"server": 7}, "names no server that is asked by https"),
         ({"client_key_data": "%"}, "client-key-data is not base64"),
         ({"client_key_data": "", "client_key": "/missing.pem"}, 'cannot read "/missing.pem"'),
-        ({"client_key_data": ""}, "has none"),
-        ({"client_key_data": "", "exec": {"command": "aws"}}, "its credential from a program"),
+        ({"client_key_data": ""}, "has no credential"),
     ],
 )
 def test_kubeconfigs_that_cannot_be_used(

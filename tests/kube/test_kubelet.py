@@ -14,13 +14,18 @@ from pycrictl.kube.kubelet import (
     configuration,
     find_kubelet,
     host_name,
+    is_nodes_own,
     read_document,
 )
 
 
 def run_program(root: Path, pid: int, *words: str, cwd: str = "/") -> None:
     folder = root / "proc" / str(pid)
-    folder.mkdir(parents=True)
+    for each in (folder, root / "proc/1"):
+        (each / "ns").mkdir(parents=True, exist_ok=True)
+        (each / "status").write_text("Name:\tx\nUid:\t0\t0\t0\t0\n")
+        (each / "ns/mnt").unlink(missing_ok=True)
+        (each / "ns/mnt").symlink_to("mnt:[1]")
     (folder / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
     (folder / "cwd").symlink_to(cwd)
 
@@ -45,6 +50,22 @@ def test_the_command_line_of_the_running_kubelet(tmp_path: Path) -> None:
     found = find_kubelet(tmp_path)
     assert found == Kubelet(100, "/etc/x.conf", "/srv/kubelet/kubelet.yaml", "Worker-1", "")
     assert host_name(found) == "worker-1"
+
+
+def test_a_kubelet_is_the_nodes_own_by_its_user_and_its_files(tmp_path: Path) -> None:
+    run_program(tmp_path, 7, "kubelet", "--kubeconfig=/evil")
+    found = find_kubelet(tmp_path)
+    assert is_nodes_own(found, tmp_path)
+    link = tmp_path / "proc/7/ns/mnt"
+    link.unlink()
+    assert not is_nodes_own(found, tmp_path)
+    link.symlink_to("mnt:[2]")  # a container's
+    assert not is_nodes_own(found, tmp_path)
+    link.unlink()
+    link.symlink_to("mnt:[1]")
+    (tmp_path / "proc/7/status").write_text("Uid:\t1000\t1000\t1000\t1000\n")
+    assert not is_nodes_own(found, tmp_path)
+    assert is_nodes_own(Kubelet(), tmp_path)
 
 
 def test_no_kubelet(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -24,7 +24,9 @@ from pycrictl.logs import journal
 from pycrictl.progress import watch
 from pycrictl.progress.sources import Pace
 from pycrictl.progress.tracker import Phase, View
-from tests.kube.apiserver import ApiServer, make_node_certificates, serve, write_kubeconfig
+from tests.kube.access import User
+from tests.kube.apiserver import NODE, ApiServer, make_node_certificates, serve, write_kubeconfig
+from tests.kube.tokens import Token
 from tests.proxy.program import Program
 from tests.waiting import wait_until
 
@@ -341,32 +343,74 @@ def test_a_pull_of_ctr_is_shown_with_its_namespace(lab: Lab, command: list[str])
     )
 
 
-@pytest.mark.parametrize("is_good", [True, False])
+_ETC: Final = """set -e
+mount -t tmpfs tmpfs /mnt
+mkdir /mnt/upper /mnt/work
+mount -t overlay overlay /etc -o lowerdir=/etc,upperdir=/mnt/upper,workdir=/mnt/work
+mkdir -p /etc/kubernetes
+cp "$0/etc/kubernetes/kubelet.conf" /etc/kubernetes
+echo n1 >/proc/sys/kernel/hostname
+exec "$@"
+"""
+"""Runs a command on the node ``NODE`` with this kubeconfig; a program is run for no other root."""
+
+
+@pytest.mark.parametrize(
+    ("user", "error"),
+    [
+        ({}, ""),
+        ({"token": "s3cret"}, "the API server answered 401"),
+        ({"exec": 'echo \'{"status": {"token": "good"}}\''}, ""),
+        ({"exec": "sleep 60"}, '"/bin/sh" gave no credential within 1s'),
+    ],
+)
 def test_the_command_with_the_kubelets_credential(
-    lab: Lab, api: ApiServer, tmp_path: Path, command: list[str], is_good: bool
+    lab: Lab,
+    api: ApiServer,
+    tmp_path: Path,
+    command: list[str],
+    user: dict[str, Any],
+    error: str,
 ) -> None:
-    reference = lab.push(image(lab, f"shop/cli{is_good:d}:1", 680 + is_good))
+    reference = lab.push(image(lab, f"shop/cli{len(str(user))}:1", 680 + len(str(user))))
     add_pod(api, "web", reference)
     document = api.kubeconfig(inline=True)
-    if not is_good:
-        document["users"][0]["user"] = {"token": "s3cret"}
+    before = ["--host-root", str(tmp_path)]
+    run_as: list[str] = []
+    if "exec" in user:
+        user = {"exec": {"command": "/bin/sh", "args": ["-c", user["exec"]]}}
+        api.tokens["good"] = Token(User(f"system:node:{NODE}", ("system:nodes",)))
+        run_as = [
+            "unshare",
+            "--uts",
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            _ETC,
+            str(tmp_path),
+        ]
+        before = []
+    if user:
+        document["users"][0]["user"] = user
     write_kubeconfig(document, tmp_path)
     for folder in ("etc", "run", "proc/1", "proc/self"):
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
     lab.throttle.limit(MIB)
     lab.node.kubelet.run_pod("web")
     pull = lab.node.kubelet.start_pull(reference)
-    words = ["--host-root", str(tmp_path), "--debug", "image-pull-progress", "--progress", "json"]
-    run = subprocess.run([*command, *words, "default/web"], capture_output=True, text=True)
+    words = [*before, "--debug", "image-pull-progress", "--progress", "json", "default/web"]
+    run = subprocess.run([*run_as, *command, *words], capture_output=True, text=True)
     pull.result(100)
     assert run.returncode == 0, run.stderr
     names = {json.loads(line)["image"] for line in run.stdout.splitlines()}
     said = [line for line in run.stderr.splitlines() if "pycrictl.kube" in line]
-    if is_good:
-        assert (names, said) == ({reference}, [])
-    else:
+    if error:
         assert names.isdisjoint({reference})
         assert len(said) == 1
-        assert "the API server answered 401" in said[0]
+        assert error in said[0]
+    else:
+        assert (names, said) == ({reference}, [])
     assert "s3cret" not in run.stderr
     assert "PRIVATE" not in run.stderr

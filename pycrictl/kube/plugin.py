@@ -1,0 +1,100 @@
+"""A credential that a program prints: the ``exec`` of a kubeconfig's user (client-go's plugins).
+
+Nodes of clouds have such kubeconfigs, where a kubelet proves itself by the machine's own identity.
+The program is the kubelet's, named by a file of root's, and is run as the kubelet runs it: without
+a terminal, with ``KUBERNETES_EXEC_INFO`` (client.authentication.k8s.io/v1). What it prints is kept
+in memory; what it writes to its standard error is not shown, as it may hold anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pycrictl.errors import ConfigError
+from pycrictl.units import format_duration, quote
+
+
+class Printed(NamedTuple):
+    """What a program printed: a token, or a client's certificate with its key, in PEM."""
+
+    token: str = ""
+    certificate: str = ""
+    key: str = ""
+
+
+def ask_plugin(plugin: dict[str, Any], folder: Path, timeout_s: float) -> Printed:
+    """Run a program for a credential.
+
+    Args:
+        plugin: the ``exec`` of a kubeconfig's user.
+        folder: of the kubeconfig, which a relative path of the program begins at.
+        timeout_s: after so long the program is killed, with all that it has started.
+
+    Raises:
+        ConfigError: it cannot be run, fails, takes too long, or prints something else.
+    """
+    command = plugin.get("command")
+    if not isinstance(command, str) or not command:
+        raise ConfigError("the kubeconfig's exec names no command")
+    name = quote(command, 4096)
+    if "/" in command:
+        command = str(folder / command)
+    words = [one for one in plugin.get("args") or () if isinstance(one, str)]
+    try:
+        process = subprocess.Popen(
+            [command, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **_variables(plugin)},
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as exc:
+        reason = (getattr(exc, "strerror", None) or str(exc)).lower()
+        raise ConfigError(f"cannot run {name} for a credential: {reason}") from None
+    with process:
+        try:
+            content, _ = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            limit = format_duration(timeout_s)
+            raise ConfigError(f"{name} gave no credential within {limit}") from None
+        finally:
+            with suppress(ProcessLookupError):  # what it has started may still run
+                os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode:
+        raise ConfigError(f"{name} gave no credential: it ended with {process.returncode}")
+    return _read(content, name)
+
+
+def _variables(plugin: dict[str, Any]) -> dict[str, str]:
+    info = {
+        "apiVersion": plugin.get("apiVersion"),
+        "kind": "ExecCredential",
+        "spec": {"interactive": False},
+    }
+    found = {"KUBERNETES_EXEC_INFO": json.dumps(info)}
+    for one in plugin.get("env") or ():
+        if isinstance(one, dict):
+            found[str(one.get("name"))] = str(one.get("value"))
+    return found
+
+
+def _read(content: bytes, name: str) -> Printed:
+    """Return the ``status`` of an ExecCredential."""
+    try:
+        status = json.loads(content)["status"]
+        values = (
+            status.get(key) or "" for key in ("token", "clientCertificateData", "clientKeyData")
+        )
+        found = Printed(*(one if isinstance(one, str) else "" for one in values))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        found = Printed()
+    if not found.token and not (found.certificate and found.key):
+        raise ConfigError(f"{name} printed no credential")
+    return found
