@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import ssl
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +30,6 @@ from tests.waiting import wait_until
 
 from .images import Image
 from .lab import MIB, Lab
-from .throttle import QuietServer
 
 PACE = Pace(0.05)
 
@@ -186,26 +183,6 @@ def write_journal(lab: Lab, folder: Path) -> None:
         "              '_SYSTEMD_UNIT': 'containerd.service', 'MESSAGE': line.rstrip()}))\n"
     )
     program.chmod(0o755)
-
-
-@pytest.fixture
-def unknown_ca(tmp_path: Path) -> Iterator[str]:
-    """Where a registry serves whose certificate nobody has signed that containerd knows."""
-    name = os.uname().nodename  # containerd speaks plain HTTP with localhost and its addresses
-    words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    files = ["-keyout", "registry.key", "-out", "registry.pem"]
-    names = ["-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"]
-    subprocess.run(
-        ["openssl", *words, *files, *names], cwd=tmp_path, check=True, capture_output=True
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "registry.pem", tmp_path / "registry.key")
-    server = QuietServer((name, 0), BaseHTTPRequestHandler)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever).start()
-    yield f"{name}:{server.server_port}"
-    server.shutdown()
-    server.server_close()
 
 
 @pytest.mark.parametrize(
