@@ -565,6 +565,8 @@ def test_free_space(fake: FakeServer, tmp_path: Path) -> None:
     fake.offer("ImageFsInfo", answer)
     shown = run(fake, "imagefsinfo", "-o", "wide").stdout.splitlines()
     assert shown[0].split() == "FILESYSTEM OF USED INODES SIZE FREE FULL MOUNTPOINT".split()
+    bare = run(fake, "imagefsinfo", "-o", "wide", "--no-headers").stdout.splitlines()
+    assert bare == shown[1:]
     images = shown[1].split("   ")
     assert images[0] == "images"
     assert shown[1].split()[1:4] == ["2.0", "KiB", "3"]
