@@ -377,7 +377,7 @@ _pycrictl_describe() {
             is_endless=1
             ;;
         imagefsinfo)
-            switches=(-h --help)
+            switches=(--no-headers -h --help)
             valued=(
                 '-o=json|yaml|go-template|table|wide|jsonpath='
                 '--output=json|yaml|go-template|table|wide|jsonpath='
@@ -504,7 +504,7 @@ _pycrictl_describe() {
             )
             ;;
         pull-limiter)
-            switches=(-w --watch --failed -h --help)
+            switches=(-w --watch --failed --no-headers -h --help)
             valued=(
                 '--admin-socket=@socket'
                 '-o=json|yaml|table|jsonpath='
@@ -512,6 +512,7 @@ _pycrictl_describe() {
                 '--interval='
                 '--since='
                 '--image='
+                '--sort-by=ended|image|pod|waited|pulled|got|reused|rate|attempts|outcome'
             )
             positionals=('status|set|cancel|history' '')
             ;;

@@ -561,6 +561,7 @@ function __pycrictl_describe --no-scope-shadowing
             set endless 1
         case 'imagefsinfo'
             set switches \
+                '--no-headers'\t'Omit the header line' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -714,6 +715,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '-w'\t'Show it repeatedly, until Ctrl-C' \
                 '--watch'\t'Show it repeatedly, until Ctrl-C' \
                 '--failed'\t'With history: only pulls that brought no image' \
+                '--no-headers'\t'With history: omit the headings and the sum' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -722,7 +724,8 @@ function __pycrictl_describe --no-scope-shadowing
                 '--output'\t'json|yaml|table|jsonpath='\t'Output format' \
                 '--interval'\t''\t'With --watch: the pause (default: 2)' \
                 '--since'\t''\t'With history: only pulls that ended within the last DURATION, such as 24h' \
-                '--image'\t''\t'With history: only images with TEXT in their name'
+                '--image'\t''\t'With history: only images with TEXT in their name' \
+                '--sort-by'\t'ended|image|pod|waited|pulled|got|reused|rate|attempts|outcome'\t'With history: sort by a column, such as rate; with -, descending'
             set positionals 'status|set|cancel|history' ''
         case 'completion'
             set switches \

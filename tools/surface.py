@@ -156,6 +156,7 @@ _SORT_KEYS: Final = {
     "images": headings.IMAGES,
     "stats": (*headings.CONTAINER_STATS, "cpu"),
     "statsp": (*headings.POD_STATS, "cpu"),
+    "pull-limiter": headings.PULLS,
 }
 
 _EXAMPLE: Final = "Example: "

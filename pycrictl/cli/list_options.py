@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
 from pycrictl.cli import crictl
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Option
 from pycrictl.cli.options import INTEGER
-from pycrictl.errors import NotFound
+from pycrictl.errors import NotFound, NothingSelected
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -111,6 +111,25 @@ def note_missing(app: AppContext, client: CriClient, *words: tuple[Kind, str]) -
 
     crictl's list of what is not there is empty and no failure, which stays so.
     """
+    for text in _missing(client, *words):
+        app.env.note(text)
+
+
+def nothing_selected(client: CriClient, pod: str, hint: str) -> NothingSelected:
+    """Return the error of options that select no container.
+
+    Args:
+        client: of the runtime.
+        pod: the value of ``--pod``.
+        hint: what to say if there is such a pod.
+    """
+    return NothingSelected(
+        "no container is selected", hint=next(_missing(client, ("pod", pod)), hint)
+    )
+
+
+def _missing(client: CriClient, *words: tuple[Kind, str]) -> Iterator[str]:
+    """Yield what is to be said of words that name nothing; under crictl's name nothing."""
     from pycrictl.cri.lists.lookup import Lookup
 
     if crictl.is_called():
@@ -119,7 +138,7 @@ def note_missing(app: AppContext, client: CriClient, *words: tuple[Kind, str]) -
     for kind, text in words:
         error = lookup.target(text, kind).error if text else None
         if isinstance(error, NotFound):
-            app.env.note(f"{error.message}: {error.hint}" if error.hint else error.message)
+            yield f"{error.message}: {error.hint}" if error.hint else error.message
 
 
 def show_list(

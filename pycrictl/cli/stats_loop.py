@@ -88,8 +88,15 @@ class Measuring:
         app: AppContext,
         sample: Callable[[], Sample[Any]],
         table: Callable[[list[Any], list[Any]], Table],
+        if_empty: Callable[[], None],
     ) -> None:
         """Measure and show, once or until Ctrl-C.
+
+        Args:
+            app: the program.
+            sample: measures.
+            table: of two samples.
+            if_empty: called after a table that is shown once and is empty.
 
         Raises:
             Exit: with the status 1 if something could not be measured, unless watching.
@@ -102,7 +109,8 @@ class Measuring:
             return
         from pycrictl.show.watching import Viewer
 
-        self._show_once(Viewer(app.env), sample, table)
+        if not self._show_once(Viewer(app.env), sample, table) and self.format.is_table:
+            if_empty()
         if self.warnings:
             raise Exit(ExitCode.FAILURE)
 
@@ -111,7 +119,8 @@ class Measuring:
         viewer: Viewer,
         sample: Callable[[], Sample[Any]],
         table: Callable[[list[Any], list[Any]], Table],
-    ) -> None:
+    ) -> bool:
+        """Show one measurement; return whether anything was measured, or failed to be."""
         from pycrictl.show.list_format import Views
 
         measured = sample()
@@ -128,6 +137,7 @@ class Measuring:
             if failure.message not in self.warnings:
                 self.warnings.add(failure.message)
                 viewer.warn(failure.message)
+        return bool(measured.stats or measured.failures)
 
     def _by_cpu(self, table: Table) -> Table:
         if not self.sort_by:

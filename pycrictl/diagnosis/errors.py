@@ -34,7 +34,7 @@ _PULLS: Final = (
             "disk-full",
             95,
             "there is no space left for it",
-            "'pycrictl imagefsinfo -o table' shows the disk, 'pycrictl rmi --prune' frees it",
+            "'pycrictl imagefsinfo -o wide' shows the disk, 'pycrictl rmi --prune' frees it",
         ),
     ),
     (

@@ -136,7 +136,7 @@ def _sandbox(facts: PodFacts) -> Iterator[Finding]:
     has_run = any(one.state for one in facts.containers)
     if NO_SPACE in error:
         text = f"is not running: there is no space left to make its sandbox ({shortened(error)})"
-        advice = "'pycrictl imagefsinfo -o table' shows the disk, 'pycrictl rmi --prune' frees it"
+        advice = "'pycrictl imagefsinfo -o wide' shows the disk, 'pycrictl rmi --prune' frees it"
         yield Finding("disk-full", Weight.SERIOUS, text, advice, 95)
     elif error and is_network:
         text = f"is not running: its network cannot be set up: {shortened(error)}"
@@ -269,7 +269,7 @@ def _ended(facts: PodFacts, one: Container, name: str, logs: str, last: str) -> 
         return Finding("bad-command", Weight.SERIOUS, text, advice, 82)
     if NO_SPACE in one.message:
         text = f"is not running: there is no space left to start {name}: {shortened(one.message)}"
-        return Finding("disk-full", Weight.SERIOUS, text, "'pycrictl imagefsinfo -o table'", 95)
+        return Finding("disk-full", Weight.SERIOUS, text, "'pycrictl imagefsinfo -o wide'", 95)
     if one.message and one.reason in ("StartError", "ContainerCannotRun"):
         text = f"is not running: {name} cannot be started: {shortened(one.message)}"
         return Finding("start-error", Weight.SERIOUS, text, "correct the pod's configuration", 82)

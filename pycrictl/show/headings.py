@@ -54,5 +54,18 @@ POD_STATS: Final = {
 }
 """CPU is not among them: it is the difference of two measurements."""
 
+PULLS: Final = {
+    "ended": ".ended",
+    "image": ".image",
+    "pod": ".pod",
+    "waited": ".waitedSeconds",
+    "pulled": ".pulledSeconds",
+    "got": ".gotBytes",
+    "reused": ".reusedBytes",
+    "rate": ".bytesPerSecond",
+    "attempts": ".attempts",
+    "outcome": ".outcome",
+}
+
 OF_LISTS: Final = {"containers": CONTAINERS, "items": PODS, "images": IMAGES}
 """Those of the lists, by the lists' names in documents."""

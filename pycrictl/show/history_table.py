@@ -15,13 +15,14 @@ _HEADER: Final = (
 )
 
 
-def write_history(document: Mapping[str, Any], out: TextIO) -> None:
-    """Write pulls, the oldest first, and the sum of them."""
-    pulls = document["pulls"]
+def write_history(document: Mapping[str, Any], out: TextIO, *, header: bool = True) -> None:
+    """Write pulls, and the sum of them unless there is no header either."""
+    pulls, text = document["pulls"], _sum(document["summary"])
     if pulls:
-        write_table(Table(_HEADER, list(map(_row, pulls)), min_width=0), out)
-        out.write("\n")
-    write_lines([_sum(document["summary"])], out)
+        table = Table(_HEADER, list(map(_row, pulls)), min_width=0, footer=text)
+        write_table(table, out, header=header)
+    elif header:
+        write_lines([text], out)
 
 
 def _row(pull: Mapping[str, Any]) -> tuple[str, ...]:

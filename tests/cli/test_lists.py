@@ -269,6 +269,9 @@ def test_ten_thousand_containers(fake: FakeServer) -> None:
         (["ps", "--pod", "wbe"], "pod"),
         (["ps", "--id", "wbe"], "container"),
         (["pods", "--id", "wbe"], "pod"),
+        (["stats", "--seconds=0", "--pod", "wbe"], "pod"),
+        (["stats", "--seconds=0", "wbe"], "container"),
+        (["statsp", "--seconds=0", "wbe"], "pod"),
     ],
 )
 @pytest.mark.parametrize("name", ["pycrictl", "crictl"])
@@ -285,6 +288,8 @@ def test_a_list_of_what_is_not_there_is_empty_and_says_why(
 
     fake.offer("ListPodSandbox", answer(pods))
     fake.offer("ListContainers", answer(containers))
+    fake.offer("ListContainerStats", cri_pb2.ListContainerStatsResponse())
+    fake.offer("ListPodSandboxStats", cri_pb2.ListPodSandboxStatsResponse())
     shown = run(fake, *words)
     assert (shown.code, len(shown.stdout.splitlines())) == (0, 1)
     notes = [line for line in shown.stderr.splitlines() if "config file" not in line]
@@ -294,6 +299,23 @@ def test_a_list_of_what_is_not_there_is_empty_and_says_why(
     assert notes == ([note] if name == "pycrictl" else [])
     document = run(fake, *words, "-o", "json")
     assert (document.code, "wbe" in document.stderr) == (0, False)
+
+
+@pytest.mark.parametrize("words", [["exec", "--pod", "wbe", "ps"], ["inspect", "--pod", "wbe"]])
+def test_a_pod_that_is_not_there_is_why_nothing_is_selected(
+    fake: FakeServer, words: list[str]
+) -> None:
+    pods = cri_pb2.ListPodSandboxResponse()
+    pods.items.add(id="aa" * 32, metadata={"name": "web", "namespace": "default", "uid": "u"})
+    fake.offer("ListPodSandbox", pods)
+    fake.offer("ListContainers", cri_pb2.ListContainersResponse())
+    shown = run(fake, *words)
+    assert (shown.code, shown.stdout) == (1, "")
+    assert shown.stderr == (
+        "pycrictl: no container is selected\n"
+        'hint: no pod "wbe": did you mean "web"? \'pycrictl pods\' lists the pods of the node\n'
+    )
+    assert "no pod" not in run(fake, *(word.replace("wbe", "web") for word in words)).stderr
 
 
 def test_a_list_that_breaks_off_is_not_shown(fake: FakeServer) -> None:
@@ -543,6 +565,8 @@ def test_free_space(fake: FakeServer, tmp_path: Path) -> None:
     fake.offer("ImageFsInfo", answer)
     shown = run(fake, "imagefsinfo", "-o", "wide").stdout.splitlines()
     assert shown[0].split() == "FILESYSTEM OF USED INODES SIZE FREE FULL MOUNTPOINT".split()
+    bare = run(fake, "imagefsinfo", "-o", "wide", "--no-headers").stdout.splitlines()
+    assert bare == shown[1:]
     images = shown[1].split("   ")
     assert images[0] == "images"
     assert shown[1].split()[1:4] == ["2.0", "KiB", "3"]

@@ -181,6 +181,8 @@ def test_cancel(path: str) -> None:
         ["status", "--failed"],
         ["history", "1"],
         ["history", "--since", "soon"],
+        ["status", "--sort-by", "rate"],
+        ["status", "--no-headers"],
     ],
 )
 def test_wrong_words(path: str, words: list[str]) -> None:
@@ -294,6 +296,29 @@ def test_one_pull(history: str) -> None:
 
 def test_no_pulls_at_all(history: str) -> None:
     assert shown(history, "--image", "nothing").stdout == "no pulls\n"
+    assert shown(history, "--image", "nothing", "--no-headers").stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("column", "pods"),
+    [
+        ("rate", [None, "default/web", "default/db"]),
+        ("-pulled", ["default/web", "default/db", None]),
+        ("-.endedSeconds", None),
+    ],
+)
+def test_the_history_in_another_order(
+    history: str, column: str, pods: list[str | None] | None
+) -> None:
+    run = shown(history, "--sort-by", column, "-o", "json")
+    if pods is None:
+        assert (run.code, run.stdout) == (1, "")
+        assert "no listed object has the field" in run.stderr
+    else:
+        assert [pull["pod"] for pull in json.loads(run.stdout)["pulls"]] == pods
+        bare = shown(history, "--sort-by", column, "--no-headers").stdout.splitlines()
+        whole = shown(history, "--sort-by", column).stdout.splitlines()
+        assert bare == whole[1:-2]
 
 
 def test_a_history_that_cannot_be_read(tmp_path: Path) -> None:

@@ -99,12 +99,6 @@ class ApiServer:
     def pods(self, document: dict[str, Any]) -> None:
         self.objects.replace("", "pods", document)
 
-    def admit_kubelet(self, token: str, node: str = NODE) -> None:
-        """Let the kubelet of a node in by one token, and have all pods on that node."""
-        self.tokens = {token: Token(User(f"system:node:{node}", ("system:nodes",)))}
-        items = [{**pod, "spec": {**pod["spec"], "nodeName": node}} for pod in self.pods["items"]]
-        self.pods = {**self.pods, "items": items}
-
     def front_proxy_context(self) -> ssl.SSLContext:
         """Return TLS as the aggregator has it; who answers is not verified."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -17,7 +17,9 @@ from pycrictl.kube.credential import find_credential
 from pycrictl.kube.kubelet import Kubelet
 from pycrictl.kube.plugin import Printed, ask_plugin
 from pycrictl.kube.pods import list_pods
-from tests.kube.apiserver import ApiServer, write_kubeconfig
+from tests.kube.access import User
+from tests.kube.apiserver import NODE, ApiServer, write_kubeconfig
+from tests.kube.tokens import Token
 
 VERSION = "client.authentication.k8s.io/v1beta1"
 
@@ -103,15 +105,15 @@ def test_a_slow_program_is_ended_with_what_it_has_started(tmp_path: Path) -> Non
 def kubeconfig(api: ApiServer, folder: Path, plugin: dict[str, Any]) -> Kubelet:
     document = api.kubeconfig(inline=True)
     document["users"][0]["user"] = {"exec": plugin}
-    return Kubelet(kubeconfig=str(write_kubeconfig(document, folder, "kubeconfig")), hostname="n1")
+    return Kubelet(kubeconfig=str(write_kubeconfig(document, folder, "kubeconfig")), hostname=NODE)
 
 
 def test_the_kubeconfig_of_a_cloud(api: ApiServer, tmp_path: Path) -> None:
     kubelet = kubeconfig(api, tmp_path, program(tmp_path, TOKEN))
     found = find_credential(kubelet=kubelet)
-    assert (found.token, found.node, found.certificate) == ("s3cret", "n1", "")
+    assert (found.token, found.node, found.certificate) == ("s3cret", NODE, "")
     assert "s3cret" not in repr(found)
-    api.admit_kubelet("s3cret")
+    api.tokens["s3cret"] = Token(User(f"system:node:{NODE}", ("system:nodes",)))
     assert list_pods(KubeClient(found, timeout_s=20.0))
 
 

@@ -16,7 +16,10 @@ from pycrictl.kube import node
 from pycrictl.kube.kubelet import Kubelet
 from pycrictl.kube.node import NodePods, Origin
 from pycrictl.kube.pods import PodImage, parse_pod, static_pods
+from tests.kube.access import User
 from tests.kube.apiserver import NODE, PODS, ApiServer, write_kubeconfig
+from tests.kube.test_kubelet import run_program
+from tests.kube.tokens import Token
 from tests.waiting import wait_until
 
 MANIFEST = """\
@@ -154,13 +157,14 @@ def test_a_token_that_is_renewed(
     document = api.kubeconfig(inline=True)
     document["users"][0]["user"] = {"tokenFile": "/token"}
     write_kubeconfig(document, tmp_path)
-    own_node = os.uname().nodename.lower()
-    api.admit_kubelet("one", own_node)
+    run_program(tmp_path, 7, "kubelet", f"--hostname-override={NODE}")
+    node_user = User(f"system:node:{NODE}", ("system:nodes",))
+    api.tokens["one"] = Token(node_user)
     (tmp_path / "token").write_text("one")
     pods = NodePods(root=tmp_path)
     assert len(pods.pods()) == 2
     monkeypatch.setattr(node, "REFRESH_S", 0.0)
+    api.tokens = {"two": Token(node_user)}
     api.pods = {**PODS, "items": PODS["items"][1:]}
-    api.admit_kubelet("two", own_node)
     (tmp_path / "token").write_text("two")
     wait_until(lambda: len(pods.pods()) == 1)

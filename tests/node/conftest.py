@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ from .house import House
 from .kubelet import Pod
 from .lab import Lab
 from .programs import Crictl
+from .throttle import QuietServer
 
 __all__ = ["containers", "cp", "program", "proxy", "start_container"]
 
@@ -59,3 +63,23 @@ def pod(lab: Lab) -> Pod:
 @pytest.fixture
 def container(lab: Lab, pod: Pod) -> str:
     return programs.start_container(lab, pod, "main")
+
+
+@pytest.fixture
+def unknown_ca(tmp_path: Path) -> Iterator[str]:
+    """Where a registry serves whose certificate nobody has signed that containerd knows."""
+    name = os.uname().nodename  # containerd speaks plain HTTP with localhost and its addresses
+    words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    files = ["-keyout", "registry.key", "-out", "registry.pem"]
+    names = ["-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"]
+    subprocess.run(
+        ["openssl", *words, *files, *names], cwd=tmp_path, check=True, capture_output=True
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "registry.pem", tmp_path / "registry.key")
+    server = QuietServer((name, 0), BaseHTTPRequestHandler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever).start()
+    yield f"{name}:{server.server_port}"
+    server.shutdown()
+    server.server_close()

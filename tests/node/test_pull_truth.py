@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import ssl
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,13 +22,14 @@ from pycrictl.logs import journal
 from pycrictl.progress import watch
 from pycrictl.progress.sources import Pace
 from pycrictl.progress.tracker import Phase, View
-from tests.kube.apiserver import ApiServer, make_node_certificates, serve, write_kubeconfig
+from tests.kube.access import User
+from tests.kube.apiserver import NODE, ApiServer, make_node_certificates, serve, write_kubeconfig
+from tests.kube.tokens import Token
 from tests.proxy.program import Program
 from tests.waiting import wait_until
 
 from .images import Image
 from .lab import MIB, Lab
-from .throttle import QuietServer
 
 PACE = Pace(0.05)
 
@@ -186,26 +185,6 @@ def write_journal(lab: Lab, folder: Path) -> None:
     program.chmod(0o755)
 
 
-@pytest.fixture
-def unknown_ca(tmp_path: Path) -> Iterator[str]:
-    """Where a registry serves whose certificate nobody has signed that containerd knows."""
-    name = os.uname().nodename  # containerd speaks plain HTTP with localhost and its addresses
-    words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    files = ["-keyout", "registry.key", "-out", "registry.pem"]
-    names = ["-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"]
-    subprocess.run(
-        ["openssl", *words, *files, *names], cwd=tmp_path, check=True, capture_output=True
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "registry.pem", tmp_path / "registry.key")
-    server = QuietServer((name, 0), BaseHTTPRequestHandler)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever).start()
-    yield f"{name}:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
 @pytest.mark.parametrize(
     ("trouble", "cause"),
     [
@@ -347,9 +326,10 @@ mkdir /mnt/upper /mnt/work
 mount -t overlay overlay /etc -o lowerdir=/etc,upperdir=/mnt/upper,workdir=/mnt/work
 mkdir -p /etc/kubernetes
 cp "$0/etc/kubernetes/kubelet.conf" /etc/kubernetes
+echo n1 >/proc/sys/kernel/hostname
 exec "$@"
 """
-"""Runs a command where the node's kubeconfig is this one; a program is run for no other root."""
+"""Runs a command on the node ``NODE`` with this kubeconfig; a program is run for no other root."""
 
 
 @pytest.mark.parametrize(
@@ -376,8 +356,18 @@ def test_the_command_with_the_kubelets_credential(
     run_as: list[str] = []
     if "exec" in user:
         user = {"exec": {"command": "/bin/sh", "args": ["-c", user["exec"]]}}
-        api.admit_kubelet("good", os.uname().nodename.lower())
-        run_as = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _ETC, str(tmp_path)]
+        api.tokens["good"] = Token(User(f"system:node:{NODE}", ("system:nodes",)))
+        run_as = [
+            "unshare",
+            "--uts",
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            _ETC,
+            str(tmp_path),
+        ]
         before = []
     if user:
         document["users"][0]["user"] = user

@@ -15,9 +15,10 @@ from contextlib import ExitStack
 from typing import Final, NamedTuple
 
 from pycrictl.proxy import settings
+from tests.waiting import wait_until
 from tools import surface
 
-from .house import ROOT, Done, House
+from .house import BUSYBOX, ROOT, Done, House
 
 README: Final = (ROOT / "README.md").read_text("utf-8")
 
@@ -49,6 +50,7 @@ INSTEAD: Final = {
         f" && {shlex.quote(sys.executable)} -c {shlex.quote(_DEMO)}",
         "without installing anything, and with smaller layers",
     ),
+    "pycrictl why default/api": Other("", "test_why_a_pod_is_not_running runs it"),
     "make test": Other(f"cd {ROOT} && make -n test | grep pytest", "it is what runs this"),
     "pipx install .": Other("", "the packages' own tests install them in an empty place"),
     "systemctl daemon-reload"
@@ -175,6 +177,31 @@ def run(house: House, statement: str) -> Done:
                 surroundings.enter_context(house.slow_pull())
             return house.run_until(statement, GOES_ON[statement][0])
         return house.run(INSTEAD[statement].line if statement in INSTEAD else statement)
+
+
+def test_why_a_pod_is_not_running(furnished: House) -> None:
+    """What the README shows of it is what a terminal of 80 columns has, but for IDs and times."""
+    kubelet = furnished.lab.node.kubelet
+    config = kubelet.pod_config("api", log_directory=str(furnished.lab.folder / "logs"))
+    pod = kubelet.run_pod(config)
+    words = ("sh", "-c", "echo connecting to db:5432; echo no database; exit 3")
+    container = kubelet.create_container(pod, BUSYBOX, words, log_path="api.log")
+    kubelet.start_container(container)
+    wait_until(lambda: container not in kubelet.running_containers())
+    line = "pycrictl why default/api"
+    done = furnished.run_on_terminal(line, "")
+    (block,) = [block for block in blocks(README) if line in block.text]
+    shown = alike(block.text.partition("\n")[2].removesuffix("…\n"))
+    assert alike(done.stdout).startswith(shown)
+    furnished.tidy()
+
+
+def alike(text: str) -> str:
+    """A text without what differs from run to run; lines are joined where they were wrapped."""
+    text = re.sub(r"\s*\n +(?!\|)", " ", text.replace("\r\n", "\n"))
+    text = re.sub(r"\b[0-9a-f]{13}\b", "ID", text)
+    text = re.sub(r"(?:less than a|about an?|\d+) [a-z]+ ago", "AGE", text)
+    return re.sub(r"\d+ restarts?", "N restarts", text)
 
 
 def test_kubelet_is_led_to_the_proxys_socket() -> None:

@@ -11,13 +11,9 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +30,11 @@ from pycrictl.proxy import admin
 from pycrictl.show.diagnosis_text import write_pod
 from tests.kube.apiserver import ApiServer, make_node_certificates, serve, write_kubeconfig
 from tests.proxy.program import Program
-from tests.streaming.servers import make_certificates
 from tests.waiting import wait_until
 
 from .kubelet import RUNTIME, Pod
 from .lab import MIB, Lab
 from .test_pull_truth import add_pod, write_journal
-from .throttle import QuietServer
 
 
 class Scene:
@@ -188,34 +182,12 @@ def test_an_image_without_access(scene: Scene) -> None:
     assert "401" in line
 
 
-@contextmanager
-def registry_by_tls(folder: Path) -> Iterator[str]:
-    """A registry whose certificate nobody has heard of; its address is not of the loopback."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-        except OSError:
-            pytest.skip("this machine has no address beside the loopback")
-        address = probe.getsockname()[0]
-    folder.mkdir()
-    server = QuietServer((address, 0), SimpleHTTPRequestHandler)
-    context = make_certificates(folder).server_context()
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    yield f"{address}:{server.server_port}"
-    server.shutdown()
-    thread.join(60)
-    server.server_close()
-
-
-def test_a_registry_with_an_unknown_certificate(scene: Scene, tmp_path: Path) -> None:
-    with registry_by_tls(tmp_path / "tls") as host:
-        scene.fail_to_pull(f"{host}/shop/web:1")
-        line = scene.why()
+def test_a_registry_with_an_unknown_certificate(scene: Scene, unknown_ca: str) -> None:
+    scene.fail_to_pull(f"{unknown_ca}/shop/web:1")
+    line = scene.why()
     assert line.startswith(
-        f'is not running: image "{host}/shop/web:1": the node does not trust the certificate of the'
-        " registry ("
+        f'is not running: image "{unknown_ca}/shop/web:1": the node does not trust the certificate'
+        " of the registry ("
     ), line
     assert "x509: " in line
 

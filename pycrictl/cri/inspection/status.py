@@ -118,8 +118,7 @@ def at_least_one(statuses: Iterator[T], kind: str) -> list[T]:
     """
     found = list(statuses)
     if not found:
-        hint = "without IDs, running containers are selected; see --all and --state"
-        raise NothingSelected(f"no {kind} is selected", hint=hint if kind == "container" else None)
+        raise NothingSelected(f"no {kind} is selected")
     return found
 
 

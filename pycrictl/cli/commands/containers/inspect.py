@@ -71,6 +71,9 @@ def inspect(
             targets = lookup.ids(client, targets, "container")
         else:
             found = containers.list_containers(client, images, query)
+            if not found:
+                hint = "without IDs, running containers are selected; see --all and --state"
+                raise list_options.nothing_selected(client, pod, hint)
             targets = [container.id for container in found]
         statuses = status.container_statuses(client, targets, verbose=not quiet, is_listed=not ids)
         answers = status.at_least_one(statuses, "container")

@@ -66,4 +66,7 @@ def stats(
             app,
             sample,
             lambda before, after: stats_tables.stats_table(before, after, show_all=all_),
+            lambda: list_options.note_missing(
+                app, client, ("pod", pod), ("container", container_id or positional)
+            ),
         )

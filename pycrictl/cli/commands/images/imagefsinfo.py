@@ -21,6 +21,7 @@ def imagefsinfo(
         ),
     ] = "json",
     template: list_options.Template = "",
+    no_headers: list_options.NoHeaders = False,
 ) -> None:
     """Show the disk usage of images.
 
@@ -37,7 +38,7 @@ def imagefsinfo(
         from pycrictl.cri.inspection.disk import space
 
         table = inspect_views.image_filesystems_table(answer, space)
-        render.write_table(table, app.env.stdout)
+        render.write_table(table, app.env.stdout, header=not no_headers)
     elif chosen.is_table:
         render.write_lines(inspect_views.image_filesystem_lines(answer), app.env.stdout)
     else:

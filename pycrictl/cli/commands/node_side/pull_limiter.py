@@ -64,6 +64,17 @@ def pull_limiter(
     failed: Annotated[
         bool, Option("--failed", help="With history: only pulls that brought no image.")
     ] = False,
+    sort_by: Annotated[
+        str,
+        Option(
+            "--sort-by",
+            metavar="COLUMN",
+            help="With history: sort by a column, such as rate; with -, descending.",
+        ),
+    ] = "",
+    no_headers: Annotated[
+        bool, Option("--no-headers", help="With history: omit the headings and the sum.")
+    ] = False,
 ) -> None:
     """Show or set a running proxy's limit on image pulls; show its last pulls.
 
@@ -86,8 +97,9 @@ def pull_limiter(
     chosen = InspectFormat(output, formats=options.OUTPUT_FORMATS)
     path = noderoot.given(socket_path(Setting(admin_socket, "flag"), "admin-socket"))
     timeout_s = max(app.config.timeout_s.value, 10.0)
-    if action != "history" and (since is not None or image or failed):
-        raise UsageError("--since, --image and --failed go with pull-limiter history only")
+    if action != "history" and (since is not None or image or failed or sort_by or no_headers):
+        options_ = "--since, --image, --failed, --sort-by and --no-headers"
+        raise UsageError(f"{options_} go with pull-limiter history only")
     if action == "status" and not what:
         _show_status(
             app,
@@ -119,6 +131,8 @@ def pull_limiter(
             since_s=since,
             image=image,
             only_failed=failed,
+            sort_by=sort_by,
+            header=not no_headers,
         )
     else:
         raise UsageError("say what to do: pull-limiter status, set N, cancel IMAGE|POD, or history")

@@ -10,7 +10,8 @@ from pycrictl.errors import ConfigError, ConnectError, UsageError
 from pycrictl.proxy import admin
 from pycrictl.proxy.figures.history import STATE_FOLDER, newest
 from pycrictl.proxy.figures.summary import summary_of
-from pycrictl.show import history_table
+from pycrictl.show import headings, history_table
+from pycrictl.show.custom_columns import SortKey
 from pycrictl.show.inspect_format import InspectFormat
 from pycrictl.units import quote
 
@@ -34,6 +35,8 @@ def write(
     since_s: float | None,
     image: str,
     only_failed: bool,
+    sort_by: str,
+    header: bool,
 ) -> None:
     """Write the pulls that are meant, and what they have in common.
 
@@ -44,6 +47,8 @@ def write(
         since_s: how long ago the first of them may have ended; None for any time.
         image: a part of its name.
         only_failed: leave out those that brought an image.
+        sort_by: a heading or a path to sort by; empty for the time at which they ended.
+        header: whether the table has headings and a sum.
 
     Raises:
         ConfigError: the history cannot be read.
@@ -61,11 +66,11 @@ def write(
         and image in record.image
         and not (only_failed and record.outcome.is_good)
     ]
-    document = {
-        "pulls": [record.document() for record in records],
-        "summary": summary_of(records),
-    }
+    pulls = [record.document() for record in records]
+    if sort_by:
+        pulls = SortKey(sort_by, headings.PULLS).sorted(pulls, pulls)
+    document = {"pulls": pulls, "summary": summary_of(records)}
     if chosen.is_table:
-        history_table.write_history(document, app.env.stdout)
+        history_table.write_history(document, app.env.stdout, header=header)
     else:
         chosen.write_document(document, app.env.stdout)

@@ -54,4 +54,9 @@ def statsp(
         def sample() -> Sample[cri_pb2.PodSandboxStats]:
             return sample_pods(client, condition)
 
-        measured.show(app, sample, stats_tables.pod_stats_table)
+        measured.show(
+            app,
+            sample,
+            stats_tables.pod_stats_table,
+            lambda: list_options.note_missing(app, client, ("pod", pod_id or positional)),
+        )

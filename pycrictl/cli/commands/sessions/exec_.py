@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pycrictl.cli import crictl, list_options, options, stream_options
 from pycrictl.cli.context import AppContext, Exit
 from pycrictl.cli.declare import Argument, Option
-from pycrictl.errors import MissingArgument, NothingSelected, PycrictlError, UsageError
+from pycrictl.errors import MissingArgument, PycrictlError, UsageError
 
 if TYPE_CHECKING:
     from pycrictl._proto import cri_pb2
@@ -167,10 +167,8 @@ def exec_(
             elif ignore_errors:
                 app.env.warn("no container is selected")
             else:
-                raise NothingSelected(
-                    "no container is selected",
-                    hint="without --state, only running containers are selected",
-                )
+                hint = "without --state, only running containers are selected"
+                raise list_options.nothing_selected(client, pod, hint)
     else:
         with app.open_client("runtime") as client:
             code = run(client, [lookup.Lookup(client).found(target, "container")])
