@@ -173,7 +173,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.serve.tokens": _BASE,
     "agent": {
         *("agent", "kube", "progress", "cri.calls.client", "wire.progress", "streaming.loop"),
-        *("servicelog", "", *_BASE),
+        *("servicelog", "tls", "", *_BASE),
     },
     "agent.names": set(),
     "agent.status": {"agent.names", *_BASE},
