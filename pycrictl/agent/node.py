@@ -21,8 +21,6 @@ from pycrictl.agent.objects import NodePull
 from pycrictl.agent.reflector import Reflector
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.pods import Pod, parse_pod
-from pycrictl.progress.sources import Pace
-from pycrictl.progress.watch import Knowledge, WatchRequest, watch
 from pycrictl.servicelog import Log
 
 if TYPE_CHECKING:
@@ -64,6 +62,9 @@ class _Source:
 
     def run(self, connect: Connect) -> None:
         """Follow the pulls of the node until nobody asks."""
+        from pycrictl.progress.sources import Pace  # a quarter of the memory: not before it is used
+        from pycrictl.progress.watch import Knowledge, WatchRequest, watch
+
         owner = self._owner
         try:
             with connect() as (client, proxy):

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
-import pytest
-
-from tests.agent.conftest import Cluster
+from tests.agent.standing import Cluster
 from tests.kube.kubectl import Kubectl
-
-
-@pytest.fixture
-def kubectl(cluster: Cluster, tmp_path: Path) -> Kubectl:
-    file = tmp_path / "admin.kubeconfig"
-    file.write_text(json.dumps(cluster.api.kubeconfig(name="admin")))
-    return Kubectl(file, tmp_path)
 
 
 def test_get_and_describe(cluster: Cluster, kubectl: Kubectl) -> None:
