@@ -30,7 +30,7 @@ _pycrictl_describe() {
                 '--tracing-endpoint='
                 '--tracing-sampling-rate-per-million='
             )
-            nested=(ps inspect logs stats events event create run start stop rm update checkpoint exec attach port-forward cp pods inspectp statsp metricsp metricdescs why runp stopp rmp images image img inspecti imagefsinfo pull rmi image-pull-progress version doctor info runtime-config config update-runtime-config proxy pull-limiter completion)
+            nested=(ps inspect logs stats events event create run start stop rm update checkpoint exec attach port-forward cp pods inspectp statsp metricsp metricdescs why runp stopp rmp images image img inspecti imagefsinfo pull rmi image-pull-progress version doctor info runtime-config config update-runtime-config proxy pull-limiter agent completion)
             ;;
         ps)
             switches=(-a --all -l --latest --no-headers --no-trunc -q --quiet -r --resolve-image-path -v --verbose -w --watch -h --help)
@@ -516,12 +516,29 @@ _pycrictl_describe() {
             )
             positionals=('status|set|cancel|history' '')
             ;;
+        agent)
+            switches=(-h --help)
+            valued=(
+                '--listen='
+                '--node-name='
+                '--kubeconfig=@file'
+                '--tls-cert=@file'
+                '--tls-key=@file'
+                '--client-ca=@file'
+                '--peer-ca=@file'
+                '--peer-token=@file'
+                '--admin-socket=@socket'
+                '--metrics-listen='
+                '--log-format=text|json'
+                '--log-level=debug|info|warning|error'
+            )
+            ;;
         completion)
             switches=(-h --help)
             positionals=('bash|zsh|fish')
             ;;
         help | h)
-            nested=(ps inspect logs stats events event create run start stop rm update checkpoint exec attach port-forward cp pods inspectp statsp metricsp metricdescs why runp stopp rmp images image img inspecti imagefsinfo pull rmi image-pull-progress version doctor info runtime-config config update-runtime-config proxy pull-limiter completion)
+            nested=(ps inspect logs stats events event create run start stop rm update checkpoint exec attach port-forward cp pods inspectp statsp metricsp metricdescs why runp stopp rmp images image img inspecti imagefsinfo pull rmi image-pull-progress version doctor info runtime-config config update-runtime-config proxy pull-limiter agent completion)
             ;;
     esac
 }

@@ -84,6 +84,7 @@ function __pycrictl_describe --no-scope-shadowing
                 'update-runtime-config'\t'Update the runtime\'s configuration' \
                 'proxy'\t'Serve the CRI in front of a runtime: pull progress, a pull limit, copies' \
                 'pull-limiter'\t'Show or set a running proxy\'s limit on image pulls; show its last pulls' \
+                'agent'\t'Serve the node\'s image pulls to the cluster, as an API of the API server' \
                 'completion'\t'Print a shell completion script'
         case 'ps'
             set switches \
@@ -727,6 +728,23 @@ function __pycrictl_describe --no-scope-shadowing
                 '--image'\t''\t'With history: only images with TEXT in their name' \
                 '--sort-by'\t'ended|image|pod|waited|pulled|got|reused|rate|attempts|outcome'\t'With history: sort by a column, such as rate; with -, descending'
             set positionals 'status|set|cancel|history' ''
+        case 'agent'
+            set switches \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '--listen'\t''\t'Where to serve' \
+                '--node-name'\t''\t'The name of this node (default: $NODE_NAME, else as the kubelet has it)' \
+                '--kubeconfig'\t'@file'\t'Ask the API server as this kubeconfig says (default: as the pod\'s service account)' \
+                '--tls-cert'\t'@file'\t'Serve with this certificate (default: a self-signed one)' \
+                '--tls-key'\t'@file'\t'The key of --tls-cert' \
+                '--client-ca'\t'@file'\t'The CA of the cluster\'s users, for the kubelet\'s routes (default: as the API server says)' \
+                '--peer-ca'\t'@file'\t'The CA of all agents\' certificates (default: they are not verified)' \
+                '--peer-token'\t'@file'\t'The service account\'s token for the audience progress.pycrictl.dev, which agents show to each other' \
+                '--admin-socket'\t'@socket'\t'The admin socket of a proxy on the node, which is asked if it is there' \
+                '--metrics-listen'\t''\t'Serve /metrics for Prometheus, /livez and /readyz there, without TLS, for everyone (default: nowhere)' \
+                '--log-format'\t'text|json'\t'How log lines look' \
+                '--log-level'\t'debug|info|warning|error'\t'The least that is logged (default: info, with --debug debug)'
         case 'completion'
             set switches \
                 '-h'\t'Show this message and exit' \
@@ -776,6 +794,7 @@ function __pycrictl_describe --no-scope-shadowing
                 'update-runtime-config'\t'Update the runtime\'s configuration' \
                 'proxy'\t'Serve the CRI in front of a runtime: pull progress, a pull limit, copies' \
                 'pull-limiter'\t'Show or set a running proxy\'s limit on image pulls; show its last pulls' \
+                'agent'\t'Serve the node\'s image pulls to the cluster, as an API of the API server' \
                 'completion'\t'Print a shell completion script'
     end
 end

@@ -71,3 +71,10 @@ def proxy_of(client: CriClient, admin_socket: str) -> NodeProxy | None:
         return found if found is not None and found.is_of(client) else None
     except OSError:
         return None
+
+
+def client_of(proxy: NodeProxy, client: CriClient) -> CriClient:
+    """Return a client of a proxy, as patient as that of its runtime."""
+    from pycrictl.cri.calls.client import CriClient
+
+    return CriClient(proxy.listen, timeout_s=client.timeout_s)

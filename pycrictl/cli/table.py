@@ -230,6 +230,13 @@ COMMANDS: Final = (
         grammar=Grammar.NEW,
     ),
     Entry(
+        "agent",
+        "node_side.agent:agent",
+        "Serve the node's image pulls to the cluster, as an API of the API server",
+        NODE_SIDE,
+        grammar=Grammar.NEW,
+    ),
+    Entry(
         "completion",
         "shell.completion:completion",
         "Print a shell completion script",

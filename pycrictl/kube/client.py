@@ -64,7 +64,7 @@ class KubeClient:
         self.node = credential.node
         self._credential = credential
         self._timeout_s = timeout_s
-        self._url = _parse(credential.server)
+        self._url = parse_server(credential.server)
         self._made: ssl.SSLContext | None = None
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
@@ -110,7 +110,7 @@ class KubeClient:
 
     def _context(self) -> ssl.SSLContext:
         if self._made is None:
-            self._made = _tls(self._credential)
+            self._made = tls_context(self._credential)
         return self._made
 
 
@@ -182,7 +182,7 @@ class _Exchange(threading.Thread):
         if len(content) > MAX_ANSWER_BYTES:
             raise RemoteProtocolError("the API server's answer is too long")
         if response.status >= 300:
-            raise _refusal(response.status, response.reason, content)
+            raise refusal(response.status, response.reason, content)
         return json.loads(content)
 
     def _dial(self) -> ssl.SSLSocket:
@@ -201,7 +201,7 @@ class _Exchange(threading.Thread):
             raise
 
 
-def _refusal(status: int, reason: str, content: bytes) -> RuntimeFault:
+def refusal(status: int, reason: str, content: bytes) -> RuntimeFault:
     """Return the error of an answer that is not the object; its body may be a ``v1 Status``."""
     message = ""
     with suppress(ValueError):
@@ -212,7 +212,8 @@ def _refusal(status: int, reason: str, content: bytes) -> RuntimeFault:
     return fault(f"the API server answered {status}: {text}", code=str(status), details=message)
 
 
-def _parse(server: str) -> SplitResult:
+def parse_server(server: str) -> SplitResult:
+    """Return the address of an API server in its parts; a ConnectError if it is not one."""
     from urllib.parse import urlsplit
 
     try:
@@ -224,8 +225,12 @@ def _parse(server: str) -> SplitResult:
     raise ConnectError(f"the kubeconfig's server {quote(server)} is not a valid address")
 
 
-def _tls(credential: Credential) -> ssl.SSLContext:
-    """Return the TLS settings; the client's key never touches a disk."""
+def tls_context(credential: Credential) -> ssl.SSLContext:
+    """Return the TLS settings of a client; its key never touches a disk.
+
+    Raises:
+        ConnectError: the credential cannot be used.
+    """
     from pycrictl.tls import client_context
 
     try:

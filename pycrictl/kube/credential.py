@@ -9,10 +9,12 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pycrictl import config
 from pycrictl.errors import ConfigError
 from pycrictl.kube.kubelet import (
     ROOT,
@@ -40,6 +42,8 @@ KUBECONFIGS: Final = (
 
 PLUGIN_S: Final = 5.0
 """How long a program may take that prints a credential, if nobody waits for it."""
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 _NODE_USER: Final = b"system:node:"
 _COMMON_NAME: Final = rb"\x06\x03\x55\x04\x03[\x0c\x13\x14\x16]([\x00-\x7f])"
@@ -98,6 +102,54 @@ def find_credential(
             raise _unreadable(path, exc) from None
         return _Kubeconfig(path, document, root).credential(host_name(kubelet), timeout_s)
     raise ConfigError("no kubeconfig of a kubelet was found")
+
+
+def read_kubeconfig(path: str, *, timeout_s: float = PLUGIN_S) -> Credential:
+    """Return the credential of one kubeconfig, which need not be a kubelet's.
+
+    Args:
+        path: of the file.
+        timeout_s: limit of a program that has to be asked (``exec``).
+
+    Raises:
+        ConfigError: it cannot be read, or cannot be used.
+    """
+    try:
+        document = read_document(path)
+    except OSError as exc:
+        raise _unreadable(path, exc) from None
+    return _Kubeconfig(path, document, ROOT).credential(host_name(Kubelet()), timeout_s)
+
+
+def in_cluster(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Credential:
+    """Return the credential that the kubelet gives to the processes of a pod.
+
+    Raises:
+        ConfigError: this is not a pod, or its service account's token is not mounted.
+    """
+    host, port = (environ.get(f"KUBERNETES_SERVICE_{word}", "") for word in ("HOST", "PORT"))
+    if not host:
+        raise ConfigError("no API server is named: this is not a pod", hint="use --kubeconfig")
+    try:
+        token = config.read_text(str(folder / "token")).strip()
+        authority = config.read_text(str(folder / "ca.crt"))
+    except OSError as exc:
+        raise _unreadable(str(folder), exc) from None
+    return Credential(
+        origin=str(folder),
+        node=environ.get("NODE_NAME", "") or host_name(Kubelet()),
+        server=f"https://{f'[{host}]' if ':' in host else host}:{port or 443}",
+        authority=authority,
+        token=token,
+    )
+
+
+def own_namespace(folder: Path = SERVICE_ACCOUNT) -> str:
+    """Return the namespace of the pod that this process is in; empty if it is in none."""
+    try:
+        return config.read_text(str(folder / "namespace")).strip()
+    except OSError:
+        return ""
 
 
 class _Kubeconfig:

@@ -65,6 +65,9 @@ class Pod(NamedTuple):
         images: in the order in which the kubelet pulls them.
         pull_secrets: names of its ``imagePullSecrets``.
         reason, message: why the kubelet has ended it, such as ``Evicted``; else empty.
+        node: the node that it is bound to; empty while there is none.
+        host_ip: that node's address, once its kubelet has seen the pod.
+        created: when it was made (RFC 3339).
     """
 
     namespace: str
@@ -75,6 +78,9 @@ class Pod(NamedTuple):
     pull_secrets: tuple[str, ...]
     reason: str = ""
     message: str = ""
+    node: str = ""
+    host_ip: str = ""
+    created: str = ""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -149,6 +155,9 @@ def parse_pod(document: Mapping[str, Any]) -> Pod | None:
         ),
         _text(status.get("reason")),
         _text(status.get("message")),
+        _text(spec.get("nodeName")),
+        _text(status.get("hostIP")),
+        _text(metadata.get("creationTimestamp")),
     )
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.settings import PullSettings
@@ -44,7 +44,6 @@ from pycrictl.units import quote
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.kube.node import NodePods
     from pycrictl.kube.pods import Pod
     from pycrictl.logs.journal import JournalLine
 
@@ -152,6 +151,16 @@ def watch_podman(request: WatchRequest, sink: Sink, pace: Pace) -> None:
     _conclude(outcome, request, sink)
 
 
+class PodsOfNode(Protocol):
+    """The pods of the node as they are known at the moment."""
+
+    def pods(self) -> Sequence[Pod]:
+        """Return all of them."""
+
+    def find(self, namespace: str, name: str, uid: str = "") -> Pod | None:
+        """Return one; None if it is not known."""
+
+
 class Knowledge(NamedTuple):
     """What is known of the node beside its runtime; nothing by default.
 
@@ -164,7 +173,7 @@ class Knowledge(NamedTuple):
     """
 
     proxy: CriClient | None = None
-    pods: NodePods | None = None
+    pods: PodsOfNode | None = None
     read_journal: Callable[[float], Sequence[JournalLine]] | None = None
     namespaces: tuple[str, ...] = ()
 
@@ -272,7 +281,7 @@ def _open_crio(
     return crio
 
 
-def _references(target: WatchTarget, pods: NodePods | None) -> list[str] | None:
+def _references(target: WatchTarget, pods: PodsOfNode | None) -> list[str] | None:
     """Return the images that a pod or one of its containers needs; None if nobody knows."""
     pod = _spec(target, pods)
     if pod is None:
@@ -281,14 +290,14 @@ def _references(target: WatchTarget, pods: NodePods | None) -> list[str] | None:
     return own if own or target.container is not None else [one.image for one in pod.images]
 
 
-def _of_container(target: WatchTarget, pods: NodePods | None) -> list[str]:
+def _of_container(target: WatchTarget, pods: PodsOfNode | None) -> list[str]:
     """Return the images of the container that is named, whether it exists yet or not, if known."""
     pod, name = _spec(target, pods), target.container_name
     images = pod.images if pod is not None and name else ()
     return [one.image for one in images if one.container == name]
 
 
-def _spec(target: WatchTarget, pods: NodePods | None) -> Pod | None:
+def _spec(target: WatchTarget, pods: PodsOfNode | None) -> Pod | None:
     if pods is None or target.pod is None:
         return None
     metadata = target.pod.metadata

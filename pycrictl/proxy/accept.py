@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from pycrictl.proxy.serve.log import Log, Seldom
+from pycrictl.servicelog import Log, Seldom
 from pycrictl.wire import limits
 
 _RETRY_S: Final = 0.1

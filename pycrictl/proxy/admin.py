@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias
 
 from pycrictl.errors import ConnectError, PycrictlError, RemoteProtocolError
 from pycrictl.proxy.accept import Acceptor, Connector
-from pycrictl.proxy.serve.log import Log
+from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.units import quote
 

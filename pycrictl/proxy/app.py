@@ -40,12 +40,12 @@ from pycrictl.proxy.relay.calls import Answer, CallRecord, Peer
 from pycrictl.proxy.relay.server import RelayServer
 from pycrictl.proxy.relay.upstream import Upstream
 from pycrictl.proxy.serve.listen import Inherited, UnixListener
-from pycrictl.proxy.serve.log import Log, Seldom
 from pycrictl.proxy.serve.stream_server import COPY_PATH, StreamServer
 from pycrictl.proxy.serve.systemd import notify, passed_sockets, watchdog_s
 from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.proxy.settings import MAX_LIMIT, ProxySettings
 from pycrictl.proxy.succession import Succession
+from pycrictl.servicelog import Log, Seldom
 from pycrictl.signals import ENDING
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.units import quote

@@ -17,9 +17,9 @@ from pycrictl.proxy.pulls.book import Book
 from pycrictl.proxy.pulls.limiter import PULL_PATHS, PullLimiter
 from pycrictl.proxy.pulls.reports import LINGER_S
 from pycrictl.proxy.relay.server import RelayServer
-from pycrictl.proxy.serve.log import Log
 from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.proxy.serve.tokens import Tokens
+from pycrictl.servicelog import Log
 
 CALLS_S: Final = 10.0
 """How long other calls than pulls may hold up the end. Nobody is refused meanwhile: it comes in a

@@ -22,8 +22,8 @@ from pycrictl.errors import ConfigError, PycrictlError, UsageError
 from pycrictl.proxy.figures.history import STATE_FOLDER
 from pycrictl.proxy.pulls.decisions import Policy
 from pycrictl.proxy.pulls.kubelet_config import read_kubelet_config
-from pycrictl.proxy.serve.log import LogFormat, LogLevel
 from pycrictl.proxy.serve.stream_server import Address, parse_address
+from pycrictl.servicelog import LogFormat, LogLevel
 from pycrictl.units import parse_duration, parse_size, quote
 
 DEFAULT_PATH: Final = "/etc/pycrictl.toml"

@@ -15,9 +15,9 @@ from pycrictl.proxy.pulls.limiter import PullLimiter
 from pycrictl.proxy.relay.server import RelayServer
 from pycrictl.proxy.relay.upstream import Upstream
 from pycrictl.proxy.serve.listen import UnixListener
-from pycrictl.proxy.serve.log import Log
 from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.proxy.serve.systemd import notify
+from pycrictl.servicelog import Log
 
 
 class Succession:

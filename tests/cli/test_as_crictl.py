@@ -149,7 +149,7 @@ def test_the_help_of_the_program(words: list[str], monkeypatch: pytest.MonkeyPat
     assert done.code == 0
     page = done.stdout
     assert page.startswith("NAME:\n   crictl - client for CRI\n\nUSAGE:\n   crictl ")
-    assert "\nCOMMANDS:\n   attach" in page
+    assert "\nCOMMANDS:\n   agent" in page
     assert "pycrictl" not in page
 
 

@@ -186,6 +186,9 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_PATCH = do_PUT = do_DELETE = do_GET
 
     def _answer(self, api: ApiServer, code: int, document: Any) -> None:
+        if isinstance(document, Iterator):
+            self._stream(document)
+            return
         content = api.raw or json.dumps(document).encode()
         is_v2 = isinstance(document, dict) and document.get("kind") == "APIGroupDiscoveryList"
         self.send_response(code)
@@ -196,6 +199,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b" ")
             threading.Event().wait(0.05)
         self.wfile.write(content)
+
+    def _stream(self, events: Iterator[Any]) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for event in events:
+            line = json.dumps(event).encode() + b"\n"
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+        self.wfile.write(b"0\r\n\r\n")
 
     def _hand_on(self, api: ApiServer, body: bytes) -> bool:
         """Hand a request on that is for an APIService or for a port of a node."""
@@ -325,6 +338,8 @@ def _stored(
             return 201, _access_review(api, body, user)
         case "list", _:
             return 200, api.objects.select(kind, request, query)
+        case "watch", _:
+            return 200, api.objects.watch(kind, request, query)
         case "get" | "patch" | "delete", _:
             found = api.objects.find(kind, request)
             if found is None:

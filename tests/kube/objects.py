@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +43,7 @@ KINDS = (
     Kind("", "v1", "configmaps", "ConfigMap", short=("cm",)),
     Kind("", "v1", "events", "Event", short=("ev",)),
     Kind("", "v1", "services", "Service", short=("svc",)),
+    Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
     Kind("apps", "v1", "deployments", "Deployment", short=("deploy",)),
     Kind("apps", "v1", "daemonsets", "DaemonSet", short=("ds",)),
     Kind("apps", "v1", "replicasets", "ReplicaSet", short=("rs",)),
@@ -84,6 +87,8 @@ class Objects:
 
     def __init__(self) -> None:
         self._lists: dict[tuple[str, str], Document] = {}
+        self._changes: list[tuple[int, tuple[str, str], Document, Document]] = []
+        self._news = threading.Condition()
         self.version = 4711
 
     def add(self, group: str, resource: str, *documents: Document) -> None:
@@ -92,11 +97,49 @@ class Objects:
         for document in documents:
             self.version += 1
             metadata = document.setdefault("metadata", {})
-            metadata.setdefault("resourceVersion", str(self.version))
+            metadata["resourceVersion"] = str(self.version)
             same = [one for one in items if _identity(one) == _identity(document)]
             for one in same:
                 items.remove(one)
             items.append(document)
+            self._note(group, resource, same[0] if same else {}, document)
+
+    def remove(self, group: str, resource: str, namespace: str, name: str) -> None:
+        """Delete an object."""
+        items = self.documents(group, resource)
+        for one in [one for one in items if _identity(one) == (namespace, name)]:
+            items.remove(one)
+            self.version += 1
+            self._note(group, resource, one, {})
+
+    def watch(self, kind: Kind, request: Request, query: Mapping[str, str]) -> Iterator[Document]:
+        """Iterate over the events of a watch since ``resourceVersion``.
+
+        An object that begins or ceases to fit the selectors is added or deleted, as in a real one.
+        """
+        version = int(query.get("resourceVersion") or self.version)
+        ends_at = time.monotonic() + float(query.get("timeoutSeconds", 60))
+        while (left_s := ends_at - time.monotonic()) > 0:
+            with self._news:
+                news = [one for one in self._changes if one[0] > version]
+                if not news:
+                    self._news.wait(min(left_s, 0.2))
+            for at, key, before, after in news:
+                version = at
+                if key != (kind.group, kind.resource):
+                    continue
+                was, fits = (bool(one) and _fits(one, request, query) for one in (before, after))
+                if was or fits:
+                    change = "DELETED" if not fits else "MODIFIED" if was else "ADDED"
+                    document = {**(after or before)}
+                    document["metadata"] = {**document["metadata"], "resourceVersion": str(at)}
+                    identity = {"kind": kind.kind, "apiVersion": kind.group_version}
+                    yield {"type": change, "object": {**identity, **document}}
+
+    def _note(self, group: str, resource: str, before: Document, after: Document) -> None:
+        with self._news:
+            self._changes.append((self.version, (group, resource), before, after))
+            self._news.notify_all()
 
     def documents(self, group: str, resource: str) -> list[Document]:
         """Return the list itself, not a copy."""
@@ -116,13 +159,7 @@ class Objects:
     def select(self, kind: Kind, request: Request, query: Mapping[str, str]) -> Document:
         """Answer a list."""
         whole = self.whole(kind.group, kind.resource)
-        items = [
-            one
-            for one in whole["items"]
-            if request.namespace in ("", one["metadata"].get("namespace", ""))
-            and _fits_fields(one, query.get("fieldSelector", ""))
-            and _fits_labels(one, query.get("labelSelector", ""))
-        ]
+        items = [one for one in whole["items"] if _fits(one, request, query)]
         return {
             "kind": f"{kind.kind}List",
             "apiVersion": kind.group_version,
@@ -142,6 +179,14 @@ class Objects:
 def _identity(document: Document) -> tuple[str, str]:
     metadata = document["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
+
+
+def _fits(document: Document, request: Request, query: Mapping[str, str]) -> bool:
+    return (
+        request.namespace in ("", document["metadata"].get("namespace", ""))
+        and _fits_fields(document, query.get("fieldSelector", ""))
+        and _fits_labels(document, query.get("labelSelector", ""))
+    )
 
 
 def _fits_fields(document: Document, selector: str) -> bool:

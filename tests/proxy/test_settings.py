@@ -13,9 +13,9 @@ from pycrictl.proxy.pulls.kubelet_config import (
     find_kubelet_config,
     read_kubelet_config,
 )
-from pycrictl.proxy.serve.log import LogFormat, LogLevel
 from pycrictl.proxy.serve.stream_server import Address
 from pycrictl.proxy.settings import ProxySettings, load
+from pycrictl.servicelog import LogFormat, LogLevel
 
 UPSTREAM = "unix:///run/containerd/containerd.sock"
 FULL = """

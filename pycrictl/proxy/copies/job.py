@@ -19,7 +19,7 @@ from pycrictl.copy.stream.connection import CopyConnection, serve_stream
 from pycrictl.errors import Cancelled, PycrictlError
 from pycrictl.proxy.copies.quotas import IDLE_S, time_limit_s
 from pycrictl.proxy.relay.calls import Peer
-from pycrictl.proxy.serve.log import Log
+from pycrictl.servicelog import Log
 
 if TYPE_CHECKING:
     from pycrictl.copy.rules.policy import Rules

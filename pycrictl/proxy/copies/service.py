@@ -33,8 +33,8 @@ from pycrictl.proxy.copies.job import CopyJob
 from pycrictl.proxy.copies.quotas import Quotas
 from pycrictl.proxy.lookup import CallFailed, Lookup
 from pycrictl.proxy.relay.calls import Answer, CallRequest, Peer
-from pycrictl.proxy.serve.log import Log
 from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens
+from pycrictl.servicelog import Log
 from pycrictl.wire.codes import (
     CANCELLED,
     INTERNAL,

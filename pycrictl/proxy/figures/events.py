@@ -18,7 +18,7 @@ from pycrictl.proxy.figures.bulletin import Bulletin, News
 from pycrictl.proxy.pulls.book import Book
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress import Bell
-from pycrictl.proxy.serve.log import Log
+from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks, in_thread
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from pycrictl.proxy.lookup import CallFailed, Lookup
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter import PullEnd
-from pycrictl.proxy.serve.log import Log, Seldom
+from pycrictl.servicelog import Log, Seldom
 from pycrictl.streaming.loop import end_tasks
 
 STOP_S: Final = 2.0

@@ -15,9 +15,9 @@ from pycrictl.proxy.pulls.progress import Bell
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.relay.server import Handler, RelayServer
 from pycrictl.proxy.relay.upstream import Upstream
-from pycrictl.proxy.serve.log import Log
 from pycrictl.proxy.serve.pages import PageServer
 from pycrictl.proxy.settings import OWN_KUBECONFIG, ProxySettings
+from pycrictl.servicelog import Log
 
 if TYPE_CHECKING:
     from pycrictl.proxy.copies.quotas import Quotas

@@ -16,7 +16,7 @@ from pycrictl.cri.calls.tracing import TRACEPARENT, Context, Exporter, Span, now
 from pycrictl.errors import StreamError
 from pycrictl.proxy.relay.calls import Answer, CallRequest, Peer
 from pycrictl.proxy.relay.server import Handler
-from pycrictl.proxy.serve.log import Log
+from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import in_thread
 
 SEND_S: Final = 2.0

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from pycrictl.errors import PycrictlError, Unimplemented
 from pycrictl.progress.speed import Speed
 from pycrictl.progress.tracker import Item, Phase, Tracker
-from pycrictl.proxy.serve.log import Log
+from pycrictl.servicelog import Log
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient

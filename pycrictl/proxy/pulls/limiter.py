@@ -37,7 +37,7 @@ from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.relay.calls import Answer, CallRequest, Peer
 from pycrictl.proxy.relay.upstream import Upstream
-from pycrictl.proxy.serve.log import Log
+from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.wire.codes import (
     ABORTED,

@@ -28,7 +28,7 @@ from pycrictl.proxy.relay.calls import (
 )
 from pycrictl.proxy.relay.connection import Relay
 from pycrictl.proxy.relay.upstream import HANDSHAKE_TIMEOUT_S, connect, runtime_name
-from pycrictl.proxy.serve.log import Log, Seldom
+from pycrictl.servicelog import Log, Seldom
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.wire import codes, limits
 

@@ -15,9 +15,9 @@ from contextlib import suppress
 from typing import Final
 
 from pycrictl.proxy.accept import Acceptor, descriptor_limit
-from pycrictl.proxy.serve.log import Log, Seldom
 from pycrictl.proxy.serve.owner import Owners
 from pycrictl.proxy.serve.places import Places
+from pycrictl.servicelog import Log, Seldom
 from pycrictl.wire import limits
 from pycrictl.wire.http1_server import MAX_HEAD_BYTES
 

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.proxy.serve.door import Door, Guest
-from pycrictl.proxy.serve.log import Log
 from pycrictl.proxy.serve.stream_server import Address, listening
+from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.wire.http1_server import parse_request, serialize_response
 

@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 from pycrictl.copy.stream.connection import PROTOCOL
 from pycrictl.errors import ConfigError, RemoteProtocolError
 from pycrictl.proxy.serve.door import Door, Guest
-from pycrictl.proxy.serve.log import Log
 from pycrictl.proxy.serve.records import BUFFER_BYTES, LineRecords, MessageRecords, listen
+from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.units import quote
 from pycrictl.wire.http1_server import Request, parse_request, serialize_response

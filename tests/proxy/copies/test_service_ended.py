@@ -25,8 +25,8 @@ from pycrictl.proxy.copies.service import Copies
 from pycrictl.proxy.lookup import Lookup
 from pycrictl.proxy.relay.calls import Answer, CallRequest, Peer
 from pycrictl.proxy.relay.upstream import Upstream
-from pycrictl.proxy.serve.log import Log
 from pycrictl.proxy.serve.tokens import Tokens
+from pycrictl.servicelog import Log
 from tests.copy.hostile import FILE, member
 from tests.copy.node.test_on_node import ID, needs_root
 from tests.copy.trees import stages_in

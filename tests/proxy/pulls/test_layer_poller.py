@@ -12,7 +12,7 @@ import pytest
 
 from pycrictl.proxy.pulls import layer_poller
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
-from pycrictl.proxy.serve.log import Log
+from pycrictl.servicelog import Log
 from tests.containerd.fakectd import FakeContainerd, Ingest, Lease
 from tests.fakecri import FakeServer
 from tests.waiting import until

@@ -22,9 +22,9 @@ from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Bell, PullProgres
 from pycrictl.proxy.pulls.reports import LINGER_S
 from pycrictl.proxy.relay.calls import CallRequest, Peer
 from pycrictl.proxy.relay.upstream import Upstream
-from pycrictl.proxy.serve.log import Log
 from pycrictl.proxy.serve.stream_server import Address, StreamServer
 from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens
+from pycrictl.servicelog import Log
 from pycrictl.wire.progress import Report
 from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import RUNTIME

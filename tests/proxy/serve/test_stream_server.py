@@ -10,9 +10,9 @@ import pytest
 
 from pycrictl.errors import ConfigError, UpgradeRefused
 from pycrictl.progress.stream import follow
-from pycrictl.proxy.serve.log import Log
 from pycrictl.proxy.serve.stream_server import Address, StreamServer, parse_address
 from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens
+from pycrictl.servicelog import Log
 from pycrictl.wire import limits
 from pycrictl.wire.progress import ProgressDecoder, Report
 from tests.waiting import until

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pycrictl.cli import options
-from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, proxy_of
+from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, client_of, proxy_of
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Argument, Option
 from pycrictl.errors import UsageError
-
-if TYPE_CHECKING:
-    from pycrictl.cli.admin_socket import NodeProxy
-    from pycrictl.cri.calls.client import CriClient
 
 
 def image_pull_progress(
@@ -108,7 +104,7 @@ def image_pull_progress(
         client = stack.enter_context(app.open_client("runtime"))
         stack.callback(display.close)
         found = proxy_of(client, admin_socket)
-        proxy = stack.enter_context(_client_of(found, client)) if found is not None else None
+        proxy = stack.enter_context(client_of(found, client)) if found is not None else None
         namespace = _named(containerd_namespace, "namespace")
         knowledge = watch.Knowledge(
             None if namespace else proxy,
@@ -117,12 +113,6 @@ def image_pull_progress(
             (namespace,) if namespace else (),
         )
         watch.watch(client, request, display, pace, knowledge)
-
-
-def _client_of(proxy: NodeProxy, client: CriClient) -> CriClient:
-    from pycrictl.cri.calls.client import CriClient
-
-    return CriClient(proxy.listen, timeout_s=client.timeout_s)
 
 
 def _named(name: str | None, kind: str) -> str:

@@ -215,8 +215,8 @@ def proxy(
     from pycrictl.proxy import admin, settings
     from pycrictl.proxy.app import run
     from pycrictl.proxy.program import READY_S
-    from pycrictl.proxy.serve.log import write_to
     from pycrictl.proxy.serve.systemd import is_journal
+    from pycrictl.servicelog import write_to
 
     negated = "--serialize-image-pulls" in app.negated
     found = settings.load(

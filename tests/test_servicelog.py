@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from pycrictl.proxy.serve.log import Log, Seldom, pairs
+from pycrictl.servicelog import Log, Seldom, pairs
 from pycrictl.wire import limits
 
 
@@ -71,6 +71,6 @@ def test_lines_of_asyncio_are_lines_of_the_log(
     assert len(lines) == limits.FAULT_LINES
     assert all(line.startswith('asyncio message="Exception in callback ') for line in lines)
     assert all("ValueError('of a callback\\\\nlevel" in line and "\n" not in line for line in lines)
-    assert all("test_log.py:" in line.partition(" at=")[2] for line in lines)
+    assert all("test_servicelog.py:" in line.partition(" at=")[2] for line in lines)
     assert last == 'asyncio message="at the end"'
     assert capsys.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""Log lines of ``key=value`` pairs, for pulls, copies and streams."""
+"""Log lines of services, of ``key=value`` pairs: for pulls, copies and streams."""
 
 from __future__ import annotations
 
@@ -116,16 +116,17 @@ class LogLevel(StrEnum):
 
 
 def write_to(stream: TextIO, form: LogFormat, level: LogLevel, *, has_priorities: bool) -> None:
-    """Send the proxy's log lines to a stream, with priorities for the journal."""
+    """Send a service's log lines to a stream, with priorities for the journal."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_Lines(form, has_priorities=has_priorities))
     logger = logging.getLogger("pycrictl")
     logger.handlers = [handler]
     logger.propagate = False
     least = getattr(logging, level.name)
-    # Of other rooms, only what the proxy's own log does not say.
+    # Of other rooms, only what a service's own log does not say.
     logger.setLevel(least if level is LogLevel.DEBUG else max(least, logging.WARNING))
-    logging.getLogger("pycrictl.proxy").setLevel(least)
+    for service in ("proxy", "agent"):
+        logging.getLogger(f"pycrictl.{service}").setLevel(least)
 
 
 class _Lines(logging.Formatter):

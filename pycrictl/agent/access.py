@@ -1,0 +1,217 @@
+"""Who asks, and may they: the front proxy, other agents, and those that ask as of a kubelet.
+
+Answers of the API server to tokens and questions are kept for a short while, as the kubelet does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ssl
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Final, Generic, TypeVar
+
+from aiohttp import web
+
+from pycrictl.agent import frontproxy
+from pycrictl.agent.apiserver import ApiServer
+from pycrictl.agent.frontproxy import Trust, User
+from pycrictl.agent.names import AUDIENCE, Document
+from pycrictl.agent.status import Refusal
+from pycrictl.errors import PycrictlError
+
+TOKEN_S: Final = 120.0
+ALLOWED_S: Final = 60.0
+DENIED_S: Final = 15.0
+"""How long answers are kept: of TokenReviews, of SubjectAccessReviews that allow or deny. Shorter
+than the kubelet's (2 m, 5 m, 30 s)."""
+
+MAX_CACHED: Final = 1000
+MAX_TOKEN_CHARS: Final = 16 * 1024
+MAX_REVIEWS: Final = 16
+"""How many questions are put to the API server at once."""
+
+_REVIEW_TOKEN: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
+_REVIEW_ACCESS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+T = TypeVar("T")
+
+
+class Cache(Generic[T]):
+    """Answers that are kept for a while; who asks the same meanwhile waits for the same answer."""
+
+    def __init__(self, keep_s: Callable[[T], float]) -> None:
+        self._keep_s = keep_s
+        self._kept: OrderedDict[str, tuple[float, T]] = OrderedDict()
+        self._asking: dict[str, asyncio.Task[T]] = {}
+
+    async def get(self, key: str, ask: Callable[[], Awaitable[T]]) -> T:
+        """Return what is kept, or ask."""
+        now = time.monotonic()
+        found = self._kept.get(key)
+        if found is not None and found[0] > now:
+            return found[1]
+        if (task := self._asking.get(key)) is None:
+            task = asyncio.ensure_future(_awaited(ask))
+            self._asking[key] = task
+            task.add_done_callback(lambda _: self._asking.pop(key, None))
+        answer = await asyncio.shield(task)
+        self._kept[key] = time.monotonic() + self._keep_s(answer), answer
+        self._kept.move_to_end(key)
+        while len(self._kept) > MAX_CACHED:
+            self._kept.popitem(last=False)
+        return answer
+
+
+class Access:
+    """Decides about requests.
+
+    Args:
+        api: the API server, which is asked about tokens and rights.
+        node: the name of this node.
+        own_user: the service account of the agents; empty if there is none.
+
+    Attributes:
+        trust: whose certificates count; None until the API server has said so.
+    """
+
+    def __init__(self, api: ApiServer, node: str, own_user: Callable[[], str]) -> None:
+        self.trust: Trust | None = None
+        self.reviews = 0
+        self._api = api
+        self._node = node
+        self._own_user = own_user
+        self._tokens: Cache[tuple[User, tuple[str, ...]] | None] = Cache(
+            lambda found: DENIED_S if found is None else TOKEN_S
+        )
+        self._rights: Cache[str] = Cache(lambda why: DENIED_S if why else ALLOWED_S)
+        self._slots = asyncio.Semaphore(MAX_REVIEWS)
+
+    def user(self, request: web.BaseRequest) -> User:
+        """Return the user for whom the front proxy asks.
+
+        Raises:
+            Refusal: it is not the front proxy that asks, or it names no user.
+        """
+        trust, certificate = self.trust, certificate_of(request)
+        if trust is None or not certificate or not frontproxy.is_front_proxy(certificate, trust):
+            raise Refusal(401, "Unauthorized")
+        user = frontproxy.user_of(trust, request.headers, request.headers.items())
+        if user is None:
+            raise Refusal(401, "Unauthorized")
+        return user
+
+    async def peer(self, request: web.BaseRequest) -> None:
+        """Return if another agent asks.
+
+        Raises:
+            Refusal: it does not, or the API server cannot be asked about its token.
+        """
+        own = self._own_user()
+        found = await self._of_token(request, AUDIENCE) if own else None
+        if found is None or found[0].name != own or AUDIENCE not in found[1]:
+            raise Refusal(401, "Unauthorized")
+
+    async def permit(self, request: web.BaseRequest, attributes: Document) -> User:
+        """Return who asks, if they have a right, as a kubelet decides it.
+
+        Args:
+            request: with a client certificate or a token.
+            attributes: of a SubjectAccessReview: ``resourceAttributes`` and the like.
+
+        Raises:
+            Refusal: nobody known asks, or has no right.
+        """
+        trust, certificate = self.trust, certificate_of(request)
+        user = None
+        if trust is not None and certificate:
+            if frontproxy.is_signed_by(certificate, trust.client_ca):
+                user = frontproxy.holder(certificate)
+        if user is None:
+            found = await self._of_token(request, "")
+            user = None if found is None else found[0]
+        if user is None:
+            raise Refusal(401, "Unauthorized")
+        if why := await self._denied(user, attributes):
+            raise Refusal(403, why)
+        return user
+
+    async def node_proxy(self, request: web.BaseRequest) -> User:
+        """Return who asks, if they may ``get nodes/proxy`` of this node."""
+        wanted = {"verb": "get", "resource": "nodes", "subresource": "proxy", "name": self._node}
+        return await self.permit(request, {"resourceAttributes": wanted})
+
+    async def metrics(self, request: web.BaseRequest) -> User:
+        """Return who asks, if they may read ``/metrics``."""
+        wanted = {"verb": "get", "path": "/metrics"}
+        return await self.permit(request, {"nonResourceAttributes": wanted})
+
+    async def _of_token(
+        self, request: web.BaseRequest, audience: str
+    ) -> tuple[User, tuple[str, ...]] | None:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token or len(token) > MAX_TOKEN_CHARS:
+            return None
+        key = f"{audience} {hashlib.sha256(token.encode('utf-8', 'replace')).hexdigest()}"
+        try:
+            return await self._tokens.get(key, lambda: self._review_token(token, audience))
+        except PycrictlError:
+            raise Refusal(503, "the API server cannot be asked about the token") from None
+
+    async def _review_token(self, token: str, audience: str) -> tuple[User, tuple[str, ...]] | None:
+        self.reviews += 1
+        spec: Document = {"token": token, **({"audiences": [audience]} if audience else {})}
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+        async with self._slots:
+            answer = await self._api.post(_REVIEW_TOKEN, review)
+        status = answer.get("status") if isinstance(answer, dict) else None
+        if not isinstance(status, dict) or status.get("authenticated") is not True:
+            return None
+        user = status.get("user")
+        if not isinstance(user, dict) or not user.get("username"):
+            return None
+        groups, audiences = user.get("groups") or (), status.get("audiences") or ()
+        found = User(str(user["username"]), tuple(map(str, groups)), str(user.get("uid") or ""))
+        return found, tuple(map(str, audiences))
+
+    async def _denied(self, user: User, attributes: Document) -> str:
+        """Return why a user has no right; empty if there is one."""
+        key = repr((user, attributes))
+
+        async def ask() -> str:
+            self.reviews += 1
+            spec = {"user": user.name, "groups": list(user.groups), "uid": user.uid, **attributes}
+            review = {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SubjectAccessReview",
+                "spec": spec,
+            }
+            async with self._slots:
+                answer = await self._api.post(_REVIEW_ACCESS, review)
+            status = answer.get("status") if isinstance(answer, dict) else None
+            if isinstance(status, dict) and status.get("allowed") is True:
+                return "" if status.get("denied") is not True else "Forbidden"
+            wanted = next(iter(attributes.values()))
+            what = ", ".join(f"{name}={value}" for name, value in wanted.items())
+            return f"Forbidden (user={user.name}, {what})"
+
+        try:
+            return await self._rights.get(key, ask)
+        except PycrictlError:
+            raise Refusal(503, "the API server cannot be asked about rights") from None
+
+
+def certificate_of(request: web.BaseRequest) -> bytes:
+    """Return the client's certificate in DER, which TLS has verified; empty without one."""
+    transport = request.transport
+    found = transport.get_extra_info("ssl_object") if transport is not None else None
+    if not isinstance(found, ssl.SSLObject):
+        return b""
+    return found.getpeercert(binary_form=True) or b""
+
+
+async def _awaited(ask: Callable[[], Awaitable[T]]) -> T:
+    return await ask()

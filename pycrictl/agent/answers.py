@@ -1,0 +1,212 @@
+"""Answers in the forms that clients of the API server ask for. Pure but for the library's types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl
+
+from aiohttp import web
+
+from pycrictl.agent.names import GROUP_VERSION, KIND, META, Document
+from pycrictl.agent.selectors import FieldSelector, fits_labels, parse_fields
+from pycrictl.agent.status import Refusal
+from pycrictl.agent.table import partial_metadata, table
+from pycrictl.units import parse_bool
+
+MAX_QUERY_CHARS: Final = 16 * 1024
+MAX_PARAMETERS: Final = 50
+JSON: Final = "application/json"
+
+
+class Query(NamedTuple):
+    """The parameters of a list or watch (``metav1.ListOptions``).
+
+    Attributes:
+        fields: the field selector.
+        has_labels: False: the label selector fits no object, since none has labels.
+        version: empty if none is named.
+        initial_events: of ``sendInitialEvents``; None if that is not given.
+        include: of a table's rows.
+    """
+
+    fields: FieldSelector = FieldSelector()
+    has_labels: bool = True
+    version: str = ""
+    match: str = ""
+    is_watch: bool = False
+    wants_bookmarks: bool = False
+    initial_events: bool | None = None
+    timeout_s: int = 0
+    include: str = "Metadata"
+    container: str = ""
+
+
+def parameters(text: str) -> dict[str, str]:
+    """Return the parameters of a request's query; of several values, the first counts.
+
+    Raises:
+        Refusal: there are too many.
+    """
+    if len(text) > MAX_QUERY_CHARS:
+        raise Refusal(400, "the query is too long")
+    try:
+        pairs = parse_qsl(
+            text, keep_blank_values=True, errors="strict", max_num_fields=MAX_PARAMETERS
+        )
+    except ValueError:
+        raise Refusal(400, "the query cannot be read") from None
+    return dict(reversed(pairs))
+
+
+def parse_query(given: dict[str, str]) -> Query:
+    """Read the parameters.
+
+    Raises:
+        Refusal: one of them cannot be read, or they contradict each other.
+    """
+    version = given.get("resourceVersion", "")
+    if version and not (version.isascii() and version.isdigit() and len(version) <= 19):
+        raise Refusal(400, "invalid resource version")
+    initial = _boolean(given, "sendInitialEvents") if "sendInitialEvents" in given else None
+    match = given.get("resourceVersionMatch", "")
+    is_watch = _boolean(given, "watch")
+    if match not in ("", "Exact", "NotOlderThan"):
+        raise Refusal(422, f"resourceVersionMatch: {match[:50]!r} is not supported")
+    if initial is not None and (not is_watch or match != "NotOlderThan"):
+        raise Refusal(
+            422, "sendInitialEvents is for a watch with resourceVersionMatch=NotOlderThan"
+        )
+    if is_watch and match and initial is None:
+        raise Refusal(422, "resourceVersionMatch is forbidden for watch without sendInitialEvents")
+    include = given.get("includeObject", "") or "Metadata"
+    if include not in ("None", "Metadata", "Object"):
+        raise Refusal(400, f"unrecognized includeObject value: {include[:50]!r}")
+    return Query(
+        parse_fields(given.get("fieldSelector", "")),
+        fits_labels(given.get("labelSelector", "")),
+        version,
+        match,
+        is_watch,
+        _boolean(given, "allowWatchBookmarks"),
+        initial,
+        _seconds(given),
+        include,
+        given.get("container", ""),
+    )
+
+
+class Form(NamedTuple):
+    """How objects are written.
+
+    Attributes:
+        kind: ``Table``, ``PartialObjectMetadata`` or empty for themselves.
+        include: of a table's rows.
+    """
+
+    kind: str = ""
+    include: str = "Metadata"
+
+    def one(self, document: Document, *, has_header: bool = True) -> Document:
+        """Return an object in this form."""
+        if self.kind == "Table":
+            metadata = {"resourceVersion": document["metadata"].get("resourceVersion", "")}
+            return table([document], metadata, include=self.include, has_header=has_header)
+        return partial_metadata(document) if self.kind else document
+
+    def many(self, documents: list[Document], version: int) -> Document:
+        """Return a list in this form."""
+        metadata = {"resourceVersion": str(version)}
+        if self.kind == "Table":
+            return table(documents, metadata, include=self.include)
+        if self.kind:
+            return {
+                "kind": f"{self.kind}List",
+                "apiVersion": f"{META}/v1",
+                "metadata": metadata,
+                "items": [partial_metadata(one) for one in documents],
+            }
+        return {
+            "kind": f"{KIND}List",
+            "apiVersion": GROUP_VERSION,
+            "metadata": metadata,
+            "items": documents,
+        }
+
+
+def form_of(accept: str, include: str = "Metadata") -> Form:
+    """Return the form that is asked for first, of those that can be had.
+
+    Raises:
+        Refusal: none of them can be had.
+    """
+    choices = accept or JSON
+    for choice in choices.split(","):
+        kind, *rest = (word.strip() for word in choice.split(";"))
+        options = dict(word.partition("=")[::2] for word in rest)
+        if kind not in (JSON, "application/*", "*/*"):
+            continue
+        wanted = options.get("as", "")
+        if not wanted:
+            return Form("", include)
+        if options.get("g") != META or options.get("v") != "v1":
+            continue
+        if wanted == "Table":
+            return Form(wanted, include)
+        if wanted in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+            return Form("PartialObjectMetadata", include)
+    raise Refusal(406, f"only {JSON} is served here")
+
+
+def respond(
+    document: Document,
+    *,
+    status: int = 200,
+    kind: str = JSON,
+    warnings: Iterable[str] = (),
+    retry_after_s: int = 0,
+) -> web.Response:
+    """Return a response with a document."""
+    response = web.Response(
+        body=json.dumps(document, separators=(",", ":")).encode(),
+        status=status,
+        headers={"Content-Type": kind, "Cache-Control": "no-cache, private"},
+    )
+    if retry_after_s:
+        response.headers["Retry-After"] = str(retry_after_s)
+    add_warnings(response, warnings)
+    return response
+
+
+def refuse(refusal: Refusal) -> web.Response:
+    """Return the response of a refusal."""
+    return respond(refusal.document, status=refusal.code, retry_after_s=refusal.retry_after_s)
+
+
+def add_warnings(response: web.StreamResponse, warnings: Iterable[str]) -> None:
+    """Add what clients show beside the answer (RFC 7234, 5.5, as the API server uses it)."""
+    for text in warnings:
+        plain = text.encode("ascii", "backslashreplace").decode()
+        quoted = plain.replace("\\", "\\\\").replace('"', '\\"')[:1000]
+        response.headers.add("Warning", f'299 - "{quoted}"')
+
+
+def _boolean(given: dict[str, str], key: str) -> bool:
+    """Read a boolean as the API server does: what is there without a value is true."""
+    text = given.get(key)
+    if text is None:
+        return False
+    try:
+        return text == "" or parse_bool(text)
+    except ValueError:
+        raise Refusal(400, f"{key} is not a boolean") from None
+
+
+def _seconds(given: dict[str, str]) -> int:
+    text = given.get("timeoutSeconds", "")
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise Refusal(400, "timeoutSeconds is not a number of seconds")
+    return int(text)

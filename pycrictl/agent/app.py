@@ -1,0 +1,261 @@
+"""The agent put together: what it listens on, whom it asks, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from pycrictl.agent import frontproxy
+from pycrictl.agent.access import Access
+from pycrictl.agent.apiserver import ApiServer
+from pycrictl.agent.cluster import Cluster
+from pycrictl.agent.feed import Feeds
+from pycrictl.agent.figures import Figures
+from pycrictl.agent.frontproxy import Trust, parse_trust
+from pycrictl.agent.names import PORT, SERVICE
+from pycrictl.agent.node import Connect, NodePulls
+from pycrictl.agent.peers import Peers
+from pycrictl.agent.reflector import Reflector
+from pycrictl.agent.routes import Routes
+from pycrictl.agent.serving import Certificates, Door
+from pycrictl.agent.streaming import Streams
+from pycrictl.errors import ConfigError, UsageError
+from pycrictl.kube.credential import Credential
+from pycrictl.servicelog import Log
+from pycrictl.streaming.loop import end_tasks, new_loop
+from pycrictl.units import quote
+
+CHECK_S: Final = 60.0
+"""How often it is looked whether files of certificates have changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How an agent runs.
+
+    Attributes:
+        listen: host and port.
+        node: the name of its node.
+        certificate_file, key_file: to serve with; empty for a self-signed certificate.
+        client_ca: PEM of the CA of the cluster's users; empty for what the API server says.
+        peer_ca: PEM of the CA of the agents' certificates; empty: they are not verified.
+        peer_token_file: the service account's token for agents; empty if there is none.
+        namespace: of the agents' Service; empty if there is none.
+        metrics_listen: where ``/metrics`` is for everyone; None for nowhere.
+    """
+
+    listen: tuple[str, int]
+    node: str
+    certificate_file: str = ""
+    key_file: str = ""
+    client_ca: str = ""
+    peer_ca: str = ""
+    peer_token_file: str = ""
+    namespace: str = ""
+    metrics_listen: tuple[str, int] | None = None
+
+
+class Agent:
+    """A running agent.
+
+    Args:
+        settings: how it runs.
+        load: reads the credential for the API server.
+        connect: connects to the node's runtime.
+
+    Attributes:
+        ready: set when the front proxy can be trusted for the first time.
+
+    Raises:
+        PycrictlError: it cannot listen, or has no certificate to serve with.
+    """
+
+    def __init__(
+        self, settings: Settings, load: Callable[[], Credential], connect: Connect
+    ) -> None:
+        self._settings = settings
+        self._log = Log(__name__)
+        self.api = ApiServer(load)
+        self.pulls = NodePulls(connect, self.api, settings.node)
+        self.peers = Peers(
+            self.api,
+            namespace=settings.namespace,
+            port=settings.listen[1] or PORT,
+            token_file=settings.peer_token_file,
+            authority=settings.peer_ca,
+        )
+        self.access = Access(self.api, settings.node, self.peers.own_user)
+        cluster = Cluster(self.api, self.pulls, self.peers)
+        self.feeds = Feeds(cluster)
+        self.streams = Streams(self.pulls, self.peers)
+        self.figures = Figures()
+        self.routes = Routes(
+            self.access, cluster, self.feeds, self.streams, self.figures, self._unready
+        )
+        names = [SERVICE, f"{SERVICE}.{settings.namespace}.svc", settings.node, "localhost"]
+        self._certificates = Certificates(
+            settings.certificate_file,
+            settings.key_file,
+            [name for name in names if ".." not in name],
+        )
+        self.door = Door(self.routes.handle, settings.listen)
+        self._metrics: Door | None = None
+        if settings.metrics_listen is not None:
+            self._metrics = Door(self._open_page, settings.metrics_listen)
+        self._reflector: Reflector[Trust] = Reflector(
+            self.api,
+            f"/api/v1/namespaces/{frontproxy.CONFIG_NAMESPACE}/configmaps",
+            {"fieldSelector": f"metadata.name={frontproxy.CONFIG_NAME}"},
+            lambda document: parse_trust(document, settings.client_ca),
+            self._trust_changed,
+        )
+        self.ready = asyncio.Event()
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to serve; the API server need not be there yet."""
+        self.figures.gauges, self.figures.counters = self._gauges, self._counters
+        await self.door.open(self._certificates.context(None))
+        if self._metrics is not None:
+            await self._metrics.open(None)
+        self._reflector.start()
+        self._task = asyncio.create_task(self._keep_open())
+
+    async def stop(self) -> None:
+        """End everything."""
+        if self._task is not None:
+            await end_tasks([self._task])
+        await self._reflector.stop()
+        await self.door.close()
+        if self._metrics is not None:
+            await self._metrics.close()
+        await self.feeds.close()
+        await self.pulls.close()
+        await self.peers.close()
+        await self.api.close()
+
+    def _trust_changed(self) -> None:
+        # A list that cannot be renewed is not forgotten: the front proxy is still the same.
+        found = next(iter(self._reflector.items.values()), None)
+        if found != self.access.trust:
+            self.access.trust = found
+            self._log.info("trust", proxy=bool(found and found.proxy_ca))
+            self._news.set()
+
+    async def _keep_open(self) -> None:
+        """Serve with new settings when a CA or the serving certificate has changed."""
+        stamp = self._certificates.stamp()
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_S):
+                    await self._news.wait()
+            before, stamp = stamp, self._certificates.stamp()
+            if not self._news.is_set() and stamp == before:
+                continue
+            self._news.clear()
+            try:
+                await self.door.open(self._certificates.context(self.access.trust))
+                if not self._unready():
+                    self.ready.set()
+            except ConfigError as exc:
+                self._log.warning("no_certificate", error=exc.message)
+
+    def _unready(self) -> str:
+        trust = self.access.trust
+        if trust is None:
+            return "the API server has not said yet whom to trust"
+        return "" if trust.proxy_ca else "the API server names no front proxy to trust"
+
+    async def _open_page(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer on the address of the metrics, where nobody is asked who they are."""
+        path = request.path
+        if request.method != "GET" or path not in ("/metrics", "/livez", "/readyz"):
+            return web.Response(status=404, text="404 not found\n")
+        if path == "/metrics":
+            return self.figures.page()
+        why = self._unready() if path == "/readyz" else ""
+        return web.Response(text=why or "ok", status=503 if why else 200)
+
+    def _gauges(self) -> Mapping[str, tuple[str, float]]:
+        return {
+            "connections": ("Open connections.", self.door.connections),
+            "watches": ("Open watches and streams.", self.routes.watches),
+            "streams": ("Open progress streams of pods.", self.streams.open),
+            "source_running": (
+                "Whether this node's pulls are being followed.",
+                self.pulls.is_running,
+            ),
+            "ready": ("Whether it is ready.", not self._unready()),
+        }
+
+    def _counters(self) -> Mapping[str, tuple[str, float]]:
+        return {
+            "api_calls": ("Requests to the API server.", self.api.calls),
+            "api_failures": ("Those that failed.", self.api.failures),
+            "reviews": (
+                "Tokens and rights that the API server was asked about.",
+                self.access.reviews,
+            ),
+            "peer_requests": ("Requests to other agents.", self.peers.asked),
+            "peer_failures": ("Those that failed.", self.peers.failures),
+            "source_starts": (
+                "How often this node's pulls began to be followed.",
+                self.pulls.starts,
+            ),
+            "turned_away": ("Connections that were too many.", self.door.turned_away),
+        }
+
+
+def run(
+    settings: Settings,
+    load: Callable[[], Credential],
+    connect: Connect,
+    on_ready: Callable[[], object] = lambda: None,
+) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Args:
+        settings: how.
+        load: reads the credential for the API server.
+        connect: connects to the node's runtime.
+        on_ready: called when it serves.
+    """
+
+    async def main() -> None:
+        log = Log(__name__)
+        loop = asyncio.get_running_loop()
+        ends = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, ends.set)
+        with log.of_asyncio():
+            agent = Agent(settings, load, connect)
+            await agent.start()
+            host, port = agent.door.address
+            log.info("serving", address=f"{host}:{port}", node=settings.node)
+            on_ready()
+            await ends.wait()
+            log.info("stopping")
+            await agent.stop()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
+
+
+def address(text: str, option: str) -> tuple[str, int]:
+    """Return the host and the port of ``IP:PORT``.
+
+    Raises:
+        UsageError: it is not one.
+    """
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise UsageError(f"--{option} {quote(text)} is not IP:PORT")
+    return host, int(port)

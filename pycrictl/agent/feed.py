@@ -1,0 +1,256 @@
+"""Lists and watches of one scope: one round for all who ask, and none while nobody does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator
+from typing import Final
+
+from pycrictl.agent.cluster import Cluster, Round, Scope
+from pycrictl.agent.names import Document
+from pycrictl.agent.objects import PullPhase
+from pycrictl.agent.reflector import Reflector
+from pycrictl.agent.store import Event, Gone, Key, Store, key_of
+from pycrictl.errors import PycrictlError
+from pycrictl.kube.pods import Pod
+from pycrictl.servicelog import Log
+from pycrictl.streaming.loop import end_tasks
+
+PACE_S: Final = 1.0
+"""The time between two rounds of a watch; longer where a round takes much of the processor."""
+
+LEAST_SHARE: Final = 0.1
+"""How much of a processor rounds may take, as a share of the time."""
+
+FRESH_S: Final = 0.5
+"""How old a round may be that answers a list."""
+
+DONE_S: Final = 30.0
+"""How long an object is listed by watches after its pull has succeeded."""
+
+IDLE_S: Final = 120.0
+"""How long is remembered what was listed last, so that a watch can go on from there."""
+
+MAX_FEEDS: Final = 256
+MAX_PENDING: Final = 20_000
+"""How many events a watcher may be behind."""
+
+POD_LIST_S: Final = 10.0
+
+
+class Watcher:
+    """One watch: what has not been sent to it yet."""
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque()
+        self._bell = asyncio.Event()
+        self._is_lost = False
+
+    def put(self, events: list[Event]) -> None:
+        """Add events; a watcher that is too far behind has lost the way."""
+        if len(self._events) + len(events) > MAX_PENDING:
+            self._is_lost = True
+            self._events.clear()
+        if not self._is_lost:
+            self._events.extend(events)
+        self._bell.set()
+
+    async def take(self, timeout_s: float) -> list[Event]:
+        """Return the next events, or none after so many seconds.
+
+        Raises:
+            Gone: it was too far behind.
+        """
+        if not self._events and not self._is_lost:
+            self._bell.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._bell.wait()
+        if self._is_lost:
+            raise Gone
+        events = [*self._events]
+        self._events.clear()
+        return events
+
+
+class Feed:
+    """The objects of a scope.
+
+    Args:
+        cluster: asks for them.
+        scope: which they are.
+        tag: of the versions of this agent's run.
+    """
+
+    def __init__(self, cluster: Cluster, scope: Scope, tag: int) -> None:
+        self.store = Store(tag, time.time())
+        self.warnings: list[str] = []
+        self.used_at = time.monotonic()
+        self.rounds = 0
+        self._cluster = cluster
+        self._scope = scope
+        self._watchers: set[Watcher] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._reflector: Reflector[Pod] | None = None
+        self._lock = asyncio.Lock()
+        self._round_at = -FRESH_S
+        self._addresses: dict[str, str] = {}
+        self._done: dict[Key, float] = {}
+        self._log = Log(__name__)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody uses it, or has lately."""
+        return not self._watchers and time.monotonic() - self.used_at > IDLE_S
+
+    @property
+    def watchers(self) -> int:
+        """How many watch it."""
+        return len(self._watchers)
+
+    async def refresh(self) -> None:
+        """See to it that what is stored is fresh.
+
+        Raises:
+            PycrictlError: the API server does not say which pods there are.
+        """
+        self.used_at = time.monotonic()
+        asked_at = self.used_at
+        async with self._lock:
+            if self._round_at < asked_at - FRESH_S:
+                await self._round()
+
+    @contextlib.asynccontextmanager
+    async def watching(self) -> AsyncIterator[Watcher]:
+        """Have rounds made while the block runs, and their events put to a watcher."""
+        watcher = Watcher()
+        self._watchers.add(watcher)
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        try:
+            yield watcher
+        finally:
+            self._watchers.discard(watcher)
+            self.used_at = time.monotonic()
+            if not self._watchers:
+                await self.stop()
+
+    async def stop(self) -> None:
+        """End the rounds."""
+        task, self._task = self._task, None
+        if task is not None:
+            await end_tasks([task])
+        reflector, self._reflector = self._reflector, None
+        if reflector is not None:
+            await reflector.stop()
+
+    async def _run(self) -> None:
+        self._reflector = self._cluster.reflector(self._scope)
+        self._reflector.start()
+        while True:
+            begun_s = time.thread_time()
+            try:
+                async with self._lock:
+                    await self._round()
+            except PycrictlError as exc:
+                self._log.info("no_round", error=exc.message)
+            took_s = time.thread_time() - begun_s
+            await asyncio.sleep(max(PACE_S, took_s / LEAST_SHARE))
+
+    async def _round(self) -> None:
+        """Ask the nodes once, and let the watchers know what has changed."""
+        pods = await self._pods()
+        for pod in pods:
+            if pod.node and pod.host_ip:
+                self._addresses[pod.node] = pod.host_ip
+        found = await self._cluster.collect(self._scope, pods, self._unfinished())
+        self._put(found)
+
+    async def _pods(self) -> list[Pod]:
+        if self._reflector is not None:
+            await self._reflector.ready(POD_LIST_S)
+            return list(self._reflector.items.values())
+        return await self._cluster.pods(self._scope)
+
+    def _unfinished(self) -> dict[str, str]:
+        """Return the nodes of pulls that were not over when they were last seen."""
+        nodes: dict[str, str] = {}
+        for one in self.store.objects():
+            node = one["spec"].get("nodeName", "")
+            if node and one["status"]["phase"] != PullPhase.SUCCEEDED:
+                nodes[node] = self._addresses.get(node, "")
+        return nodes
+
+    def _put(self, found: Round) -> None:
+        now = time.monotonic()
+        objects = {key_of(one): one for one in found.objects if self._scope.has(one)}
+        for one in self.store.objects():
+            key, node = key_of(one), one["spec"].get("nodeName", "")
+            if key in objects:
+                continue
+            if one["status"]["phase"] == PullPhase.SUCCEEDED:
+                if now - self._done.setdefault(key, now) < DONE_S:
+                    objects[key] = one
+            elif node in found.silent:
+                objects[key] = _unknown(one, found.silent[node])
+        self._done = {key: at for key, at in self._done.items() if key in objects}
+        events = self.store.replace(objects.values(), time.time())
+        self.warnings = found.warnings
+        self._round_at = now
+        self.rounds += 1
+        if events:
+            for watcher in self._watchers:
+                watcher.put(events)
+
+
+class Feeds:
+    """All feeds, by their scopes."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._tag = random.randrange(1000)
+        self._feeds: OrderedDict[Scope, Feed] = OrderedDict()
+
+    def get(self, scope: Scope) -> Feed:
+        """Return the feed of a scope."""
+        feed = self._feeds.get(scope)
+        if feed is None:
+            feed = self._feeds[scope] = Feed(self._cluster, scope, self._tag)
+        self._feeds.move_to_end(scope)
+        self._forget()
+        return feed
+
+    @property
+    def watchers(self) -> int:
+        """How many watch."""
+        return sum(feed.watchers for feed in self._feeds.values())
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the feeds that are remembered have made."""
+        return sum(feed.rounds for feed in self._feeds.values())
+
+    async def close(self) -> None:
+        """End all rounds."""
+        for feed in self._feeds.values():
+            await feed.stop()
+
+    def _forget(self) -> None:
+        for scope, feed in [*self._feeds.items()][:-1]:
+            is_surplus = len(self._feeds) > MAX_FEEDS and not feed.watchers
+            if feed.is_idle or is_surplus:
+                del self._feeds[scope]
+
+
+def _unknown(document: Document, why: str) -> Document:
+    node = document["spec"].get("nodeName", "")
+    status = {
+        **document["status"],
+        "unknown": True,
+        "error": f"node {node} did not answer: {why}",
+    }
+    return {**document, "status": status}

@@ -1,0 +1,190 @@
+"""Who may speak for users: the API server's front proxy, by its client certificate. Pure.
+
+The API server authenticates and authorizes; then it forwards the request with a certificate of its
+own and the user in headers. Which CA and which headers, it writes into the ConfigMap
+``kube-system/extension-apiserver-authentication``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pycrictl.agent.names import Document
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+
+CONFIG_NAMESPACE: Final = "kube-system"
+CONFIG_NAME: Final = "extension-apiserver-authentication"
+
+MAX_GROUPS: Final = 500
+
+
+class User(NamedTuple):
+    """Who asks.
+
+    Attributes:
+        name: as the API server knows it.
+        groups: that it belongs to.
+        uid: empty if there is none.
+    """
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Whose certificates stand for what.
+
+    Attributes:
+        proxy_ca: PEM of the CAs of the front proxy; empty if there is none.
+        allowed_names: common names of its certificate; none for any.
+        user_headers, uid_headers, group_headers: where the user is, the first that is there counts.
+        client_ca: PEM of the CAs of the cluster's users.
+    """
+
+    proxy_ca: str = ""
+    allowed_names: tuple[str, ...] = ()
+    user_headers: tuple[str, ...] = ("X-Remote-User",)
+    uid_headers: tuple[str, ...] = ("X-Remote-Uid",)
+    group_headers: tuple[str, ...] = ("X-Remote-Group",)
+    client_ca: str = ""
+
+    @property
+    def authorities(self) -> str:
+        """The PEM of all CAs whose certificates may be shown."""
+        return "\n".join(filter(None, (self.proxy_ca, self.client_ca)))
+
+
+def parse_trust(document: Document, client_ca: str = "") -> Trust | None:
+    """Return what the ConfigMap says; None if it is not such a map.
+
+    Args:
+        document: a ``v1 ConfigMap``.
+        client_ca: PEM in place of its ``client-ca-file``.
+    """
+    data = document.get("data")
+    if not isinstance(data, dict):
+        return None
+    proxy_ca = _string(data.get("requestheader-client-ca-file"))
+    allowed = data.get("requestheader-allowed-names", "[]")
+    if not _is_list(allowed) or not has_certificates(proxy_ca):
+        proxy_ca = ""  # what cannot be read allows nobody, and not everybody
+    return Trust(
+        proxy_ca=proxy_ca,
+        allowed_names=_strings(allowed),
+        user_headers=_strings(data.get("requestheader-username-headers")),
+        uid_headers=_strings(data.get("requestheader-uid-headers")),
+        group_headers=_strings(data.get("requestheader-group-headers")),
+        client_ca=client_ca or _string(data.get("client-ca-file")),
+    )
+
+
+def user_of(
+    trust: Trust, headers: Mapping[str, str], everything: Iterable[tuple[str, str]]
+) -> User | None:
+    """Return the user of a request that the front proxy sent; None if it names none.
+
+    Args:
+        trust: names the headers.
+        headers: case-insensitive.
+        everything: all headers in their order, since groups have one each.
+    """
+    name = next((headers[key] for key in trust.user_headers if headers.get(key)), "")
+    if not name:
+        return None
+    uid = next((headers[key] for key in trust.uid_headers if headers.get(key)), "")
+    wanted = {key.lower() for key in trust.group_headers}
+    groups = tuple(value for key, value in everything if key.lower() in wanted)
+    return User(name, groups[:MAX_GROUPS], uid)
+
+
+def has_certificates(pem: str) -> bool:
+    """Return whether a text has certificates that can be read."""
+    return bool(_certificates(pem))
+
+
+def holder(certificate: bytes) -> User | None:
+    """Return the user that a certificate in DER stands for: its name, its organizations."""
+    parsed = _certificate(certificate)
+    names = _attribute(parsed, "COMMON_NAME")
+    if not names or not names[0]:
+        return None
+    return User(names[0], tuple(_attribute(parsed, "ORGANIZATION_NAME")))
+
+
+def is_signed_by(certificate: bytes, authorities: str, now: datetime | None = None) -> bool:
+    """Return whether a certificate in DER was issued by one of some CAs, and is valid now.
+
+    TLS has verified that it leads to one of all the CAs that are known here; this says to which.
+    """
+    parsed = _certificate(certificate)
+    when = now or datetime.now(UTC)
+    if not parsed.not_valid_before_utc <= when <= parsed.not_valid_after_utc:
+        return False
+    return any(_is_issued(parsed, authority) for authority in _certificates(authorities))
+
+
+def is_front_proxy(certificate: bytes, trust: Trust) -> bool:
+    """Return whether a certificate in DER is one of the front proxy."""
+    if not trust.proxy_ca or not is_signed_by(certificate, trust.proxy_ca):
+        return False
+    names = _attribute(_certificate(certificate), "COMMON_NAME")
+    return not trust.allowed_names or any(name in trust.allowed_names for name in names)
+
+
+def _is_issued(certificate: Certificate, authority: Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except Exception:  # ValueError, TypeError, InvalidSignature: by key and algorithm
+        return False
+    return True
+
+
+def _certificate(der: bytes) -> Certificate:
+    from cryptography.x509 import load_der_x509_certificate
+
+    return load_der_x509_certificate(der)
+
+
+def _certificates(pem: str) -> list[Certificate]:
+    from cryptography.x509 import load_pem_x509_certificates
+
+    try:
+        return load_pem_x509_certificates(pem.encode()) if pem.strip() else []
+    except ValueError:
+        return []
+
+
+def _attribute(certificate: Certificate, name: str) -> list[str]:
+    from cryptography.x509 import NameOID
+
+    found = certificate.subject.get_attributes_for_oid(getattr(NameOID, name))
+    return [str(one.value) for one in found]
+
+
+def _strings(text: object) -> tuple[str, ...]:
+    """Return a list that is written as JSON in a text."""
+    try:
+        found = json.loads(text) if isinstance(text, str) and text else []
+    except ValueError:
+        return ()
+    return tuple(one for one in found if isinstance(one, str)) if isinstance(found, list) else ()
+
+
+def _is_list(text: object) -> bool:
+    try:
+        found = json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return False
+    return isinstance(found, list) and all(isinstance(one, str) for one in found)
+
+
+def _string(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,34 @@
+"""What the API is called: group, version, resources, paths. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, TypeAlias
+
+Document: TypeAlias = dict[str, Any]
+"""A JSON object."""
+
+GROUP: Final = "progress.pycrictl.dev"
+VERSION: Final = "v1alpha1"
+GROUP_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND: Final = "ImagePull"
+RESOURCE: Final = "imagepulls"
+SINGULAR: Final = "imagepull"
+SHORT: Final = "ipull"
+SUBRESOURCE: Final = "imagepullprogress"
+META: Final = "meta.k8s.io"
+
+AUDIENCE: Final = GROUP
+"""What the tokens are for that agents show to each other."""
+
+SERVICE: Final = "pycrictl-agent"
+"""The Service whose endpoints are the agents."""
+
+PORT: Final = 10281
+
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+def is_name(text: str) -> bool:
+    """Return whether an object of the API server may have this name (a DNS subdomain)."""
+    return _NAME.fullmatch(text) is not None and ".." not in text

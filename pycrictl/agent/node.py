@@ -1,0 +1,312 @@
+"""The pulls of this node: one source for all who ask, and none while nobody does.
+
+The source is that of ``image-pull-progress``: the node's proxy, else containerd's own API, else the
+files of CRI-O (``progress.watch``). It waits for sockets and files, so it has a thread, which ends
+when nobody has asked for a while. The pods of the node are watched for as long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pycrictl.agent.apiserver import ApiServer
+from pycrictl.agent.objects import NodePull
+from pycrictl.agent.reflector import Reflector
+from pycrictl.errors import PycrictlError
+from pycrictl.kube.pods import Pod, parse_pod
+from pycrictl.servicelog import Log
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.progress.tracker import Item, View
+
+LOOK_S: Final = 0.5
+"""How often the source is looked at."""
+
+UNASKED_S: Final = 15.0
+"""How long a source goes on that nobody asks: a watch asks again before that."""
+
+ENDED_S: Final = 60.0
+"""How long after its end a pull is shown."""
+
+MAX_ENDED: Final = 500
+FIRST_LOOK_S: Final = 3.0
+RETRY_S: Final = 2.0
+
+_SAME_S: Final = 2.0
+"""Two times of a beginning that are no further apart are the same."""
+
+Connect = Callable[[], "AbstractContextManager[tuple[CriClient, CriClient | None]]"]
+"""Connects to the runtime, and to the proxy in front of it if there is one."""
+
+
+class _Unasked(PycrictlError):
+    """Nobody asks any more."""
+
+
+class _Source:
+    """One run of the source in its thread, and what it has shown last (a ``Sink``)."""
+
+    def __init__(self, owner: NodePulls) -> None:
+        self._owner = owner
+        self._began: dict[str, float] = {}
+        self.pulls: list[NodePull] = []
+        self.has_looked = False
+
+    def run(self, connect: Connect) -> None:
+        """Follow the pulls of the node until nobody asks."""
+        from pycrictl.progress.sources import Pace  # a quarter of the memory: not before it is used
+        from pycrictl.progress.watch import Knowledge, WatchRequest, watch
+
+        owner = self._owner
+        try:
+            with connect() as (client, proxy):
+                watch(
+                    client,
+                    WatchRequest(),
+                    self,
+                    Pace(LOOK_S, follow=True),
+                    Knowledge(proxy=proxy, pods=owner.known),
+                )
+        except _Unasked:
+            pass
+        except PycrictlError as exc:
+            owner.ended_with(self, exc)
+        except Exception as exc:  # a thread's fault must not go unseen
+            owner.ended_with(self, PycrictlError(f"the source broke: {exc!r}"))
+        else:
+            owner.ended_with(self, PycrictlError("the source has ended"))
+
+    def show(self, view: View) -> None:
+        """Take a picture of all pulls."""
+        self.pulls, self.has_looked = pulls_in(view, self._began), True
+        self._began = {one.image: one.began_s for one in self.pulls}
+        if not self._owner.is_asked(self):
+            raise _Unasked("nobody asks")
+        self._owner.wake()
+
+    def note(self, text: str) -> None:
+        """Log a line."""
+        self._owner.log.info("source", note=text)
+
+    def end(self, images: Collection[str]) -> None:
+        """Take the last picture of these images for how they ended."""
+        now_s = time.time()
+        self._owner.keep(
+            [
+                replace(one, is_running=False, ended_s=now_s)
+                for one in self.pulls
+                if one.image in images
+            ]
+        )
+
+
+class _Known:
+    """The pods of the node, as the source's thread wants them."""
+
+    def __init__(self, pods: Callable[[], Sequence[Pod]]) -> None:
+        self._pods = pods
+
+    def pods(self) -> Sequence[Pod]:
+        return self._pods()
+
+    def find(self, namespace: str, name: str, uid: str = "") -> Pod | None:
+        wanted = namespace, name
+        return next(
+            (one for one in self._pods() if (one.namespace, one.name) == wanted or uid == one.uid),
+            None,
+        )
+
+
+class NodePulls:
+    """What this node pulls.
+
+    Args:
+        connect: see ``Connect``; called in a thread.
+        api: for the pods of the node.
+        node: its name.
+    """
+
+    def __init__(self, connect: Connect, api: ApiServer, node: str) -> None:
+        self.node = node
+        self.log = Log(__name__)
+        self.known = _Known(self.pods)
+        self.starts = 0
+        self._connect = connect
+        self._reflector: Reflector[Pod] = Reflector(
+            api, "/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"}, parse_pod, self._ring
+        )
+        self._lock = threading.Lock()
+        self._source: _Source | None = None
+        self._asked_at = 0.0
+        self._failed_at = 0.0
+        self._error = ""
+        self._ended: dict[str, NodePull] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._rung = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a source is being followed."""
+        return self._source is not None
+
+    @property
+    def error(self) -> str:
+        """Why nothing is known of the pulls; empty if they are known."""
+        return self._error
+
+    def pods(self) -> tuple[Pod, ...]:
+        """Return the pods of the node as they are known."""
+        return tuple(self._reflector.items.values())
+
+    async def ask(self) -> tuple[list[NodePull], tuple[Pod, ...]]:
+        """Return the pulls and the pods of the node.
+
+        The first question begins to follow them, and waits for a first look.
+
+        Raises:
+            PycrictlError: the API server does not say which pods there are.
+        """
+        self._begin()
+        until = time.monotonic() + FIRST_LOOK_S
+        await self._reflector.ready(FIRST_LOOK_S)
+        while (
+            (source := self._source) is not None
+            and not source.has_looked
+            and (left_s := until - time.monotonic()) > 0
+        ):
+            await self.changed(left_s)
+        return self.pulls(), self.pods()
+
+    def pulls(self) -> list[NodePull]:
+        """Return the pulls that run, and before them those that have ended lately."""
+        now_s = time.time()
+        with self._lock:
+            ended = [one for one in self._ended.values() if now_s - one.ended_s < ENDED_S]
+            self._ended = {one.image: one for one in ended}
+            running = self._source.pulls if self._source is not None else []
+        names = {one.image for one in running}
+        return [one for one in ended if one.image not in names] + running
+
+    async def changed(self, timeout_s: float) -> None:
+        """Return at the next news, or after so many seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._rung.wait()
+
+    async def close(self) -> None:
+        """End what is followed."""
+        with self._lock:
+            self._asked_at, self._source = 0.0, None
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._reflector.stop()
+
+    # Called by the source's thread
+
+    def is_asked(self, source: _Source) -> bool:
+        """Return whether a source shall go on; if not, it counts as ended."""
+        with self._lock:
+            if self._source is not source:
+                return False
+            if time.monotonic() - self._asked_at < UNASKED_S:
+                self._error = ""
+                return True
+            self._source = None
+            return False
+
+    def ended_with(self, source: _Source, error: PycrictlError) -> None:
+        """Note that a source has failed."""
+        is_news = False
+        with self._lock:
+            if self._source is source:
+                self._source, self._failed_at = None, time.monotonic()
+                is_news = self._error != error.message
+                self._error = error.message
+        if is_news:
+            self.log.warning("no_source", error=error.message)
+        self.wake()
+
+    def keep(self, ended: Sequence[NodePull]) -> None:
+        """Remember how pulls ended."""
+        with self._lock:
+            for one in ended:
+                self._ended.pop(one.image, None)
+                self._ended[one.image] = one
+            while len(self._ended) > MAX_ENDED:
+                del self._ended[next(iter(self._ended))]
+
+    def wake(self) -> None:
+        """Let all who wait look again."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._ring)
+
+    def _ring(self) -> None:
+        self._rung.set()
+        self._rung = asyncio.Event()
+
+    def _begin(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        now = time.monotonic()
+        self._reflector.start()
+        with self._lock:
+            self._asked_at = now
+        if self._timer is None:
+            self._stop_unasked()
+        with self._lock:
+            if self._source is not None or now - self._failed_at < RETRY_S:
+                return
+            source = self._source = _Source(self)
+        self.starts += 1
+        threading.Thread(
+            target=source.run, args=(self._connect,), name="pulls", daemon=True
+        ).start()
+
+    def _stop_unasked(self) -> None:
+        """End the watch of the pods when nobody asks, else look again when that may be."""
+        loop = asyncio.get_running_loop()
+        if (left_s := self._asked_at + UNASKED_S - time.monotonic()) > 0:
+            self._timer = loop.call_later(left_s, self._stop_unasked)
+        else:
+            self._timer = None
+            self._ending = loop.create_task(self._reflector.stop())
+
+
+def pulls_in(view: View, began: Mapping[str, float]) -> list[NodePull]:
+    """Return the pulls that a picture shows.
+
+    Args:
+        view: the picture.
+        began: when pulls began as it was worked out before, so that it stays the same.
+    """
+    now_s = time.time()
+    items: dict[str, list[Item]] = {}
+    for item in view.items:
+        items.setdefault(item.image, []).append(item)
+    found = []
+    for image, own in items.items():
+        totals = view.images.get(image)
+        age_s = None
+        if totals is not None and totals.began is not None:
+            age_s = view.now - totals.began
+        began_s = _steady(began.get(image, 0.0), now_s - age_s if age_s is not None else 0.0)
+        found.append(NodePull(image, tuple(own), totals, True, began_s))
+    for one in view.awaited:
+        if one.image and one.image not in items:
+            began_s = _steady(began.get(one.image, 0.0), now_s - one.waited_s)
+            found.append(NodePull(one.image, began_s=began_s if one.is_begun else 0.0))
+    return found
+
+
+def _steady(before_s: float, now_s: float) -> float:
+    return before_s if abs(before_s - now_s) < _SAME_S else now_s

@@ -1,0 +1,280 @@
+"""ImagePull objects, made of what pods need and what the node's runtime shows. Pure.
+
+There is one for each pod and image, named after the pod and its first container with that image.
+A container's name has no dot, so the last one divides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final
+
+from pycrictl.agent.names import GROUP_VERSION, KIND, Document
+from pycrictl.kube.pods import Pod, PodImage
+from pycrictl.progress.failures import REASONS
+from pycrictl.progress.reference import is_same_image
+from pycrictl.progress.tracker import COMPLETE, Item, Phase, Totals
+
+STALLED_S: Final = 10
+"""After so long without a byte an object says for how long."""
+
+MAX_LAYERS: Final = 200
+MAX_TEXT: Final = 1024
+
+_NOT_ITS_IMAGE: Final = frozenset(
+    {
+        *("CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError"),
+        *("RunContainerError", "PostStartHookError", "PreCreateHookError", "PreStartHookError"),
+    }
+)
+"""Why a container waits whose image is there."""
+
+_BACK_OFF: Final = "ImagePullBackOff"
+_ONE_OF: Final = "one of "
+
+
+class PullPhase(StrEnum):
+    """Where a pull stands (``status.phase``)."""
+
+    WAITING = "Waiting"
+    QUEUED = "Queued"
+    PULLING = "Pulling"
+    EXTRACTING = "Extracting"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    BACK_OFF = "BackOff"
+
+
+@dataclass(frozen=True, slots=True)
+class NodePull:
+    """A pull as the node shows it.
+
+    Attributes:
+        image: as it is known there, perhaps ``one of A, B (DIGEST)``.
+        items: its layers, or the image as a whole.
+        totals: their sums; None while nothing is known.
+        is_running: it has not ended.
+        began_s, ended_s: wall times; 0 if unknown, or not yet.
+    """
+
+    image: str
+    items: tuple[Item, ...] = ()
+    totals: Totals | None = None
+    is_running: bool = True
+    began_s: float = 0.0
+    ended_s: float = 0.0
+
+    @property
+    def error(self) -> str:
+        """Why it failed; empty if it has not."""
+        return next((item.error for item in self.items if item.phase is Phase.FAILED), "")
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a part of it has failed."""
+        return any(item.phase is Phase.FAILED for item in self.items)
+
+    def is_of(self, reference: str) -> bool:
+        """Return whether it is, or may be, of what a pod calls so."""
+        name, _, _ = self.image.removeprefix(_ONE_OF).partition(" (")
+        names = name.split(", ") if self.image.startswith(_ONE_OF) else (name,)
+        return any(is_same_image(reference, one) for one in names)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """An image that a pod needs, and the containers that need it."""
+
+    pod: Pod
+    image: str
+    uses: tuple[PodImage, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of its object."""
+        return f"{self.pod.name}.{self.uses[0].container}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a container still waits that may be waiting for this image."""
+        return any(not one.has_started and one.reason not in _NOT_ITS_IMAGE for one in self.uses)
+
+    @property
+    def reason(self) -> PodImage | None:
+        """The container that says why the image cannot be had; None if none does."""
+        return next((one for one in self.uses if one.reason in REASONS), None)
+
+
+def needs_of(pod: Pod) -> list[Need]:
+    """Return what images a pod needs, in the order in which the kubelet pulls them."""
+    uses: dict[str, list[PodImage]] = {}
+    for one in pod.images:
+        uses.setdefault(one.image, []).append(one)
+    return [Need(pod, image, tuple(found)) for image, found in uses.items()]
+
+
+def is_waiting(pod: Pod) -> bool:
+    """Return whether a pod has a container that may be waiting for its image."""
+    return any(need.is_open for need in needs_of(pod))
+
+
+def pod_of(name: str) -> str:
+    """Return the pod of an object's name; empty if it is not the name of one."""
+    return name.rpartition(".")[0]
+
+
+def objects_of(
+    pods: Iterable[Pod],
+    pulls: Sequence[NodePull],
+    node: str,
+    *,
+    wants_all: bool = False,
+    problem: str = "",
+) -> list[Document]:
+    """Return the objects of some pods of a node.
+
+    Args:
+        pods: of that node.
+        pulls: what the node shows.
+        node: its name.
+        wants_all: also of images that are there.
+        problem: why the node's pulls are unknown; empty if they are known.
+    """
+    found = []
+    for pod in pods:
+        for need in needs_of(pod):
+            pull = next((one for one in reversed(pulls) if one.is_of(need.image)), None)
+            if wants_all or need.is_open or pull is not None:
+                found.append(_object(need, pull, node, problem))
+    return found
+
+
+def _object(need: Need, pull: NodePull | None, node: str, problem: str) -> Document:
+    pod = need.pod
+    digest = hashlib.sha256(need.image.encode("utf-8", "replace")).hexdigest()[:8]
+    created = moment(pull.began_s) if pull is not None and pull.began_s else pod.created
+    return {
+        "apiVersion": GROUP_VERSION,
+        "kind": KIND,
+        "metadata": {
+            "name": need.name,
+            "namespace": pod.namespace,
+            "uid": f"{pod.uid}-{digest}",
+            "creationTimestamp": created or None,
+        },
+        "spec": {
+            "podName": pod.name,
+            "podUID": pod.uid,
+            "containers": [one.container for one in need.uses],
+            "image": need.image,
+            **({"nodeName": node} if node else {}),
+        },
+        "status": _status(need, pull, problem),
+    }
+
+
+def _status(need: Need, pull: NodePull | None, problem: str) -> Document:
+    phase = phase_of(need, pull)
+    status: Document = {"phase": phase.value}
+    reason = need.reason
+    if pull is not None and pull.totals is not None:
+        status |= _numbers(pull, pull.totals, phase)
+    if pull is not None and pull.began_s:
+        status["startTime"] = moment(pull.began_s)
+    if phase is PullPhase.SUCCEEDED:
+        status["percent"] = 100
+    elif phase in (PullPhase.FAILED, PullPhase.BACK_OFF):
+        error = (pull.error if pull is not None else "") or (reason.message if reason else "")
+        status["error"] = (error or (reason.reason if reason else "the pull failed"))[:MAX_TEXT]
+    if reason is not None:
+        status["kubeletReason"] = reason.reason
+    if problem and phase is not PullPhase.SUCCEEDED:
+        status["unknown"] = True
+        status["error"] = problem[:MAX_TEXT]
+    return status
+
+
+def phase_of(need: Need, pull: NodePull | None) -> PullPhase:
+    """Return where the pull of an image stands.
+
+    What the node shows is newer than what the kubelet says: while it pulls again after a failure,
+    a pod's status still is ``ImagePullBackOff``.
+    """
+    if pull is not None and pull.is_running and not _has_only_failed(pull):
+        return _running_phase(pull)
+    if not need.is_open:
+        return PullPhase.SUCCEEDED
+    if need.reason is not None:
+        is_back_off = need.reason.reason == _BACK_OFF
+        return PullPhase.BACK_OFF if is_back_off else PullPhase.FAILED
+    if pull is None:
+        return PullPhase.WAITING
+    return PullPhase.FAILED if pull.has_failed else PullPhase.SUCCEEDED
+
+
+def _has_only_failed(pull: NodePull) -> bool:
+    return pull.has_failed and all(item.is_finished for item in pull.items)
+
+
+def _running_phase(pull: NodePull) -> PullPhase:
+    if any(item.queue_position for item in pull.items):
+        return PullPhase.QUEUED
+    if any(item.phase is Phase.WAITING and not item.layer for item in pull.items):
+        return PullPhase.QUEUED
+    phases = {item.phase for item in pull.items}
+    if Phase.EXTRACTING in phases and Phase.DOWNLOADING not in phases:
+        has_all = all(
+            item.phase in COMPLETE or (item.total and item.progress >= item.total)
+            for item in pull.items
+        )
+        if has_all:
+            return PullPhase.EXTRACTING
+    return PullPhase.PULLING
+
+
+def _numbers(pull: NodePull, totals: Totals, phase: PullPhase) -> Document:
+    found: Document = {"progressBytes": totals.progress, "totalBytes": totals.total}
+    if totals.extracted_total:
+        found |= {
+            "extractedBytes": totals.extracted,
+            "extractedTotalBytes": totals.extracted_total,
+        }
+    if totals.share is not None:
+        found["percent"] = math.floor(100 * totals.share)
+    if pull.is_running and phase in (PullPhase.PULLING, PullPhase.EXTRACTING):
+        if totals.rate is not None:
+            found["bytesPerSecond"] = round(totals.rate)
+        if totals.eta_s is not None:
+            found["etaSeconds"] = math.ceil(totals.eta_s)
+        idle_s = min((one.idle_s for one in pull.items if not one.is_finished), default=0.0)
+        if idle_s >= STALLED_S:
+            found["stalledSeconds"] = math.floor(idle_s)
+    if position := max((item.queue_position for item in pull.items), default=0):
+        found["queuePosition"] = position
+    if layers := [_layer(item) for item in pull.items[:MAX_LAYERS] if item.layer]:
+        found["layers"] = layers
+    return found
+
+
+def _layer(item: Item) -> Document:
+    digest = item.layer if ":" in item.layer else item.digest
+    found: Document = {
+        "name": item.layer,
+        **({"digest": digest} if digest else {}),
+        "phase": item.phase.value,
+        "progressBytes": item.progress,
+        "totalBytes": item.total,
+    }
+    if item.extracted_total and not item.is_estimated:
+        found |= {"extractedBytes": item.extracted, "extractedTotalBytes": item.extracted_total}
+    return found
+
+
+def moment(wall_s: float) -> str:
+    """Write a wall time as objects have it (RFC 3339, seconds, UTC)."""
+    return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

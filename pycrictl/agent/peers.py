@@ -1,0 +1,265 @@
+"""Other agents: where they are, and what they answer. Bounded in number and time."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import ipaddress
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from pycrictl.agent.apiserver import ApiServer, abandon, lines
+from pycrictl.agent.names import SERVICE, Document
+from pycrictl.errors import (
+    ConfigError,
+    ConnectError,
+    DeadlineExceeded,
+    Denied,
+    NotFound,
+    PycrictlError,
+    RemoteProtocolError,
+    RuntimeFault,
+    Unavailable,
+)
+from pycrictl.tls import client_context
+from pycrictl.units import escape
+
+TIMEOUT_S: Final = 4.0
+"""How long a node may take."""
+
+AT_ONCE: Final = 64
+"""How many nodes are asked at the same time."""
+
+ADDRESSES_S: Final = 60.0
+"""How long the addresses of agents are kept."""
+
+MISSING_S: Final = 5.0
+"""How soon they are asked for again when a node is not among them."""
+
+MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+MAX_LINE_BYTES: Final = 1024 * 1024
+MAX_TOKEN_BYTES: Final = 64 * 1024
+SILENCE_S: Final = 60.0
+
+_TEXT_LIMIT: Final = 300
+
+
+class Peers:
+    """Asks other agents.
+
+    Args:
+        api: for their addresses, the endpoints of their Service.
+        namespace: that of the Service; empty: only the nodes' own addresses are known.
+        port: of agents that are no endpoint of it.
+        token_file: the service account's token for agents; empty if there is none.
+        authority: PEM of the CA of the agents' certificates; empty: they are not verified.
+    """
+
+    def __init__(
+        self, api: ApiServer, *, namespace: str, port: int, token_file: str, authority: str = ""
+    ) -> None:
+        self.asked = 0
+        self.failures = 0
+        self._api = api
+        self._namespace = namespace
+        self._port = port
+        self._token_file = token_file
+        self._authority = authority
+        self._addresses: dict[str, tuple[str, int]] = {}
+        self._looked_at = -ADDRESSES_S
+        self._lock = asyncio.Lock()
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._session: aiohttp.ClientSession | None = None
+
+    def own_user(self) -> str:
+        """Return the user that the token stands for; empty if there is none."""
+        try:
+            claims = json.loads(_unpadded(self._token().split(".")[1]))
+            return str(claims["sub"])
+        except (PycrictlError, ValueError, IndexError, KeyError, TypeError):
+            return ""
+
+    async def get(self, node: str, host_ip: str, path: str, query: Mapping[str, str]) -> Document:
+        """Return the document that the agent of a node answers.
+
+        Args:
+            node: its name.
+            host_ip: its address, if that is known, for when its agent is no endpoint.
+            path: see ``routes``.
+            query: what is wanted.
+
+        Raises:
+            PycrictlError: it does not answer, or not as an agent does.
+        """
+        async with self._slots:
+            try:
+                async with (
+                    asyncio.timeout(TIMEOUT_S),
+                    self._response(node, host_ip, path, query) as response,
+                ):
+                    content = bytearray()
+                    async for data in response.content.iter_any():
+                        content += data
+                        if len(content) > MAX_ANSWER_BYTES:
+                            raise RemoteProtocolError("its answer is too long")
+            except TimeoutError:
+                self._failed()
+                raise DeadlineExceeded(f"it did not answer within {TIMEOUT_S:g} s") from None
+            except PycrictlError:
+                self._failed()
+                raise
+        try:
+            found = json.loads(content)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            self._failed()
+            raise RemoteProtocolError("its answer is not valid")
+        return found
+
+    async def lines(
+        self, node: str, host_ip: str, path: str, query: Mapping[str, str]
+    ) -> AsyncIterator[bytes]:
+        """Iterate over the lines that the agent of a node streams; raises as ``get``."""
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                async with asyncio.timeout(TIMEOUT_S):
+                    response = await stack.enter_async_context(
+                        self._response(node, host_ip, path, query)
+                    )
+                async for line in lines(response.content, MAX_LINE_BYTES, SILENCE_S):
+                    yield line
+        except TimeoutError:
+            self._failed()
+            raise DeadlineExceeded(f"it did not answer within {TIMEOUT_S:g} s") from None
+
+    async def close(self) -> None:
+        """End all connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _failed(self) -> None:
+        self.failures += 1
+
+    @asynccontextmanager
+    async def _response(
+        self, node: str, host_ip: str, path: str, query: Mapping[str, str]
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        host, port = await self._address(node, host_ip)
+        headers = {"Authorization": f"Bearer {self._token()}", "User-Agent": "pycrictl-agent"}
+        netloc = f"[{host}]" if ":" in host else host
+        self.asked += 1
+        try:
+            async with self._connections().get(
+                f"https://{netloc}:{port}{path}",
+                params=query,
+                headers=headers,
+                allow_redirects=False,
+                server_hostname=SERVICE if self._authority else None,
+            ) as response:
+                if response.status != 200:
+                    raise await _refusal(response)
+                try:
+                    yield response
+                finally:
+                    abandon(response)
+        except (aiohttp.ClientError, OSError) as exc:
+            if isinstance(exc, TimeoutError):
+                raise
+            self._looked_at = -ADDRESSES_S  # it may have moved
+            raise ConnectError(f"its agent at {netloc}:{port} cannot be reached") from None
+
+    async def _address(self, node: str, host_ip: str) -> tuple[str, int]:
+        age_s = time.monotonic() - self._looked_at
+        if self._namespace and (
+            age_s >= ADDRESSES_S or (node not in self._addresses and age_s >= MISSING_S)
+        ):
+            async with self._lock:
+                if time.monotonic() - self._looked_at >= MISSING_S:
+                    await self._look()
+        if (found := self._addresses.get(node)) is not None:
+            return found
+        if _is_address(host_ip):
+            return host_ip, self._port
+        raise Unavailable("no agent runs on it, as far as is known")
+
+    async def _look(self) -> None:
+        """Ask for the endpoints of the Service (``discovery.k8s.io/v1``), by node."""
+        found: dict[str, tuple[str, int]] = {}
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{self._namespace}/endpointslices"
+        self._looked_at = time.monotonic()
+        with contextlib.suppress(PycrictlError):
+            query = {"labelSelector": f"kubernetes.io/service-name={SERVICE}"}
+            async for page in self._api.pages(path, query):
+                for document in _dicts(page.get("items")):
+                    ports = [one.get("port") for one in _dicts(document.get("ports"))]
+                    port = next((one for one in ports if isinstance(one, int)), self._port)
+                    for endpoint in _dicts(document.get("endpoints")):
+                        addresses, node = endpoint.get("addresses"), endpoint.get("nodeName")
+                        if isinstance(node, str) and isinstance(addresses, list) and addresses:
+                            if _is_address(addresses[0]):
+                                found[node] = addresses[0], port
+            self._addresses = found
+
+    def _connections(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            context = client_context(
+                verifies=bool(self._authority), ca_data=self._authority or None
+            )
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    ssl=context, limit=2 * AT_ONCE + 1000, keepalive_timeout=30
+                ),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                skip_auto_headers=("Accept-Encoding",),
+            )
+        return self._session
+
+    def _token(self) -> str:
+        """Read the token, which the kubelet renews in its file."""
+        if not self._token_file:
+            raise ConfigError("this agent has no token for other agents")
+        try:
+            with Path(self._token_file).open("rb") as file:
+                token = file.read(MAX_TOKEN_BYTES).decode("ascii").strip()
+        except (OSError, ValueError):
+            raise ConfigError("the token for other agents cannot be read") from None
+        if not token or not token.isprintable():
+            raise ConfigError("the token for other agents is empty")
+        return token
+
+
+async def _refusal(response: aiohttp.ClientResponse) -> PycrictlError:
+    content = await response.content.read(64 * 1024)
+    message = ""
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(content)
+        message = str(found.get("message") or "") if isinstance(found, dict) else ""
+    text = escape(message[:_TEXT_LIMIT] or f"it answered {response.status}")
+    kinds: dict[int, type[RuntimeFault]] = {401: Denied, 403: Denied, 404: NotFound}
+    return kinds.get(response.status, RuntimeFault)(text)
+
+
+def _is_address(text: Any) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return isinstance(text, str)
+
+
+def _dicts(value: Any) -> list[Document]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _unpadded(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

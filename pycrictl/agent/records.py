@@ -1,0 +1,68 @@
+"""The records of KEP-5334 about the pulls of one pod, as the proxy's streams have them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pycrictl.agent.objects import Need, NodePull, PullPhase, needs_of, phase_of
+from pycrictl.kube.pods import Pod
+from pycrictl.progress.tracker import COMPLETE, Item, Phase
+from pycrictl.wire.progress import MAX_TEXT, Report
+
+_FAILED: Final = (PullPhase.FAILED, PullPhase.BACK_OFF)
+
+
+def wanted(pod: Pod, container: str) -> list[Need]:
+    """Return what images a pod, or one of its containers, needs."""
+    return [
+        need
+        for need in needs_of(pod)
+        if not container or any(one.container == container for one in need.uses)
+    ]
+
+
+def reports_of(needs: Sequence[Need], pulls: Sequence[NodePull]) -> tuple[list[Report], bool]:
+    """Return what is known of the pulls of some images, and whether one of them runs."""
+    found: list[Report] = []
+    runs = False
+    for need in needs:
+        pull = next((one for one in reversed(pulls) if one.is_of(need.image)), None)
+        phase = phase_of(need, pull)
+        image = need.image[:MAX_TEXT]
+        is_over = phase in (PullPhase.SUCCEEDED, *_FAILED)
+        runs |= pull is not None and not is_over
+        if pull is not None and pull.items:
+            started = round(pull.began_s, 3)
+            found += [_report(item, image, phase, started) for item in pull.items]
+        elif phase in _FAILED and need.reason is not None:
+            error = (need.reason.message or need.reason.reason)[:MAX_TEXT]
+            found.append(Report(image, "", 0, 0, error, Phase.FAILED))
+        elif pull is not None:
+            found.append(Report(image, "", 0, 0, phase=Phase.DOWNLOADING))
+    return found, runs
+
+
+def _report(item: Item, image: str, state: PullPhase, started: float) -> Report:
+    phase, progress, extracted = item.phase, item.progress, item.extracted
+    if state is PullPhase.SUCCEEDED and phase not in COMPLETE:
+        # The runtime has said so; the last look at the layer was before.
+        phase, progress = Phase.DONE, item.total
+    extracted_total = 0 if item.is_estimated else item.extracted_total
+    if phase is Phase.DONE:
+        extracted = extracted_total
+    return Report(
+        image=image,
+        layer=item.layer,
+        progress=progress,
+        total=item.total,
+        error=item.error[:MAX_TEXT] if phase is Phase.FAILED else "",
+        phase=phase,
+        queue_position=item.queue_position,
+        extracted=extracted,
+        extracted_total=extracted_total,
+        resumed=item.resumed,
+        started=started,
+        behind=item.behind,
+        digest=item.digest,
+    )

@@ -1,0 +1,157 @@
+"""A list of the API server that is kept up to date by a watch, while somebody wants it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Mapping
+from typing import Final, Generic, TypeVar
+
+from pycrictl.agent.apiserver import ApiServer, Expired
+from pycrictl.agent.names import Document
+from pycrictl.errors import PycrictlError
+from pycrictl.servicelog import Log
+from pycrictl.streaming.loop import end_tasks
+
+WATCH_S: Final = 300
+FIRST_REST_S: Final = 1.0
+LONGEST_REST_S: Final = 30.0
+
+T = TypeVar("T")
+
+
+async def list_all(
+    api: ApiServer, path: str, query: Mapping[str, str], parse: Callable[[Document], T | None]
+) -> tuple[dict[str, T], str]:
+    """Return what a list has, by UID, and its resource version.
+
+    Args:
+        api: the API server.
+        path: of the list.
+        query: selectors.
+        parse: takes of an object what is wanted; None to leave it out.
+    """
+    found: dict[str, T] = {}
+    version = ""
+    async for page in api.pages(path, query):
+        items = page.get("items")
+        for document in items if isinstance(items, list) else ():
+            if isinstance(document, dict) and (one := parse(document)) is not None:
+                found[_uid(document)] = one
+        metadata = page.get("metadata")
+        version = str(metadata.get("resourceVersion", "")) if isinstance(metadata, dict) else ""
+    return found, version
+
+
+class Reflector(Generic[T]):
+    """Keeps a list. After a failure it goes on with what it had, and asks again after a rest.
+
+    Args:
+        api: the API server.
+        path: of the list.
+        query: selectors.
+        parse: takes of an object what is wanted; None to leave it out.
+        on_change: called after each change.
+    """
+
+    def __init__(
+        self,
+        api: ApiServer,
+        path: str,
+        query: Mapping[str, str],
+        parse: Callable[[Document], T | None],
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.items: dict[str, T] = {}
+        self.error: PycrictlError | None = None
+        self._api = api
+        self._path = path
+        self._query = query
+        self._parse = parse
+        self._on_change = on_change
+        self._asked = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._log = Log(__name__)
+
+    def start(self) -> None:
+        """Begin, if it has not begun."""
+        if self._task is None:
+            self._asked.clear()
+            self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """End the watch; ``items`` stays as it is, and grows old."""
+        task, self._task = self._task, None
+        if task is not None:
+            await end_tasks([task])
+
+    async def ready(self, timeout_s: float) -> None:
+        """Return when the list has been asked for once.
+
+        Raises:
+            PycrictlError: that failed, and nothing is known from before.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._asked.wait()
+        if self.error is not None and not self.items:
+            raise self.error
+
+    async def _run(self) -> None:
+        rest_s = FIRST_REST_S
+        while True:
+            try:
+                self.items, version = await list_all(
+                    self._api, self._path, self._query, self._parse
+                )
+                self.error, rest_s = None, FIRST_REST_S
+                self._changed()
+                while version:
+                    version = await self._watch(version)
+            except Expired:
+                continue
+            except PycrictlError as exc:
+                if self.error is None:
+                    self._log.warning("no_watch", path=self._path, error=exc.message)
+                self.error = exc
+                self._changed()
+            await asyncio.sleep(rest_s * random.uniform(0.8, 1.2))
+            rest_s = min(2 * rest_s, LONGEST_REST_S)
+
+    async def _watch(self, version: str) -> str:
+        """Follow one watch to its end; return where the next one goes on."""
+        query = {
+            **self._query,
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(random.randint(WATCH_S, 2 * WATCH_S)),
+        }
+        begun = asyncio.get_running_loop().time()
+        async for event in self._api.watch(self._path, query):
+            document = event["object"]
+            metadata = document.get("metadata")
+            if isinstance(metadata, dict):
+                version = str(metadata.get("resourceVersion") or version)
+            if event.get("type") == "BOOKMARK":
+                continue
+            one = self._parse(document) if event.get("type") != "DELETED" else None
+            if one is None:
+                self.items.pop(_uid(document), None)
+            else:
+                self.items[_uid(document)] = one
+            self._changed()
+        if asyncio.get_running_loop().time() - begun < FIRST_REST_S:
+            await asyncio.sleep(FIRST_REST_S)  # a server that ends watches at once
+        return version
+
+    def _changed(self) -> None:
+        self._asked.set()
+        self._on_change()
+
+
+def _uid(document: Document) -> str:
+    metadata = document.get("metadata")
+    fields = metadata if isinstance(metadata, dict) else {}
+    name = f"{fields.get('namespace', '')}/{fields.get('name', '')}"
+    return str(fields.get("uid") or name)

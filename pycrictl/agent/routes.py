@@ -1,0 +1,321 @@
+"""Which request is answered by what, and for whom. Paths are taken literally.
+
+Names of Kubernetes need no escapes, so a path with one, or with an empty or dotted segment, is
+refused before anything looks at it: the API server and this agent can read no path differently.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiohttp import web
+
+from pycrictl.agent import discovery, openapi
+from pycrictl.agent.access import Access
+from pycrictl.agent.answers import Query, form_of, parameters, parse_query, refuse, respond
+from pycrictl.agent.cluster import Cluster, Scope
+from pycrictl.agent.feed import Feeds
+from pycrictl.agent.figures import Figures
+from pycrictl.agent.frontproxy import User
+from pycrictl.agent.names import GROUP, GROUP_VERSION, RESOURCE, SUBRESOURCE, is_name
+from pycrictl.agent.objects import pod_of
+from pycrictl.agent.status import Refusal, not_found, pod_not_found
+from pycrictl.agent.streaming import LONGEST_S, PLAIN_S, Streams
+from pycrictl.agent.watching import Watch
+from pycrictl.errors import Denied, PycrictlError
+from pycrictl.servicelog import Log
+
+MAX_PATH_CHARS: Final = 1024
+MAX_WATCHES: Final = 1000
+MAX_WATCHES_PER_USER: Final = 200
+
+_PATH: Final = re.compile(r"/|(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)+/?")
+
+Answer = Awaitable[web.StreamResponse]
+
+
+class Routes:
+    """Answers requests.
+
+    Args:
+        access: says who asks.
+        cluster: knows pods.
+        feeds: know pulls.
+        streams: of single pods.
+        figures: count.
+        is_ready: returns why the agent is not; empty if it is.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        cluster: Cluster,
+        feeds: Feeds,
+        streams: Streams,
+        figures: Figures,
+        is_ready: Callable[[], str],
+    ) -> None:
+        self._access = access
+        self._cluster = cluster
+        self._feeds = feeds
+        self._streams = streams
+        self._figures = figures
+        self._is_ready = is_ready
+        self._watches: dict[str, int] = {}
+        self._log = Log(__name__)
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request; whatever goes wrong is an answer, too."""
+        response: web.StreamResponse
+        kind, user = "other", ""
+        try:
+            kind, answer = self._route(request)
+            response = await answer
+        except Refusal as refusal:
+            response = refuse(refusal)
+        except Denied as exc:
+            response = refuse(Refusal(500, f"the agent lacks a right: {exc.message}"))
+        except PycrictlError as exc:
+            response = refuse(Refusal(503, exc.message, retry_after_s=1))
+        except (TimeoutError, ConnectionError):
+            raise
+        except Exception as exc:
+            self._log.failure("request_failed", exc, kind=kind, user=user)
+            response = refuse(Refusal(500, "internal error"))
+        self._figures.answered(kind, response.status)
+        if response.status in (401, 403) or response.status >= 500:
+            self._figures.refused(kind, response.status, request.remote or "")
+        if response.status == 401:
+            response.force_close()
+        return response
+
+    def _route(self, request: web.BaseRequest) -> tuple[str, Answer]:
+        """Return what kind of request it is, and what answers it."""
+        path, _, query = request.raw_path.partition("?")
+        if len(path) > MAX_PATH_CHARS or not _PATH.fullmatch(path):
+            raise Refusal(401, "Unauthorized")
+        has_body = request.can_read_body or request.headers.get("Content-Length", "0") != "0"
+        if request.method != "GET" or has_body:
+            self._access.user(request)
+        if request.method != "GET":
+            raise Refusal(405, f"only GET is served here, not {request.method[:20]}")
+        if has_body:
+            raise Refusal(413, "a body is not taken")
+        words = path.strip("/").split("/")
+        given = parameters(query)
+        match words:
+            case ["livez" | "healthz"]:
+                return "health", self._live()
+            case ["readyz"]:
+                return "health", self._ready()
+            case ["metrics"]:
+                return "metrics", self._metrics(request)
+            case ["node", "v1alpha1", *rest]:
+                return "peer", self._peer(request, rest, given)
+            case ["imagePullProgress", namespace, pod]:
+                return "kubelet", self._kubelet(request, namespace, pod, "", given)
+            case ["imagePullProgress", namespace, pod, container]:
+                return "kubelet", self._kubelet(request, namespace, pod, container, given)
+        return "api", self._api(request, words, given)
+
+    # For everyone
+
+    async def _live(self) -> web.Response:
+        return web.Response(text="ok")
+
+    async def _ready(self) -> web.Response:
+        why = self._is_ready()
+        return web.Response(text=why or "ok", status=503 if why else 200)
+
+    # For who has the right
+
+    async def _metrics(self, request: web.BaseRequest) -> web.Response:
+        await self._access.metrics(request)
+        return self._figures.page()
+
+    async def _kubelet(
+        self,
+        request: web.BaseRequest,
+        namespace: str,
+        name: str,
+        container: str,
+        given: dict[str, str],
+    ) -> web.StreamResponse:
+        """Answer as a kubelet would (KEP-5334); its ``podID`` is the pod's name."""
+        user = await self._access.node_proxy(request)
+        query = parse_query(given)
+        if not (is_name(namespace) and is_name(name)):
+            raise pod_not_found(name)
+        pod = await self._streams.find(namespace, name)
+        if pod is None:
+            raise pod_not_found(name)
+        async with self._counted(user):
+            return await self._streams.serve(
+                request,
+                pod,
+                container or query.container,
+                is_watch=True,
+                timeout_s=query.timeout_s,
+            )
+
+    # For other agents
+
+    async def _peer(
+        self, request: web.BaseRequest, words: list[str], given: dict[str, str]
+    ) -> web.StreamResponse:
+        await self._access.peer(request)
+        query = parse_query(given)
+        match words:
+            case ["pulls"]:
+                scope = Scope(given.get("namespace", ""), given.get("pod", ""))
+                objects = await self._cluster.of_own_node(scope)
+                return respond({"items": objects})
+            case ["pods", namespace, name, "imagepullprogress"]:
+                pod = await self._streams.find(namespace, name)
+                if pod is None:
+                    raise pod_not_found(name)
+                limit_s = float(min(query.timeout_s or PLAIN_S, LONGEST_S))
+                return await self._streams.serve_own(request, pod, query.container, limit_s)
+        raise Refusal(404, "the server could not find the requested resource")
+
+    # For the front proxy
+
+    async def _api(
+        self, request: web.BaseRequest, words: list[str], given: dict[str, str]
+    ) -> web.StreamResponse:
+        user = self._access.user(request)
+        accept = request.headers.get("Accept", "")
+        match words:
+            case ["apis"]:
+                if (found := discovery.aggregated(accept)) is not None:
+                    return respond(found[0], kind=found[1])
+                return respond(discovery.groups())
+            case ["apis", group] if group == GROUP:
+                return respond(discovery.group())
+            case ["openapi", "v2"]:
+                return respond(openapi.v2())
+            case ["openapi", "v3"]:
+                return respond(openapi.index())
+            case ["openapi", "v3", "apis", group, version] if f"{group}/{version}" == GROUP_VERSION:
+                return respond(openapi.v3())
+            case ["apis", group, version, *rest] if f"{group}/{version}" == GROUP_VERSION:
+                return await self._resource(request, user, rest, given)
+        raise _no_such_resource()
+
+    async def _resource(
+        self, request: web.BaseRequest, user: User, words: list[str], given: dict[str, str]
+    ) -> web.StreamResponse:
+        match words:
+            case []:
+                return respond(discovery.resources())
+            case [resource] if resource == RESOURCE:
+                return await self._list(request, user, "", given)
+            case ["namespaces", namespace, resource] if resource == RESOURCE and is_name(namespace):
+                return await self._list(request, user, namespace, given)
+            case ["namespaces", namespace, resource, name] if resource == RESOURCE and is_name(
+                namespace
+            ):
+                return await self._get(request, namespace, name, given)
+            case ["namespaces", namespace, "pods", name, subresource] if (
+                subresource == SUBRESOURCE and is_name(namespace) and is_name(name)
+            ):
+                return await self._progress(request, user, namespace, name, given)
+        raise _no_such_resource()
+
+    async def _list(
+        self, request: web.BaseRequest, user: User, namespace: str, given: dict[str, str]
+    ) -> web.StreamResponse:
+        query = parse_query(given)
+        form = form_of(request.headers.get("Accept", ""), query.include)
+        scope = _scope(namespace, query)
+        feed = self._feeds.get(scope)
+        if query.is_watch:
+            async with self._counted(user):
+                return await Watch(feed, query, form).serve(request)
+        if query.match == "Exact":
+            raise Refusal(410, "only the newest version can be listed")
+        await feed.refresh()
+        objects = [
+            one for one in feed.store.objects() if query.has_labels and query.fields.fits(one)
+        ]
+        return respond(form.many(objects, feed.store.version), warnings=feed.warnings)
+
+    async def _get(
+        self, request: web.BaseRequest, namespace: str, name: str, given: dict[str, str]
+    ) -> web.StreamResponse:
+        query = parse_query(given)
+        form = form_of(request.headers.get("Accept", ""), query.include)
+        pod = pod_of(name)
+        if not is_name(pod) or not is_name(name):
+            raise not_found(name)
+        feed = self._feeds.get(Scope(namespace, pod))
+        await feed.refresh()
+        found = feed.store.find((namespace, name))
+        if found is None:
+            raise not_found(name)
+        return respond(form.one(found), warnings=feed.warnings)
+
+    async def _progress(
+        self,
+        request: web.BaseRequest,
+        user: User,
+        namespace: str,
+        name: str,
+        given: dict[str, str],
+    ) -> web.StreamResponse:
+        query = parse_query({key: given[key] for key in _OF_STREAM if key in given})
+        pod = await self._cluster.pod(namespace, name)
+        if pod is None:
+            raise pod_not_found(name)
+        async with self._counted(user):
+            return await self._streams.serve(
+                request, pod, query.container, is_watch=query.is_watch, timeout_s=query.timeout_s
+            )
+
+    def _counted(self, user: User) -> _Counted:
+        """Count a watch or stream while it lasts.
+
+        Raises:
+            Refusal: there are too many.
+        """
+        return _Counted(self._watches, user.name)
+
+    @property
+    def watches(self) -> int:
+        """How many watches and streams are open."""
+        return sum(self._watches.values())
+
+
+_OF_STREAM: Final = ("watch", "timeoutSeconds", "container")
+
+
+class _Counted:
+    def __init__(self, counts: dict[str, int], user: str) -> None:
+        self._counts = counts
+        self._user = user
+
+    async def __aenter__(self) -> None:
+        own = self._counts.get(self._user, 0)
+        if own >= MAX_WATCHES_PER_USER or sum(self._counts.values()) >= MAX_WATCHES:
+            raise Refusal(429, "too many watches: try again later", retry_after_s=5)
+        self._counts[self._user] = own + 1
+
+    async def __aexit__(self, *_: object) -> None:
+        self._counts[self._user] -= 1
+        if not self._counts[self._user]:
+            del self._counts[self._user]
+
+
+def _scope(namespace: str, query: Query) -> Scope:
+    """Return the narrowest scope of a list: its field selector names a pod or a node."""
+    name, node = query.fields.wanted("metadata.name"), query.fields.wanted("spec.nodeName")
+    pod = pod_of(name) if name else query.fields.wanted("spec.podName")
+    given = query.fields.wanted("metadata.namespace")
+    wanted = namespace or (given if is_name(given) else "")
+    return Scope(wanted, pod if wanted and is_name(pod) else "", node if is_name(node) else "")
+
+
+def _no_such_resource() -> Refusal:
+    return Refusal(404, "the server could not find the requested resource")

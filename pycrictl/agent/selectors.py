@@ -1,0 +1,103 @@
+"""Field and label selectors, as the API server reads them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from pycrictl.agent.names import Document
+from pycrictl.agent.status import Refusal
+
+FIELDS: Final[dict[str, Callable[[Document], str]]] = {
+    "metadata.name": lambda one: str(one["metadata"]["name"]),
+    "metadata.namespace": lambda one: str(one["metadata"]["namespace"]),
+    "spec.nodeName": lambda one: str(one["spec"].get("nodeName", "")),
+    "spec.podName": lambda one: str(one["spec"]["podName"]),
+    "status.phase": lambda one: str(one["status"]["phase"]),
+}
+"""What objects may be selected by."""
+
+MAX_CHARS: Final = 4096
+
+_KEY: Final = r"(?:[A-Za-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+_VALUE: Final = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?"
+_EQUALITY: Final = re.compile(rf"({_KEY})\s*(==|=|!=)\s*({_VALUE})")
+_SET: Final = re.compile(rf"({_KEY})\s+(in|notin)\s*\(\s*({_VALUE}(?:\s*,\s*{_VALUE})*)\s*\)")
+_ORDER: Final = re.compile(rf"({_KEY})\s*([<>])\s*(-?[0-9]+)")
+_PRESENCE: Final = re.compile(rf"(!?)\s*({_KEY})")
+
+
+class Requirement(NamedTuple):
+    """One term of a field selector."""
+
+    key: str
+    is_equal: bool
+    value: str
+
+
+class FieldSelector(NamedTuple):
+    """All terms of a field selector; an object must fit each of them."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    def wanted(self, key: str) -> str:
+        """Return the one value that a field must have; empty if several would do."""
+        return next((one.value for one in self.requirements if one.key == key and one.is_equal), "")
+
+    def fits(self, document: Document) -> bool:
+        """Return whether an object fits."""
+        return all(
+            (FIELDS[one.key](document) == one.value) == one.is_equal for one in self.requirements
+        )
+
+
+def parse_fields(text: str) -> FieldSelector:
+    """Read a field selector such as ``spec.nodeName=n1,metadata.name!=web.app``.
+
+    Raises:
+        Refusal: it cannot be read, or names a field that is not offered.
+    """
+    found = []
+    for term in filter(None, _checked(text, "field").split(",")):
+        match = re.fullmatch(r"([^=!]+)(==|=|!=)(.*)", term.strip(), re.DOTALL)
+        if match is None:
+            raise Refusal(400, f"invalid field selector: {term[:200]!r}")
+        key = match[1].strip()
+        if key not in FIELDS:
+            raise Refusal(400, f"field label not supported: {key[:200]}")
+        found.append(Requirement(key, match[2] != "!=", match[3].strip()))
+    return FieldSelector(tuple(found))
+
+
+def fits_labels(text: str) -> bool:
+    """Return whether objects without labels fit a label selector.
+
+    Raises:
+        Refusal: it cannot be read.
+    """
+    fits = True
+    for term in _terms(_checked(text, "label")):
+        term = term.strip()
+        if match := _EQUALITY.fullmatch(term):
+            fits &= match[2] == "!="
+        elif match := _SET.fullmatch(term):
+            fits &= match[2] == "notin"
+        elif _ORDER.fullmatch(term):
+            fits = False
+        elif match := _PRESENCE.fullmatch(term):
+            fits &= match[1] == "!"
+        else:
+            raise Refusal(400, f"unable to parse requirement: {term[:200]!r}")
+    return fits
+
+
+def _terms(text: str) -> list[str]:
+    """Split at commas outside brackets."""
+    return [] if not text.strip() else re.split(r",(?![^()]*\))", text)
+
+
+def _checked(text: str, kind: str) -> str:
+    if len(text) > MAX_CHARS:
+        raise Refusal(400, f"the {kind} selector is longer than {MAX_CHARS} characters")
+    return text

@@ -1,0 +1,207 @@
+"""Listening: connections and their limits, TLS, and certificates that change meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+from aiohttp import web
+
+from pycrictl.agent import certificate
+from pycrictl.agent.frontproxy import Trust, has_certificates
+from pycrictl.errors import ConfigError, UsageError
+from pycrictl.units import quote
+
+MAX_CONNECTIONS: Final = 1500
+HANDSHAKE_S: Final = 10.0
+FIRST_REQUEST_S: Final = 15.0
+"""How long a new connection may take to send the head of its first request."""
+
+KEEP_ALIVE_S: Final = 90.0
+"""Longer than the API server's own limit, so that it is the API server that ends connections."""
+
+MAX_LINE_BYTES: Final = 20 * 1024
+MAX_HEADERS: Final = 600
+"""A user's groups have a header each."""
+
+MAX_HEADER_BYTES: Final = 16 * 1024
+STOP_S: Final = 5.0
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class _Server(web.Server):
+    """Takes connections while there are not too many, and not for ever without a request."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._asked: set[Any] = set()
+
+        async def handle(request: web.BaseRequest) -> web.StreamResponse:
+            self._asked.add(request.protocol)
+            return await handler(request)
+
+        super().__init__(
+            handle,
+            handler_cancellation=True,
+            keepalive_timeout=KEEP_ALIVE_S,
+            max_line_size=MAX_LINE_BYTES,
+            max_headers=MAX_HEADERS,
+            max_field_size=MAX_HEADER_BYTES,
+            lingering_time=0,
+            access_log=None,
+        )
+        self.turned_away = 0
+
+    def __call__(self) -> Any:
+        if len(self.connections) >= MAX_CONNECTIONS:
+            self.turned_away += 1
+            return _Closed()
+        protocol = super().__call__()
+        asyncio.get_running_loop().call_later(FIRST_REQUEST_S, self._check, protocol)
+        return protocol
+
+    def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
+        self._asked.discard(handler)
+        super().connection_lost(handler, exc)
+
+    def _check(self, protocol: Any) -> None:
+        if protocol not in self._asked and protocol.transport is not None:
+            protocol.transport.abort()
+
+
+class _Closed(asyncio.Protocol):
+    """A connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()
+
+
+class Door:
+    """One address to listen on.
+
+    Args:
+        handler: answers requests; in no case raises but for lost connections.
+        address: host and port; the port 0 is any.
+    """
+
+    def __init__(self, handler: Handler, address: tuple[str, int]) -> None:
+        self._server = _Server(handler)
+        self._socket = _listen(*address)
+        self._listeners: list[asyncio.Server] = []
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        host, port = self._socket.getsockname()[:2]
+        return host, port
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._server.connections)
+
+    @property
+    def turned_away(self) -> int:
+        """How many connections were too many."""
+        return self._server.turned_away
+
+    async def open(self, context: ssl.SSLContext | None) -> None:
+        """Accept connections, from now on with these TLS settings; those that are open go on."""
+        before = self._listeners
+        listener = await asyncio.get_running_loop().create_server(
+            self._server,
+            sock=self._socket.dup(),
+            ssl=context,
+            ssl_handshake_timeout=HANDSHAKE_S if context is not None else None,
+            backlog=256,
+        )
+        self._listeners = [listener]
+        for one in before:
+            one.close()
+
+    async def close(self) -> None:
+        """Accept no more, and end what is open."""
+        for one in self._listeners:
+            one.close()
+        self._socket.close()
+        await self._server.shutdown(STOP_S)
+
+
+class Certificates:
+    """The serving certificate: of files that may be renewed, else self-signed.
+
+    Args:
+        certificate_file, key_file: PEM; both empty for a self-signed one.
+        names: what a self-signed one is for.
+
+    Raises:
+        UsageError: only one of the files is named.
+    """
+
+    def __init__(self, certificate_file: str, key_file: str, names: list[str]) -> None:
+        if bool(certificate_file) != bool(key_file):
+            raise UsageError("--tls-cert and --tls-key go together")
+        self._files = certificate_file, key_file
+        self._own = None if certificate_file else certificate.self_signed(names)
+
+    def stamp(self) -> tuple[int, ...]:
+        """Return what changes when the files do."""
+        try:
+            return tuple(Path(one).stat().st_mtime_ns for one in self._files if one)
+        except OSError:
+            return ()
+
+    def context(self, trust: Trust | None) -> ssl.SSLContext:
+        """Return TLS settings that ask for a client's certificate of one of the CAs.
+
+        Raises:
+            ConfigError: the files cannot be used.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+        context.set_alpn_protocols(["http/1.1"])
+        # A session that is resumed would bring back a certificate that was verified earlier.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+        try:
+            if self._own is not None:
+                certificate.load(context, *self._own)
+            else:
+                context.load_cert_chain(*self._files)
+        except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
+            names = " and ".join(quote(one) for one in self._files)
+            reason = getattr(exc, "reason", None) or getattr(exc, "strerror", None) or str(exc)
+            raise ConfigError(f"cannot serve with {names}: {reason.lower()}") from None
+        authorities = trust.authorities if trust is not None else ""
+        if has_certificates(authorities):
+            context.load_verify_locations(cadata=authorities)
+            context.verify_mode = ssl.CERT_OPTIONAL
+        return context
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST
+        )[0]
+        found = socket.socket(family, socket.SOCK_STREAM)
+    except OSError:
+        raise UsageError(f"{quote(host)} is not an IP address to listen on") from None
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
+        found.bind(address)
+        found.listen(256)
+        found.setblocking(False)
+    except OSError as exc:
+        found.close()
+        reason = (exc.strerror or str(exc)).lower()
+        raise ConfigError(f"cannot listen on {quote(f'{host}:{port}')}: {reason}") from None
+    return found

@@ -1,0 +1,86 @@
+"""Refusals as the API server words them: ``metav1.Status``. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pycrictl.agent.names import GROUP, RESOURCE, Document
+from pycrictl.units import escape
+
+_REASONS: Final = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    406: "NotAcceptable",
+    410: "Expired",
+    413: "RequestEntityTooLarge",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+}
+
+
+class Refusal(Exception):
+    """What a request is answered in place of what it asked for.
+
+    Args:
+        code: the HTTP status.
+        message: one line for people.
+        name: of the object that it is about.
+        kind: its resource.
+        retry_after_s: when it is worth trying again; 0 if that is not said.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        *,
+        name: str = "",
+        kind: str = RESOURCE,
+        retry_after_s: int = 0,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = escape(message)
+        self.retry_after_s = retry_after_s
+        self._name = name
+        self._kind = kind
+
+    @property
+    def document(self) -> Document:
+        """Return the ``Status`` (apimachinery's ``metav1``)."""
+        details: Document = {}
+        if self._name:
+            group = {"group": GROUP} if self._kind == RESOURCE else {}
+            details = {"name": self._name, **group, "kind": self._kind}
+        if self.retry_after_s:
+            details["retryAfterSeconds"] = self.retry_after_s
+        return {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": _REASONS.get(self.code, "InternalError"),
+            **({"details": details} if details else {}),
+            "code": self.code,
+        }
+
+
+def not_found(name: str) -> Refusal:
+    """Return the refusal for an object that does not exist."""
+    return Refusal(404, f'{RESOURCE}.{GROUP} "{name}" not found', name=name)
+
+
+def pod_not_found(name: str) -> Refusal:
+    """Return the refusal for a pod that does not exist."""
+    return Refusal(404, f'pods "{name}" not found', name=name, kind="pods")
+
+
+def expired(text: str) -> Refusal:
+    """Return the refusal of a resource version of which nothing is known any more."""
+    return Refusal(410, f"the resource version {text} is too old or of another agent: list again")

@@ -1,0 +1,139 @@
+"""The objects of a list as they change, each change with a version. Pure: no clock of its own.
+
+Versions are what makes a watch go on where a list ended. They are whole numbers that grow with
+time, of whichever agent: milliseconds, and in the last three decimals a tag of the agent. A version
+of another agent, or of one that has been restarted, says nothing of what was listed: a watch from
+there begins with all objects, and only if that list is recent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final, NamedTuple, TypeAlias
+
+from pycrictl.agent.names import Document
+
+MAX_REMOVED: Final = 2000
+"""How many objects that are gone are remembered for those who watch from before that."""
+
+FOREIGN_S: Final = 60.0
+"""How old the list of another agent may be that a watch begins from."""
+
+_TAGS: Final = 1000
+
+Key: TypeAlias = tuple[str, str]
+"""Namespace and name."""
+
+
+class Change(StrEnum):
+    """What an event of a watch says (``metav1.WatchEvent``)."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+class Event(NamedTuple):
+    """A change of one object, which it shows as it is afterwards."""
+
+    change: Change
+    document: Document
+    version: int
+
+
+class Gone(Exception):
+    """What has changed since a version is not known any more."""
+
+
+def key_of(document: Document) -> Key:
+    """Return what an object is found by."""
+    return document["metadata"]["namespace"], document["metadata"]["name"]
+
+
+class Store:
+    """What is listed and watched.
+
+    Args:
+        tag: of this agent's run, below 1000.
+        now_s: wall time at which it begins.
+    """
+
+    def __init__(self, tag: int, now_s: float) -> None:
+        self._tag = tag % _TAGS
+        self._objects: dict[Key, tuple[Document, int, int]] = {}  # made at, changed at
+        self._removed: deque[Event] = deque()
+        self.version = self._oldest = self._version(now_s)
+
+    def objects(self) -> list[Document]:
+        """Return all objects, in the order of namespaces and names."""
+        return [self._objects[key][0] for key in sorted(self._objects)]
+
+    def find(self, key: Key) -> Document | None:
+        """Return one object."""
+        found = self._objects.get(key)
+        return None if found is None else found[0]
+
+    def replace(self, documents: Iterable[Document], now_s: float) -> list[Event]:
+        """Take these for all the objects that there are; return what has changed.
+
+        An object of the same name and another UID is another object.
+        """
+        incoming = {key_of(one): one for one in documents}
+        events: list[Event] = []
+        version = max(self._version(now_s), self.version + _TAGS)
+        for key in [*self._objects]:
+            before = self._objects[key][0]
+            after = incoming.get(key)
+            if after is None or after["metadata"]["uid"] != before["metadata"]["uid"]:
+                del self._objects[key]
+                event = Event(Change.DELETED, _versioned(before, version), version)
+                events.append(event)
+                self._removed.append(event)
+                version += _TAGS
+        for key, document in incoming.items():
+            found = self._objects.get(key)
+            if found is not None and _is_same(found[0], document):
+                continue
+            made = version if found is None else found[1]
+            change = Change.ADDED if found is None else Change.MODIFIED
+            shown = _versioned(document, version)
+            self._objects[key] = shown, made, version
+            events.append(Event(change, shown, version))
+            version += _TAGS
+        self.version = events[-1].version if events else max(self.version, self._version(now_s))
+        while len(self._removed) > MAX_REMOVED:
+            self._oldest = self._removed.popleft().version
+        return events
+
+    def since(self, version: int, now_s: float) -> list[Event]:
+        """Return what has changed since a version, the oldest first.
+
+        Raises:
+            Gone: that is not known.
+        """
+        if version % _TAGS != self._tag or not self._oldest <= version <= self.version:
+            age_s = now_s - version / _TAGS / 1000
+            if not -FOREIGN_S <= age_s <= FOREIGN_S:
+                raise Gone
+            return [Event(Change.ADDED, one, at) for one, _, at in self._objects.values()]
+        events = [event for event in self._removed if event.version > version]
+        for document, made, changed in self._objects.values():
+            if changed > version:
+                change = Change.ADDED if made > version else Change.MODIFIED
+                events.append(Event(change, document, changed))
+        return sorted(events, key=lambda event: event.version)
+
+    def _version(self, now_s: float) -> int:
+        return int(now_s * 1000) * _TAGS + self._tag
+
+
+def _versioned(document: Document, version: int) -> Document:
+    return {**document, "metadata": {**document["metadata"], "resourceVersion": str(version)}}
+
+
+def _is_same(before: Document, after: Document) -> bool:
+    was, is_ = before["metadata"], after["metadata"]
+    is_same_age = was.get("creationTimestamp") == is_.get("creationTimestamp")
+    return is_same_age and all(before[key] == after[key] for key in ("status", "spec"))

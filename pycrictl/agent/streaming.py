@@ -1,0 +1,163 @@
+"""The progress of one pod's pulls as lines (KEP-5334), from this node or handed on from another."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Final
+
+from aiohttp import web
+
+from pycrictl.agent.node import NodePulls
+from pycrictl.agent.objects import needs_of
+from pycrictl.agent.peers import Peers
+from pycrictl.agent.records import reports_of, wanted
+from pycrictl.agent.status import Refusal, pod_not_found
+from pycrictl.errors import Denied, NotFound, PycrictlError
+from pycrictl.kube.pods import Pod
+from pycrictl.units import escape
+from pycrictl.wire.progress import Report, encode_report
+
+PLAIN_S: Final = 50.0
+"""How long a stream lasts that is no watch: the API server cuts it after 60 s."""
+
+LONGEST_S: Final = 4 * 3600.0
+PACE_S: Final = 0.25
+HEARTBEAT_S: Final = 10.0
+SETTLE_S: Final = 3.0
+"""How long nothing must be pulled for a stream to end."""
+
+BEGIN_S: Final = 10.0
+"""How long a pod that waits for an image may take until its first pull begins."""
+
+SEND_S: Final = 30.0
+NDJSON: Final = "application/x-ndjson"
+
+
+class Streams:
+    """Serves them.
+
+    Args:
+        own: the pulls of this node.
+        peers: the other agents.
+    """
+
+    def __init__(self, own: NodePulls, peers: Peers) -> None:
+        self.open = 0
+        self._own = own
+        self._peers = peers
+
+    async def serve(
+        self, request: web.BaseRequest, pod: Pod, container: str, *, is_watch: bool, timeout_s: int
+    ) -> web.StreamResponse:
+        """Answer with the stream of a pod, wherever it is.
+
+        Raises:
+            Refusal: it has no node yet, or that container; or its node does not answer.
+        """
+        if not wanted(pod, container) and container:
+            raise Refusal(400, f"container {container} is not valid for pod {pod.name}")
+        if not pod.node:
+            raise Refusal(400, f"pod {pod.name} does not have a host assigned", kind="pods")
+        limit_s = float(min(timeout_s or LONGEST_S, LONGEST_S)) if is_watch else PLAIN_S
+        if pod.node == self._own.node:
+            return await self.serve_own(request, pod, container, limit_s)
+        path = f"/node/v1alpha1/pods/{pod.namespace}/{pod.name}/imagepullprogress"
+        query = {"watch": "true", "timeoutSeconds": str(int(limit_s))}
+        query |= {"container": container} if container else {}
+        lines = self._peers.lines(pod.node, pod.host_ip, path, query)
+        try:
+            return await self._send(request, lines, limit_s)
+        except NotFound:
+            raise pod_not_found(pod.name) from None
+        except (Denied, PycrictlError) as exc:
+            raise Refusal(
+                503, f"node {pod.node} did not answer: {escape(exc.message)}", retry_after_s=2
+            ) from None
+
+    async def serve_own(
+        self, request: web.BaseRequest, pod: Pod | None, container: str, limit_s: float
+    ) -> web.StreamResponse:
+        """Answer with the stream of a pod of this node.
+
+        Raises:
+            Refusal: there is no such pod; or nothing is known of the node's pulls.
+        """
+        if pod is None:
+            raise Refusal(404, "not found", kind="pods")
+        pulls, _ = await self._own.ask()
+        if not pulls and self._own.error:
+            raise Refusal(503, f"the pulls of the node are unknown: {self._own.error}")
+        return await self._send(request, self._follow(pod, container, limit_s), limit_s)
+
+    async def find(self, namespace: str, name: str) -> Pod | None:
+        """Return a pod of this node."""
+        await self._own.ask()
+        return self._own.known.find(namespace, name)
+
+    async def _send(
+        self, request: web.BaseRequest, lines: AsyncIterator[bytes], limit_s: float
+    ) -> web.StreamResponse:
+        """Send lines, each of them whole; the status waits for the first of them or the end."""
+        response = web.StreamResponse(headers={"Content-Type": NDJSON, "Cache-Control": "no-cache"})
+        response.enable_chunked_encoding()
+        ends_at = time.monotonic() + limit_s
+        self.open += 1
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(max(ends_at - time.monotonic(), 0.0)):
+                        line = await anext(lines, None)
+                except TimeoutError:
+                    break
+                except PycrictlError:
+                    if not response.prepared:
+                        raise
+                    # What is known of the pod stays true; the client asks again.
+                    break
+                if line is None:
+                    break
+                if not response.prepared:
+                    await response.prepare(request)
+                async with asyncio.timeout(SEND_S):
+                    await response.write(line + b"\n")
+            if not response.prepared:
+                await response.prepare(request)
+            await response.write_eof()
+        finally:
+            self.open -= 1
+            await lines.aclose()  # type: ignore[attr-defined]  # both are generators
+        return response
+
+    async def _follow(self, pod: Pod, container: str, limit_s: float) -> AsyncIterator[bytes]:
+        """Iterate over the records about a pod of this node, until nothing is pulled for it."""
+        sent: dict[tuple[str, str], Report] = {}
+        begun_at = spoke_at = quiet_at = time.monotonic()
+        has_pulled = False
+        while time.monotonic() - begun_at < limit_s:
+            pulls, _ = await self._own.ask()
+            current = self._own.known.find(pod.namespace, pod.name)
+            if current is None or current.uid != pod.uid:
+                return
+            needs = wanted(current, container)
+            reports, runs = reports_of(needs, pulls)
+            now = time.monotonic()
+            for report in reports:
+                key = report.image, report.layer
+                if sent.get(key) != report:
+                    sent[key] = report
+                    spoke_at = now
+                    yield encode_report(report).encode()
+            if reports and now - spoke_at >= HEARTBEAT_S:
+                spoke_at = now
+                yield encode_report(reports[-1]).encode()
+            has_pulled |= runs
+            if runs:
+                quiet_at = now
+            is_open = any(need.is_open for need in needs_of(current))
+            settle_s = BEGIN_S if is_open and not has_pulled and not reports else SETTLE_S
+            if not runs and (not is_open or now - quiet_at >= settle_s):
+                return
+            await asyncio.sleep(PACE_S)
+            await self._own.changed(1.0)

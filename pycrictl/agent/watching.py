@@ -1,0 +1,160 @@
+"""The watch of ImagePulls: a response of events, as client-go's reflectors want them.
+
+It begins with what has changed since a resource version, or with all objects; bookmarks say up to
+which version it has come (KEP-956), and where the initial events end (KEP-3157).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from typing import Final
+
+from aiohttp import web
+
+from pycrictl.agent.answers import JSON, Form, Query, add_warnings
+from pycrictl.agent.feed import Feed
+from pycrictl.agent.names import GROUP_VERSION, KIND, Document
+from pycrictl.agent.status import expired
+from pycrictl.agent.store import Change, Event, Gone, Key, key_of
+
+LEAST_TIMEOUT_S: Final = 1800
+"""How long a watch lasts for which no time is named, and up to twice as long (``kube-apiserver
+--min-request-timeout``)."""
+
+BOOKMARK_S: Final = 30.0
+SEND_S: Final = 30.0
+"""How long a client may take no byte."""
+
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+
+
+class Watch:
+    """One watch.
+
+    Args:
+        feed: of the scope.
+        query: what is asked for.
+        form: of the objects.
+    """
+
+    def __init__(self, feed: Feed, query: Query, form: Form) -> None:
+        self._feed = feed
+        self._query = query
+        self._form = form
+        self._shown: set[Key] = set()
+        self._has_header = False
+        self._version = 0
+
+    async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Send events until the time is over or the client goes."""
+        query, feed = self._query, self._feed
+        timeout_s = query.timeout_s or random.randint(LEAST_TIMEOUT_S, 2 * LEAST_TIMEOUT_S)
+        ends_at = time.monotonic() + timeout_s
+        await feed.refresh()
+        response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache"})
+        response.enable_chunked_encoding()
+        add_warnings(response, feed.warnings)
+        async with feed.watching() as watcher:
+            # From here on nothing is awaited until the first events are taken from the store, so
+            # that those which the watcher gets follow them without a gap.
+            try:
+                lines = self._first()
+                await response.prepare(request)
+                await _send(response, lines)
+                marked_at = time.monotonic()
+                while (left_s := ends_at - time.monotonic()) > 0:
+                    due_s = marked_at + BOOKMARK_S - time.monotonic()
+                    events = await watcher.take(max(min(left_s, due_s, BOOKMARK_S), 0.0))
+                    lines = self._lines(events)
+                    if query.wants_bookmarks and time.monotonic() >= marked_at + BOOKMARK_S:
+                        lines.append(self._bookmark())
+                        marked_at = time.monotonic()
+                    elif not query.wants_bookmarks:
+                        marked_at = time.monotonic()
+                    await _send(response, lines)
+            except Gone:
+                if not response.prepared:
+                    await response.prepare(request)
+                status = expired(query.version or str(self._version)).document
+                await _send(response, [_line("ERROR", status)])
+        await response.write_eof()
+        return response
+
+    def _first(self) -> list[bytes]:
+        """Return what the watch begins with."""
+        query, store = self._query, self._feed.store
+        self._version = store.version
+        if query.initial_events is False:
+            self._shown = {key_of(one) for one in store.objects() if self._fits(one)}
+            return []
+        if query.initial_events or query.version in ("", "0"):
+            events = [Event(Change.ADDED, one, store.version) for one in store.objects()]
+            lines = self._lines(events)
+            if query.initial_events:
+                lines.append(self._bookmark(is_end=True))
+            return lines
+        events = store.since(int(query.version), time.time())
+        news = {key_of(event.document) for event in events}
+        self._shown = {
+            key_of(one) for one in store.objects() if key_of(one) not in news and self._fits(one)
+        } | {
+            # What has changed was listed before, if it fitted then; that it did is supposed.
+            key_of(event.document)
+            for event in events
+            if event.change is not Change.ADDED
+        }
+        return self._lines(events)
+
+    def _lines(self, events: list[Event]) -> list[bytes]:
+        """Return the events that concern this watch: an object may begin or cease to fit it."""
+        found = []
+        for event in events:
+            key = key_of(event.document)
+            was_shown, fits = key in self._shown, self._fits(event.document)
+            self._version = max(self._version, event.version)
+            if event.change is Change.DELETED or not fits:
+                self._shown.discard(key)
+                change = Change.DELETED if was_shown else None
+            else:
+                self._shown.add(key)
+                change = Change.MODIFIED if was_shown else Change.ADDED
+            if change is not None:
+                document = self._form.one(event.document, has_header=not self._has_header)
+                self._has_header = True
+                found.append(_line(change.value, document))
+        return found
+
+    def _bookmark(self, *, is_end: bool = False) -> bytes:
+        self._version = max(self._version, self._feed.store.version)
+        metadata: Document = {
+            "name": "",
+            "resourceVersion": str(self._version),
+            "creationTimestamp": None,
+        }
+        if is_end:
+            metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
+        document = {
+            "apiVersion": GROUP_VERSION,
+            "kind": KIND,
+            "metadata": metadata,
+            "spec": {},
+            "status": {},
+        }
+        shown = self._form.one(document, has_header=not self._has_header)
+        return _line("BOOKMARK", shown)
+
+    def _fits(self, document: Document) -> bool:
+        return self._query.has_labels and self._query.fields.fits(document)
+
+
+async def _send(response: web.StreamResponse, lines: list[bytes]) -> None:
+    if lines:
+        async with asyncio.timeout(SEND_S):
+            await response.write(b"".join(lines))
+
+
+def _line(kind: str, document: Document) -> bytes:
+    return json.dumps({"type": kind, "object": document}, separators=(",", ":")).encode() + b"\n"

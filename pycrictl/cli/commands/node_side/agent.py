@@ -1,0 +1,181 @@
+"""``pycrictl agent``."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+
+from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, client_of, proxy_of
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Option
+from pycrictl.errors import ConfigError, PycrictlError, UsageError
+from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.kube.credential import Credential
+
+PEER_TOKEN: Final = "/var/run/secrets/progress.pycrictl.dev/token"
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+def agent(
+    app: AppContext,
+    listen: Annotated[
+        str, Option("--listen", metavar="IP:PORT", help="Where to serve.")
+    ] = "0.0.0.0:10281",
+    node_name: Annotated[
+        str,
+        Option(
+            "--node-name",
+            metavar="NAME",
+            help="The name of this node (default: $NODE_NAME, else as the kubelet has it).",
+        ),
+    ] = "",
+    kubeconfig: Annotated[
+        str,
+        Option(
+            "--kubeconfig",
+            metavar="FILE",
+            help="Ask the API server as this kubeconfig says (default: as the pod's service"
+            " account).",
+        ),
+    ] = "",
+    tls_cert: Annotated[
+        str,
+        Option(
+            "--tls-cert",
+            metavar="FILE",
+            help="Serve with this certificate (default: a self-signed one).",
+        ),
+    ] = "",
+    tls_key: Annotated[
+        str, Option("--tls-key", metavar="FILE", help="The key of --tls-cert.")
+    ] = "",
+    client_ca: Annotated[
+        str,
+        Option(
+            "--client-ca",
+            metavar="FILE",
+            help="The CA of the cluster's users, for the kubelet's routes (default: as the API"
+            " server says).",
+        ),
+    ] = "",
+    peer_ca: Annotated[
+        str,
+        Option(
+            "--peer-ca",
+            metavar="FILE",
+            help="The CA of all agents' certificates (default: they are not verified).",
+        ),
+    ] = "",
+    peer_token: Annotated[
+        str,
+        Option(
+            "--peer-token",
+            metavar="FILE",
+            help="The service account's token for the audience progress.pycrictl.dev, which agents"
+            " show to each other.",
+        ),
+    ] = PEER_TOKEN,
+    admin_socket: AdminSocket = DEFAULT,
+    metrics_listen: Annotated[
+        str,
+        Option(
+            "--metrics-listen",
+            metavar="IP:PORT",
+            help="Serve /metrics for Prometheus, /livez and /readyz there, without TLS, for"
+            " everyone (default: nowhere).",
+        ),
+    ] = "",
+    log_format: Annotated[
+        str, Option("--log-format", metavar="text|json", help="How log lines look.")
+    ] = "text",
+    log_level: Annotated[
+        str,
+        Option(
+            "--log-level",
+            metavar="debug|info|warning|error",
+            help="The least that is logged (default: info, with --debug debug).",
+        ),
+    ] = "",
+) -> None:
+    """Serve the node's image pulls to the cluster, as an API of the API server.
+
+    One agent runs on each node, usually by a DaemonSet. "kubectl get imagepulls" then shows the
+    pulls of all nodes, and any agent answers for all of them. It needs pycrictl[agent].
+
+    It costs next to nothing while nobody asks: only then are the node's runtime and pods looked at.
+
+    Example: pycrictl agent --node-name n1 --kubeconfig /etc/kubernetes/kubelet.conf
+    """
+    from contextlib import contextmanager
+
+    from pycrictl.config import read_text
+    from pycrictl.kube import credential
+    from pycrictl.proxy.serve.systemd import is_journal, notify
+    from pycrictl.servicelog import LogFormat, LogLevel, write_to
+
+    try:
+        from pycrictl.agent import app as service
+    except ModuleNotFoundError as exc:
+        raise PycrictlError(
+            f"the agent needs {quote(exc.name or '')}, which is not installed",
+            hint="install it with: pip install 'pycrictl[agent]'",
+        ) from None
+
+    level = _chosen(LogLevel, log_level or ("debug" if app.flags.debug else "info"), "log-level")
+    form = _chosen(LogFormat, log_format, "log-format")
+    environ, stderr = app.env.environ, app.env.stderr
+
+    def load() -> Credential:
+        if kubeconfig:
+            return credential.read_kubeconfig(kubeconfig)
+        return credential.in_cluster(environ)
+
+    @contextmanager
+    def connect() -> Iterator[tuple[CriClient, CriClient | None]]:
+        with ExitStack() as stack:
+            client = stack.enter_context(app.open_client("runtime"))
+            proxy = proxy_of(client, admin_socket)
+            yield client, (stack.enter_context(client_of(proxy, client)) if proxy else None)
+
+    def text_of(path: str, option: str) -> str:
+        try:
+            return read_text(path) if path else ""
+        except OSError as exc:
+            reason = (exc.strerror or str(exc)).lower()
+            raise ConfigError(f"cannot read --{option} {quote(path, 4096)}: {reason}") from None
+
+    settings = service.Settings(
+        listen=service.address(listen, "listen"),
+        node=node_name or environ.get("NODE_NAME", "") or load().node,
+        certificate_file=tls_cert,
+        key_file=tls_key,
+        client_ca=text_of(client_ca, "client-ca"),
+        peer_ca=text_of(peer_ca, "peer-ca"),
+        peer_token_file=peer_token,
+        namespace="" if kubeconfig else credential.own_namespace(),
+        metrics_listen=service.address(metrics_listen, "metrics-listen")
+        if metrics_listen
+        else None,
+    )
+    write_to(stderr, form, level, has_priorities=is_journal(stderr, environ))
+    service.run(settings, load, connect, lambda: notify("READY=1", environ))
+
+
+def _chosen(choices: type[_Choice], text: str, option: str) -> _Choice:
+    """Return one of the values of an option.
+
+    Raises:
+        UsageError: it is none of them.
+    """
+    try:
+        return choices(text)
+    except ValueError:
+        names = ", ".join(choices)
+        raise UsageError(f"--{option} {quote(text)} is none of {names}") from None

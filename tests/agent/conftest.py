@@ -1,0 +1,23 @@
+"""An agent behind the stand-in of an API server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agent.standing import Cluster, standing
+from tests.kube.apiserver import make_node_certificates
+from tests.kube.kubectl import Kubectl
+
+
+@pytest.fixture
+def cluster(run_folder: Path, tmp_path: Path) -> Iterator[Cluster]:
+    with standing(make_node_certificates(run_folder), tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def kubectl(cluster: Cluster) -> Kubectl:
+    return cluster.kubectl()

@@ -1,0 +1,189 @@
+"""An agent behind the stand-in of an API server, in a loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pycrictl.agent.app import Agent, Settings
+from pycrictl.errors import ConnectError
+from pycrictl.kube.credential import read_kubeconfig
+from tests.kube.access import Grant, User
+from tests.kube.aggregator import ApiService
+from tests.kube.apiserver import ApiServer, serve
+from tests.kube.kubectl import Kubectl
+from tests.kube.tokens import Token
+from tests.streaming.servers import Certificates
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+
+T = TypeVar("T")
+
+OWN = "system:serviceaccount:pycrictl:pycrictl-agent"
+AUDIENCE = "progress.pycrictl.dev"
+
+
+class Loop:
+    """Runs coroutines beside a test."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+    def close(self) -> None:
+        self.run(asyncio.sleep(0.2))  # the library closes connections of TLS a moment later
+        self.run(self._loop.shutdown_asyncgens())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(60)
+        self._loop.close()
+
+
+Connected = AbstractContextManager[tuple["CriClient", "CriClient | None"]]
+
+
+def no_runtime() -> Connected:
+    raise ConnectError("no runtime here")
+
+
+class Cluster:
+    """An API server, and agents of its nodes."""
+
+    def __init__(self, api: ApiServer, folder: Path, loop: Loop) -> None:
+        self.api = api
+        self.folder = folder
+        self.loop = loop
+        self.agents: list[Agent] = []
+        self.token = token_of(OWN)
+        rules = [
+            {"apiGroups": [""], "resources": ["pods", "configmaps"], "verbs": ["list", "watch"]},
+            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list"]},
+            {"apiGroups": ["authentication.k8s.io"], "resources": ["*"], "verbs": ["create"]},
+            {"apiGroups": ["authorization.k8s.io"], "resources": ["*"], "verbs": ["create"]},
+        ]
+        rules[2]["resources"], rules[3]["resources"] = ["tokenreviews"], ["subjectaccessreviews"]
+        api.grants.append(Grant(OWN, rules))
+        api.tokens["api-token"] = Token(User(OWN))
+        api.tokens[self.token] = Token(User(OWN), (AUDIENCE,))
+        (folder / "token").write_text(self.token)
+        kubeconfig = api.kubeconfig(token="api-token", client_certificate="", client_key="")
+        (folder / "kubeconfig").write_text(json.dumps(kubeconfig))
+
+    def start(
+        self, node: str = "n1", connect: Callable[[], Connected] = no_runtime, **settings: Any
+    ) -> Agent:
+        """Start the agent of a node; the first one stands behind the API server."""
+
+        async def begin() -> Agent:
+            found = Agent(
+                Settings(
+                    ("127.0.0.1", 0),
+                    node,
+                    peer_token_file=str(self.folder / "token"),
+                    namespace="pycrictl",
+                    **settings,
+                ),
+                lambda: read_kubeconfig(str(self.folder / "kubeconfig")),
+                connect,
+            )
+            await found.start()
+            await found.ready.wait()
+            return found
+
+        agent = self.loop.run(begin())
+        self.agents.append(agent)
+        port = agent.door.address[1]
+        if len(self.agents) == 1:
+            self.stand_behind(port)
+        self.api.objects.add(
+            "discovery.k8s.io",
+            "endpointslices",
+            {
+                "metadata": {
+                    "name": f"pycrictl-agent-{node}",
+                    "namespace": "pycrictl",
+                    "labels": {"kubernetes.io/service-name": "pycrictl-agent"},
+                },
+                "ports": [{"name": "https", "port": port}],
+                "endpoints": [{"addresses": ["127.0.0.1"], "nodeName": node}],
+            },
+        )
+        return agent
+
+    def add_pod(self, name: str, **changes: Any) -> dict[str, Any]:
+        """Create or replace a pod that waits for its image."""
+        document = pod(name, **changes)
+        self.api.objects.add("", "pods", document)
+        return document
+
+    def stand_behind(self, port: int) -> None:
+        """Have the API server hand requests on to whoever listens on a port of the loopback."""
+        self.api.services.append(ApiService(AUDIENCE, "v1alpha1", "127.0.0.1", port))
+
+    def kubectl(self, user: str = "admin") -> Kubectl:
+        """The kubectl of one of the API server's users."""
+        file = self.folder / f"{user}.kubeconfig"
+        file.write_text(json.dumps(self.api.kubeconfig(name=user)))
+        return Kubectl(file, self.folder)
+
+    def close(self) -> None:
+        for agent in self.agents:
+            self.loop.run(agent.stop())
+
+
+def pod(
+    name: str,
+    namespace: str = "default",
+    node: str = "n1",
+    image: str = "registry.test/team/app:1",
+    state: dict[str, Any] | None = None,
+    phase: str = "Pending",
+) -> dict[str, Any]:
+    """A ``v1 Pod`` with one container."""
+    waiting = {"waiting": {"reason": "ContainerCreating"}}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-{namespace}-{name}",
+            "creationTimestamp": "2026-11-22T10:00:00Z",
+        },
+        "spec": {
+            **({"nodeName": node} if node else {}),
+            "containers": [{"name": "main", "image": image}],
+        },
+        "status": {
+            "phase": phase,
+            "containerStatuses": [{"name": "main", "image": image, "state": state or waiting}],
+        },
+    }
+
+
+def token_of(user: str) -> str:
+    """A token whose claims can be read, as a service account's can."""
+    claims = base64.urlsafe_b64encode(json.dumps({"sub": user}).encode()).rstrip(b"=").decode()
+    return f"e30.{claims}.x"
+
+
+@contextmanager
+def standing(certificates: Certificates, folder: Path) -> Iterator[Cluster]:
+    """An API server without pods, and no agent yet."""
+    with serve(certificates) as api:
+        api.objects.replace("", "pods", {"items": []})
+        loop = Loop()
+        made = Cluster(api, folder, loop)
+        try:
+            yield made
+        finally:
+            made.close()
+            loop.close()

@@ -1,0 +1,79 @@
+"""What a real kubectl makes of the agent's answers, through the stand-in of an API server."""
+
+from __future__ import annotations
+
+from tests.agent.standing import Cluster
+from tests.kube.kubectl import Kubectl
+
+
+def test_get_and_describe(cluster: Cluster, kubectl: Kubectl) -> None:
+    cluster.start()
+    cluster.add_pod("web")
+    cluster.add_pod("db", namespace="other")
+    heading, row = kubectl.good("get", "ipull").splitlines()
+    assert heading.split() == ["NAME", "IMAGE", "PHASE", "PERCENT", "PROGRESS", "ETA", "AGE"]
+    assert row.split()[:3] == ["web.main", "team/app:1", "<unknown>"]
+    everywhere = kubectl.good("get", "imagepulls", "-A", "-o", "wide").splitlines()
+    assert [row.split()[:2] for row in everywhere[1:]] == [
+        ["default", "web.main"],
+        ["other", "db.main"],
+    ]
+    one = kubectl.document("get", "imagepull", "web.main")
+    assert one["spec"] == {
+        "podName": "web",
+        "podUID": "uid-default-web",
+        "containers": ["main"],
+        "image": "registry.test/team/app:1",
+        "nodeName": "n1",
+    }
+    assert one["status"] == {"phase": "Waiting", "unknown": True, "error": "no runtime here"}
+    assert "Phase:    Waiting" in kubectl.good("describe", "imagepull", "web.main")
+
+
+def test_selectors(cluster: Cluster, kubectl: Kubectl) -> None:
+    cluster.start()
+    cluster.add_pod("web")
+    name = "imagepull.progress.pycrictl.dev/web.main\n"
+    for selector in ("spec.nodeName=n1", "metadata.name=web.main", "status.phase!=Failed"):
+        assert kubectl.good("get", "ipull", "--field-selector", selector, "-o", "name") == name
+    for selector in ("spec.nodeName=n2", "metadata.name=web.side", "status.phase=Failed"):
+        assert kubectl.good("get", "ipull", "--field-selector", selector, "-o", "name") == ""
+    assert "field label not supported" in kubectl.bad("get", "ipull", "--field-selector", "a=b")
+    assert kubectl.good("get", "ipull", "-l", "!a", "-o", "name") == name
+    assert kubectl.good("get", "ipull", "-l", "a in (b)", "-o", "name") == ""
+
+
+def test_discovery_and_explanation(cluster: Cluster, kubectl: Kubectl) -> None:
+    cluster.start()
+    row = kubectl.good("api-resources", "--api-group=progress.pycrictl.dev").splitlines()[1]
+    assert row.split() == [
+        *("imagepulls", "ipull", "progress.pycrictl.dev/v1alpha1", "true", "ImagePull")
+    ]
+    assert "Place in the line for a slot" in kubectl.good("explain", "imagepulls.status")
+
+
+def test_what_is_not_there(cluster: Cluster, kubectl: Kubectl) -> None:
+    cluster.start()
+    error = kubectl.bad("get", "ipull", "nope.main")
+    assert error.strip() == (
+        'Error from server (NotFound): imagepulls.progress.pycrictl.dev "nope.main" not found'
+    )
+
+
+def test_wait_and_watch(cluster: Cluster, kubectl: Kubectl) -> None:
+    cluster.start()
+    cluster.add_pod("web")
+    condition = "--for=jsonpath={.status.phase}="
+    assert "met" in kubectl.good("wait", f"{condition}Waiting", "imagepull/web.main")
+    with kubectl.running("get", "ipull", "-w", "-o", "name") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "imagepull.progress.pycrictl.dev/web.main\n"
+        cluster.add_pod("db")
+        assert process.stdout.readline() == "imagepull.progress.pycrictl.dev/db.main\n"
+    started = {"running": {"startedAt": "2026-11-22T10:00:05Z"}}
+    with kubectl.running(
+        "wait", f"{condition}Succeeded", "imagepull/web.main", "--timeout=30s"
+    ) as process:
+        cluster.add_pod("web", state=started, phase="Running")
+        assert process.stdout is not None
+        assert "condition met" in process.stdout.read()

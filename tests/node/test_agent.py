@@ -1,0 +1,139 @@
+"""The agent beside a real containerd, as a program, behind the stand-in of an API server."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pycrictl.agent.node import UNASKED_S
+from tests.agent.standing import Cluster, standing
+from tests.kube.apiserver import make_node_certificates
+from tests.kube.kubectl import Kubectl
+from tests.waiting import wait_until
+
+from .images import Image
+from .lab import MIB, Lab
+
+PODS = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/default/pods"
+STARTED = {"running": {"startedAt": "2026-11-22T10:00:05Z"}}
+
+
+@pytest.fixture
+def cluster(run_folder: Path, tmp_path: Path) -> Iterator[Cluster]:
+    with standing(make_node_certificates(run_folder), tmp_path) as made:
+        yield made
+
+
+class Program:
+    """A running ``pycrictl agent``."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self.process = process
+        self.log = log
+
+    @property
+    def port(self) -> int:
+        found = re.search(r"serving address=127\.0\.0\.1:(\d+)", self.log.read_text())
+        return int(found[1]) if found else 0
+
+    @property
+    def rss(self) -> int:
+        return int(self._status("VmRSS")) * 1024
+
+    @property
+    def threads(self) -> int:
+        return int(self._status("Threads"))
+
+    def _status(self, key: str) -> str:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(rf"{key}:\s+(\d+)", status)
+        assert found
+        return found[1]
+
+
+@contextmanager
+def running(cluster: Cluster, endpoint: str, *flags: str) -> Iterator[Program]:
+    log = cluster.folder / "agent.log"
+    words = [
+        *(sys.executable, "-m", "pycrictl", "-r", endpoint, "agent", "--node-name", "n1"),
+        *("--listen", "127.0.0.1:0", "--kubeconfig", str(cluster.folder / "kubeconfig")),
+        *("--peer-token", str(cluster.folder / "token"), *flags),
+    ]
+    with log.open("w") as stderr, subprocess.Popen(words, stderr=stderr, text=True) as process:
+        program = Program(process, log)
+        try:
+            wait_until(lambda: "trust proxy=True" in log.read_text())
+            cluster.stand_behind(program.port)
+            yield program
+        finally:
+            process.terminate()
+            assert process.wait(30) == 0, log.read_text()
+
+
+def status_of(kubectl: Kubectl) -> dict[str, Any]:
+    done = kubectl("get", "ipull", "web.main", "-o", "json")
+    return dict(json.loads(done.stdout)["status"]) if done.returncode == 0 else {}
+
+
+def image(lab: Lab, name: str, seed: int) -> Image:
+    layers = lab.layout.random_layers([3 * MIB, MIB], seed=seed)
+    return lab.layout.image(name, [lab.base, *layers])
+
+
+@contextmanager
+def pulling(lab: Lab, reference: str) -> Iterator[threading.Thread]:
+    thread = threading.Thread(target=lab.node.kubelet.pull, args=(reference,))
+    thread.start()
+    try:
+        yield thread
+    finally:
+        lab.throttle.limit(None)
+        thread.join(100)
+
+
+def test_a_pull_from_its_first_byte_to_its_end(lab: Lab, cluster: Cluster) -> None:
+    reference = lab.push(image(lab, "shop/web:1.4", 6610))
+    lab.throttle.limit(1 * MIB)
+    kubectl = cluster.kubectl()
+    stream = f"{PODS}/web/imagepullprogress?watch=true"
+    no_proxy = "--admin-socket", f"unix://{cluster.folder}/none"
+    with running(cluster, lab.node.endpoint, *no_proxy) as program:
+        cluster.add_pod("web", image=reference)
+        with (
+            pulling(lab, reference) as pull,
+            kubectl.running("get", "ipull", "-A", "-w", "-o", "json") as watch,
+            kubectl.running("get", "--raw", stream) as raw,
+        ):
+            wait_until(lambda: status_of(kubectl).get("progressBytes", 0) > MIB)
+            seen = status_of(kubectl)
+            assert (seen["phase"], seen["totalBytes"]) == ("Pulling", whole := seen["totalBytes"])
+            assert 0 < seen["percent"] < 100
+            assert {layer["phase"] for layer in seen["layers"]} >= {"present", "downloading"}
+            lab.throttle.limit(None)
+            pull.join(100)
+            wait_until(lambda: status_of(kubectl)["phase"] == "Succeeded")
+            cluster.add_pod("web", state=STARTED, phase="Running", image=reference)
+            assert raw.stdout is not None
+            records = [json.loads(line) for line in raw.stdout.read().splitlines()]
+            wait_until(lambda: "Succeeded" in kubectl.good("get", "ipull", "-A"))
+            watch.terminate()
+            assert watch.stdout is not None
+            phases = re.findall(r'"phase": "([A-Z]\w+)"', watch.stdout.read())
+        assert records[-1]["phase"] == "done"
+        last = {record["layer"]: record for record in records}
+        assert sum(record["progress"] for record in last.values()) == whole
+        assert phases[-1] == "Succeeded"
+        assert "Pulling" in phases
+        assert program.rss < 80 * MIB
+        time.sleep(UNASKED_S + 2)
+        assert program.threads == 1, "nothing is followed while nobody asks"
