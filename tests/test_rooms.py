@@ -38,6 +38,14 @@ ARROWS: dict[str, set[str]] = {
     },
     "logs": {"logs", "wire.logline", "wire.logtime", *_BASE},
     "kube": {"kube", "config", "environ", "noderoot", "tls", "yamltree", *_BASE},
+    "kubectl": {
+        *("kubectl", "progress", "streaming", "wire.progress", "", *_BASE),
+    },
+    "kubectl.refusals": {"", "errors"},
+    "kubectl.imagepulls": {"wire.progress", "units"},
+    "kubectl.program": {"kubectl.refusals", "errors"},
+    "kubectl.pods": {"kubectl.imagepulls", "kubectl.program", *_BASE},
+    "kubectl.proxy": {"kubectl.program", "kubectl.refusals", "streaming.target", "errors"},
     "streaming": {"streaming", "wire", "environ", "signals", *_BASE},
     "progress": {
         *("progress", "wire", "cri", "containerd", "streaming", "kube.pods", "_proto", *_BASE),
@@ -168,7 +176,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.serve.tokens": _BASE,
     "cli": {
         *("", "cli", "proxy", "show", "progress", "pull", "copy", "streaming", "containerd"),
-        *("diagnosis", "cri", "kube", "logs", "wire", "_proto"),
+        *("diagnosis", "cri", "kube", "kubectl", "logs", "wire", "_proto"),
         *("config", "configfile", "environ", "noderoot", "profiles", "signals", *_BASE),
     },
     "__main__": {"cli", "copy.tree.survivor", "signals"},
