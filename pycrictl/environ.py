@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 FALLBACK_SIZE = (80, 24)
 
 OWN_NAME = "pycrictl"
+CRICTL = "crictl"
+"""The name under which the program writes what scripts know of crictl."""
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -161,7 +163,7 @@ class Environment:
 
         None if stdin is not a terminal and has ended: that is not an empty password.
         """
-        is_own = self.program == OWN_NAME
+        is_own = self.program != CRICTL
         prompt, prompted = (
             ("Password: ", self.stderr) if is_own else ("Enter Password:", self.stdout)
         )
@@ -179,7 +181,7 @@ class Environment:
 
     def note(self, text: str) -> None:
         """Write one line about what is, or is not, done."""
-        if self.program != OWN_NAME:
+        if self.program == CRICTL:
             text = f"info: {text[:1].upper()}{text[1:]}"
         self._say(f"{self.program}: {_line(text)}\n")
 
@@ -195,7 +197,7 @@ class Environment:
         self._say(lines)
 
     def _say(self, lines: str) -> None:
-        if self.program != OWN_NAME:  # hints name commands to type
+        if self.program == CRICTL:  # hints name commands to type
             lines = lines.replace(f"'{OWN_NAME} ", f"'{self.program} ")
         try:
             self.stderr.write(lines)

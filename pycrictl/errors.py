@@ -232,13 +232,17 @@ class UpgradeRefused(StreamError):
 
     Attributes:
         status: the HTTP status it answered with.
+        body: the beginning of what it said.
     """
 
     reference = "upgrade-refused"
 
-    def __init__(self, message: str, *, status: int, hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, status: int, body: bytes = b"", hint: str | None = None
+    ) -> None:
         super().__init__(message, hint=hint)
         self.status = status
+        self.body = body
 
 
 class PullFailed(PycrictlError):

@@ -39,6 +39,14 @@ ARROWS: dict[str, set[str]] = {
     },
     "logs": {"logs", "wire.logline", "wire.logtime", *_BASE},
     "kube": {"kube", "config", "environ", "noderoot", "tls", "yamltree", *_BASE},
+    "kubectl": {
+        *("kubectl", "progress", "streaming", "wire.progress", "", *_BASE),
+    },
+    "kubectl.refusals": {"", "errors"},
+    "kubectl.imagepulls": {"wire.progress", "units"},
+    "kubectl.program": {"kubectl.refusals", "errors"},
+    "kubectl.pods": {"kubectl.imagepulls", "kubectl.program", *_BASE},
+    "kubectl.proxy": {"kubectl.program", "kubectl.refusals", "streaming.target", "errors"},
     "streaming": {"streaming", "wire", "environ", "signals", *_BASE},
     "progress": {
         *("progress", "wire", "cri", "containerd", "streaming", "kube.pods", "_proto", *_BASE),
@@ -191,7 +199,7 @@ ARROWS: dict[str, set[str]] = {
     "cli": {
         *("", "agent", "cli", "proxy", "show", "progress", "pull", "copy", "streaming"),
         "containerd",
-        *("diagnosis", "cri", "kube", "logs", "wire", "_proto"),
+        *("diagnosis", "cri", "kube", "kubectl", "logs", "wire", "_proto"),
         *("config", "configfile", "environ", "noderoot", "profiles", "servicelog", "signals"),
         *_BASE,
     },

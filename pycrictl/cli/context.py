@@ -12,6 +12,7 @@ from pycrictl.cli import crictl
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from pycrictl.cli.table import Entry
     from pycrictl.config import Config, Flags
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.cri.calls.tracing import Tracer
@@ -45,6 +46,8 @@ class AppContext:
         command: the name of the command; empty before it is known.
         path: the words that call the command, from the program's name on.
         negated: the command's switches that were explicitly given as false, in full.
+        plugin: what the program is for kubectl; None if it is called by itself.
+        handed_on: options that a plugin hands on to kubectl.
         host_root: the directory that the node's files are below, None where nobody named it.
         recording: what the global options want recorded of the run.
         tracer: gets the spans of this run's calls.
@@ -56,6 +59,8 @@ class AppContext:
         self.command = ""
         self.path = env.program
         self.negated: frozenset[str] = frozenset()
+        self.plugin: Entry | None = None
+        self.handed_on: list[str] = []
         self.host_root: str | None = None
         self.recording: Recording | None = None
         self.tracer: Tracer | None = None

@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
 from pycrictl.config import DEFAULT_PATH
-from pycrictl.environ import OWN_NAME, is_terminal
+from pycrictl.environ import CRICTL, OWN_NAME, is_terminal
 from pycrictl.errors import (
     ExitCode,
     ExtraArgument,
@@ -30,7 +30,7 @@ from pycrictl.units import parse_int, quote
 if TYPE_CHECKING:
     from pycrictl.environ import Environment
 
-NAME: Final = "crictl"
+NAME: Final = CRICTL
 VERSION: Final = "1.36.0"
 """The version of crictl that is kept, which scripts ask for."""
 

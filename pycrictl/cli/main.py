@@ -47,6 +47,10 @@ def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -
     env = env or Environment()
     env.program = crictl.program_name()
     context = AppContext(env=env, flags=Flags())
+    if "kubectl" in sys.argv[0]:
+        from pycrictl.cli import plugins
+
+        plugins.become(context)
     signals = _Signals(context)
     try:
         signals.take()

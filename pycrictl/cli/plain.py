@@ -53,6 +53,8 @@ def read(words: Sequence[str], app: AppContext, reader: Reader = values) -> Call
         UsageError: the line is wrong.
         ConfigError: under the name ``crictl``, if the configuration file is.
     """
+    if app.plugin is not None:
+        return _plugin(app.plugin, words, app, reader)
     line = argv.parse(words, specs(parameters(set_globals)), interspersed=False)
     if call := _answer(app, line, set_globals):
         return call
@@ -88,6 +90,20 @@ def _command(entry: Entry, words: Sequence[str], app: AppContext, reader: Reader
     app.negated = frozenset(line.negated)
     positionals = crictl.positionals(entry.name, line.positionals)
     return Call(function, reader(function, line._replace(positionals=positionals), app.path))
+
+
+def _plugin(entry: Entry, words: Sequence[str], app: AppContext, reader: Reader) -> Call:
+    """Return what a line asks for that kubectl calls the program with."""
+    from pycrictl.cli import plugins
+
+    function = entry.load()
+    options = plugins.SPECS | specs(parameters(function))
+    line = argv.parse(plugins.apart(words, options), options, interspersed=True)
+    if call := _answer(app, line, function, entry):
+        return call
+    app.negated = frozenset(line.negated)
+    app.handed_on, line = plugins.handed_on(line)
+    return Call(function, reader(function, line, app.path))
 
 
 def _answer(

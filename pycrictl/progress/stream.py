@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.streaming.connection import Connection
 from pycrictl.streaming.dial import dial
 from pycrictl.streaming.exchange import Exchange
-from pycrictl.streaming.target import TlsFiles, parse_url
+from pycrictl.streaming.target import Target, TlsFiles, parse_url
 from pycrictl.wire.http1 import SWITCHING_PROTOCOLS
 from pycrictl.wire.progress import MAX_MESSAGE_BYTES, ProgressDecoder, Report
 from pycrictl.wire.websocket_handshake import ClientHandshake
 
-__all__ = ["follow"]
+__all__ = ["Decoder", "follow"]
 
 SILENCE_S: Final = 30.0
 _OK: Final = 200
@@ -32,14 +32,32 @@ _GOOD_ENDS: Final = (1000, 1005)
 _Input = TypeVar("_Input")
 
 
+class Decoder(Protocol):
+    """Turns what a stream says into reports, as ``ProgressDecoder`` does."""
+
+    bad_count: int
+    first_bad: str | None
+
+    def receive_message(self, message: bytes) -> Report | None:
+        """Decode the message of a WebSocket."""
+
+    def receive_data(self, data: bytes) -> list[Report]:
+        """Take the next bytes of a stream of lines."""
+
+    def receive_eof(self) -> list[Report]:
+        """Take the end of a stream of lines."""
+
+
 async def follow(
-    url: str,
+    url: str | Target,
     *,
     on_report: Callable[[Report], None],
     on_note: Callable[[str], None],
     timeout_s: float,
     tls: TlsFiles | None = None,
-    silence_s: float = SILENCE_S,
+    silence_s: float | None = SILENCE_S,
+    decoder: Decoder | None = None,
+    is_plain: bool = False,
 ) -> None:
     """Pass on every report until the server ends the stream in good order.
 
@@ -55,7 +73,9 @@ async def follow(
         timeout_s: for the connection, and again for the head of the response. After that a server
             may be silent for as long as it likes.
         tls: as for ``dial``.
-        silence_s: after so long without a message, one note says so.
+        silence_s: after so long without a message, one note says so; None for never.
+        decoder: of what the stream says; by default of the messages of KEP-5334.
+        is_plain: ask for no WebSocket: an API server's proxy takes no other answer to that.
 
     Raises:
         ConnectError: no connection, or no answer in time.
@@ -64,13 +84,14 @@ async def follow(
         RemoteProtocolError: a wrong URL, or the server broke a protocol.
         StreamError: the stream broke off; it may be taken up again by a new URL.
     """
-    target = parse_url(url)
+    target = parse_url(url) if isinstance(url, str) else url
     connection = await dial(target, timeout_s=timeout_s, tls=tls)
     try:
         handshake = ClientHandshake()
-        exchange = Exchange(connection, target, "GET", handshake.headers)
+        headers = [("Accept", "application/json")] if is_plain else handshake.headers
+        exchange = Exchange(connection, target, "GET", headers)
         response = await exchange.request(timeout_s=timeout_s)
-        feed = _Feed(connection.label, on_report, on_note, silence_s)
+        feed = _Feed(connection.label, on_report, on_note, silence_s, decoder or ProgressDecoder())
         if response.status == SWITCHING_PROTOCOLS:
             handshake.check(response)
             await feed.take_messages(_MessageReader(connection))
@@ -159,13 +180,14 @@ class _Feed:
         label: str,
         on_report: Callable[[Report], None],
         on_note: Callable[[str], None],
-        silence_s: float,
+        silence_s: float | None,
+        decoder: Decoder,
     ) -> None:
         self._label = label
         self._on_report = on_report
         self._on_note = on_note
-        self._silence_s: float | None = silence_s
-        self._decoder = ProgressDecoder()
+        self._silence_s = silence_s
+        self._decoder = decoder
         self._has_told_bad = False
 
     async def take_messages(self, reader: _MessageReader) -> None:

@@ -1,10 +1,10 @@
-"""Watches by a runtime's own progress stream: ``ImagePullProgress`` and its URL (KEP-5334)."""
+"""Watches by progress streams (KEP-5334): a runtime's own, or those of a cluster."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +28,9 @@ from pycrictl.streaming.loop import in_thread, run_in_loop
 if TYPE_CHECKING:
     from pycrictl.wire.progress import Report
 
+Follow = Callable[[Callable[["Report"], None], Callable[[str], None]], Awaitable[None]]
+"""Opens a stream and passes on its reports, and notes about it, until it ends in good order."""
+
 RESUME_S: Final = 60.0
 """How long after a source broke its pulls may take to go on. kubelet tries one again that was
 cancelled with its proxy, after 10 s at first."""
@@ -37,20 +40,12 @@ _LOST: Final = "it did not go on after the connection was lost"
 
 
 class _StreamWatch:
-    """One watch of the stream of ``ImagePullProgress``, over as many connections as it takes."""
+    """One watch of a stream, over as many connections as it takes."""
 
-    def __init__(
-        self,
-        open_url: Callable[[], str],
-        tracker: Tracker,
-        sink: Sink,
-        timeout_s: float,
-        pace: Pace,
-    ) -> None:
-        self._open_url = open_url
+    def __init__(self, follow: Follow, tracker: Tracker, sink: Sink, pace: Pace) -> None:
+        self._follow_stream = follow
         self._tracker = tracker
         self._sink = sink
-        self._timeout_s = timeout_s
         self._pace = pace
         self._endings = Endings(tracker, sink)
         self._has_news = self._has_begun = False
@@ -160,16 +155,12 @@ class _StreamWatch:
                 self._whole.pop(report.image, None)
 
         try:
-            url = await in_thread(self._open_url)
+            await self._follow_stream(receive, self._sink.note)
         except NotFound:
             if not self._tracker.view(time.monotonic()).items:
                 raise
             self._sink.note("the pod is gone")
             self._broken_at = None
-            return
-        await stream.follow(
-            url, on_report=receive, on_note=self._sink.note, timeout_s=self._timeout_s
-        )
 
 
 def watch_stream(
@@ -186,9 +177,25 @@ def watch_stream(
         UpgradeRefused: it offers the call but not the stream.
         StreamError: the stream broke and could not be opened again.
     """
+
+    async def follow(on_report: Callable[[Report], None], on_note: Callable[[str], None]) -> None:
+        url = await in_thread(open_url)
+        await stream.follow(url, on_report=on_report, on_note=on_note, timeout_s=timeout_s)
+
+    return watch_reports(follow, tracker, sink, pace=pace)
+
+
+def watch_reports(follow: Follow, tracker: Tracker, sink: Sink, *, pace: Pace) -> WatchOutcome:
+    """Watch what streams report until one of them ends in good order.
+
+    Args:
+        follow: called again when a stream breaks. The tracker keeps what it knows.
+
+    Raises:
+        PycrictlError: what ``follow`` raises; StreamError if the stream had been there, broke and
+            could not be opened again.
+    """
     try:
-        return run_in_loop(
-            _StreamWatch(open_url, tracker, sink, timeout_s=timeout_s, pace=pace).run()
-        )
+        return run_in_loop(_StreamWatch(follow, tracker, sink, pace).run())
     except* (PycrictlError, OSError) as group:  # OSError: of the sink
         raise group.exceptions[0] from None

@@ -16,7 +16,7 @@ latest report of an item, and ``view`` does the thinking:
   unpacked size is estimated while nobody knows it, from what layers usually shrink by.
 
 * *Names.* A digest is the same layer under each image; any other name (``layer 3 of 7``) is one
-  image's own.
+  image's own. ``IMAGE on NODE`` is an image of that node, whose layers are its own as well.
 
 Sums, rates and the time left are the business of ``totals``.
 
@@ -142,7 +142,7 @@ class Tracker:
             self._characters_left += len(tracked.layer)
             tracked.blob.holders -= 1
             if not tracked.blob.holders:
-                self._blobs.pop(tracked.layer, None)
+                self._blobs.pop(_shared(tracked.image, tracked.layer), None)
         if group:
             self._characters_left += len(image)
         self._began.pop(image, None)
@@ -173,7 +173,8 @@ class Tracker:
             image = next(iter(group.values())).image
         else:
             group = self._images[image] = {}
-        blob = self._blobs.setdefault(layer, Blob()) if _is_shared(layer) else Blob()
+        shared = _shared(image, layer)
+        blob = self._blobs.setdefault(shared, Blob()) if shared else Blob()
         blob.holders += 1
         tracked = group[layer] = _Tracked(image, layer, blob, now)
         self._finest = None
@@ -255,9 +256,12 @@ class _Tracked:
         )
 
 
-def _is_shared(layer: str) -> bool:
-    """Return whether a name stands for the same bytes under each image, as a digest does."""
-    return bool(layer) and " " not in layer
+def _shared(image: str, layer: str) -> str:
+    """Return what stands for a layer under each image of its node; empty if it is one image's."""
+    if not layer or " " in layer:
+        return ""
+    _, on, node = image.partition(" on ")
+    return f"{layer}{on}{node}"
 
 
 _NO_ITEMS: Final[dict[str, _Tracked]] = {}

@@ -148,7 +148,7 @@ def watch_podman(request: WatchRequest, sink: Sink, pace: Pace) -> None:
         outcome = watch_content(watcher, PullSettings(), tracker, sink, pace=pace)
     except KeyboardInterrupt:
         raise Interrupted("stopped watching; the pulls go on") from None
-    _conclude(outcome, request, sink)
+    conclude(outcome, request.pod, sink)
 
 
 class PodsOfNode(Protocol):
@@ -200,7 +200,7 @@ def watch(
         outcome = _watch(client, request, sink, pace, knowledge)
     except KeyboardInterrupt:
         raise Interrupted("stopped watching; the pulls go on") from None
-    _conclude(outcome, request, sink)
+    conclude(outcome, request.pod, sink)
 
 
 def _watch(
@@ -314,9 +314,17 @@ def _is_unsupported(exc: PycrictlError) -> bool:
     return isinstance(exc, Unimplemented) or is_refused
 
 
-def _conclude(outcome: WatchOutcome, request: WatchRequest, sink: Sink) -> None:
+def conclude(outcome: WatchOutcome, pod: str, sink: Sink) -> None:
+    """Report how a watch ended.
+
+    Args:
+        pod: whose pulls were watched; empty for all.
+
+    Raises:
+        PullFailed: at least one pull failed.
+    """
     if not outcome.seen:
-        whose = f' for "{request.pod}"' if request.pod else ""
+        whose = f' for "{pod}"' if pod else ""
         sink.note(f"no image is being pulled{whose}")
     if outcome.failures:
         image, reason = outcome.failures[0]

@@ -59,9 +59,8 @@ def open_websocket(
 def _connect(target: Target, timeout_s: float, tls: TlsFiles | None) -> socket.socket:
     context = tls_context(tls) if target.is_tls else None
     try:
-        sock = socket.create_connection((target.host, target.port), timeout_s)
+        sock = _dial(target, timeout_s)
         try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if context is None:
                 return sock
             server_name = (tls.server_name if tls else None) or target.host
@@ -71,6 +70,21 @@ def _connect(target: Target, timeout_s: float, tls: TlsFiles | None) -> socket.s
             raise
     except (OSError, UnicodeError) as exc:
         raise cannot_connect(target, exc, timeout_s) from exc
+
+
+def _dial(target: Target, timeout_s: float) -> socket.socket:
+    if not target.socket:
+        sock = socket.create_connection((target.host, target.port), timeout_s)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(timeout_s)
+    try:
+        sock.connect(target.socket)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def _exchange(sock: socket.socket, target: Target, opening: Opening, timeout_s: float) -> None:

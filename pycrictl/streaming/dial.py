@@ -1,4 +1,4 @@
-"""Opens the connection behind a stream URL: TCP or TLS, by asyncio."""
+"""Opens the connection behind a stream URL: TCP, TLS or a Unix socket, by asyncio."""
 
 from __future__ import annotations
 
@@ -20,16 +20,22 @@ async def dial(target: Target, *, timeout_s: float, tls: TlsFiles | None = None)
         ConfigError: the files of ``tls`` cannot be used.
     """
     context = tls_context(tls) if target.is_tls else None
-    server_name = (tls.server_name if tls else None) or target.host
+    server_name = ((tls.server_name if tls else None) or target.host) if context else None
+    loop = asyncio.get_running_loop()
+
+    def make() -> Connection:
+        return Connection(target.label)
+
     try:
         async with asyncio.timeout(timeout_s):
-            _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: Connection(target.label),
-                target.host,
-                target.port,
-                ssl=context,
-                server_hostname=server_name if context else None,
-            )
+            if target.socket:
+                _, connection = await loop.create_unix_connection(
+                    make, target.socket, ssl=context, server_hostname=server_name
+                )
+            else:
+                _, connection = await loop.create_connection(
+                    make, target.host, target.port, ssl=context, server_hostname=server_name
+                )
     except (OSError, UnicodeError) as exc:
         raise cannot_connect(target, exc, timeout_s) from exc
     return connection

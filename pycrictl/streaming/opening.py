@@ -13,7 +13,7 @@ from pycrictl.wire.http1 import BodyReceived, ResponseParser, ResponseReceived, 
 REFUSAL_S: Final = 1.0
 """How long to wait for the reason of a refusal."""
 
-MAX_REFUSAL_BYTES: Final = 1024
+MAX_REFUSAL_BYTES: Final = 4096
 _MAX_REFUSAL_CHARACTERS: Final = 200
 
 
@@ -71,8 +71,10 @@ class Opening:
     def refusal(self) -> UpgradeRefused:
         """Make an error of a response that is not what was asked for, with its body so far."""
         assert self.response is not None
-        text = self.body[:MAX_REFUSAL_BYTES].decode(errors="replace").strip()
+        body = self.body[:MAX_REFUSAL_BYTES]
+        text = body.decode(errors="replace").strip()
         text = text[:_MAX_REFUSAL_CHARACTERS] or self.response.reason
         status = self.response.status
         said = f"{status}: {quote(text, _MAX_REFUSAL_CHARACTERS)}" if text else f"{status}"
-        return UpgradeRefused(f'"{self._label}" answered with status {said}', status=status)
+        message = f'"{self._label}" answered with status {said}'
+        return UpgradeRefused(message, status=status, body=body)

@@ -47,12 +47,14 @@ class Target:
         scheme: ``http``, ``https``, ``ws`` or ``wss``.
         host: name or address, without brackets.
         path: what the request line asks for: path and query. Secret.
+        socket: path of the Unix socket to connect to, whatever the host says; empty for TCP.
     """
 
     scheme: str
     host: str
     port: int
     path: str = field(repr=False)
+    socket: str = ""
 
     @property
     def is_tls(self) -> bool:

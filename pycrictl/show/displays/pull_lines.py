@@ -198,8 +198,10 @@ def _object(item: Item) -> dict[str, Any]:
     image, namespace = item.image, ""
     if image.endswith(")") and not image.startswith("one of "):
         image, _, namespace = image[:-1].rpartition(" (")
+    image, _, node = image.partition(" on ")
     fields: dict[str, Any] = {
         "image": image,
+        "node": node,
         "containerd_namespace": namespace,
         "layer": item.layer,
     }

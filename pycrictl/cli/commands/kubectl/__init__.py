@@ -1,0 +1,1 @@
+"""Plugins of kubectl: what a workstation asks of the agents in a cluster."""

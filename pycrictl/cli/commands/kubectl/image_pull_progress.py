@@ -1,0 +1,108 @@
+"""``kubectl image-pull-progress``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pycrictl.cli import options
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.declare import Argument, Option
+from pycrictl.errors import UsageError
+
+
+def image_pull_progress(
+    app: AppContext,
+    names: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="[POD|TYPE/NAME...]",
+            help="Pods, or what has pods, such as deployment/web; without any: all pulls of the"
+            " namespace.",
+            show_default=False,
+        ),
+    ] = None,
+    container: Annotated[
+        str | None,
+        Option("--container", "-c", metavar="CONTAINER", help="Only for this container."),
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        Option(
+            "--namespace", "-n", metavar="NAMESPACE", help="Namespace (default: kubectl's own)."
+        ),
+    ] = None,
+    all_namespaces: Annotated[
+        bool, Option("--all-namespaces", "-A", help="Pulls for pods of all namespaces.")
+    ] = False,
+    node: Annotated[
+        str | None, Option("--node", metavar="NODE", help="Only pulls on this node.")
+    ] = None,
+    selector: Annotated[
+        str | None,
+        Option("--selector", "-l", metavar="LABELS", help="Only for pods with these labels."),
+    ] = None,
+    follow: Annotated[
+        bool,
+        Option(
+            "--follow",
+            "-f",
+            help="Wait for pods that are not scheduled yet, and keep watching when no pull is left,"
+            " until Ctrl-C.",
+        ),
+    ] = False,
+    aggregate: Annotated[bool, Option("--aggregate", help="Show only the total.")] = False,
+    progress: options.Progress = "auto",
+    interval: Annotated[
+        float | None,
+        Option(
+            "--interval",
+            **options.INTERVAL,
+            help="Pause between two looks (default: 0.25 for bars, else 1).",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Show the progress of image pulls in a cluster.
+
+    Asks the agents of the cluster by way of kubectl, which gets all options of its connection:
+    --kubeconfig, --context, --cluster, --user, --as, --server, --token and the others that
+    'kubectl options' lists. Ends when nothing is being pulled any more: with status 0, or 1 if a
+    pull failed. Ctrl-C ends only the watch (130), never a pull.
+
+    Example: kubectl image-pull-progress web
+    """
+    from pycrictl.kubectl.pods import Asked
+    from pycrictl.kubectl.program import Kubectl
+    from pycrictl.kubectl.watch import watch
+    from pycrictl.progress.sources import Pace
+    from pycrictl.show.displays.modes import choose
+    from pycrictl.show.displays.pulls import open_display
+
+    asked = Asked(
+        tuple(_named(name, "pod") for name in names or ()),
+        _named(selector, "label selector"),
+        _named(namespace, "namespace"),
+        all_namespaces,
+        _named(node, "node"),
+        _named(container, "container"),
+    )
+    asked.check()
+    outlet = choose(progress, app.env, stdout="progress")
+    display = open_display(outlet, aggregate=aggregate)
+    pace = Pace(interval_s=interval or outlet.interval_s, follow=follow)
+    kubectl = Kubectl(app.handed_on, display.note)
+    try:
+        watch(kubectl, asked, display, pace, app.env.environ)
+    finally:
+        display.close()
+
+
+def _named(name: str | None, kind: str) -> str:
+    """Return what was named, empty if nothing was.
+
+    Raises:
+        UsageError: the name is empty, which would stand for everything.
+    """
+    if name == "":
+        raise UsageError(f"the name of the {kind} is empty", hint="is a script's variable not set?")
+    return name or ""

@@ -1,0 +1,102 @@
+"""What the program is when kubectl calls it: a plugin, which is one command of its own.
+
+kubectl finds plugins by the names of programs: ``kubectl-image_pull_progress`` is ``kubectl
+image-pull-progress``.
+Options of kubectl's connection are not read here but handed on.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pycrictl.cli.argv import CommandLine, OptionSpec
+from pycrictl.cli.table import Entry, Grammar
+
+if TYPE_CHECKING:
+    from pycrictl.cli.context import AppContext
+
+PREFIX: Final = "kubectl-"
+
+PLUGINS: Final = (
+    Entry(
+        "image-pull-progress",
+        "kubectl.image_pull_progress:image_pull_progress",
+        "Show the progress of image pulls in a cluster",
+        "Plugins of kubectl",
+        grammar=Grammar.NEW,
+    ),
+)
+
+_SWITCHES: Final = (
+    "disable-compression",
+    "insecure-skip-tls-verify",
+    "match-server-version",
+    "warnings-as-errors",
+)
+_REPEATABLE: Final = ("as-group", "as-user-extra")
+_SHORT: Final = {"server": "s", "v": "v"}
+HANDED_ON: Final = (
+    *("as", "as-group", "as-uid", "as-user-extra", "cache-dir", "certificate-authority"),
+    *("client-certificate", "client-key", "cluster", "context", "disable-compression"),
+    *("insecure-skip-tls-verify", "kubeconfig", "kuberc", "match-server-version", "password"),
+    *("request-timeout", "server", "tls-server-name", "token", "user", "username", "v", "vmodule"),
+    "warnings-as-errors",
+)
+"""Options of kubectl's connection, as ``kubectl options`` lists them."""
+
+SPECS: Final = {
+    spelling: OptionSpec(f"--{name}", name in _SWITCHES, name in _REPEATABLE)
+    for name in HANDED_ON
+    for spelling in {name, _SHORT.get(name, name)}
+}
+
+
+def called() -> Entry | None:
+    """Return the plugin that the program is called as; None if it is not called as one."""
+    return _named(PREFIX)
+
+
+def become(app: AppContext) -> None:
+    """Be the plugin that the program is called as, if it is called as one."""
+    if (entry := called()) is not None:
+        app.plugin, app.command = entry, entry.name
+        app.env.program = app.path = f"kubectl {entry.name}"
+
+
+def apart(words: Sequence[str], options: Mapping[str, OptionSpec]) -> list[str]:
+    """Return the words with values apart from short options: ``-nshop`` is ``-n shop``."""
+    found: list[str] = []
+    for index, word in enumerate(words):
+        if word == "--":
+            return [*found, *words[index:]]
+        spec = options.get(word[1:2])
+        has_value = spec is not None and not spec.is_switch and word[2:3] not in ("", "=")
+        if word.startswith("-") and has_value and word[1:].partition("=")[0] not in options:
+            found += [word[:2], word[2:]]
+        else:
+            found.append(word)
+    return found
+
+
+def handed_on(line: CommandLine) -> tuple[list[str], CommandLine]:
+    """Return the options that go to kubectl, and the line without them."""
+    ours: list[str] = []
+    theirs = [f"{name}=false" for name in sorted(line.negated) if _is_theirs(name)]
+    for word in line.options:
+        (theirs if _is_theirs(word) else ours).append(word)
+    return theirs, line._replace(options=ours)
+
+
+def _is_theirs(word: str) -> bool:
+    return word.partition("=")[0].lstrip("-") in HANDED_ON
+
+
+def _named(prefix: str) -> Entry | None:
+    name = os.path.basename(sys.argv[0])  # noqa: PTH119 (pathlib costs 5 ms)
+    if not name.startswith(prefix):
+        return None
+    bare = name.removeprefix(prefix).partition(".")[0].replace("_", "-")
+    return next((entry for entry in PLUGINS if entry.name == bare), None)

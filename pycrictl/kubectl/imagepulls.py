@@ -1,0 +1,268 @@
+"""Objects of the kind ImagePull, as lists and watches have them, turned into reports. Pure.
+
+A report's image is ``IMAGE on NODE`` where pulls of several nodes are shown: the same bytes are
+then pulled by each. On one node several pods that want one image share its pull, which has the name
+of the first of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from pycrictl.units import quote
+from pycrictl.wire.progress import Report
+
+MAX_LINE_BYTES: Final = 8 << 20
+"""Longest event that is looked at: an image may have many layers."""
+
+_PHASES: Final = {
+    "Queued": "waiting",
+    "Waiting": "waiting",
+    "Pulling": "downloading",
+    "Extracting": "extracting",
+    "Succeeded": "done",
+    "Failed": "failed",
+    "BackOff": "failed",
+}
+_LAYER_PHASES: Final = frozenset(
+    ("waiting", "downloading", "extracting", "done", "present", "failed")
+)
+_ENDED: Final = ("done", "failed")
+_INT64_MAX: Final = 2**63 - 1
+
+
+class ExpiredError(Exception):
+    """The API server has forgotten where the watch stood; it begins again with a list (410)."""
+
+
+class Wanted(NamedTuple):
+    """Which pulls are shown.
+
+    Attributes:
+        namespace: of the pods; empty for all.
+        node: where; empty for all.
+        container: the name of the container; empty for all.
+        has_pod: says of a namespace and a pod's name whether it is wanted.
+    """
+
+    namespace: str = ""
+    node: str = ""
+    container: str = ""
+    has_pod: Callable[[str, str], bool] = lambda namespace, name: True
+
+
+class Pull(NamedTuple):
+    """What is kept of an object.
+
+    Attributes:
+        image: as the reports on it have it.
+        reference: as the pod has it.
+        node: where it is pulled.
+        namespace, name: of the pod that the object is of.
+        pod: the pod that the reports name, NAMESPACE/NAME.
+        phase: as of a report.
+    """
+
+    image: str
+    reference: str
+    node: str
+    namespace: str
+    name: str
+    pod: str
+    phase: str
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has arrived or failed."""
+        return self.phase in _ENDED
+
+    def shares(self, other: Pull) -> bool:
+        """Return whether both are one pull."""
+        return (self.image, self.node) == (other.image, other.node)
+
+
+class Pulls:
+    """Reads lists and watch events, and knows which pulls are under way.
+
+    Attributes:
+        version: the ``resourceVersion`` that the next watch begins at.
+        silent: nodes that did not answer, and why.
+        lost: what was under way when its object went; who reads it empties it.
+        bad_count, first_bad: as of ``ProgressDecoder``.
+    """
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.version = ""
+        self.silent: dict[str, str] = {}
+        self.lost: list[Pull] = []
+        self.bad_count = 0
+        self.first_bad: str | None = None
+        self._wanted = wanted
+        self._objects: dict[str, Pull] = {}
+        self._line = bytearray()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no wanted pull is under way or to come."""
+        return not self.lost and all(pull.is_over for pull in self._objects.values())
+
+    def receive_list(self, body: bytes) -> list[Report]:
+        """Take a list; objects that it does not have any more are gone.
+
+        Raises:
+            ValueError: it is not an ImagePullList.
+        """
+        document = json.loads(body)
+        if not isinstance(document, dict) or document.get("kind") != "ImagePullList":
+            raise ValueError("not an ImagePullList")
+        self._take_version(document)
+        self._line.clear()
+        before, self._objects = self._objects, {}
+        self.silent.clear()
+        items = document.get("items")
+        reports: list[Report] = []
+        for item in items if isinstance(items, list) else []:
+            reports += self._apply(item, before)
+        for uid in before.keys() - self._objects.keys():
+            self._lose(before[uid])
+        return reports
+
+    def receive_message(self, message: bytes) -> Report | None:
+        """Do nothing: watches are streams of lines."""
+        return None
+
+    def receive_data(self, data: bytes) -> list[Report]:
+        """Take the next bytes of a watch.
+
+        Raises:
+            ExpiredError: the watch cannot go on.
+        """
+        *lines, rest = (bytes(self._line) + data).split(b"\n")
+        self._line = bytearray(rest)
+        if len(rest) > MAX_LINE_BYTES:
+            self._reject("longer than an event may be", rest)
+            self._line.clear()
+        return [report for line in lines if line.strip() for report in self._event(line)]
+
+    def receive_eof(self) -> list[Report]:
+        """Take the end of a watch; a line that was cut off is left out, a list will have it."""
+        self._line.clear()
+        return []
+
+    def _event(self, line: bytes) -> Iterator[Report]:
+        try:
+            event = json.loads(line)
+            kind, found = event["type"], event["object"]
+            if not isinstance(found, dict):
+                raise TypeError
+        except (ValueError, KeyError, TypeError, RecursionError):
+            self._reject("not a watch event", line)
+            return
+        if kind == "ERROR":
+            raise ExpiredError(str(found.get("message") or "the watch has ended"))
+        self._take_version(found)
+        if kind == "DELETED":
+            uid = _text(_dict(found.get("metadata")).get("uid"))
+            if (pull := self._objects.pop(uid, None)) is not None:
+                self._lose(pull)
+        elif kind in ("ADDED", "MODIFIED"):
+            yield from self._apply(found, self._objects)
+
+    def _take_version(self, document: dict[str, Any]) -> None:
+        self.version = _text(_dict(document.get("metadata")).get("resourceVersion"))
+
+    def _apply(self, document: Any, before: dict[str, Pull]) -> Iterator[Report]:
+        metadata, spec, status = (
+            _dict(_dict(document).get(key)) for key in ("metadata", "spec", "status")
+        )
+        namespace, node = _text(metadata.get("namespace")), _text(spec.get("nodeName"))
+        pod, image = _text(spec.get("podName")), _text(spec.get("image"))
+        if not self._is_wanted(namespace, node, pod, spec):
+            return
+        error = _text(status.get("error"))
+        if status.get("unknown") is True:
+            self.silent[node] = error
+            return
+        uid = _text(metadata.get("uid"))
+        phase = _PHASES.get(_text(status.get("phase")), "waiting")
+        name = image if self._wanted.node or not node else f"{image} on {node}"
+        pull = Pull(name, image, node, namespace, pod, f"{namespace}/{pod}", phase)
+        others = [before.get(uid), *self._objects.values()]
+        pull = pull._replace(
+            pod=next((one.pod for one in others if one and one.shares(pull)), pull.pod)
+        )
+        self._objects[uid] = pull
+        common = {
+            "queue_position": _count(status.get("queuePosition")),
+            "started": _seconds(status.get("startTime")),
+            "pod": pull.pod,
+        }
+        layers = status.get("layers")
+        for layer in layers if isinstance(layers, list) else []:
+            yield _report(name, _dict(layer), phase, common)
+        if phase == "failed":
+            error = error or _text(status.get("kubeletReason")) or "the pull failed"
+            yield _report(name, {**status, "error": error, "phase": phase}, phase, common)
+        elif not layers or phase == "done":
+            yield _report(name, {**status, "phase": phase}, phase, common)
+
+    def _is_wanted(self, namespace: str, node: str, pod: str, spec: dict[str, Any]) -> bool:
+        wanted = self._wanted
+        containers = spec.get("containers")
+        names = containers if isinstance(containers, list) else []
+        return (
+            wanted.namespace in ("", namespace)
+            and wanted.node in ("", node)
+            and (not wanted.container or wanted.container in names)
+            and wanted.has_pod(namespace, pod)
+        )
+
+    def _lose(self, pull: Pull) -> None:
+        """Note what has ended out of sight, if it has."""
+        if not pull.is_over and not any(one.shares(pull) for one in self._objects.values()):
+            self.lost.append(pull)
+
+    def _reject(self, reason: str, message: bytes) -> None:
+        self.bad_count += 1
+        if self.first_bad is None:
+            self.first_bad = f"{reason}: {quote(message[:60].decode(errors='replace'), 60)}"
+
+
+def _report(image: str, part: dict[str, Any], phase: str, common: dict[str, Any]) -> Report:
+    """Return the report of a layer, or of the whole image where ``part`` is its status."""
+    own = _text(part.get("phase")).lower()
+    digest, name = _text(part.get("digest")), _text(part.get("name"))
+    return Report(
+        image,
+        name or digest,
+        _count(part.get("progressBytes")),
+        _count(part.get("totalBytes")),
+        _text(part.get("error")),
+        own if own in _LAYER_PHASES else phase,
+        extracted=_count(part.get("extractedBytes")),
+        extracted_total=_count(part.get("extractedTotalBytes")),
+        digest=digest if name and name != digest else "",
+        **common,
+    )
+
+
+def _seconds(value: object) -> float:
+    with suppress(ValueError):
+        return datetime.fromisoformat(_text(value)).timestamp() if value else 0.0
+    return 0.0
+
+
+def _count(value: object) -> int:
+    return value if type(value) is int and 0 <= value <= _INT64_MAX else 0
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str:
+    return value[:4096] if isinstance(value, str) else ""

@@ -1,0 +1,316 @@
+"""Which pods a command line means, asked of kubectl, which knows the namespace and every kind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pycrictl.errors import Denied, NotFound, PycrictlError, UsageError
+from pycrictl.kubectl.imagepulls import Pull
+from pycrictl.kubectl.program import Kubectl
+from pycrictl.units import plural, quote
+
+ALL: Final = "--all-namespaces"
+
+SCHEDULED_S: Final = 3.0
+"""How long a pod that is not scheduled yet is waited for in any case."""
+
+_LOOK_S: Final = 1.0
+_REFRESH_S: Final = 2.0
+_OWN_NAMESPACE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+_OPERATORS: Final = {
+    "In": "{key} in ({values})",
+    "NotIn": "{key} notin ({values})",
+    "Exists": "{key}",
+    "DoesNotExist": "!{key}",
+}
+
+
+class Asked(NamedTuple):
+    """What the command line says.
+
+    Attributes:
+        names: pods, or TYPE/NAME of what has pods.
+        selector: of labels; empty for none.
+        namespace: empty for that of kubectl's context.
+        is_everywhere: all namespaces.
+        node: only pods of this node; empty for all.
+        container: only this container; empty for all.
+    """
+
+    names: tuple[str, ...] = ()
+    selector: str = ""
+    namespace: str = ""
+    is_everywhere: bool = False
+    node: str = ""
+    container: str = ""
+
+    def check(self) -> None:
+        """Require that it makes sense.
+
+        Raises:
+            UsageError: it does not.
+        """
+        named = {"the namespace": self.namespace, "the node": self.node}
+        if self.names and self.selector:
+            raise UsageError("name pods or select them by -l, not both")
+        if self.names and self.is_everywhere:
+            raise UsageError("a pod is in one namespace: name it with -n rather than -A")
+        if self.namespace and self.is_everywhere:
+            raise UsageError("-n and -A exclude each other")
+        for what, text in (*named.items(), *(("a pod", name) for name in self.names)):
+            if text.startswith("-"):
+                raise UsageError(f"{what} cannot be called {quote(text)}")
+
+
+class FoundPod(NamedTuple):
+    """A pod as kubectl has it."""
+
+    namespace: str
+    name: str
+    node: str
+    containers: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class Selection:
+    """The pods that are meant; those that a selector finds may change.
+
+    Args:
+        kubectl: asked for them.
+        asked: what the command line says.
+        namespace: where; empty for all.
+        pods: those found so far.
+        selectors: label selectors that find them; none where they were named.
+    """
+
+    def __init__(
+        self,
+        kubectl: Kubectl,
+        asked: Asked,
+        namespace: str,
+        pods: Sequence[FoundPod],
+        selectors: Sequence[str],
+    ) -> None:
+        self.namespace = namespace
+        self.pods = list(pods)
+        self._kubectl = kubectl
+        self._asked = asked
+        self._selectors = list(selectors)
+        self._is_open = not pods and not selectors and not asked.names
+        self._known = {(pod.namespace, pod.name) for pod in pods}
+        self._strange: set[tuple[str, str]] = set()
+        self._looked_at = time.monotonic()
+
+    @property
+    def single(self) -> FoundPod | None:
+        """The pod, if exactly one was named as such."""
+        named = self._asked.names and not self._selectors
+        return self.pods[0] if named and len(self.pods) == 1 else None
+
+    def has(self, namespace: str, name: str) -> bool:
+        """Return whether a pod is meant; one that is new may turn out to be meant later."""
+        if self._is_open or (namespace, name) in self._known:
+            return True
+        if self._selectors:
+            self._strange.add((namespace, name))
+        return False
+
+    def find_new(self) -> bool:
+        """Ask for pods again if new ones were seen; return whether any of them is meant."""
+        now = time.monotonic()
+        if not self._strange - self._known or now - self._looked_at < _REFRESH_S:
+            return False
+        self._looked_at = now
+        before = set(self._known)
+        with suppress(PycrictlError):  # the watch goes on with those that are known
+            self._look()
+        self._known |= {(pod.namespace, pod.name) for pod in self.pods}
+        self._strange.clear()
+        return self._known != before
+
+    def wait_for_nodes(self, *, forever: bool) -> list[FoundPod]:
+        """Wait until a pod has a node; return those that have none.
+
+        Args:
+            forever: wait as long as it takes.
+
+        Raises:
+            NotFound: none of them has one in time, or they are gone.
+        """
+        until = time.monotonic() + SCHEDULED_S
+        while True:
+            waiting = [pod for pod in self.pods if not pod.node]
+            if self._is_open or len(waiting) < len(self.pods) or (not self.pods and forever):
+                return waiting
+            if not forever and time.monotonic() >= until:
+                raise _unscheduled(waiting)
+            time.sleep(_LOOK_S)
+            self._look()
+
+    def _look(self) -> None:
+        """Ask for the pods again."""
+        if not self._selectors:
+            documents = _documents(self._kubectl, self._asked)
+        else:
+            documents = [
+                pod
+                for selector in self._selectors
+                for pod in _select(self._kubectl, self.namespace, selector, self._asked.node)
+            ]
+        self.pods = [_pod(each) for each in documents]
+        self._known |= {(pod.namespace, pod.name) for pod in self.pods}
+
+
+def find(kubectl: Kubectl, asked: Asked) -> Selection:
+    """Return the pods that a command line means.
+
+    Raises:
+        NotFound: there is none.
+        UsageError: what is named has no pods, or no such container.
+        PycrictlError: kubectl refused.
+    """
+    asked.check()
+    if not asked.names and not asked.selector:
+        is_everywhere = asked.is_everywhere or (asked.node and not asked.namespace)
+        namespace = "" if is_everywhere else asked.namespace or _namespace(kubectl)
+        return Selection(kubectl, asked, namespace, [], [])
+    if asked.selector:
+        everywhere = asked.is_everywhere or (bool(asked.node) and not asked.namespace)
+        namespace = "" if everywhere else asked.namespace or _namespace(kubectl)
+        found = [_pod(each) for each in _select(kubectl, namespace, asked.selector, asked.node)]
+        return Selection(kubectl, asked, namespace, found, [asked.selector])
+    documents = _documents(kubectl, asked)
+    namespace = _text(documents[0]["metadata"], "namespace") if documents else ""
+    pods, selectors = [], []
+    for each in documents:
+        if each.get("kind") == "Pod":
+            pods.append(_pod(each))
+        else:
+            selectors.append(_selector_of(each))
+    for selector in selectors:
+        pods += [_pod(each) for each in _select(kubectl, namespace, selector, asked.node)]
+    # A pod that is named beside a workload is found by its name whatever its labels are.
+    selection = Selection(kubectl, asked, namespace, pods, selectors)
+    _check_container(asked.container, pods)
+    return selection
+
+
+def ending_of(kubectl: Kubectl, pull: Pull) -> str:
+    """Return why a pull that is not reported any more did not succeed; empty if it did."""
+    try:
+        pod = kubectl.documents(
+            "get", "pod", pull.name, f"--namespace={pull.namespace}", "--output=json"
+        )
+    except NotFound:
+        return "its pod is gone"
+    except PycrictlError as exc:
+        return f"it is not reported any more, and the pod cannot be asked for: {exc.message}"
+    status = pod.get("status") if isinstance(pod, dict) else None
+    for key in ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"):
+        for each in (status or {}).get(key) or ():
+            spelled = {_text(each, "image"), _text(each, "imageID")}
+            if pull.reference in spelled and "waiting" in (each.get("state") or {}):
+                return "it is not reported any more, and its container still waits"
+    return ""
+
+
+def _unscheduled(pods: Sequence[FoundPod]) -> PycrictlError:
+    if not pods:
+        return NotFound("no pod is there yet", hint="with -f they are waited for")
+    first = pods[0]
+    what = f"the pod {first} is" if len(pods) == 1 else f"{plural(len(pods), 'pod')} are"
+    return NotFound(
+        f"{what} not scheduled to a node yet, so nothing is being pulled",
+        hint=f"'kubectl describe pod {first.name} -n {first.namespace}' says why; with -f it is"
+        " waited for",
+    )
+
+
+def _documents(kubectl: Kubectl, asked: Asked) -> list[dict[str, Any]]:
+    words = [name if "/" in name else f"pod/{name}" for name in asked.names]
+    if asked.namespace:
+        words.append(f"--namespace={asked.namespace}")
+    return _items(kubectl.documents("get", *words, "--output=json"))
+
+
+def _select(kubectl: Kubectl, namespace: str, selector: str, node: str) -> list[dict[str, Any]]:
+    words = [f"--namespace={namespace}" if namespace else ALL, f"--selector={selector}"]
+    if node:
+        words.append(f"--field-selector=spec.nodeName={node}")
+    return _items(kubectl.documents("get", "pods", *words, "--output=json"))
+
+
+def _items(document: Any) -> list[dict[str, Any]]:
+    if not isinstance(document, dict):
+        return []
+    items = document.get("items") if document.get("kind", "").endswith("List") else [document]
+    return [each for each in items or () if isinstance(each, dict) and "metadata" in each]
+
+
+def _namespace(kubectl: Kubectl) -> str:
+    """Return the namespace of kubectl's context, or of the pod that this runs in."""
+    words = ("config", "view", "--minify", "--output=jsonpath={..namespace}")
+    try:
+        return kubectl.output(*words).decode(errors="replace").strip() or "default"
+    except Denied:
+        raise
+    except PycrictlError:  # there is no kubeconfig, or kubectl says so with the next call
+        with suppress(OSError):
+            return Path(_OWN_NAMESPACE).read_text("utf-8").strip()
+        return "default"
+
+
+def _pod(document: dict[str, Any]) -> FoundPod:
+    metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
+    containers = [
+        _text(each, "name")
+        for key in ("initContainers", "containers", "ephemeralContainers")
+        for each in spec.get(key) or ()
+    ]
+    return FoundPod(
+        _text(metadata, "namespace") or "default",
+        _text(metadata, "name"),
+        _text(spec, "nodeName"),
+        tuple(containers),
+    )
+
+
+def _selector_of(document: dict[str, Any]) -> str:
+    """Return the label selector of what has pods.
+
+    Raises:
+        UsageError: it has none.
+    """
+    kind = _text(document, "kind").lower()
+    name = f"{kind}/{_text(document.get('metadata') or {}, 'name')}"
+    found = (document.get("spec") or {}).get("selector")
+    if not isinstance(found, dict) or not found:
+        raise UsageError(
+            f"{name} does not say which pods it has",
+            hint="name a pod, or a deployment, statefulset, daemonset, replicaset, job or service",
+        )
+    labels = found.get("matchLabels", {} if "matchExpressions" in found else found)
+    terms = [f"{key}={value}" for key, value in labels.items()]
+    for one in found.get("matchExpressions") or ():
+        values = ",".join(one.get("values") or ())
+        terms.append(_OPERATORS[one["operator"]].format(key=one["key"], values=values))
+    return ",".join(terms)
+
+
+def _check_container(name: str, pods: Iterable[FoundPod]) -> None:
+    known = list(dict.fromkeys(each for pod in pods for each in pod.containers))
+    if name and known and name not in known:
+        raise NotFound(
+            f"no container {quote(name)} in the pod", hint=f"containers: {', '.join(known)}"
+        )
+
+
+def _text(document: dict[str, Any], key: str) -> str:
+    value = document.get(key)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,125 @@
+"""kubectl itself: one-shot calls, with the connection options of one command line."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from pycrictl.errors import ConnectError, RemoteProtocolError
+from pycrictl.kubectl import refusals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NAME: Final = "kubectl"
+
+_REPEATED: Final = re.compile(r"[EF]\d{4} \d\d:\d\d:\d\d\.|\d{4}/\d\d/\d\d \d\d:\d\d:\d\d ")
+"""How the lines of kubectl's logs begin that repeat what it answers or what its last line says."""
+
+_MOST_LINES: Final = 100
+
+
+class Kubectl:
+    """Calls kubectl.
+
+    Args:
+        options: connection options (``--context=…``), handed on with each call.
+        note: gets each line that kubectl writes beside errors, such as a server's warning or
+            what a credential plugin wants; called in threads.
+    """
+
+    def __init__(self, options: Sequence[str], note: Callable[[str], None]) -> None:
+        self._options = list(options)
+        self.note = note
+
+    def output(self, *words: str) -> bytes:
+        """Return what a call writes to standard output.
+
+        Raises:
+            ConnectError: kubectl is not there, or does not reach the API server.
+            PycrictlError: kubectl refused; see ``refusals.of_text``.
+        """
+        process = self.start(words)
+        with _killed_at_the_end(process), self.listening(process) as complaint:
+            assert process.stdout is not None
+            output: bytes = process.stdout.read()
+            process.wait()
+        if process.returncode:
+            raise refusals.of_text(complaint(), process.returncode)
+        return output
+
+    def documents(self, *words: str) -> Any:
+        """Return the JSON document that a call writes.
+
+        Raises:
+            RemoteProtocolError: it writes something else.
+            PycrictlError: as ``output``.
+        """
+        try:
+            return json.loads(self.output(*words))
+        except ValueError:
+            raise RemoteProtocolError(f"kubectl {words[0]} did not write JSON") from None
+
+    def start(self, words: Sequence[str], **settings: Any) -> subprocess.Popen[bytes]:
+        """Start a call; its outputs are pipes.
+
+        Args:
+            settings: more ones of the process.
+
+        Raises:
+            ConnectError: kubectl cannot be run.
+        """
+        command = [NAME, *words, *self._options]
+        try:
+            return subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **settings
+            )
+        except FileNotFoundError:
+            raise ConnectError(
+                "kubectl is not installed, or not on PATH",
+                hint="see https://kubernetes.io/docs/tasks/tools/",
+            ) from None
+        except OSError as exc:
+            raise ConnectError(f"cannot run kubectl: {(exc.strerror or '').lower()}") from exc
+
+    @contextmanager
+    def listening(self, process: subprocess.Popen[bytes]) -> Iterator[Callable[[], str]]:
+        """Read what a call writes to standard error as it comes, and pass notes on.
+
+        Yields:
+            A function that returns the error in it, once the process has ended.
+        """
+        assert process.stderr is not None
+        errors: list[str] = []
+        reader = threading.Thread(target=self._read, args=(process.stderr, errors), daemon=True)
+        reader.start()
+
+        def complaint() -> str:
+            reader.join(1.0)
+            return "\n".join(errors)
+
+        yield complaint
+
+    def _read(self, stream: IO[bytes], errors: list[str]) -> None:
+        for raw in stream:
+            line = raw.decode(errors="replace").rstrip()
+            if refusals.is_error(line):
+                errors.append(line)
+                del errors[:-_MOST_LINES]
+            elif line and not _REPEATED.match(line):
+                self.note(line)
+
+
+@contextmanager
+def _killed_at_the_end(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()

@@ -1,0 +1,189 @@
+"""What kubectl, the API server and the agent refuse, as errors that say what to do. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from contextlib import suppress
+from typing import Any, Final
+
+from pycrictl import __version__
+from pycrictl.errors import (
+    ConnectError,
+    Denied,
+    NotFound,
+    PycrictlError,
+    RuntimeFault,
+    Unavailable,
+    Unimplemented,
+    UpgradeRefused,
+    UsageError,
+)
+
+GROUP: Final = "progress.pycrictl.dev"
+VERSION: Final = "v1alpha1"
+AGENT_NAMESPACE: Final = "pycrictl"
+VIEW_ROLE: Final = "pycrictl-imagepulls-view"
+"""The ClusterRole of the manifests that lets a user see pulls; it is aggregated to ``view``."""
+
+REPOSITORY: Final = "https://github.com/pycrictl/pycrictl"
+INSTALL: Final = f"kubectl apply -k '{REPOSITORY}//packaging/kubernetes/base?ref=v{__version__}'"
+
+_ERROR: Final = re.compile(
+    r"error: |Error: |Error from server|Unable to connect|The connection to the server"
+    r"|Error in configuration|error parsing|Client\.Timeout|See 'kubectl"
+)
+_FROM_SERVER: Final = re.compile(r"Error from server(?: \((\w+)\))?: (.*)", re.DOTALL)
+_FORBIDDEN: Final = re.compile(
+    r'User "(?P<user>.+?)" cannot (?P<verb>\w+) resource "(?P<resource>[\w./-]+)"'
+    r'(?: in API group "(?P<group>[\w.-]*)")?'
+    r'(?: (?:in the namespace "(?P<namespace>[\w.-]+)"|at the cluster scope))?'
+)
+_SERVICE_ACCOUNT: Final = re.compile(r"system:serviceaccount:([\w.-]+):([\w.-]+)")
+
+
+def is_error(line: str) -> bool:
+    """Return whether a line of kubectl's standard error says why it failed."""
+    return bool(_ERROR.match(line))
+
+
+def of_text(text: str, code: int) -> PycrictlError:
+    """Return the error that kubectl wrote to standard error.
+
+    Args:
+        text: the lines for which ``is_error`` holds.
+        code: kubectl's exit status.
+    """
+    lines = [line for line in text.splitlines() if not line.startswith("See 'kubectl")]
+    line = lines[-1] if lines else ""
+    if match := _FROM_SERVER.fullmatch(line):
+        return _of_reason(match[1] or "", match[2])
+    if "You must be logged in to the server" in line:
+        return _unauthorized()
+    if line.startswith(("Unable to connect", "The connection to the server")):
+        return _unreachable(line.partition(" - did you")[0])
+    if not line:
+        return ConnectError(f"kubectl ended with status {code}")
+    said = re.sub(r"^[Ee]rror: ", "", line)
+    return UsageError(f"kubectl: {said}", hint="see 'kubectl options' and 'kubectl config view'")
+
+
+def of_answer(refusal: UpgradeRefused) -> PycrictlError:
+    """Return the error of an answer of the API server, or of the agent behind it.
+
+    A 404 that is no ``Status`` is returned as ``Unimplemented``: nobody serves the path.
+    """
+    status = _status(refusal.body)
+    message = str(status.get("message") or "")
+    reason = str(status.get("reason") or "")
+    text = message or refusal.body.decode(errors="replace").strip() or "no reason"
+    match refusal.status:
+        case 401:
+            return _unauthorized()
+        case 403:
+            return _forbidden(message)
+        case 404 if reason == "NotFound" and status.get("details", {}).get("name"):
+            return NotFound(message, code="NotFound", details=message)
+        case 404:
+            return Unimplemented(f"the API server does not know {GROUP}/{VERSION}")
+        case 502:
+            return Unavailable(f"cannot reach the API server: {text}")
+        case 503:
+            return not_available(text)
+        case 429:
+            return Unavailable(f"the agent is busy: {text}")
+    return RuntimeFault(f"the API server answered {refusal.status}: {text}")
+
+
+def not_installed() -> PycrictlError:
+    """Return the error for a cluster without the agent."""
+    return Unimplemented("the agent is not installed in this cluster", hint=INSTALL)
+
+
+def not_available(text: str) -> PycrictlError:
+    """Return the error for an agent that is installed and does not answer."""
+    return Unavailable(
+        f"the agent is installed but does not answer: {text}",
+        hint=f"kubectl -n {AGENT_NAMESPACE} get pods; kubectl describe apiservice"
+        f" {VERSION}.{GROUP}",
+    )
+
+
+def other_version(versions: list[str]) -> PycrictlError:
+    """Return the error for an agent that does not offer what this program asks for."""
+    if VERSION in versions:
+        return Unimplemented(
+            "the agent of this cluster is older than this program and does not offer this",
+            hint=f"upgrade it: {INSTALL}",
+        )
+    offered = ", ".join(versions) or "nothing"
+    return Unimplemented(
+        f"the agent of this cluster offers {offered} of {GROUP}, this program knows {VERSION}",
+        hint="install the version of this program that fits the agent, or the other way round",
+    )
+
+
+def _of_reason(reason: str, message: str) -> PycrictlError:
+    match reason:
+        case "Forbidden":
+            return _forbidden(message)
+        case "NotFound":
+            return NotFound(message, code=reason, details=message)
+        case "ServiceUnavailable":
+            return not_available(message)
+        case "Unauthorized":
+            return _unauthorized()
+    named = f" ({reason})" if reason else ""
+    return RuntimeFault(f"the API server refused{named}: {message}", code=reason or "Unknown")
+
+
+def _unreachable(text: str) -> PycrictlError:
+    text = re.sub(r"^Unable to connect to the server: ", "cannot reach the API server: ", text)
+    return ConnectError(
+        text[:1].lower() + text[1:],
+        hint="'kubectl config view --minify' shows which server is asked",
+    )
+
+
+def _unauthorized() -> PycrictlError:
+    return Denied(
+        "the API server does not accept the credential",
+        hint="log in again, or see 'kubectl config view --minify' for whose it is",
+    )
+
+
+def _forbidden(message: str) -> PycrictlError:
+    """Return the error of a missing right, with the command that grants it."""
+    hint = None
+    if match := _FORBIDDEN.search(message):
+        is_ours = match["group"] == GROUP
+        role = VIEW_ROLE if is_ours else "view"
+        hint = f"an administrator may grant it: {binding(match['user'], role, match['namespace'])}"
+    return Denied(message or "forbidden", code="Forbidden", details=message, hint=hint)
+
+
+def binding(user: str, role: str, namespace: str | None) -> str:
+    """Return the command that gives a user a ClusterRole, in a namespace or everywhere."""
+    name = re.sub(r"[^a-z0-9]+", "-", f"{role}-{user}".lower()).strip("-")[:253]
+    if account := _SERVICE_ACCOUNT.fullmatch(user):
+        subject = f"--serviceaccount={account[1]}:{account[2]}"
+    else:
+        subject = f"--user={shlex.quote(user)}"
+    if namespace:
+        return (
+            f"kubectl create rolebinding {name} --clusterrole={role} {subject}"
+            f" --namespace={namespace}"
+        )
+    return f"kubectl create clusterrolebinding {name} --clusterrole={role} {subject}"
+
+
+def _status(body: bytes) -> dict[str, Any]:
+    """Return a ``metav1.Status``; an empty one if the body is none."""
+    with suppress(ValueError):
+        found = json.loads(body)
+        if isinstance(found, dict) and found.get("kind") == "Status":
+            if not isinstance(found.get("details"), dict):
+                found["details"] = {}
+            return found
+    return {}

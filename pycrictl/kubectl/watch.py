@@ -1,0 +1,274 @@
+"""``kubectl image-pull-progress``: the pulls of a cluster, by the agents' API, to their end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Final
+from urllib.parse import urlencode
+
+from pycrictl.errors import (
+    ConnectError,
+    Interrupted,
+    PycrictlError,
+    RemoteProtocolError,
+    StreamError,
+    Unimplemented,
+    UpgradeRefused,
+)
+from pycrictl.kubectl import pods, refusals
+from pycrictl.kubectl.imagepulls import ExpiredError, Pulls, Wanted
+from pycrictl.kubectl.pods import Asked, FoundPod, Selection
+from pycrictl.kubectl.program import Kubectl
+from pycrictl.kubectl.proxy import Proxy
+from pycrictl.progress import stream
+from pycrictl.progress.endings import SETTLE_S, Sink
+from pycrictl.progress.sources import Pace
+from pycrictl.progress.stream_watch import Follow, watch_reports
+from pycrictl.progress.tracker import Tracker
+from pycrictl.progress.watch import conclude
+from pycrictl.streaming.dial import dial
+from pycrictl.streaming.exchange import Exchange
+from pycrictl.streaming.loop import end_tasks, in_thread
+from pycrictl.streaming.target import Target
+from pycrictl.units import plural
+from pycrictl.wire.progress import Report
+
+log = logging.getLogger("pycrictl.kubectl")
+
+TIMEOUT_S: Final = 30.0
+"""Limit for the answer of the API server to begin."""
+
+MAX_LIST_BYTES: Final = 64 << 20
+AGAIN_S: Final = 2.0
+"""How long a stream that ends at once is not asked for again."""
+
+MOST_FAILED: Final = 6
+"""How many watches in a row may break off without an event."""
+
+_ROOT: Final = f"/apis/{refusals.GROUP}/{refusals.VERSION}"
+_TICK_S: Final = 0.25
+
+_OnReport = Callable[[Report], None]
+_OnNote = Callable[[str], None]
+
+
+def watch(
+    kubectl: Kubectl, asked: Asked, sink: Sink, pace: Pace, environ: Mapping[str, str]
+) -> None:
+    """Watch pulls until none is left, or without end if ``pace.follow``.
+
+    Raises:
+        PullFailed: at least one pull failed.
+        Interrupted: Ctrl-C.
+        NotFound: there is no such pod, or it has no node yet.
+        Denied: the user may not.
+        Unimplemented: there is no agent, or none of this version.
+        ConnectError, StreamError: the API server cannot be reached, or is gone.
+    """
+    try:
+        selection = pods.find(kubectl, asked)
+        if waiting := selection.wait_for_nodes(forever=pace.follow):
+            sink.note(f"{plural(len(waiting), 'pod')} not scheduled yet, such as {waiting[0]}")
+        with Proxy(kubectl, environ) as proxy:
+            pod = selection.single
+            follow: Follow
+            if pod is not None:
+                follow = partial(_follow_pod, proxy, pod, asked.container, pace.follow)
+            else:
+                follow = _Listing(kubectl, proxy, selection, asked, pace.follow).follow
+            outcome = watch_reports(partial(_follow, kubectl, follow), Tracker(), sink, pace=pace)
+    except KeyboardInterrupt:
+        raise Interrupted("stopped watching; the pulls go on") from None
+    conclude(outcome, str(pod or ""), sink)
+
+
+async def _follow(kubectl: Kubectl, follow: Follow, on_report: _OnReport, on_note: _OnNote) -> None:
+    """Follow a stream; its errors become those of a cluster."""
+    loop = asyncio.get_running_loop()
+
+    def note(text: str) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(on_note, text)
+
+    kubectl.note = note
+    try:
+        await follow(on_report, on_note)
+    except UpgradeRefused as exc:
+        error = refusals.of_answer(exc)
+        if isinstance(error, Unimplemented):
+            error = await in_thread(partial(_missing, kubectl))
+        raise error from exc
+    except RemoteProtocolError:
+        raise
+    except (StreamError, ConnectError) as exc:
+        log.debug("%s", exc.message)
+        raise StreamError("the connection to the cluster broke off") from exc
+
+
+def _missing(kubectl: Kubectl) -> PycrictlError:
+    """Return why nobody serves what was asked for."""
+    try:
+        found = kubectl.documents("get", "--raw", f"/apis/{refusals.GROUP}")
+    except PycrictlError as exc:
+        return refusals.not_installed() if getattr(exc, "code", "") == "NotFound" else exc
+    versions = found.get("versions") if isinstance(found, dict) else None
+    return refusals.other_version([str(each.get("version")) for each in versions or ()])
+
+
+async def _follow_pod(
+    proxy: Proxy,
+    pod: FoundPod,
+    container: str,
+    is_endless: bool,
+    on_report: _OnReport,
+    on_note: _OnNote,
+) -> None:
+    """Follow the stream of one pod (KEP-5334) to its end."""
+    began = time.monotonic()
+    query = {"watch": "true"} | ({"container": container} if container else {})
+    path = f"{_ROOT}/namespaces/{pod.namespace}/pods/{pod.name}/imagepullprogress"
+    await stream.follow(
+        proxy.target(f"{path}?{urlencode(query)}"),
+        on_report=on_report,
+        on_note=on_note,
+        timeout_s=TIMEOUT_S,
+        silence_s=None,
+        is_plain=True,
+    )
+    if is_endless:
+        await asyncio.sleep(max(began + AGAIN_S - time.monotonic(), 0.0))
+
+
+class _Listing:
+    """The pulls of several pods, by lists and watches of ``imagepulls``."""
+
+    def __init__(
+        self,
+        kubectl: Kubectl,
+        proxy: Proxy,
+        selection: Selection,
+        asked: Asked,
+        is_endless: bool,
+    ) -> None:
+        self._kubectl = kubectl
+        self._proxy = proxy
+        self._selection = selection
+        self._is_endless = is_endless
+        wanted = Wanted(selection.namespace, asked.node, asked.container, selection.has)
+        self._pulls = Pulls(wanted)
+        namespace = f"/namespaces/{selection.namespace}" if selection.namespace else ""
+        self._path = f"{_ROOT}{namespace}/imagepulls"
+        self._query = {"fieldSelector": f"spec.nodeName={asked.node}"} if asked.node else {}
+        self._noted: set[str] = set()
+        self._failed = 0
+
+    async def follow(self, on_report: _OnReport, on_note: _OnNote) -> None:
+        """List and watch until nothing is pulled, or without end."""
+        while True:
+            await self._list(on_report, on_note)
+            watching = asyncio.create_task(self._watch(on_report, on_note))
+            try:
+                if await self._wait(watching, on_report):
+                    return
+            finally:
+                await end_tasks([watching])
+            await asyncio.sleep(_TICK_S)
+
+    async def _list(self, on_report: _OnReport, on_note: _OnNote) -> None:
+        body = await _fetch(self._target({}))
+        try:
+            reports = self._pulls.receive_list(body)
+        except ValueError:
+            raise RemoteProtocolError("the agent's list of pulls is not one") from None
+        for report in reports:
+            on_report(report)
+        for node, why in self._pulls.silent.items():
+            if node not in self._noted:
+                self._noted.add(node)
+                on_note(f"node {node} does not answer: {why or 'no reason given'}")
+
+    async def _watch(self, on_report: _OnReport, on_note: _OnNote) -> None:
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._pulls.version,
+        }
+        begun_at = self._pulls.version
+        try:
+            await stream.follow(
+                self._target(query),
+                on_report=on_report,
+                on_note=on_note,
+                timeout_s=TIMEOUT_S,
+                silence_s=None,
+                decoder=self._pulls,
+                is_plain=True,
+            )
+        except ExpiredError:
+            pass
+        except (StreamError, ConnectError) as exc:
+            # Each list is news, so this counts itself how often no watch comes of it.
+            self._failed = self._failed + 1 if self._pulls.version == begun_at else 0
+            if self._failed > MOST_FAILED:
+                raise RemoteProtocolError(
+                    f"the watch of pulls broke off {self._failed} times"
+                ) from exc
+            raise
+
+    async def _wait(self, watching: asyncio.Task[None], on_report: _OnReport) -> bool:
+        """Wait until a new list is due; return True if all has ended."""
+        idle_since: float | None = None
+        while not watching.done():
+            await asyncio.wait([watching], timeout=_TICK_S)
+            await self._look_for_lost(on_report)
+            if self._is_endless or not self._pulls.is_idle:
+                idle_since = None
+            elif idle_since is None:
+                idle_since = time.monotonic()
+            elif time.monotonic() - idle_since >= SETTLE_S:
+                return True
+            if await in_thread(self._selection.find_new):
+                return False
+        watching.result()
+        return False
+
+    async def _look_for_lost(self, on_report: _OnReport) -> None:
+        """Say of what is not reported any more whether it succeeded."""
+        lost, self._pulls.lost = self._pulls.lost, []
+        for pull in lost:
+            error = await in_thread(partial(pods.ending_of, self._kubectl, pull))
+            phase = "failed" if error else "done"
+            on_report(Report(pull.image, "", 0, 0, error, phase, pod=pull.pod))
+
+    def _target(self, query: Mapping[str, str]) -> Target:
+        words = urlencode({**self._query, **query})
+        return self._proxy.target(f"{self._path}?{words}" if words else self._path)
+
+
+async def _fetch(target: Target) -> bytes:
+    """Return the body of an answer.
+
+    Raises:
+        UpgradeRefused: it is not 200.
+        RemoteProtocolError: it is too long.
+        ConnectError, StreamError: there is none.
+    """
+    connection = await dial(target, timeout_s=TIMEOUT_S)
+    try:
+        exchange = Exchange(connection, target, "GET", [("Accept", "application/json")])
+        response = await exchange.request(timeout_s=TIMEOUT_S)
+        if response.status != 200:
+            raise await exchange.refusal()
+        body = bytearray()
+        while data := await exchange.read():
+            body += data
+            if len(body) > MAX_LIST_BYTES:
+                raise RemoteProtocolError("the API server's answer is too long")
+        return bytes(body)
+    finally:
+        connection.abort()

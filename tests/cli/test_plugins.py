@@ -1,0 +1,75 @@
+"""Command lines as kubectl hands them to its plugins."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from pycrictl.cli import argv, plugins
+from pycrictl.cli.declare import parameters, specs
+from pycrictl.errors import OptionError
+
+PLUGIN = plugins.PLUGINS[0]
+OPTIONS = plugins.SPECS | specs(parameters(PLUGIN.load()))
+
+
+def read(*words: str) -> tuple[list[str], argv.CommandLine]:
+    line = argv.parse(plugins.apart(words, OPTIONS), OPTIONS, interspersed=True)
+    return plugins.handed_on(line)
+
+
+@pytest.mark.parametrize(
+    ("name", "called"),
+    [
+        ("/usr/bin/kubectl-image_pull_progress", True),
+        ("kubectl-image_pull_progress.exe", True),
+        ("kubectl_complete-image_pull_progress", False),
+        ("pycrictl", False),
+        ("kubectl-other", False),
+    ],
+)
+def test_the_name_says_which_plugin_it_is(
+    monkeypatch: pytest.MonkeyPatch, name: str, called: bool
+) -> None:
+    monkeypatch.setattr(sys, "argv", [name])
+    assert plugins.called() == (PLUGIN if called else None)
+
+
+def test_the_summary_is_that_of_the_command() -> None:
+    assert PLUGIN.texts()[0] == f"{PLUGIN.summary}."
+
+
+def test_options_of_the_connection_are_taken_out() -> None:
+    theirs, line = read(
+        *("web", "--context", "prod", "-v6", "-s=https://a", "--as-group=a", "--as-group", "b"),
+        *("--insecure-skip-tls-verify", "-n", "shop", "--match-server-version=false"),
+    )
+    assert sorted(theirs) == [
+        "--as-group=a",
+        "--as-group=b",
+        "--context=prod",
+        "--insecure-skip-tls-verify",
+        "--match-server-version=false",
+        "--server=https://a",
+        "--v=6",
+    ]
+    assert (line.options, line.positionals) == (["--namespace=shop"], ["web"])
+
+
+@pytest.mark.parametrize("words", [["-nshop"], ["-n", "shop"], ["-n=shop"], ["--namespace=shop"]])
+def test_spellings(words: list[str]) -> None:
+    assert read(*words)[1].options == ["--namespace=shop"]
+
+
+def test_switches_may_be_bundled() -> None:
+    assert sorted(read("-fA")[1].options) == ["--all-namespaces", "--follow"]
+
+
+def test_what_follows_two_dashes_is_no_option() -> None:
+    assert read("--", "-nshop")[1].positionals == ["-nshop"]
+
+
+def test_an_unknown_option() -> None:
+    with pytest.raises(OptionError, match="--contxt"):
+        read("--contxt=a")

@@ -1,0 +1,81 @@
+"""Runs of the plugin in processes of its own, with the real kubectl."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+LIMIT_S = 60
+
+
+@dataclass
+class Ended:
+    """How a run ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def objects(self) -> list[dict[str, Any]]:
+        """What ``--progress json`` wrote."""
+        return [json.loads(line) for line in self.stdout.splitlines()]
+
+
+@dataclass
+class Plugin:
+    """The plugin.
+
+    Attributes:
+        environ: its variables.
+        runtime: where its folders are.
+    """
+
+    environ: dict[str, str]
+    runtime: Path
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [f"{self.environ['PATH'].partition(':')[0]}/kubectl-image_pull_progress", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environ,
+        )
+
+    def run(self, *words: str) -> Ended:
+        process = self.start(*words)
+        try:
+            stdout, stderr = process.communicate(timeout=LIMIT_S)
+        finally:
+            process.kill()
+        return Ended(process.returncode, stdout, stderr)
+
+    def by_kubectl(self, *words: str) -> Ended:
+        """Let kubectl find the program."""
+        done = subprocess.run(
+            ["kubectl", *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            env=self.environ,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        return Ended(done.returncode, done.stdout, done.stderr)
+
+    def proxies(self) -> list[int]:
+        """Return the processes of ``kubectl proxy`` that serve from its folders."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (folder / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"\0proxy\0" in words and str(self.runtime).encode() in words:
+                found.append(int(folder.name))
+        return found

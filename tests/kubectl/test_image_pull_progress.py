@@ -1,0 +1,411 @@
+"""``kubectl image-pull-progress`` with a real kubectl, against a stand-in of a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.kubectl.cluster import Cluster, Document, Stream, event, failure, pod, pull
+from tests.kubectl.plugin import Plugin
+from tests.waiting import wait_until
+
+LAYERS = [f"sha256:{letter * 64}" for letter in "ab"]
+PATH = "/apis/progress.pycrictl.dev/v1alpha1"
+MB = 1_000_000
+
+
+def records(steps: Sequence[int], phase: str = "downloading", **more: Any) -> list[Document]:
+    """The stream's records while two layers of 20 MB arrive."""
+    return [
+        {
+            "image": "shop/web:1",
+            "layer": layer,
+            "progress": step * MB,
+            "total": 20 * MB,
+            "phase": phase,
+            **more,
+        }
+        for step in steps
+        for layer in LAYERS
+    ]
+
+
+ALL = [*records(range(0, 20, 4)), *records([20], "done")]
+
+
+def asked(cluster: Cluster, part: str) -> list[str]:
+    return [path for path, _ in cluster.asked if part in path]
+
+
+def test_one_pod(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pods = [pod("web", namespace="shop")]
+    cluster.streams = [Stream(ALL, 0.02)]
+    run = plugin.by_kubectl("image-pull-progress", "web", "-nshop", "-c", "app")
+    assert run.code == 0
+    assert run.stderr.splitlines()[-1].startswith("shop/web:1 done: 2 layers, 38.1 MiB")
+    wanted = f"{PATH}/namespaces/shop/pods/web/imagepullprogress?container=app&watch=true"
+    assert sorted(asked(cluster, "imagepullprogress")[0].split("&")) == sorted(
+        wanted.replace("?container=app&watch=true", "?watch=true&container=app").split("&")
+    )
+
+
+def test_the_namespace_is_that_of_kubectls_context(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pods = [pod("web", namespace="shop")]
+    cluster.streams = [Stream(ALL)]
+    cluster.pulls = [[pull("web", "Succeeded", namespace="shop", total=5)]]
+    plugin.environ["KUBECONFIG"] = str(cluster.kubeconfig(plugin.runtime.parent, namespace="shop"))
+    assert plugin.run("web").code == 0
+    assert asked(cluster, "/namespaces/shop/pods/web/imagepullprogress")
+    assert plugin.run().code == 0
+    assert asked(cluster, "/namespaces/shop/imagepulls")
+
+
+def test_objects_go_to_standard_output(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pods = [pod("web")]
+    cluster.streams = [Stream(ALL, 0.02)]
+    run = plugin.run("pod/web", "--progress", "json", "--interval", "0.05")
+    assert (run.code, run.stderr) == (0, "")
+    assert {each["layer"] for each in run.objects} == set(LAYERS)
+    assert run.objects[-1]["percent"] == 100
+
+
+def test_options_of_the_connection_are_handed_on(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pods = [pod("web")]
+    cluster.streams = [Stream(ALL)]
+    kubeconfig = plugin.environ.pop("KUBECONFIG")
+    run = plugin.run("web", "--kubeconfig", kubeconfig, "--as=jane", "--context", "x")
+    assert (run.code, cluster.streams) == (0, [])
+    assert {user for _, user in cluster.asked} == {"jane"}
+
+
+def test_a_stream_that_breaks_goes_on(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pods = [pod("web")]
+    cluster.streams = [
+        Stream(records([4, 8, 12]), 0.05, "cut"),
+        (503, failure(503, "ServiceUnavailable", "the server is currently unable to handle it")),
+        Stream([*records([12, 16]), *records([20], "done")], 0.05),
+    ]
+    run = plugin.run("web", "--progress=json", "--interval=0.05")
+    assert run.code == 0
+    assert "the connection to the cluster broke off; connecting again" in run.stderr
+    shares = [each["percent"] for each in run.objects if "percent" in each]
+    assert shares == sorted(shares)
+    assert shares[-1] == 100
+
+
+def test_a_cluster_that_stays_away_ends_it(
+    cluster: Cluster, plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.pods = [pod("web")]
+    gone = failure(503, "ServiceUnavailable", "no endpoints")
+    cluster.streams = [Stream(records([4]), ending="cut"), *[(503, gone)] * 9]
+    run = plugin.run("web")
+    assert run.code == 1
+    assert "the agent is installed but does not answer: no endpoints" in run.stderr
+    assert len(asked(cluster, "imagepullprogress")) == 7
+
+
+def test_a_failed_pull(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pods = [pod("web")]
+    failed = {"image": "shop/web:1", "progress": 0, "total": 0, "error": "no such\x1b[2J host"}
+    cluster.streams = [Stream([failed])]
+    run = plugin.run("web")
+    assert run.code == 1
+    assert 'the pull of "shop/web:1" failed: no such' in run.stderr
+    assert "\x1b" not in run.stderr
+
+
+def test_all_namespaces(cluster: Cluster, plugin: Plugin) -> None:
+    both = [
+        pull("web", progress=1 * MB, total=5 * MB),
+        pull("dns", node="n2", namespace="kube-system", image="dns:1", total=2 * MB),
+        pull("far", node="n3", unknown=True, error="no route to host"),
+    ]
+    done = [
+        pull("web", "Succeeded", progress=5 * MB, total=5 * MB),
+        pull("dns", "Succeeded", namespace="kube-system", node="n2", image="dns:1", total=2 * MB),
+    ]
+    cluster.pulls = [both, done]
+    events = [event("MODIFIED", each) for each in done]
+    cluster.watches = [Stream(events, 0.3, "hold")]
+    run = plugin.run("-A")
+    assert run.code == 0
+    assert "web:1 on n1 for default/web done: 1 layer, 4.8 MiB" in run.stderr
+    assert "dns:1 on n2 for kube-system/dns done: 1 layer, 1.9 MiB" in run.stderr
+    assert "node n3 does not answer: no route to host" in run.stderr
+
+
+def test_one_node(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pulls = [[pull("web", "Succeeded", total=5), pull("db", "Failed", node="n2")]]
+    run = plugin.run("--node=n1", "--progress=json")
+    assert run.code == 0
+    assert [each["image"] for each in run.objects] == ["web:1"]
+    assert asked(cluster, "imagepulls?fieldSelector=spec.nodeName%3Dn1")
+
+
+def test_the_same_image_on_two_nodes_is_pulled_twice(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pulls = [
+        [
+            pull("web", progress=1 * MB, total=4 * MB),
+            pull("web-2", progress=3 * MB, total=4 * MB, node="n2"),
+        ]
+    ]
+    done = [pull("web", "Succeeded", total=4 * MB, progress=4 * MB)]
+    done += [pull("web-2", "Succeeded", total=4 * MB, progress=4 * MB, node="n2")]
+    cluster.watches = [Stream([event("MODIFIED", each) for each in done], 0.5, "hold")]
+    run = plugin.run("-A", "--progress=json", "--aggregate")
+    assert run.code == 0
+    assert [each["total"] for each in run.objects][-1] == 8 * MB
+    cluster.pulls = [done]
+    run = plugin.run("-A", "--progress=json")
+    assert {each["node"] for each in run.objects} == {"n1", "n2"}
+    assert {each["image"] for each in run.objects} == {"web:1"}
+
+
+@pytest.mark.parametrize("words", [("-lapp=web",), ("deployment/web",), ("deploy/web",)])
+def test_pods_by_their_labels(cluster: Cluster, plugin: Plugin, words: tuple[str, ...]) -> None:
+    cluster.pods = [pod("web-1", app="web"), pod("db", app="db")]
+    selector = {"matchLabels": {"app": "web"}}
+    metadata = {"name": "web", "namespace": "default"}
+    cluster.deployments = [
+        {"kind": "Deployment", "apiVersion": "apps/v1", "metadata": metadata}
+        | {"spec": {"selector": selector}}
+    ]
+    new = pull("web-2", "Succeeded", image="web:2", total=3)
+    first = [pull("web-1", total=5, progress=1), pull("db", "Failed")]
+    cluster.pulls = [first, [*first, new]]
+    end = event("MODIFIED", pull("web-1", "Succeeded", total=5, progress=5), "5")
+    cluster.watches = [Stream([event("ADDED", new)], 0.1, "hold"), Stream([end], 0.1, "hold")]
+    process = plugin.start(*words, "--progress=json")
+    wait_until(lambda: bool(asked(cluster, "watch=true")))
+    cluster.pods.append(pod("web-2", app="web"))  # a rollout
+    stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (0, "")
+    images = {json.loads(line)["image"] for line in stdout.splitlines()}
+    assert images == {"web:1", "web:2"}
+
+
+def test_a_watch_that_is_too_old_begins_again(cluster: Cluster, plugin: Plugin) -> None:
+    expired = {"type": "ERROR", "object": failure(410, "Expired", "too old")}
+    cluster.pulls = [
+        [pull("web", total=5, progress=1)],
+        [pull("web", "Succeeded", total=5, progress=5)],
+    ]
+    cluster.watches = [Stream([expired], 0.1)]
+    run = plugin.run("-A")
+    assert run.code == 0
+    assert "done: 1 layer" in run.stderr
+    assert "connecting again" not in run.stderr
+
+
+def test_watches_that_break_again_and_again_end_it(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pulls = [[pull("web", total=5, progress=1)]]
+    cluster.watches = [Stream([], ending="cut")] * 30
+    run = plugin.run("-A")
+    assert run.code == 1
+    assert "the watch of pulls broke off 7 times" in run.stderr
+    assert len(asked(cluster, "watch=true")) == 7
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "said"),
+    [
+        ({"running": {}}, 0, "done: 1 layer"),
+        ({"waiting": {"reason": "ErrImagePull"}}, 1, "its container still waits"),
+        (None, 1, "failed: its pod is gone"),
+    ],
+)
+def test_a_pull_that_is_not_reported_any_more(
+    cluster: Cluster, plugin: Plugin, state: Document | None, code: int, said: str
+) -> None:
+    if state is not None:
+        statuses = [{"name": "app", "image": "web:1", "state": state}]
+        cluster.pods = [pod("web") | {"status": {"containerStatuses": statuses}}]
+    running = pull("web", total=5, progress=1)
+    cluster.pulls = [[running]]
+    cluster.watches = [Stream([event("DELETED", running)], 0.1, "hold")]
+    run = plugin.run("-A")
+    assert (run.code, said in run.stderr) == (code, True), run.stderr
+
+
+def test_nothing_is_pulled(cluster: Cluster, plugin: Plugin) -> None:
+    run = plugin.run()
+    assert (run.code, run.stderr) == (0, "no image is being pulled\n")
+
+
+# Pods that wait for a node
+
+
+def test_a_pod_without_a_node(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pods = [pod("web", node="")]
+    run = plugin.run("web")
+    assert run.code == 1
+    message, hint = run.stderr.splitlines()
+    assert message.endswith(
+        "default/web is not scheduled to a node yet, so nothing is being pulled"
+    )
+    assert "kubectl describe pod web -n default" in hint
+
+
+def test_a_pod_without_a_node_is_waited_for(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pods = [pod("web", node="")]
+    cluster.streams = [Stream(ALL)]
+    process = plugin.start("web", "-f")
+    wait_until(lambda: len(asked(cluster, "/pods/web")) > 5)
+    cluster.pods = [pod("web")]
+    wait_until(lambda: len(asked(cluster, "imagepullprogress")) > 1)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "shop/web:1 done: 2 layers" in stderr
+    assert stderr.endswith("stopped watching; the pulls go on\n")
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("words", "changes", "said", "hint"),
+    [
+        (["web"], {"is_installed": False}, "the agent is not installed", "kubectl apply -k '"),
+        (["-A"], {"is_installed": False}, "the agent is not installed", "kubectl apply -k '"),
+        (["web"], {"versions": ("v2",)}, "offers v2 of progress.pycrictl.dev, this program", ""),
+        (
+            ["web", "--as=jane"],
+            {"denied": {"jane"}},
+            'User "jane" cannot get resource "pods/imagepullprogress"',
+            "kubectl create rolebinding pycrictl-imagepulls-view-jane"
+            " --clusterrole=pycrictl-imagepulls-view --user=jane --namespace=default\n",
+        ),
+        (
+            ["-A", "--as=jane"],
+            {"denied": {"jane"}},
+            'cannot list resource "imagepulls"',
+            "kubectl create clusterrolebinding pycrictl-imagepulls-view-jane"
+            " --clusterrole=pycrictl-imagepulls-view --user=jane\n",
+        ),
+        (["nope"], {}, 'pods "nope" not found', ""),
+        (["deployment/nope"], {}, 'deployments.apps "nope" not found', ""),
+        (["web", "-c", "nope"], {}, 'no container "nope" in the pod', "containers: app"),
+        (["web", "--token=expired"], {}, "does not accept the credential", "log in again"),
+        (["web", "--context=y"], {}, "context", "kubectl options"),
+        (["web", "--server=https://127.0.0.1:1"], {}, "127.0.0.1:1 was refused", "config view"),
+        (["web", "-A"], {}, "a pod is in one namespace", ""),
+        (["web", "-lapp"], {}, "not both", ""),
+        (["-n", "a", "-A"], {}, "exclude each other", ""),
+        ([""], {}, "the name of the pod is empty", ""),
+        (["--", "--all"], {}, 'a pod cannot be called "--all"', ""),
+        (["--frobnicate"], {}, 'unknown option "--frobnicate"', ""),
+        (["--progress=loud"], {}, 'unknown kind of progress "loud"', ""),
+    ],
+)
+def test_what_is_refused(
+    cluster: Cluster,
+    plugin: Plugin,
+    words: list[str],
+    changes: dict[str, Any],
+    said: str,
+    hint: str,
+) -> None:
+    cluster.pods = [pod("web")]
+    for name, value in changes.items():
+        setattr(cluster, name, value)
+    run = plugin.run(*words)
+    assert run.code == 1
+    first, *rest = run.stderr.splitlines(keepends=True)
+    assert first.startswith("kubectl image-pull-progress: ")
+    assert said in first
+    assert len(rest) <= 1
+    assert hint in "".join(rest)
+
+
+def test_kubectl_is_not_installed(plugin: Plugin) -> None:
+    plugin.environ["PATH"] = plugin.environ["PATH"].partition(":")[0]
+    run = plugin.run("web")
+    assert (run.code, run.stderr.splitlines()) == (
+        1,
+        [
+            "kubectl image-pull-progress: kubectl is not installed, or not on PATH",
+            "hint: see https://kubernetes.io/docs/tasks/tools/",
+        ],
+    )
+
+
+def test_an_agent_that_does_not_know_the_stream(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pods = [pod("web")]
+    cluster.refusals = [(404, b"404 page not found")]
+    run = plugin.run("web")
+    assert run.code == 1
+    assert "the agent of this cluster is older than this program" in run.stderr
+
+
+# How it ends
+
+
+@pytest.mark.parametrize("words", [("web",), ("-A",)])
+def test_ctrl_c(cluster: Cluster, plugin: Plugin, words: tuple[str, ...]) -> None:
+    cluster.pods = [pod("web")]
+    cluster.streams = [Stream(records([4]), ending="hold")]
+    cluster.pulls = [[pull("web", total=5, progress=1)]]
+    process = plugin.start(*words)
+    wait_until(lambda: bool(asked(cluster, "watch=true")))
+    (folder,) = plugin.runtime.iterdir()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert stderr.endswith("kubectl image-pull-progress: stopped watching; the pulls go on\n")
+    assert plugin.proxies() == []
+
+
+def test_killed(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pods = [pod("web")]
+    cluster.streams = [Stream(records([4]), ending="hold"), Stream(ALL)]
+    process = plugin.start("web")
+    wait_until(lambda: bool(asked(cluster, "imagepullprogress")))
+    assert len(plugin.proxies()) == 1
+    process.kill()
+    process.communicate(timeout=60)
+    wait_until(lambda: plugin.proxies() == [])
+    assert len(list(plugin.runtime.iterdir())) == 1
+    assert plugin.run("web").code == 0  # it removes that folder with its own
+
+
+def test_kubectl_is_killed(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pods = [pod("web")]
+    cluster.streams = [Stream(records([4]), ending="hold"), Stream(ALL)]
+    process = plugin.start("web")
+    wait_until(lambda: bool(asked(cluster, "imagepullprogress")))
+    (proxy,) = plugin.proxies()
+    os.kill(proxy, signal.SIGKILL)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "the connection to the cluster broke off; connecting again" in stderr
+
+
+def test_nobody_else_gets_through_the_proxy(cluster: Cluster, plugin: Plugin) -> None:
+    """Only the agent's API is to be had by its socket."""
+    cluster.pods = [pod("web")]
+    cluster.streams = [Stream(records([4]), ending="hold")]
+    process = plugin.start("web")
+    wait_until(lambda: bool(asked(cluster, "imagepullprogress")))
+    (folder,) = plugin.runtime.iterdir()
+    answer = _get(str(folder / "s"), "/api/v1/namespaces/default/secrets")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert answer.startswith(b"HTTP/1.1 403 ")
+
+
+def _get(path: str, target: str) -> bytes:
+    import socket
+
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(path)
+        client.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        return client.recv(4096)

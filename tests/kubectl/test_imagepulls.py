@@ -1,0 +1,150 @@
+"""Lists and watches of ImagePull objects, as reports."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycrictl.kubectl.imagepulls import ExpiredError, Pulls, Wanted
+from tests.kubectl.cluster import event, failure, pull
+
+
+def listing(*items: Any) -> bytes:
+    document = {"kind": "ImagePullList", "metadata": {"resourceVersion": "7"}, "items": items}
+    return json.dumps(document).encode()
+
+
+def line(document: Any) -> bytes:
+    return json.dumps(document).encode() + b"\n"
+
+
+def test_a_layer() -> None:
+    pulls = Pulls(Wanted())
+    (report,) = pulls.receive_list(
+        listing(pull("web", progress=3, total=9, queuePosition=2, startTime="2026-11-22T10:00:00Z"))
+    )
+    assert (report.image, report.progress, report.total) == ("web:1 on n1", 3, 9)
+    assert (report.phase, report.queue_position, report.pod) == ("downloading", 2, "default/web")
+    assert report.started == 1795341600.0
+    assert (pulls.version, pulls.is_idle) == ("7", False)
+
+
+@pytest.mark.parametrize(
+    ("phase", "is_idle", "said"),
+    [
+        ("Queued", False, "waiting"),
+        ("Waiting", False, "waiting"),
+        ("Pulling", False, "downloading"),
+        ("Extracting", False, "extracting"),
+        ("Succeeded", True, "done"),
+        ("Failed", True, "failed"),
+        ("BackOff", True, "failed"),
+        ("Frobnicating", False, "waiting"),
+    ],
+)
+def test_phases(phase: str, is_idle: bool, said: str) -> None:
+    pulls = Pulls(Wanted())
+    (report,) = pulls.receive_list(listing(pull("web", phase)))
+    assert (report.phase, pulls.is_idle) == (said, is_idle)
+    assert bool(report.error) == (said == "failed")
+
+
+def test_pods_of_one_node_share_a_pull() -> None:
+    pulls = Pulls(Wanted(node="n1"))
+    one, two = pull("a", total=5), pull("b", total=5)
+    reports = pulls.receive_list(listing(one, two))
+    assert {(report.image, report.pod) for report in reports} == {("web:1", "default/a")}
+    (report,) = pulls.receive_data(line(event("MODIFIED", two, "8")))
+    assert (report.pod, pulls.version) == ("default/a", "8")
+    assert pulls.receive_data(line(event("DELETED", one, "9"))) == []
+    assert pulls.lost == []
+    pulls.receive_data(line(event("DELETED", two, "10")))
+    assert [lost.name for lost in pulls.lost] == ["b"]
+
+
+def test_what_a_new_list_lacks_is_lost() -> None:
+    pulls = Pulls(Wanted())
+    pulls.receive_list(listing(pull("a"), pull("b", "Succeeded", image="x:1")))
+    assert pulls.receive_list(listing()) == []
+    assert [lost.name for lost in pulls.lost] == ["a"]
+    assert not pulls.is_idle
+
+
+def test_what_is_not_wanted_is_left_out() -> None:
+    wanted = Wanted("default", "n1", "app", lambda namespace, name: name != "other")
+    pulls = Pulls(wanted)
+    others = [
+        pull("a", namespace="else"),
+        pull("b", node="n2"),
+        pull("other"),
+        {**pull("c"), "spec": {**pull("c")["spec"], "containers": ["sidecar"]}},
+    ]
+    assert pulls.receive_list(listing(*others)) == []
+    assert len(pulls.receive_list(listing(pull("d")))) == 1
+
+
+def test_events_come_in_pieces() -> None:
+    pulls = Pulls(Wanted())
+    data = line(event("ADDED", pull("a"))) + line(event("ADDED", pull("b", image="b:1")))
+    found = [report for byte in data for report in pulls.receive_data(bytes([byte]))]
+    assert [report.image for report in found] == ["web:1 on n1", "b:1 on n1"]
+    pulls.receive_data(data[:50])
+    pulls.receive_eof()
+    assert len(pulls.receive_data(data)) == 2
+
+
+def test_a_bookmark_moves_the_version() -> None:
+    pulls = Pulls(Wanted())
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "99"}}}
+    assert pulls.receive_data(line(bookmark)) == []
+    assert pulls.version == "99"
+
+
+def test_an_error_ends_the_watch() -> None:
+    pulls = Pulls(Wanted())
+    with pytest.raises(ExpiredError, match="too old"):
+        pulls.receive_data(line({"type": "ERROR", "object": failure(410, "Expired", "too old")}))
+
+
+@pytest.mark.parametrize("text", [b"{", b"[]", b"3", b'{"type": "ADDED"}', b"\xff" * 100])
+def test_what_is_not_an_event_is_counted(text: bytes) -> None:
+    pulls = Pulls(Wanted())
+    assert pulls.receive_data(text + b"\n") == []
+    assert (pulls.bad_count, pulls.first_bad is not None) == (1, True)
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"kind": "Status"}'])
+def test_what_is_not_a_list(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        Pulls(Wanted()).receive_list(text)
+
+
+_KEYS = (
+    *("metadata", "spec", "status", "layers", "uid", "podName", "image", "phase", "containers"),
+    *("startTime", "totalBytes", "queuePosition", "unknown", "nodeName"),
+)
+_ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: (
+        st.lists(inner)
+        | st.dictionaries(
+            st.sampled_from(_KEYS),
+            inner,
+        )
+    ),
+)
+
+
+@given(st.lists(_ANYTHING, max_size=3))
+def test_no_object_does_harm(items: list[Any]) -> None:
+    pulls = Pulls(Wanted(container="app"))
+    for report in pulls.receive_list(listing(*items)):
+        assert report.progress >= 0
+    pulls = Pulls(Wanted())
+    pulls.receive_list(listing(*items))
+    for item in items:
+        pulls.receive_data(line({"type": "MODIFIED", "object": item}))
