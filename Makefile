@@ -2,7 +2,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: demo test compat fuzz soak kills restarts lint cluster bench generate picture proto dist install
+.PHONY: demo test compat fuzz soak kills restarts lint cluster bench generate picture proto dist dist-test install
 
 demo: install .venv/.stamp ; $(PYTHON) -m tests.node.demo
 test: install .venv/.stamp ; $(PYTHON) -m pytest -n 4 --dist worksteal
@@ -25,7 +25,12 @@ proto: .venv/.stamp ; $(PYTHON) proto/generate.py
 picture: install .venv/.stamp .venv-picture/.stamp # on a terminal: it records one
 	.venv-picture/bin/termtosvg docs/image-pull-progress.svg -g 80x24 -m 500 -t window_frame \
 		-c '$(PYTHON) -m tests.node.demo'
-dist: .venv-dist/.stamp ; .venv-dist/bin/python packaging/dist.py
+dist: .venv-dist/.stamp
+	@packaging/install.sh
+	.venv-dist/bin/python packaging/dist.py
+dist-test: install .venv/.stamp # of what `make dist` has built
+	@packaging/install.sh
+	PYCRICTL_DIST=$(CURDIR)/dist $(PYTHON) -m pytest -n 0 tests/packaging
 
 install: ; @tests/node/install.sh
 

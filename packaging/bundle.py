@@ -7,7 +7,6 @@ Run as a program, this module updates the hashes in `bundled.txt`.
 from __future__ import annotations
 
 import hashlib
-import platform
 import shutil
 import subprocess
 import sys
@@ -26,7 +25,7 @@ GLIBC: Final = (2, 17)
 """The oldest C library that the wheels run on."""
 
 MACHINES: Final = ("x86_64", "aarch64")
-"""Machines that `bundled.txt` has hashes for. A bundle is for the machine that builds it."""
+"""Machines that `bundled.txt` has hashes for."""
 
 _PLATFORMS: Final = ("manylinux2014_{}", "manylinux_2_17_{}")
 _UNUSED: Final = frozenset({".pyi", ".pyx", ".pxd", ".pxi"})
@@ -39,19 +38,20 @@ def suffixes(machine: str) -> tuple[str, ...]:
     return tuple(f".{tag}-{machine}-linux-gnu.so" for tag in tags)
 
 
-def build(own_wheel: Path, folder: Path, *, wheels_folder: Path) -> None:
+def build(own_wheel: Path, folder: Path, *, wheels_folder: Path, machine: str) -> None:
     """Make `folder` out of the program's wheel and those of its dependencies.
 
     Args:
         own_wheel: of pycrictl.
         folder: replaced.
         wheels_folder: kept, so that the next build does not download again.
+        machine: the one that runs it.
 
     Raises:
         subprocess.CalledProcessError: pip failed, and said why.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    for wheel in (own_wheel, *_wheels(wheels_folder)):
+    for wheel in (own_wheel, *_wheels(wheels_folder / machine, machine)):
         for name, content in _modules(wheel):
             path = folder / name
             if path.exists():
@@ -86,12 +86,12 @@ def licenses(folder: Path) -> list[Path]:
     return [file for file in files(folder) if file.stem in ("LICENSE", "LICENCE")]
 
 
-def _wheels(folder: Path) -> list[Path]:
-    """Return the wheels for this machine, downloaded once for a state of the pins."""
+def _wheels(folder: Path, machine: str) -> list[Path]:
+    """Return the wheels for a machine, downloaded once for a state of the pins."""
     done = folder / f"complete-{hashlib.sha256(PINS.read_bytes()).hexdigest()[:16]}"
     if not done.exists():
         shutil.rmtree(folder, ignore_errors=True)
-        _download(["--require-hashes", "--requirement", str(PINS)], folder, platform.machine())
+        _download(["--require-hashes", "--requirement", str(PINS)], folder, machine)
         done.touch()
     return sorted(folder.glob("*.whl"))
 

@@ -20,12 +20,21 @@ from typing import Final
 
 import bundle
 import deb
+import interpreter
 import process
 import pyz
+import rpm
 import standalone
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-NAMES: Final = ("wheel", "pyz", "deb", "standalone")
+
+_PACKERS: Final[dict[str, Callable[[standalone.Program, Path, Path], None]]] = {
+    "archive": standalone.archive,
+    "single": standalone.single,
+    "deb": deb.build,
+    "rpm": rpm.build,
+}
+NAMES: Final = ("wheel", "pyz", *_PACKERS)
 _NO_COMMIT_S: Final = 1_580_601_600
 """The time of files without a repository; hatchling uses the same."""
 
@@ -63,27 +72,23 @@ def _build(names: set[str], output: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="pycrictl-dist-") as scratch:
         work = Path(scratch)
         modules, shared = work / "modules", work / "share"
-        bundle.build(wheel, modules, wheels_folder=ROOT / "build" / "wheels")
+        machine = platform.machine()
+        bundle.build(wheel, modules, wheels_folder=ROOT / "build" / "wheels", machine=machine)
         bundle.share(wheel, shared)
-        stem = output / f"pycrictl-{version}-linux-{platform.machine()}"
-        builders: dict[str, Callable[[], None]] = {
-            "standalone": lambda: standalone.build(
-                modules, stem, work=work / "standalone", shared=shared, time_s=time_s
-            ),
-            "deb": lambda: deb.build(
-                modules,
-                output / deb.file_name(version, deb.architecture()),
-                work=work / "deb",
-                shared=shared,
-                version=version,
-                time_s=time_s,
-            ),
-            "pyz": lambda: pyz.build(modules, output / "pycrictl.pyz"),
-        }
-        with ThreadPoolExecutor() as pool:  # they mostly wait for tools
-            started = [pool.submit(builders[name]) for name in builders if name in names]
-    for each in started:
-        each.result()
+        if "pyz" in names:
+            pyz.build(modules, output / "pycrictl.pyz")
+        packers = [_PACKERS[name] for name in _PACKERS if name in names]
+        if packers:
+            root = interpreter.build(ROOT / "build")
+            program = standalone.Program(work / "program", root, machine, version, time_s)
+            standalone.build(program, modules, shared)
+            with ThreadPoolExecutor() as pool:  # they mostly wait for tools
+                started = [
+                    pool.submit(pack, program, output, work / str(number))
+                    for number, pack in enumerate(packers)
+                ]
+            for each in started:
+                each.result()
     made = sorted(output.glob("pycrictl*"))
     for path in made:
         print(path)

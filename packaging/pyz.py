@@ -29,8 +29,9 @@ def build(modules: Path, path: Path) -> None:
     key = hashlib.sha256()
     for name, content in contents.items():
         key.update(f"{name}\0{len(content)}\0".encode() + content)
-    facts = f"KEY = 'pyz-{key.hexdigest()[:32]}'\n"
-    facts += f"SUFFIXES = {bundle.suffixes(platform.machine())!r}\n"
+    suffixes = bundle.suffixes(platform.machine())
+    facts = f"NAME = {path.name!r}\nKEY = 'pyz-{key.hexdigest()[:32]}'\nSUFFIXES = {suffixes!r}\n"
+    facts += "PACKED = ''\n"
     sources = {file.name: file.read_bytes() for file in sorted(_SOURCES.glob("*.py"))}
     with path.open("wb") as output:
         output.write(_SHEBANG)

@@ -1,66 +1,153 @@
 """Build the program with its own interpreter, for nodes without Python.
 
-It needs zlib, to which PyInstaller's loader is linked, and a C library that is not older than that
-of the building machine.
+A folder has everything; all other packages are made of it: an archive, one file that unpacks itself
+once, packages of Debian and of RPM, and an image.
 """
 
 from __future__ import annotations
 
-import gzip
+import hashlib
+import lzma
 import shutil
-import sys
-import sysconfig
 import tarfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import bundle
 import process
 
-_SPEC: Final = Path(__file__).with_name("standalone.spec")
+_SOURCES: Final = Path(__file__).with_name("standalone")
+_UNPACK: Final = Path(__file__).parent / "pyz" / "unpack.py"
+_PYTHON: Final = Path("python/bin/python3.13")
+_STDLIB: Final = Path("python/lib/python3.13")
+_VERSION: Final = "cpython-313"
+_PACKED: Final = "lib.tar.xz"
+
+_UNUSED: Final = frozenset(
+    "__phello__ _aix_support _distutils_system_mod _ios_support _osx_support _pydatetime"
+    " _pydecimal _pyio _pyrepl antigravity bz2 curses dbm doctest ensurepip idlelib imaplib"
+    " lib-dynload mailbox modulefinder msilib multiprocessing pickletools plistlib poplib pyclbr"
+    " pydoc pydoc_data site-packages smtplib sqlite3 tabnanny test this tkinter tomllib trace"
+    " turtle turtledemo unittest venv wave xml xmlrpc zipapp zoneinfo"
+    # Of several modules.
+    " asyncio/windows_events.py asyncio/windows_utils.py concurrent/futures/process.py"
+    " encodings/mbcs.py encodings/oem.py"
+    # Of the bundle's. Calls with TLS are not made by grpc.
+    " google/protobuf/compiler google/protobuf/internal/json_format_benchmark.py"
+    " google/protobuf/internal/message_benchmark.py google/protobuf/internal/testing_refleaks.py"
+    " grpc/_cython/_credentials grpc/beta prometheus_client/aiohttp prometheus_client/django"
+    " prometheus_client/twisted shellingham/nt.py tqdm/_utils.py tqdm/completion.sh tqdm/contrib"
+    " tqdm/dask.py tqdm/keras.py tqdm/rich.py tqdm/tk.py typer/_click/_winconsole.py"
+    " typer/rich_utils.py urllib3/contrib urllib3/http2/connection.py websockets/auth.py"
+    " websockets/legacy websockets/trio".split()
+)
+"""What only serves other programs or other systems; modules of Python by name, others by path."""
+
+_UNUSED_PREFIXES: Final = ("config-3", "_sysconfigdata")
 
 
-def build(modules: Path, stem: Path, *, work: Path, shared: Path, time_s: int) -> None:
-    """Write an archive of one folder, and one file that unpacks itself at each start.
+@dataclass(frozen=True)
+class Program:
+    """The program in a folder, and what packages say of it.
+
+    Attributes:
+        folder: `pycrictl` in it is the program, `lib` its modules; `share` has man pages and
+            completions, `licenses` those of all that is in it.
+        root: of the interpreter, made by `interpreter`.
+        machine: as `uname -m` says it.
+        version: pycrictl's.
+        time_s: the time of all files.
+    """
+
+    folder: Path
+    root: Path
+    machine: str
+    version: str
+    time_s: int
+
+    @property
+    def stem(self) -> str:
+        """The beginning of names of files for one machine."""
+        return f"pycrictl-{self.version}-linux-{self.machine}"
+
+
+def build(program: Program, modules: Path, shared: Path) -> None:
+    """Make the program's folder.
 
     Args:
         modules: made by `bundle`.
-        stem: the path of both without suffix; its name is also that of the folder in the archive.
-        work: a folder for PyInstaller.
-        shared: man pages and completions, the archive's `share`.
-        time_s: the modification time of all files in the archive.
+        shared: man pages and completions.
 
     Raises:
-        subprocess.CalledProcessError: PyInstaller failed, and said why.
+        subprocess.CalledProcessError: a tool failed, and said why.
     """
-    pyinstaller = [sys.executable, "-m", "PyInstaller", "--log-level", "WARN", "--noconfirm"]
-    places = ["--distpath", str(work / "out"), "--workpath", str(work / "cache"), str(_SPEC)]
-    process.run(
-        *pyinstaller,
-        *places,
-        PYCRICTL_MODULES=str(modules),
-        PYTHONHASHSEED="1",  # the order of sets is written into compiled modules
-        PYTHONDONTWRITEBYTECODE="1",
-        SOURCE_DATE_EPOCH=str(time_s),
-    )
-    folder = work / "out" / "folder"
+    folder = program.folder
+    stdlib = program.root / _STDLIB
+    sources = folder / "sources"
+    _copy(stdlib, sources, _of_python(stdlib))
+    _copy(modules, sources, _of_bundle(modules, _suffixes(program.machine)))
+    strip = f"{program.machine}-linux-gnu-strip"
+    process.run(strip, "--strip-unneeded", *map(str, sorted(sources.rglob("*.so"))))
+    _compile(program.root, sources, folder / "lib")
+    shutil.rmtree(sources)
+    shutil.copy(program.root / "programs/folder", folder / "pycrictl")
     shutil.copytree(shared, folder / "share")
-    _place_licenses(modules, folder / "licenses")
-    archive = stem.with_name(f"{stem.name}.tar.gz")
-    _archive(folder, archive, name=stem.name, time_s=time_s)
-    # Not with the name of the folder: both may be unpacked in the same place.
-    shutil.copy2(work / "out" / "file", stem.with_name(f"{stem.name}.bin"))
-
-
-def _place_licenses(modules: Path, folder: Path) -> None:
-    """Add what PyInstaller leaves out: the licenses of the modules and of Python."""
+    shutil.copytree(program.root / "licenses", folder / "licenses")
     for file in bundle.licenses(modules):
-        target = folder / file.relative_to(modules).parts[0].removesuffix(".dist-info")
-        target.mkdir(parents=True, exist_ok=True)
+        target = folder / "licenses" / file.relative_to(modules).parts[0].split("-")[0]
+        target.mkdir(exist_ok=True)
         shutil.copy(file, target)
-    python = Path(sysconfig.get_path("stdlib"), "LICENSE.txt")
-    if python.exists():
-        shutil.copy(python, folder / "Python.txt")
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() or path == folder / "pycrictl" else 0o644)
+
+
+def archive(program: Program, output: Path, _work: Path) -> None:
+    """Write the archive of the folder."""
+    path = output / f"{program.stem}.tar.xz"
+    _archive(program.folder, path, name=program.stem, time_s=program.time_s)
+
+
+def single(program: Program, output: Path, work: Path) -> None:
+    """Write the program of one file: its launcher, and an archive from which it starts.
+
+    Modules are in an archive in that archive, since the interpreter reads the names of all that the
+    outer one has at each start.
+    """
+    packed, sources, start = work / _PACKED, work / "sources", work / "start"
+    sources.mkdir(parents=True)
+    _archive(program.folder / "lib", packed, name=".", time_s=0)
+    key = f"bin-{hashlib.sha256(packed.read_bytes()).hexdigest()[:32]}"
+    own, _ = _suffixes(program.machine)
+    facts = f"NAME = 'pycrictl'\nKEY = {key!r}\nSUFFIXES = {(own,)!r}\nPACKED = {_PACKED!r}\n"
+    (sources / "facts.py").write_text(facts)
+    shutil.copy(_UNPACK, sources)
+    _compile(program.root, sources, start)
+    python, needs = str(program.root / _PYTHON), str(_SOURCES / "needs.py")
+    names = process.output(python, "-I", needs, str(sources)).split()
+    path = output / f"{program.stem}.bin"
+    with path.open("wb") as file:
+        file.write((program.root / "programs/single").read_bytes())
+        with zipfile.ZipFile(file, "w") as entries:
+            for name in names:
+                found = (folder / name for folder in (start, program.folder / "lib"))
+                for module in filter(Path.exists, found):
+                    _add(entries, name, module, zipfile.ZIP_DEFLATED)
+            _add(entries, _PACKED, packed, zipfile.ZIP_STORED)
+    path.chmod(0o755)
+
+
+def _compile(root: Path, sources: Path, target: Path) -> None:
+    script = str(_SOURCES / "compile.py")
+    process.run(str(root / _PYTHON), "-I", script, str(sources), str(target), PYTHONHASHSEED="1")
+
+
+def _suffixes(machine: str) -> tuple[str, tuple[str, ...]]:
+    """Return the suffix of the interpreter's compiled modules, and those of others."""
+    own, *others = sorted(bundle.suffixes(machine), key=lambda each: _VERSION not in each)
+    return own, tuple(others)
 
 
 def _archive(folder: Path, path: Path, *, name: str, time_s: int) -> None:
@@ -68,9 +155,42 @@ def _archive(folder: Path, path: Path, *, name: str, time_s: int) -> None:
         entry.uid = entry.gid = 0
         entry.uname = entry.gname = "root"
         entry.mtime = time_s
-        entry.mode = 0o755 if entry.isdir() or entry.mode & 0o100 else 0o644
         return entry
 
-    with path.open("wb") as output, gzip.GzipFile("", "wb", 6, output, mtime=time_s) as packed:
-        with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
-            archive.add(folder, name, filter=plain)  # tarfile sorts what is in a folder
+    with lzma.open(path, "wb", preset=6 | lzma.PRESET_EXTREME) as packed:
+        with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as entries:
+            entries.add(folder, name, filter=plain)  # tarfile sorts what is in a folder
+
+
+def _add(entries: zipfile.ZipFile, name: str, file: Path, method: int) -> None:
+    entry = zipfile.ZipInfo(name)  # its time is 1980
+    entry.external_attr = 0o644 << 16
+    entries.writestr(entry, file.read_bytes(), method)
+
+
+def _copy(folder: Path, target: Path, names: Iterator[Path]) -> None:
+    for name in names:
+        path = target / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(folder / name, path)
+
+
+def _of_python(stdlib: Path) -> Iterator[Path]:
+    for file in sorted(stdlib.rglob("*.py")):
+        name = file.relative_to(stdlib)
+        top = name.parts[0].removesuffix(".py")
+        if not (top in _UNUSED or top.startswith(_UNUSED_PREFIXES) or _is_unused(name)):
+            yield name
+
+
+def _of_bundle(modules: Path, suffixes: tuple[str, tuple[str, ...]]) -> Iterator[Path]:
+    _, others = suffixes
+    for file in bundle.files(modules):
+        name = file.relative_to(modules)
+        unused = name.parts[0].endswith(".dist-info") or _is_unused(name)
+        if not unused and not name.name.endswith(others):
+            yield name
+
+
+def _is_unused(name: Path) -> bool:
+    return any(str(each) in _UNUSED for each in (name, *name.parents))

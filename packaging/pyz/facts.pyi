@@ -1,3 +1,5 @@
-# Written by pyz.py into the archive.
+# Written by pyz.py and standalone.py into the archive.
 KEY: str
+NAME: str
+PACKED: str
 SUFFIXES: tuple[str, ...]

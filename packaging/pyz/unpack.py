@@ -1,6 +1,7 @@
-"""Unpack pycrictl.pyz once for each user, and run the program from there.
+"""Unpack a program of one file once for each user, and run it from there.
 
-The interpreter cannot load compiled modules from an archive. All modules go to a folder that is
+The program is `pycrictl.pyz`, or the standalone file, which has an interpreter as well. The
+interpreter cannot load compiled modules from an archive. All modules go to a folder that is
 named after their content, in a cache that nobody else may write to: all of them or none.
 
 The cache is the first of these that can be used: `$XDG_CACHE_HOME/pycrictl` or
@@ -23,7 +24,7 @@ from contextlib import contextmanager, suppress
 from importlib.machinery import EXTENSION_SUFFIXES
 from typing import Final, NoReturn
 
-from facts import KEY, SUFFIXES
+from facts import KEY, NAME, PACKED, SUFFIXES
 
 _FOREIGN_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _LOCK_LIMIT_S: Final = 60.0
@@ -52,7 +53,7 @@ def start() -> NoReturn:
 
 
 def _fail(message: str) -> NoReturn:
-    sys.stderr.write(f"pycrictl.pyz: {message}\n")
+    sys.stderr.write(f"{NAME}: {message}\n")
     sys.exit(1)
 
 
@@ -176,6 +177,12 @@ def _extract(folder: str, suffix: str) -> None:
 
     others = tuple(set(SUFFIXES) - {suffix})
     with zipfile.ZipFile(sys.path[0]) as archive:
+        if PACKED:
+            import tarfile
+
+            with archive.open(PACKED) as packed, tarfile.open(fileobj=packed, mode="r|xz") as tar:
+                tar.extractall(folder, filter="data")
+            return
         names = [name for name in archive.namelist() if name.startswith("lib/")]
         made = set()
         for name in names:

@@ -36,8 +36,6 @@ async def replace(admin: str, environ: Mapping[str, str], is_replaced: Callable[
     # A standalone program is its own interpreter.
     words = sys.argv[1:] if getattr(sys, "frozen", False) else sys.orig_argv[1:]
     kept = {name: value for name, value in environ.items() if name not in _FOR_THIS_PROCESS}
-    # A program of one file would take this one's modules, and lose them when this one ends.
-    kept |= {"PYINSTALLER_RESET_ENVIRONMENT": "1"} if getattr(sys, "frozen", False) else {}
     try:
         pid = _start_orphan(sys.executable, words, {**kept, ENVIRON: admin})
     except OSError as exc:

@@ -22,18 +22,18 @@ PYTHON = ROOT / ".venv-dist" / "bin" / "python"
 _DONE = "SHA256SUMS"
 """What is written last into a folder of built files."""
 
+_NAMES = ("wheel", "pyz")
+
 _END_S = 100
 
 
 def dist(folder: Path) -> Path:
-    """The folder of all that is built: $PYCRICTL_DIST, or a new one in `folder`."""
-    if given := os.environ.get("PYCRICTL_DIST"):
-        return Path(given)
+    """The folder, made in `folder`, of what needs no interpreter of its own, which takes long."""
     output = folder / "dist"
     with locked(output):
         if not (output / _DONE).exists():
             subprocess.run(["make", "-s", ".venv-dist/.stamp"], cwd=ROOT, check=True)
-            _build(output)
+            _build(output, *_NAMES)
     return output
 
 
@@ -53,7 +53,7 @@ def dist_again(folder: Path) -> Path:
             wheels.symlink_to(ROOT / "build")
             _build(
                 output,
-                *("wheel", "pyz", "deb"),
+                *_NAMES,
                 root=sources,
                 SOURCE_DATE_EPOCH=str(time_s),
                 TZ="Pacific/Apia",

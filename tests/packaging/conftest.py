@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,15 +15,24 @@ _BUILD_S = 1800  # a cold and busy machine; about 60 otherwise
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whichever test comes first waits for the build, which takes Debian's tools."""
     for item in items:
-        if "dist" in getattr(item, "fixturenames", ()):
+        if {"dist", "released"} & {*getattr(item, "fixturenames", ())}:
             item.add_marker(pytest.mark.timeout(_BUILD_S))
             item.add_marker(pytest.mark.node)
 
 
 @pytest.fixture(scope="session")
 def dist(run_folder: Path) -> Path:
-    """The folder of all that is built."""
+    """The folder of what is built quickly."""
     return building.dist(run_folder)
+
+
+@pytest.fixture(scope="session")
+def released() -> Path:
+    """The folder of all that `make dist` has built, for `make dist-test`."""
+    given = os.environ.get("PYCRICTL_DIST")
+    if not given:
+        pytest.skip("make dist-test")
+    return Path(given)
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.packaging.building import PYTHON
-from tests.packaging.roots import BARE, OVER_SYSTEM, Root
+from tests.packaging.roots import Root, debian
 
-_UNIT = "pycrictl-proxy.service"
-_WANTED = "/etc/systemd/system/multi-user.target.wants"
+LINK = "/bin/crictl"
 
 INTERPRETER = Path(sys.base_prefix, "bin", "python3")
 """One that has no modules but its own."""
@@ -29,11 +28,13 @@ class Installed:
         command: makes a whole command line out of a program and its arguments.
         program: its path, as its place has it.
         link: the path of a link to it that is called `crictl`.
+        pages: where man pages are; empty where it has none.
     """
 
     command: Callable[..., list[str]]
     program: str
     link: str
+    pages: str
 
     def run(self, *words: str, program: str = "") -> subprocess.CompletedProcess[str]:
         command = self.command(program or self.program, *words)
@@ -58,7 +59,7 @@ def wheel(dist: Path, folder: Path) -> Iterator[Installed]:
     pip = [str(PYTHON), "-m", "pip", "--python", str(place / "bin" / "python")]
     install = ["install", "--quiet", "--no-compile", "--disable-pip-version-check", str(file)]
     subprocess.run([*pip, *install], check=True)
-    yield _in_folder(place / "bin" / "pycrictl", folder)
+    yield _in_folder(place / "bin" / "pycrictl", folder, pages=str(place / "share" / "man"))
 
 
 @contextmanager
@@ -71,55 +72,73 @@ def pyz(dist: Path, folder: Path) -> Iterator[Installed]:
 
 
 @contextmanager
-def deb(dist: Path, folder: Path) -> Iterator[Installed]:
-    """By dpkg, with the package's scripts, over a view of this machine's files."""
+def deb(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
+    """By dpkg, with the package's scripts."""
     (file,) = dist.glob("*.deb")
-    with Root(folder, OVER_SYSTEM) as root:
+    with Root(folder, debian(suite)) as root:
+        before = files(root)
         root.put(file, "/tmp/pycrictl.deb")
-        done = root.run("dpkg", "--force-unsafe-io", "--no-triggers", "-i", "/tmp/pycrictl.deb")
+        done = root.run("dpkg", "--force-unsafe-io", "-i", "/tmp/pycrictl.deb")
         assert done.returncode == 0, done.stderr
-        # As "systemctl enable" does.
-        unit, wanted = (f"{folder}/{_UNIT}" for folder in ("/lib/systemd/system", _WANTED))
-        assert root.run("mkdir", "-p", _WANTED).returncode == 0
-        assert root.run("ln", "-s", unit, wanted).returncode == 0
-        yield _in_root(root, "/usr/bin/pycrictl")
-        removed = root.run("dpkg", "--force-unsafe-io", "--no-triggers", "--purge", "pycrictl")
+        yield _in_root(root, "/usr/bin/pycrictl", pages="/usr/share/man")
+        root.run("rm", LINK, "/tmp/pycrictl.deb")
+        removed = root.run("dpkg", "--force-unsafe-io", "--purge", "pycrictl")
         assert removed.returncode == 0, removed.stderr
-        left = root.run("find", "/usr/lib/pycrictl", "/etc/pycrictl.toml", wanted)
-        assert left.stdout == ""
+        assert files(root) - before == set()
 
 
 @contextmanager
-def directory(dist: Path, folder: Path) -> Iterator[Installed]:
-    """The standalone folder, in a root that has no Python and next to nothing else."""
-    (file,) = dist.glob("*-linux-*.tar.gz")
-    name = file.name.removesuffix(".tar.gz")
-    with Root(folder, BARE) as root:
-        root.put(file, "/tmp/it.tar.gz")
-        done = root.run("/bin/busybox", "tar", "-C", "/", "-xzf", "/tmp/it.tar.gz")
-        assert done.returncode == 0, done.stderr
-        yield _in_root(root, f"/{name}/pycrictl")
+def rpm(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
+    """By this machine's rpm, into a root of Debian, since there is no other."""
+    (file,) = dist.glob("*.rpm")
+    with Root(folder, debian(suite)) as root:
+        inside = root.outside("rpm", "--force-debian", "--root", f"{folder}/root", "--nodeps")
+        before = files(root)
+        done = subprocess.run([*inside, "-i", file], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        yield _in_root(root, "/usr/bin/pycrictl", pages="/usr/share/man")
+        root.run("rm", LINK)
+        subprocess.run([*inside, "-e", "pycrictl"], check=True)
+        left = {name for name in files(root) - before if "/rpm" not in name}
+        assert left == set()
 
 
 @contextmanager
-def file(dist: Path, folder: Path) -> Iterator[Installed]:
-    """The standalone file, in a root that has no Python and next to nothing else."""
+def directory(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
+    """The standalone folder."""
+    (file,) = dist.glob("*-linux-*.tar.xz")
+    name = file.name.removesuffix(".tar.xz")
+    with Root(folder, debian(suite)) as root:
+        unpack = ["tar", "-C", str(folder / "root"), "-xJf", str(file)]
+        subprocess.run(root.outside(*unpack), check=True)
+        yield _in_root(root, f"/{name}/pycrictl", pages=f"/{name}/share/man")
+
+
+@contextmanager
+def single(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
+    """The standalone file."""
     (file,) = dist.glob("*-linux-*.bin")
-    with Root(folder, BARE) as root:
+    with Root(folder, debian(suite)) as root:
         root.put(file, "/bin/pycrictl")
-        root.run("/bin/busybox", "chmod", "755", "/bin/pycrictl")
+        root.run("chmod", "755", "/bin/pycrictl")
         yield _in_root(root, "/bin/pycrictl")
 
 
-def _in_folder(program: Path, folder: Path) -> Installed:
+def files(root: Root) -> set[str]:
+    """The paths of all files, without those that programs write about themselves."""
+    found = root.run("find", "/", "-xdev", "-not", "-type", "d").stdout.splitlines()
+    own = ("/var/log/", "/var/lib/dpkg/", "/var/cache/", "/root/")
+    return {path for path in found if not path.startswith(own)}
+
+
+def _in_folder(program: Path, folder: Path, pages: str = "") -> Installed:
     link = folder / "crictl"
     link.symlink_to(program)
     path = f"{INTERPRETER.parent}:{os.defpath}"
     environ = ["env", "-i", f"PATH={path}", f"HOME={folder}"]
-    return Installed(lambda *words: [*environ, *words], str(program), str(link))
+    return Installed(lambda *words: [*environ, *words], str(program), str(link), pages)
 
 
-def _in_root(root: Root, program: str) -> Installed:
-    link = "/bin/crictl"
-    root.run("/bin/busybox", "ln", "-sf", program, link)
-    return Installed(root.command, program, link)
+def _in_root(root: Root, program: str, pages: str = "") -> Installed:
+    root.run("ln", "-sf", program, LINK)
+    return Installed(root.command, program, LINK, pages)

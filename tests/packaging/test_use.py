@@ -21,35 +21,43 @@ from tests.node.test_commands import SLOW_S, WAIT_S, slow_image
 from tests.packaging import installing
 from tests.packaging.building import ROOT
 from tests.packaging.installing import Installed
+from tests.packaging.roots import SUITES
 from tests.proxy.program import is_running
 from tests.waiting import wait_until
 
 Place = Callable[[Path, Path], AbstractContextManager[Installed]]
-PLACES: list[Place] = [
-    installing.wheel,
-    installing.pyz,
-    installing.deb,
+Package = Callable[[Path, Path, str], AbstractContextManager[Installed]]
+PLACES: list[Place] = [installing.wheel, installing.pyz]
+PACKAGES: list[Package] = [
     installing.directory,
+    installing.single,
+    installing.deb,
+    installing.rpm,
 ]
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
 def test_on_the_node(place: Place, dist: Path, tmp_path: Path, lab: Lab) -> None:
     with place(dist, tmp_path) as program:
-        names_itself(program)
-        with pulls(program, lab, seed=700 + 10 * PLACES.index(place)):
-            lists(program, lab)
-            reaches_into_a_container(program, lab)
-            serves(program, lab)
+        does_all(program, lab, seed=700 + 10 * PLACES.index(place))
 
 
-def test_the_single_file(dist: Path, tmp_path: Path, lab: Lab) -> None:
-    """It has the folder's modules and unpacks itself at each start: not all is tried again."""
-    with installing.file(dist, tmp_path) as program:
-        names_itself(program)
+@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
+def test_standalone_on_the_node(
+    package: Package, suite: str, released: Path, tmp_path: Path, lab: Lab
+) -> None:
+    number = PACKAGES.index(package) * len(SUITES) + SUITES.index(suite)
+    with package(released, tmp_path, suite) as program:
+        does_all(program, lab, seed=800 + 10 * number)
+
+
+def does_all(program: Installed, lab: Lab, *, seed: int) -> None:
+    names_itself(program)
+    with pulls(program, lab, seed=seed):
+        lists(program, lab)
+        reaches_into_a_container(program, lab)
         serves(program, lab)
-        left = program.run("find", "/tmp", "-mindepth", "1", program="/bin/busybox")
-        assert left.stdout == ""
 
 
 def names_itself(program: Installed) -> None:
@@ -61,6 +69,10 @@ def names_itself(program: Installed) -> None:
         script = program.run("completion", shell)
         assert (script.returncode, script.stderr) == (0, "")
         assert script.stdout == (ROOT / "completions" / name).read_text()
+
+    if program.pages:
+        listed = program.run(f"{program.pages}/man1", program="/bin/ls").stdout.split()
+        assert {name.removesuffix(".gz") for name in listed} >= {"pycrictl.1", "pycrictl-ps.1"}
 
 
 def lists(program: Installed, lab: Lab) -> None:

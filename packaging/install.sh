@@ -1,0 +1,18 @@
+#!/bin/bash
+# Installs what building and trying the packages takes and this machine lacks.
+set -euo pipefail
+PATH=$PATH:/usr/sbin:/sbin
+
+missing=()
+for pair in debootstrap:debootstrap dpkg-source:dpkg-dev lintian:lintian rpmbuild:rpm strip:binutils \
+  umoci:umoci skopeo:skopeo; do
+  command -v "${pair%:*}" >/dev/null || missing+=("${pair#*:}")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+  echo "missing for the packages: ${missing[*]} (installed here as root on Debian)" >&2
+  exit 1
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq || true
+apt-get install -qq -y --no-install-recommends "${missing[@]}"

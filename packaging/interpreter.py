@@ -1,0 +1,123 @@
+"""Build the interpreter of the standalone program, for the oldest C library that it serves.
+
+Python and OpenSSL are of a newer Debian, compiled in a root of an older one. Needs root, for
+chroot; debootstrap and dpkg-dev.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+from pathlib import Path
+from typing import Final
+
+import process
+
+GLIBC: Final = (2, 31)
+"""The oldest C library that the program runs on: that of `_SUITE`."""
+
+_SUITE: Final = "bullseye"
+_MIRROR: Final = "http://deb.debian.org/debian"
+_PACKAGES: Final = "gcc,libc6-dev,libffi-dev,liblzma-dev,make,perl,pkg-config,zlib1g-dev"
+_SOURCES: Final = Path(__file__).with_name("standalone")
+_PINS: Final = _SOURCES / "sources.txt"
+_TIME_S: Final = 1_580_601_600
+"""The time that compilers write into what they build."""
+
+
+def sources() -> dict[str, str]:
+    """Return the versions of what is compiled, by the names of Debian's source packages."""
+    return {name: version for _, name, version in _pins()}
+
+
+def build(cache: Path) -> Path:
+    """Return a root with the interpreter, from an earlier build or made now.
+
+    In it are `/python`, an installed Python; `/programs/folder` and `/programs/single`, the
+    launchers; and `/licenses` of all that is compiled in.
+
+    Args:
+        cache: a folder, where the root stays.
+
+    Raises:
+        subprocess.CalledProcessError: a tool failed, and said why.
+    """
+    script = _SOURCES / "interpreter.sh"
+    key = hashlib.sha256(f"{_SUITE} {_PACKAGES} {platform.machine()}\0".encode())
+    for file in (_PINS, script):
+        key.update(file.read_bytes())
+    folder = cache / f"interpreter-{key.hexdigest()[:16]}"
+    root, done = folder / "root", folder / "complete"
+    if not done.exists():
+        for old in cache.glob("interpreter-*"):
+            shutil.rmtree(old)
+        folder.mkdir(parents=True)
+        variant = ["--variant=minbase", f"--include={_PACKAGES}"]
+        process.run("debootstrap", *variant, _SUITE, str(root), _mirror())
+        _fetch(folder / "apt", root / "src")
+        _run(script, root)
+        done.touch()
+    shutil.rmtree(root / "programs", ignore_errors=True)
+    (root / "programs").mkdir()
+    shutil.copy(_SOURCES / "launcher.c", root / "src")
+    _run(_SOURCES / "launcher.sh", root)
+    return root
+
+
+def apt(folder: Path, release: str) -> list[str]:
+    """Return the words of an apt-get of its own, which knows what a release of Debian has.
+
+    Args:
+        folder: for its lists; its signatures are checked with the machine's keyring.
+    """
+    for name in ("lists/partial", "cache/archives/partial", "sources"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
+    kinds = ("deb", "deb-src")
+    lines = [f"{kind} [signed-by={keys}] {_mirror()} {release} main\n" for kind in kinds]
+    (folder / "sources.list").write_text("".join(lines))
+    (folder / "status").touch()
+    settings = {
+        "Dir::Etc::sourcelist": folder / "sources.list",
+        "Dir::Etc::sourceparts": folder / "sources",
+        "Dir::State::lists": folder / "lists",
+        "Dir::State::status": folder / "status",
+        "Dir::Cache": folder / "cache",
+        "APT::Sandbox::User": "root",
+    }
+    words = ["apt-get", "-qq"]
+    for name, value in settings.items():
+        words += ["-o", f"{name}={value}"]
+    process.run(*words, "update")
+    return words
+
+
+def _mirror() -> str:
+    return os.environ.get("DEBIAN_MIRROR", _MIRROR)
+
+
+def _pins() -> list[tuple[str, str, str]]:
+    lines = [line.split() for line in _PINS.read_text().splitlines() if line[:1] != "#"]
+    return [(release, name, version) for release, name, version in lines]
+
+
+def _fetch(folder: Path, target: Path) -> None:
+    """Unpack the sources, with Debian's changes, below `target` by the program's name."""
+    target.mkdir()
+    for release, name, version in _pins():
+        words = apt(folder / release, release)
+        process.run(*words, "--download-only", "source", f"{name}={version}", cwd=folder)
+        (description,) = folder.glob(f"{name}_*.dsc")
+        program = name.rstrip("0123456789.")
+        process.run("dpkg-source", "--no-check", "-x", str(description), str(target / program))
+
+
+def _run(script: Path, root: Path) -> None:
+    """Run a script in the root, with nothing of this machine's but the kernel."""
+    shutil.copy(script, root / "src")
+    own = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "chroot", str(root)]
+    path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+    plain = ["env", "-i", path, "LC_ALL=C", f"SOURCE_DATE_EPOCH={_TIME_S}", "PYTHONHASHSEED=1"]
+    process.run(*own, *plain, "sh", f"/src/{script.name}")

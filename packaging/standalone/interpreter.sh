@@ -1,0 +1,53 @@
+#!/bin/sh
+# Run in the root, with the sources in /src: builds OpenSSL and, with it, Python, whose own modules
+# are all compiled into one library.
+set -eu
+mount -t proc proc /proc
+jobs=$(nproc)
+
+# What Python's ssl does not use, or no server asks for any more.
+unused="aria bf camellia cast cms comp dtls idea md4 mdc2 ml-dsa quic rc2 rc4 rmd160 seed slh-dsa
+  sm2 sm3 sm4 srp ts whirlpool"
+cd /src/openssl
+# shellcheck disable=SC2046,SC2086
+./Configure --prefix=/ssl --libdir=lib --openssldir=/etc/ssl no-shared no-tests no-docs no-apps \
+  no-legacy no-engine no-module $(printf ' no-%s' $unused) -ffunction-sections -fdata-sections
+make -j"$jobs"
+make install_sw
+
+cd /src/python
+# The tables of these are large, or another library would be needed for them.
+cat >Modules/Setup.local <<'END'
+*disabled*
+_codecs_cn
+_codecs_hk
+_codecs_iso2022
+_codecs_jp
+_codecs_kr
+_codecs_tw
+_elementtree
+_multiprocessing
+_posixshmem
+_sqlite3
+_zoneinfo
+pyexpat
+END
+MODULE_BUILDTYPE=static \
+  OPT="-DNDEBUG -O2 -Wall -ffunction-sections -fdata-sections" \
+  LDFLAGS=-Wl,--no-as-needed \
+  ZLIB_LIBS=-l:libz.a LIBFFI_LIBS=-l:libffi.a LIBLZMA_LIBS=-l:liblzma.a \
+  ./configure --prefix=/python --disable-test-modules --without-doc-strings --without-ensurepip \
+  --with-openssl=/ssl
+make -j"$jobs"
+make install
+# Configure goes on without what it could not try.
+/python/bin/python3.13 -c 'import _ctypes, _hashlib, _lsprof, _lzma, _ssl, zlib'
+
+mkdir -p /licenses
+cp /src/openssl/LICENSE.txt /licenses/OpenSSL.txt
+cp /src/python/LICENSE /licenses/Python.txt
+cp /usr/share/doc/zlib1g-dev/copyright /licenses/zlib.txt
+cp /usr/share/doc/libffi-dev/copyright /licenses/libffi.txt
+cp /usr/share/doc/liblzma-dev/copyright /licenses/liblzma.txt
+rm -rf /src/openssl /src/*.orig.tar.*
+find /src/python -name '*.o' -delete

@@ -1,0 +1,69 @@
+"""Lay out what the packages of all distributions have: each file where systems look for it."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from pathlib import Path
+from typing import Final
+
+import bundle
+
+MAINTAINER: Final = "The pycrictl authors <pycrictl@users.noreply.github.com>"
+HOMEPAGE: Final = "https://github.com/pycrictl/pycrictl"
+
+_SOURCES: Final = Path(__file__).parent
+_UNITS: Final = sorted(_SOURCES.glob("pycrictl-proxy.*"))
+_EXAMPLES: Final = ("prometheus/pycrictl.rules.yaml", "grafana/pycrictl-proxy.json")
+
+
+def place(folder: Path, root: Path, *, elsewhere: dict[str, str]) -> Path:
+    """Make `root` what the package installs, and return its folder of documents.
+
+    Args:
+        folder: made by `standalone`.
+        root: replaced.
+        elsewhere: folders below `share` that have another name on the system.
+    """
+    shutil.rmtree(root, ignore_errors=True)
+    program = root / "usr/lib/pycrictl"
+    shutil.copytree(folder / "lib", program / "lib")
+    shutil.copy(folder / "pycrictl", program)
+    (root / "usr/bin").mkdir()
+    (root / "usr/bin/pycrictl").symlink_to("../lib/pycrictl/pycrictl")
+    write(root / "etc/pycrictl.toml", (_SOURCES / "pycrictl.toml").read_bytes())
+    for unit in _UNITS:
+        write(root / "usr/lib/systemd/system" / unit.name, _installed(unit.read_text()))
+    for file in bundle.files(folder / "share"):
+        name, content = str(file.relative_to(folder / "share")), file.read_bytes()
+        if name.startswith("man/"):
+            name, content = f"{name}.gz", packed(content)
+        for here, there in elsewhere.items():
+            name = name.replace(here, there)
+        write(root / "usr/share" / name, content)
+    documents = root / "usr/share/doc/pycrictl"
+    shutil.copytree(folder / "licenses", documents / "licenses")
+    for example in _EXAMPLES:
+        write(documents / "examples" / Path(example).name, (_SOURCES / example).read_bytes())
+    for path in (root, *root.rglob("*/")):
+        path.chmod(0o755)
+    return documents
+
+
+def packed(content: bytes) -> bytes:
+    """Return the content, compressed, the same each time."""
+    return gzip.compress(content, 9, mtime=0)
+
+
+def write(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
+    """Write a file and the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    path.chmod(mode)
+
+
+def _installed(unit: str) -> str:
+    """Return the unit with the program's path, without how to install the unit by hand."""
+    head, rest = unit.split("\n[Unit]", 1)
+    kept = [line for line in head.splitlines() if line != "#" and not line.startswith("#   ")]
+    return "\n".join([*kept, "\n[Unit]"]) + rest.replace("/usr/local/bin/", "/usr/bin/")

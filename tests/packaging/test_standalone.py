@@ -1,0 +1,124 @@
+"""The standalone program: what it needs of a node, what it weighs, and where it unpacks itself."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from pycrictl import __version__
+from tests.packaging import installing
+from tests.packaging.roots import SUITES, Root, debian
+
+GLIBC = (2, 31)
+MIB = 1024 * 1024
+
+PROBE = """
+import importlib, os, ssl, sys
+def run():
+    here = os.path.dirname(os.path.dirname(__file__))
+    failed = {}
+    for folder, _, files in os.walk(here):
+        for file in sorted(files):
+            name, _, suffix = os.path.join(folder, file)[len(here) + 1:].rpartition(".")
+            name = name.partition(".cpython-")[0].replace("/", ".")
+            if suffix not in ("pyc", "so") or "__main__" in name or name.startswith("encodings."):
+                continue
+            try:
+                importlib.import_module(name.removesuffix(".__init__").removesuffix(".abi3"))
+            except Exception as exc:
+                failed[name] = f"{type(exc).__name__}: {exc}"
+    context = ssl.create_default_context()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    try:
+        context.wrap_bio(incoming, outgoing, server_hostname="it").do_handshake()
+    except ssl.SSLWantReadError:
+        print(outgoing.read()[0])
+    print(failed)
+    sys.stdout.flush()
+    os._exit(0)
+"""
+"""In place of the program: imports everything, and begins a handshake of TLS (record type 22)."""
+
+
+@pytest.fixture(scope="module")
+def folder(released: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the archive has."""
+    (archive,) = released.glob("*-linux-x86_64.tar.xz")
+    target = tmp_path_factory.mktemp("standalone")
+    with tarfile.open(archive) as entries:
+        entries.extractall(target, filter="tar")
+    return target / archive.name.removesuffix(".tar.xz")
+
+
+def test_it_needs_no_newer_c_library(folder: Path) -> None:
+    found = 0
+    for file in [folder / "pycrictl", *folder.rglob("*.so")]:
+        shown = subprocess.run(
+            ["readelf", "--wide", "--version-info", str(file)],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        needed = {tuple(map(int, each.split("."))) for each in re.findall(r"GLIBC_([\d.]+)", shown)}
+        assert not needed or max(needed) <= GLIBC, file
+        found += bool(needed)
+    assert found > 5
+
+
+def test_it_is_small(released: Path, folder: Path) -> None:
+    (archive,) = released.glob("*-linux-x86_64.tar.xz")
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    assert size <= 45 * MIB
+    assert archive.stat().st_size <= 16 * MIB
+
+
+def test_all_of_its_modules_load(folder: Path) -> None:
+    main = folder / "lib" / "pycrictl" / "__main__.py"  # comes before the compiled one
+    main.write_text(PROBE)
+    try:
+        done = subprocess.run(
+            [folder / "pycrictl"],
+            env={"LD_BIND_NOW": "1", "PYTHONPATH": "/nonexistent", "PYTHONHOME": "/nonexistent"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        main.unlink()
+    assert done.returncode == 0, done.stderr
+    record_type, failed = done.stdout.splitlines()
+    assert record_type == "22"
+    assert failed == "{}"
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_the_single_file_unpacks_itself_once(suite: str, released: Path, tmp_path: Path) -> None:
+    with installing.single(released, tmp_path, suite) as program:
+        cache = "/root/.cache/pycrictl"
+        shown = ("-printf", "%m %u %P %T@\\n")
+        for _ in range(2):
+            assert program.run("--version").stdout == f"pycrictl version {__version__}\n"
+            found = program.run(cache, "-maxdepth", "1", *shown, program="/usr/bin/find").stdout
+            modes = [line.split()[:2] for line in found.splitlines()]
+            assert modes == [["700", "root"], ["700", "root"]]
+        again = program.run(cache, "-maxdepth", "1", *shown, program="/usr/bin/find").stdout
+        assert again == found
+        assert program.run("/tmp", program="/bin/ls").stdout == ""
+
+
+def test_another_user_does_not_run_what_root_unpacked(released: Path, tmp_path: Path) -> None:
+    (file,) = released.glob("*-linux-x86_64.bin")
+    with Root(tmp_path, debian("bookworm")) as root:
+        root.put(file, "/bin/pycrictl")
+        root.run("chmod", "755", "/bin/pycrictl")
+        assert root.run("pycrictl", "--version").returncode == 0
+        as_nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+        done = root.run(*as_nobody, "env", "HOME=/nonexistent", "pycrictl", "--version")
+        assert (done.returncode, done.stderr) == (0, "")
+        owner = root.run("stat", "-c", "%a %u", "/var/tmp/pycrictl-65534")
+        assert owner.stdout == "700 65534\n"
+        root.run("rm", "-r", "/var/tmp/pycrictl-65534")  # it is the machine's
