@@ -36,6 +36,20 @@ from tests.waiting import wait_until
 Start = Callable[..., Program]
 
 
+@pytest.fixture
+def gate(fake: FakeServer) -> Gate:
+    """Keeps the pulls at the runtime."""
+    gate = Gate()
+    prepare(fake, gate)
+    return gate
+
+
+@pytest.fixture
+def proxy(start: Start, gate: Gate) -> Program:
+    """One with one slot."""
+    return start("--max-parallel-image-pulls", "1")
+
+
 def images(pulls: list[dict[str, Any]]) -> list[str]:
     return [pull["image"].rpartition("/")[2] for pull in pulls]
 
@@ -94,9 +108,7 @@ def test_an_idle_proxy_is_replaced(fake: FakeServer, start: Start) -> None:
     assert "Traceback" not in proxy.log()
 
 
-def test_pulls_that_run_and_wait_go_on(fake: FakeServer, start: Start) -> None:
-    gate = Gate()
-    prepare(fake, gate)
+def test_pulls_that_run_and_wait_go_on(fake: FakeServer, start: Start, gate: Gate) -> None:
     proxy = start("--max-parallel-image-pulls", "2")
     futures = [ask(proxy, proxy.kubelet, number) for number in range(5)]
     new = proxy.reload()
@@ -124,11 +136,8 @@ def test_pulls_that_run_and_wait_go_on(fake: FakeServer, start: Start) -> None:
 
 
 def test_programs_follow_one_another_while_the_first_still_pulls(
-    fake: FakeServer, start: Start
+    fake: FakeServer, proxy: Program, gate: Gate
 ) -> None:
-    gate = Gate()
-    prepare(fake, gate)
-    proxy = start("--max-parallel-image-pulls", "1")
     futures = [ask(proxy, proxy.kubelet, number) for number in range(2)]
     second = proxy.reload()
     wait_until(lambda: len(status(proxy)["waiting"]) == 1)
@@ -150,10 +159,9 @@ def test_programs_follow_one_another_while_the_first_still_pulls(
     assert status(proxy)["running"] == []
 
 
-def test_a_call_joins_a_pull_of_the_program_before(fake: FakeServer, start: Start) -> None:
-    gate = Gate()
-    prepare(fake, gate)
-    proxy = start("--max-parallel-image-pulls", "1")
+def test_a_call_joins_a_pull_of_the_program_before(
+    fake: FakeServer, proxy: Program, gate: Gate
+) -> None:
     auth = cri_pb2.AuthConfig(username="user", password="hunter2")
     first = proxy.kubelet.start_pull("a/b:1", pod("p1"), auth=auth)
     wait_until(lambda: len(status(proxy)["running"]) == 1)
@@ -166,11 +174,8 @@ def test_a_call_joins_a_pull_of_the_program_before(fake: FakeServer, start: Star
 
 
 def test_a_joined_pull_is_made_anew_when_its_own_callers_give_it_up(
-    fake: FakeServer, start: Start
+    fake: FakeServer, proxy: Program, gate: Gate
 ) -> None:
-    gate = Gate()
-    prepare(fake, gate)
-    proxy = start("--max-parallel-image-pulls", "1")
     first = proxy.kubelet.start_pull("a/b:1", pod("p1"))
     wait_until(lambda: len(status(proxy)["running"]) == 1)
     proxy.reload()
@@ -184,10 +189,7 @@ def test_a_joined_pull_is_made_anew_when_its_own_callers_give_it_up(
     assert status(proxy)["failures"] == []
 
 
-def test_who_hangs_up_leaves_the_line_of_the_new_program(fake: FakeServer, start: Start) -> None:
-    gate = Gate()
-    prepare(fake, gate)
-    proxy = start("--max-parallel-image-pulls", "1")
+def test_who_hangs_up_leaves_the_line_of_the_new_program(proxy: Program, gate: Gate) -> None:
     first, second = (ask(proxy, proxy.kubelet, number) for number in range(2))
     proxy.reload()
     wait_until(lambda: len(status(proxy)["waiting"]) == 1)
@@ -240,12 +242,7 @@ def test_a_call_under_way_is_finished_by_the_old_program(fake: FakeServer, start
     assert proxy.wait() == 0
 
 
-def test_sigterm_lets_the_pulls_of_the_program_before_finish(
-    fake: FakeServer, start: Start
-) -> None:
-    gate = Gate()
-    prepare(fake, gate)
-    proxy = start("--max-parallel-image-pulls", "1")
+def test_sigterm_lets_the_pulls_of_the_program_before_finish(proxy: Program, gate: Gate) -> None:
     futures = [ask(proxy, proxy.kubelet, number) for number in range(2)]
     new = proxy.reload()
     wait_until(lambda: len(status(proxy)["waiting"]) == 1)
@@ -257,10 +254,7 @@ def test_sigterm_lets_the_pulls_of_the_program_before_finish(
     assert proxy.wait() == 0
 
 
-def test_the_old_program_goes_on_when_the_new_one_is_killed(fake: FakeServer, start: Start) -> None:
-    gate = Gate()
-    prepare(fake, gate)
-    proxy = start("--max-parallel-image-pulls", "1")
+def test_the_old_program_goes_on_when_the_new_one_is_killed(proxy: Program, gate: Gate) -> None:
     running, waiting = (ask(proxy, proxy.kubelet, number) for number in range(2))
     new = proxy.reload()
     wait_until(lambda: len(status(proxy)["waiting"]) == 1)
@@ -278,10 +272,8 @@ def test_the_old_program_goes_on_when_the_new_one_is_killed(fake: FakeServer, st
 
 @pytest.mark.parametrize("way", ["reload", "restart", "kill"])
 def test_a_watcher_goes_on_with_the_new_program(
-    fake: FakeServer, start: Start, way: str, folder: Path
+    fake: FakeServer, start: Start, way: str, folder: Path, gate: Gate
 ) -> None:
-    gate = Gate()
-    prepare(fake, gate)
     config = pod("web").config
     sandbox = cri_pb2.PodSandbox(id="web", metadata=config.metadata)
     fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=[sandbox]))
@@ -359,10 +351,8 @@ def refused_reload(proxy: Program) -> str:
 
 
 def test_a_new_program_that_does_not_start_changes_nothing(
-    fake: FakeServer, start: Start, folder: Path
+    start: Start, folder: Path, gate: Gate
 ) -> None:
-    gate = Gate()
-    prepare(fake, gate)
     config = folder / "pycrictl.toml"
     config.write_text("max-parallel-image-pulls = 1\n")
     proxy = start("--config", str(config))
@@ -407,12 +397,9 @@ os._exit(0)
 
 @pytest.mark.parametrize("step", ["offered", "ready", "taken"])
 def test_a_new_program_that_ends_in_the_middle_changes_nothing(
-    fake: FakeServer, start: Start, step: str
+    fake: FakeServer, step: str, proxy: Program, gate: Gate
 ) -> None:
-    gate = Gate()
-    prepare(fake, gate)
     fake.prepare("Version", cri_pb2.VersionResponse(runtime_name="fake"), repeat=True)
-    proxy = start("--max-parallel-image-pulls", "1")
     futures = [ask(proxy, proxy.kubelet, number) for number in range(3)]
     words = [step, str(proxy.admin_path), str(proxy.socket_path)]
     subprocess.run([sys.executable, "-c", FAILING, *words], timeout=60, check=True)

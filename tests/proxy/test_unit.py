@@ -60,6 +60,10 @@ def test_what_may_be_lost_is_bounded() -> None:
     assert {"MemoryMax", "TasksMax", "LimitNOFILE", "WatchdogSec", "OOMScoreAdjust"} <= unit.keys()
 
 
+def test_all_that_can_be_configured_can_be_reached() -> None:
+    assert not [name for name in entries() if name.startswith("IPAddress")]
+
+
 def test_the_socket_unit_has_the_socket_of_the_service() -> None:
     unit = entries(UNIT.with_suffix(".socket"))
     assert f"unix://{unit['ListenStream']}" == settings.DEFAULT_LISTEN

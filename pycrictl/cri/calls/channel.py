@@ -11,16 +11,20 @@ import re
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Final, Self
 
 import grpc
 
 from pycrictl.cri.calls.errmap import Status
 from pycrictl.cri.calls.obstacle import Obstacle
+from pycrictl.errors import ConnectError
 from pycrictl.signals import undisturbed
+from pycrictl.units import quote
 from pycrictl.wire import codes, limits
 from pycrictl.wire.grpc_http2 import Metadata
+
+DESCRIPTORS: Final = 6
+"""How many the library must be able to open: it ends the whole program if it cannot."""
 
 _UNREACHED: Final = (codes.UNAVAILABLE, codes.DEADLINE_EXCEEDED)
 _ENDS: Final = (grpc.RpcError, grpc.FutureCancelledError)
@@ -33,12 +37,16 @@ class Channel:
         path: of the socket, absolute.
         look: returns what keeps a server from answering there, None if it answers.
         handshake_s: how long the server may take to begin to speak.
+
+    Raises:
+        ConnectError: too few descriptors are left.
     """
 
     def __init__(
         self, path: str, *, look: Callable[[], Obstacle | None], handshake_s: float
     ) -> None:
         self.look = look
+        _check_descriptors(path)
         self.grpc = grpc.insecure_channel(
             _target(path),
             options=(
@@ -143,12 +151,7 @@ class ChannelCall:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.cancel()
         if self._owns_channel:
             self._channel.close()
@@ -161,6 +164,19 @@ class ChannelCall:
         # Whether the server said so or was not reached stands in gRPC's prose only: look again.
         obstacle = self._channel.look() if code in _UNREACHED else None
         self.status = Status(code, self._call.details() or "", obstacle)
+
+
+def _check_descriptors(path: str) -> None:
+    taken: list[int] = []
+    try:
+        for _ in range(DESCRIPTORS // 2):
+            taken += os.pipe()
+    except OSError as exc:
+        reason = (exc.strerror or str(exc)).lower()
+        raise ConnectError(f"cannot connect to {quote(path, 4096)}: {reason}") from None
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
 
 
 def _target(path: str) -> str:

@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from pycrictl.cri.calls import obstacle
@@ -167,12 +166,7 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.cancel()
 
     def _end(self, status: Status) -> None:
