@@ -3,6 +3,8 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -321,3 +323,26 @@ def test_objects_have_what_is_known_of_their_image() -> None:
         "eta_s": 12.3,
         "elapsed_s": 2.0,
     }
+
+
+def test_every_key_is_in_the_man_page() -> None:
+    page = (Path(__file__).parents[3] / "man/prose/shared/json-of-pulls.md").read_text()
+    explained, _, aggregated = page.partition("With `--aggregate`")
+    totals = Totals(
+        5 * MIB, 9 * MIB, 0, 2, 0, 0, 1000.4, 12.345, 5, 9, True, share=0.5, began=-2.0
+    )  # fmt: skip
+    item = replace(
+        layer(
+            *(1, Phase.EXTRACTING, MIB, 4 * MIB),
+            image=f"{DEMO} (moby)", error="E", queue_position=2, behind="b",
+            extracted=1, extracted_total=2,
+        ),
+        is_estimated=True, pod="default/web", resumed=3, digest="sha256:1",
+    )  # fmt: skip
+    whole = view([item], images={item.image: totals})
+    for text, shown in (
+        ("\n".join(re.findall(r"^`.*$", explained, re.M)), objects(whole)),
+        (aggregated, objects(replace(whole, totals=totals), aggregate=True)),
+    ):
+        keys = {*re.findall(r"`(\w+)`", text)}
+        assert keys == {key for fields in shown for key in fields}
