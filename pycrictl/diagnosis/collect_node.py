@@ -18,6 +18,7 @@ from pycrictl.containerd.client import ContainerdClient
 from pycrictl.containerd.daemon import find_daemon
 from pycrictl.containerd.mirrors import sites_of
 from pycrictl.containerd.settings import config_path, pull_settings
+from pycrictl.cri.calls.discovery import others
 from pycrictl.cri.lists import fetch
 from pycrictl.diagnosis.filesystems import disks_of
 from pycrictl.diagnosis.findings import Missing
@@ -77,6 +78,8 @@ class NodeCollector:
         with self._optional("runtime version"):
             answer = client.call("Version", cri_pb2.VersionRequest())
             known["runtime"] = f"{answer.runtime_name} {answer.runtime_version}"
+        with self._optional("other sockets"):
+            known["other_sockets"] = tuple(others(client.path))
         with self._optional("runtime status"):
             status = client.call("Status", cri_pb2.StatusRequest(verbose=True))
             info = dict(status.info)
@@ -109,6 +112,10 @@ class NodeCollector:
         runtime = kubelet.runtime_endpoint or settings.get("containerRuntimeEndpoint") or ""
         images = kubelet.image_endpoint or settings.get("imageServiceEndpoint") or runtime
         self._known["kubelet_endpoints"] = (str(runtime), str(images))
+        if runtime and (used := self._known.get("endpoint")):
+            socket = Path(noderoot.locate(str(runtime).removeprefix("unix://")))
+            with self._optional("the kubelet's runtime"):
+                self._known["is_kubelets"] = socket.samefile(used.removeprefix("unix://"))
 
     def ask_proxy(
         self, listen: str, upstream: str, status: Callable[[], Mapping[str, Any]]
