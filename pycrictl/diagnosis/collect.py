@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycrictl._proto import cri_pb2
@@ -12,11 +12,12 @@ from pycrictl.cri.inspection import status
 from pycrictl.cri.inspection.containerlog import container_log
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.diagnosis import facts
+from pycrictl.diagnosis.asking import Asking, unmet
 from pycrictl.diagnosis.filesystems import disks_of
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.journal import about, pod_named
 from pycrictl.diagnosis.pulls import Pulls, from_proxy, watch_briefly
-from pycrictl.errors import NotFound, PycrictlError
+from pycrictl.errors import NotFound
 from pycrictl.progress.failures import (
     HISTORY_S,
     REASONS,
@@ -82,15 +83,15 @@ def collect_pod(
     return _Collector(client, images, sources, wall_s).collect(text)
 
 
-class _Collector:
+class _Collector(Asking):
     def __init__(
         self, client: CriClient, images: CriClient, sources: Sources, wall_s: Callable[[], float]
     ) -> None:
+        super().__init__()
         self._client = client
         self._images = images
         self._sources = sources
         self._wall_s = wall_s
-        self._missing: list[Missing] = []
 
     def collect(self, text: str) -> facts.PodFacts:
         lookup = Lookup(self._client)
@@ -172,15 +173,6 @@ class _Collector:
             self._missing.append(Missing("journal", why))
         return lines
 
-    @contextmanager
-    def _optional(self, source: str) -> Iterator[None]:
-        """Name a source that fails, and go on."""
-        try:
-            yield
-        except (PycrictlError, OSError) as exc:
-            reason = exc.message if isinstance(exc, PycrictlError) else (exc.strerror or str(exc))
-            self._missing.append(Missing(source, reason))
-
     # The runtime
 
     def _sandbox(self, sandbox: cri_pb2.PodSandbox | None) -> facts.Sandbox | None:
@@ -218,7 +210,9 @@ class _Collector:
         for one in pod.images:
             if not one.is_volume:
                 known = found.pop(one.container, facts.Container(one.container, image=one.image))
-                found[one.container] = replace_waiting(known, one.reason, one.message)
+                found[one.container] = replace(
+                    known, waiting=one.reason, waiting_message=one.message
+                )
         return tuple(found.values())
 
     def _container(self, one: cri_pb2.ContainerStatus, lookup: Lookup) -> facts.Container:
@@ -279,12 +273,7 @@ class _Collector:
 
     def _problems(self) -> tuple[tuple[str, str], ...]:
         with self._optional("runtime status"):
-            answer = self._client.call("Status", cri_pb2.StatusRequest())
-            return tuple(
-                (one.type, one.message or one.reason)
-                for one in answer.status.conditions
-                if not one.status
-            )
+            return unmet(self._client.call("Status", cri_pb2.StatusRequest()).status)
         return ()
 
     def _disks(self) -> Iterable[Any]:
@@ -337,10 +326,3 @@ class _Collector:
             request = cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=reference))
             return bool(self._images.call("ImageStatus", request).HasField("image"))
         return None
-
-
-def replace_waiting(known: facts.Container, reason: str, message: str) -> facts.Container:
-    """Return a container with what the kubelet says it waits for."""
-    from dataclasses import replace
-
-    return replace(known, waiting=reason, waiting_message=message)

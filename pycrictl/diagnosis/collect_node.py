@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,12 +17,14 @@ from pycrictl.containerd.client import ContainerdClient
 from pycrictl.containerd.daemon import find_daemon
 from pycrictl.containerd.mirrors import sites_of
 from pycrictl.containerd.settings import config_path, pull_settings
+from pycrictl.cri.calls.discovery import others
 from pycrictl.cri.lists import fetch
+from pycrictl.diagnosis.asking import Asking, unmet
 from pycrictl.diagnosis.filesystems import disks_of
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.node import NodeFacts
 from pycrictl.diagnosis.registry import Route, try_route
-from pycrictl.errors import ConfigError, PycrictlError
+from pycrictl.errors import ConfigError
 from pycrictl.kube.kubelet import configuration, find_kubelet
 from pycrictl.progress.leases import EXPIRY_LABEL, LeaseBook, created_at
 from pycrictl.progress.reference import parse
@@ -48,7 +49,7 @@ _TIME_ERROR: Final = 5
 _TIMEX_BYTES: Final = 512
 
 
-class NodeCollector:
+class NodeCollector(Asking):
     """Collects facts about a node, source by source.
 
     Args:
@@ -56,9 +57,9 @@ class NodeCollector:
     """
 
     def __init__(self, registries: Iterable[str] = ()) -> None:
+        super().__init__()
         self._registries = list(registries)
         self._known: dict[str, Any] = {}
-        self._missing: list[Missing] = []
         self._config = config_path(None)
 
     def facts(self) -> NodeFacts:
@@ -77,14 +78,12 @@ class NodeCollector:
         with self._optional("runtime version"):
             answer = client.call("Version", cri_pb2.VersionRequest())
             known["runtime"] = f"{answer.runtime_name} {answer.runtime_version}"
+        with self._optional("other sockets"):
+            known["other_sockets"] = tuple(others(client.path))
         with self._optional("runtime status"):
             status = client.call("Status", cri_pb2.StatusRequest(verbose=True))
             info = dict(status.info)
-            known["conditions"] = tuple(
-                (one.type, one.message or one.reason)
-                for one in status.status.conditions
-                if not one.status
-            )
+            known["conditions"] = unmet(status.status)
         with self._optional("disks"):
             known["disks"] = tuple(disks_of(images))
             known["stages"] = tuple(_stages(images))
@@ -109,6 +108,10 @@ class NodeCollector:
         runtime = kubelet.runtime_endpoint or settings.get("containerRuntimeEndpoint") or ""
         images = kubelet.image_endpoint or settings.get("imageServiceEndpoint") or runtime
         self._known["kubelet_endpoints"] = (str(runtime), str(images))
+        if runtime and (used := self._known.get("endpoint")):
+            socket = Path(noderoot.locate(str(runtime).removeprefix("unix://")))
+            with self._optional("the kubelet's runtime"):
+                self._known["is_kubelets"] = socket.samefile(used.removeprefix("unix://"))
 
     def ask_proxy(
         self, listen: str, upstream: str, status: Callable[[], Mapping[str, Any]]
@@ -152,15 +155,6 @@ class NodeCollector:
         ]
         self._known["dead_ingests"] = len(dead)
         self._known["dead_bytes"] = sum(one.offset for one in dead)
-
-    @contextmanager
-    def _optional(self, source: str) -> Iterator[None]:
-        """Name a source that fails, and go on."""
-        try:
-            yield
-        except (PycrictlError, OSError) as exc:
-            reason = exc.message if isinstance(exc, PycrictlError) else (exc.strerror or str(exc))
-            self._missing.append(Missing(source, reason))
 
 
 def _registries_of(images: Iterable[cri_pb2.Image]) -> list[str]:

@@ -26,6 +26,8 @@ class NodeFacts:
         runtime: name and version.
         conditions: of the runtime that do not hold, and why.
         is_clock_synchronized: as the kernel says.
+        other_sockets: other endpoints of runtimes on the node, and who answers there or why not.
+        is_kubelets: whether the runtime is the one that the kubelet uses; None: not known.
         kubelet_config: the file; empty if there is none.
         kubelet_limit: how many images the kubelet pulls at once; 0 for any number.
         kubelet_endpoints: of runtime and images, as the kubelet is configured.
@@ -45,6 +47,8 @@ class NodeFacts:
     conditions: tuple[tuple[str, str], ...] = ()
     disks: tuple[Disk, ...] = ()
     is_clock_synchronized: bool | None = None
+    other_sockets: tuple[tuple[str, str], ...] = ()
+    is_kubelets: bool | None = None
     kubelet_config: str = ""
     kubelet_limit: int | None = None
     kubelet_endpoints: tuple[str, str] = ("", "")
@@ -66,6 +70,7 @@ class NodeFacts:
             **asdict(self),
             "conditions": [{"condition": name, "message": why} for name, why in self.conditions],
             "disks": [disk.document() for disk in self.disks],
+            "other_sockets": [{"endpoint": at, "answer": who} for at, who in self.other_sockets],
             "kubelet_endpoints": list(self.kubelet_endpoints),
             "stages": list(self.stages),
             "routes": [route.document() for route in self.routes],
@@ -107,6 +112,11 @@ def _runtime(facts: NodeFacts) -> Iterator[Finding]:
             advice = "install or start a CNI plugin; /etc/cni/net.d holds its configuration"
         text = f"the runtime says that {condition} does not hold: {why}"
         yield Finding("condition", Weight.SERIOUS, text, advice, 90)
+
+    if facts.endpoint and facts.is_kubelets is False and not facts.proxy:
+        text = f"the kubelet uses {facts.kubelet_endpoints[0]}, and this is {facts.endpoint}"
+        advice = "name the kubelet's with -r, or as runtime-endpoint in /etc/crictl.yaml"
+        yield Finding("other-runtime", Weight.WARNING, text, advice, 45)
 
 
 def _clock(facts: NodeFacts) -> Iterator[Finding]:

@@ -200,7 +200,7 @@ def _images(facts: PodFacts) -> Iterator[Finding]:
         if image.is_present and image.pull is None:
             continue
         if image.pull is not None:
-            yield _pulling(name, image, image.pull)
+            yield _pulling(facts.full_name, name, image, image.pull)
         elif image.failure:
             trouble = pull_trouble(image.failure)
             text = f"is not running: image {name}: {trouble.text} ({image.failure})"
@@ -211,8 +211,8 @@ def _images(facts: PodFacts) -> Iterator[Finding]:
             yield Finding(trouble.kind, Weight.SERIOUS, text, advice, trouble.rank)
 
 
-def _pulling(name: str, image: Image, pull: Pull) -> Finding:
-    watch = f"'pycrictl image-pull-progress --image {image.reference}' shows how it goes on"
+def _pulling(pod: str, name: str, image: Image, pull: Pull) -> Finding:
+    watch = f"'pycrictl image-pull-progress {pod}' shows how it goes on"
     contrary = ""
     if image.says in ("ImagePullBackOff", "ErrImagePull"):
         contrary = f" (the kubelet still says {image.says})"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pycrictl.containerd.client import ContainerdClient
 from pycrictl.diagnosis.facts import STALLED_S, Pull
 from pycrictl.errors import PycrictlError
+from pycrictl.progress.namespaces import bare
 from pycrictl.progress.reference import is_same_image
 from pycrictl.units import format_duration
 
@@ -65,10 +66,12 @@ def from_proxy(status: Mapping[str, Any], owner: str) -> Pulls:
             is_unpacking=one["unpacking"],
         )
         (own if one["pod"] == owner else stray)[one["image"]] = pull
+    ahead = [one["pod"] or one["image"] for one in status.get("running", ())]
+    first = ahead[0] if len(ahead) == 1 else "any running pull"
     for one in status.get("waiting", ()):
         pull = by_number[one["pull"]] = Pull(
             place=one["place"],
-            behind=one["behindPod"] or one["behind"] or "any running pull",
+            behind=one["behindPod"] or one["behind"] or first,
             starts_in=one["startsIn"] or "",
         )
         (own if one["pod"] == owner else stray)[one["image"]] = pull
@@ -126,7 +129,7 @@ def _may_be(reference: str, name: str, owners: Any) -> bool:
         return False
     if owners is not None:
         return bool(owners.is_one_of(name, [reference]))
-    return is_same_image(reference, name.partition(" (")[0])
+    return is_same_image(reference, bare(name))
 
 
 def _idle(client: CriClient) -> dict[str, float]:

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pycrictl.containerd.store import is_digest
-from pycrictl.progress.reference import parse, repository
+from pycrictl.progress.reference import parse, repository, short_digest
 
 if TYPE_CHECKING:
     from pycrictl.progress.owners import Owners
 
 _REMEMBERED: Final = 1024
-_SHORT_DIGEST_CHARS: Final = 12
 
 
 @dataclass(slots=True, eq=False)
@@ -103,7 +102,7 @@ class Names:
                 return self._remember(digests, name)
         if image := _best(images, repositories):
             return self._remember(digests, image)
-        short = digests[0][: digests[0].index(":") + 1 + _SHORT_DIGEST_CHARS]
+        short = short_digest(digests[0])
         if repositories:
             return self._remember(digests, f"{repositories[0]}@{short}")
         return self._remember(digests, short) if is_final else ""

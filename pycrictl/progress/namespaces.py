@@ -76,6 +76,11 @@ class _Named:
         self._receiver.apply(report, now=now, idle_s=idle_s, age_s=age_s)
 
 
+def bare(name: str) -> str:
+    """Return an image's name without its namespace."""
+    return name.partition(" (")[0]
+
+
 def named(image: str, namespace: str) -> str:
     """Return an image's name with its namespace, unless that is the CRI's."""
     return f"{image} ({namespace})" if image and namespace != CRI_NAMESPACE else image

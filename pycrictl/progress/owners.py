@@ -10,12 +10,15 @@ shown as one of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
 
 from pycrictl.kube.pods import Pod, PodImage
-from pycrictl.progress.reference import canonical, is_same_image, parse, repository
-
-_SHORT_DIGEST_CHARS: Final = 12
+from pycrictl.progress.reference import (
+    canonical,
+    is_same_image,
+    parse,
+    repository,
+    short_digest,
+)
 
 
 class Owners:
@@ -65,8 +68,7 @@ class Owners:
             found = fitting[:1] or [one for one in found if one not in known_digests] or found
         if len(found) < 2:
             return found[0] if found else ""
-        short = digests[0][: digests[0].index(":") + 1 + _SHORT_DIGEST_CHARS]
-        name = f"one of {', '.join(found)} ({short})"
+        name = f"one of {', '.join(found)} ({short_digest(digests[0])})"
         self._choices[name] = tuple(found)
         return name
 

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 DEFAULT_HOST: Final = "docker.io"
 DEFAULT_TAG: Final = "latest"
+_SHORT_DIGEST_CHARS: Final = 12
 
 
 class Reference(NamedTuple):
@@ -51,6 +52,11 @@ def repository(text: str) -> str:
     """Return the repository as containerd's labels name it: without the registry's port."""
     host, path, _, _ = parse(text)
     return f"{_host(host)}/{path}"
+
+
+def short_digest(digest: str) -> str:
+    """Return the algorithm and the beginning of a digest, as it stands in a name."""
+    return digest[: digest.index(":") + 1 + _SHORT_DIGEST_CHARS]
 
 
 def is_same_image(wanted: str, known: str) -> bool:

@@ -27,7 +27,7 @@ from pycrictl.errors import (
 from pycrictl.progress.content import ContentWatcher, Ending, PollResult
 from pycrictl.progress.crio.watcher import CrioWatcher, open_crio
 from pycrictl.progress.endings import SETTLE_S, Endings, Sink
-from pycrictl.progress.namespaces import CRI_NAMESPACE, NamespacesWatcher
+from pycrictl.progress.namespaces import CRI_NAMESPACE, NamespacesWatcher, bare
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.tracker import Awaited, Phase, Tracker, View
 from pycrictl.units import format_duration
@@ -87,7 +87,7 @@ class ImageTracker(Tracker):
             return True
         verdict = self._verdicts.get(image)
         if verdict is None:
-            verdict = is_same_image(self._wanted, image.partition(" (")[0])
+            verdict = is_same_image(self._wanted, bare(image))
             if len(self._verdicts) < 10_000:  # names come from outside
                 self._verdicts[image] = verdict
         return verdict

@@ -28,7 +28,7 @@ from pycrictl.progress.crio.downloaders import PodmanProcesses
 from pycrictl.progress.crio.watcher import CrioWatcher, open_crio
 from pycrictl.progress.endings import Sink
 from pycrictl.progress.failures import Failures
-from pycrictl.progress.namespaces import CRI_NAMESPACE, NamespacesWatcher
+from pycrictl.progress.namespaces import CRI_NAMESPACE, NamespacesWatcher, bare
 from pycrictl.progress.owners import Owners
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.registry import tags
@@ -305,7 +305,7 @@ def _spec(target: WatchTarget, pods: PodsOfNode | None) -> Pod | None:
 
 
 def _is_one_of(image: str, references: Sequence[str]) -> bool:
-    return any(is_same_image(one, image.partition(" (")[0]) for one in references)
+    return any(is_same_image(one, bare(image)) for one in references)
 
 
 def _is_unsupported(exc: PycrictlError) -> bool:

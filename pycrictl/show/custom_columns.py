@@ -107,7 +107,7 @@ def _column(text: str) -> tuple[str, JsonPath]:
 
 
 def _natural(found: Sequence[Any]) -> list[tuple[int, int, str]]:
-    if not found:
+    if not found or found[0] is None:
         return []
     value = found[0]
     text = value if isinstance(value, str) else value_text(value)

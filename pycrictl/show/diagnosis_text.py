@@ -111,6 +111,8 @@ def _alone(text: str) -> str:
 def _node_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
     if facts["endpoint"]:
         yield Row("Runtime", f"{facts['runtime'] or 'unknown'} at {facts['endpoint']}")
+    for one in facts["other_sockets"]:
+        yield Row("Socket", f"{one['endpoint']}: {one['answer']}")
     if facts["kubelet_config"]:
         limit = facts["kubelet_limit"]
         pulls = plural(limit, "pull") if limit else "any number of pulls"

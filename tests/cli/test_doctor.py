@@ -9,8 +9,12 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.diagnosis.collect_node import NodeCollector
+from pycrictl.diagnosis.node import examine
 from tests.cli.run import Run
 from tests.fakecri.server import FakeServer, Status
+from tests.kube.test_kubelet import run_program
 
 
 def node(fake: FakeServer, *, network: bool = True) -> None:
@@ -68,6 +72,20 @@ def test_sources_that_fail_are_named(fake: FakeServer) -> None:
     done = run(fake.endpoint, "-o", "json")
     missing = {one["source"] for one in json.loads(done.stdout)["facts"]["missing"]}
     assert {"runtime version", "runtime status", "disks", "images"} <= missing
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_the_runtime_that_the_kubelet_uses(fake: FakeServer, tmp_path: Path, is_same: bool) -> None:
+    node(fake)
+    (tmp_path / "other.sock").touch()
+    endpoint = fake.endpoint if is_same else f"unix://{tmp_path}/other.sock"
+    run_program(tmp_path, 7, "kubelet", f"--container-runtime-endpoint={endpoint}")
+    collector = NodeCollector()
+    with CriClient(fake.path, timeout_s=20) as client:
+        collector.ask_runtime(client, client)
+    collector.look_at_host(tmp_path)
+    found = {one.kind for one in examine(collector.facts())}
+    assert ("other-runtime" in found) == (not is_same)
 
 
 def test_no_runtime_at_all(tmp_path: Path) -> None:

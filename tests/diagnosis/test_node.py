@@ -60,6 +60,11 @@ CONFIG = WELL["kubelet_config"]
             "kubelet-serial",
             "warning",
         ),
+        (
+            {"kubelet_endpoints": ("unix:///run/crio/crio.sock",) * 2, "is_kubelets": False},
+            "other-runtime",
+            "warning",
+        ),
         ({"kubelet_limit": 0}, "no-limit", "warning"),
         ({"kubelet_limit": 10}, "many-downloads", "note"),
         ({"timeout_s": 0.0}, "no-timeout", "warning"),

@@ -42,7 +42,7 @@ RUNNING = Pull(25.0, 1, 4, 2, "2s")
 def test_what_a_proxy_says_of_a_pod() -> None:
     found = from_proxy(STATUS, "default/web")
     assert found.own == {
-        "a/two": Pull(place=1, behind="any running pull", starts_in="2s"),
+        "a/two": Pull(place=1, behind="default/batch", starts_in="2s"),
         "a/one": RUNNING,
     }
     assert found.failed == {"a/bad": "denied"}

@@ -34,7 +34,7 @@ def main() -> int:
     """Runs the demo; 0 when the pulls, the commands and their figures were right."""
     if not sys.platform.startswith("linux") or os.geteuid() != 0:
         return _fail("the throwaway node needs Linux and root")
-    _say("Starting a throwaway node: containerd, a registry, and a slow network between them …")
+    _say("Starting a throwaway node: containerd, a registry, and a slow network …")
     try:
         with Lab() as lab:
             _show_proxy(lab)
@@ -60,20 +60,20 @@ def _show_proxy(lab: Lab) -> None:
         pods = [proxy.kubelet.run_pod(name) for name in ("web", "batch")]
         _say(
             f"pycrictl proxy {' '.join(_LIMIT)} is in front of containerd.\n"
-            f"Pod default/web needs {lab.reference(web)}, {web.layers_bytes / MIB:.0f} MiB; "
+            f"Pod default/web needs {lab.reference(web)}, {web.layers_bytes / MIB:.0f} MiB;\n"
             f"pod default/batch needs {lab.reference(batch)}.\n"
         )
         lab.throttle.limit(0)  # until both are watched
         pulls = [proxy.kubelet.start_pull(lab.reference(web), pods[0])]
-        _say(f"ImagePullProgress(default/web) answers {_url(proxy, pods[0])}")
+        _say(f"ImagePullProgress(default/web) answers\n{_url(proxy, pods[0])}")
         pulls.append(proxy.kubelet.start_pull(lab.reference(batch), pods[1]))
         watchers = [_Watcher(stack, lab, proxy.endpoint, f"default/{n}") for n in ("web", "batch")]
         place = watchers[1].first("queue_position")
         lab.throttle.limit(web.layers_bytes / WEB_S)
         _run(proxy.endpoint, "image-pull-progress", "default/web")
         _say(
-            f"Meanwhile {place['image']} of pod default/batch was number "
-            f"{place['queue_position']} in line, behind {place['behind']}.\n"
+            f"Meanwhile {place['image']} of pod default/batch was\n"
+            f"number {place['queue_position']} in line, behind {place['behind']}.\n"
         )
         lab.throttle.limit(batch.layers_bytes / BATCH_S)
         _run(proxy.endpoint, "image-pull-progress", "default/batch")

@@ -156,7 +156,7 @@ def test_a_peer_that_asks_for_pongs_and_takes_none() -> None:
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         writer.write(accept_upgrade(await read_head(reader)))
-        for _ in range(100):
+        for _ in range(60):  # more than any buffer on the way holds
             writer.write(pings)
             await writer.drain()
         writer.write(FIRST + END)
@@ -171,7 +171,7 @@ def test_a_peer_that_asks_for_pongs_and_takes_none() -> None:
         ([frame(TEXT, length=100 * MIB), *[b"x" * MIB] * 100], 0),
         ([frame(TEXT, b"x" * 1000, fin=False), *[frame(0, b"x" * 1000, fin=False)] * 9000], 0),
         ([*[frame(TEXT, fin=False) + frame(0, fin=False) * 9000] * 2], 0),
-        ([frame(PING, b"x" * 100) * 90_000, END], 0),
+        ([frame(PING, b"x" * 100) * 45_000, END], 0),
         ([frame(TEXT, DATA.ljust(MIB)) * 10, END], 10),
     ],
 )

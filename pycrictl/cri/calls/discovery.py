@@ -129,6 +129,24 @@ def find(timeout_s: float, endpoints: Sequence[str] = ENDPOINTS) -> CriClient:
     )
 
 
+def others(used: str, endpoints: Sequence[str] = ENDPOINTS) -> Iterator[tuple[str, str]]:
+    """Iterate over the other sockets of runtimes: the endpoint, and who answers or why nobody does.
+
+    Args:
+        used: the path of the one that need not be asked.
+        endpoints: as for ``open_client``.
+    """
+    from pathlib import Path
+
+    for endpoint in endpoints:
+        path = Path(noderoot.locate(endpoint.removeprefix("unix://")))
+        if not path.exists() or (Path(used).exists() and path.samefile(used)):
+            continue
+        with CriClient(str(path), timeout_s=DISCOVERY_TIMEOUT_S) as client:
+            obstacle = _probe(client)
+            yield client.endpoint, client.runtime if obstacle is None else obstacle.reason
+
+
 def _probe(client: CriClient) -> Obstacle | None:
     """Return what keeps the runtime from answering a ``Version`` call, None when it does."""
     connection = try_connect(client.path, DISCOVERY_TIMEOUT_S)

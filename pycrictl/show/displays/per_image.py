@@ -101,7 +101,8 @@ class ImagePull:
     @property
     def has_moved(self) -> bool:
         """Whether anything of it has come, or is being waited for at the registry."""
-        return any(item.phase is not Phase.WAITING or item.progress for item in self.items)
+        still = (Phase.WAITING, Phase.FAILED)
+        return any(item.phase not in still or item.progress for item in self.items)
 
     @property
     def failed(self) -> Item | None:
@@ -138,7 +139,7 @@ class ImagePull:
             words.append(format_bytes(max(self.total, self.progress)))
         if self.count(Phase.PRESENT) == len(self.items):
             words.append("already present")
-        else:
+        elif self.has_moved or elapsed_s >= 1.0:  # else it has failed before it was seen
             verb = "in" if self.is_complete else "after"
             words.append(f"{verb} {phrases.duration(elapsed_s)}")
         return "  ".join(words)

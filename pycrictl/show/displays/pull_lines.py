@@ -74,7 +74,8 @@ class PlainLines(Lines):
     def _begins(self, pull: ImagePull) -> Iterable[str]:
         """Say that a pull waits, where in the line, and that it has started."""
         before = self._starts.get(pull.image, "")
-        if before.startswith("started"):
+        has_failed_at_once = pull.is_over and not pull.has_moved
+        if before.startswith("started") or has_failed_at_once:
             return
         queued = next((item for item in pull.items if item.queue_position), None)
         if queued is not None and not pull.has_moved:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,9 +56,10 @@ def test_failure_and_recovery() -> None:
     good = layer(1, Phase.DONE, MIB, MIB)
     views = [view([item], now=now) for now, item in enumerate((bad, again, good))]
     assert plain(*views) == [
-        f"{DEMO} started: 1 layer, 1.0 MiB",
-        f"{DEMO} failed: unexpected status 500 \\x1b[31m, 0 of 1 layer done, after 0.0 s",
+        f"{DEMO} failed: unexpected status 500 \\x1b[31m, 0 of 1 layer done",
+        f"{DEMO} queued, 2nd",
         f"{DEMO} {A} queued, 2nd",
+        f"{DEMO} started: 1 layer, 1.0 MiB",
         f"{DEMO} {A} done 1.0 MiB",
         f"{DEMO} done: 1 layer, 1.0 MiB, in 2.0 s",
     ]
@@ -191,7 +194,7 @@ def test_hostile_text_stays_one_printable_line(text: str) -> None:
     display.show(view(items))
     display.close()
     lines = stderr.getvalue().split("\n")
-    assert len(lines) == 8
+    assert len(lines) == 7
     assert all(line.isprintable() for line in lines)
     assert max(map(len, lines)) < 1_000
 
@@ -291,9 +294,11 @@ def test_a_pull_whose_layers_all_wait_has_not_started() -> None:
 
 def test_one_line_for_a_failed_image_with_its_last_cause() -> None:
     items = [layer(number, Phase.FAILED, 0, MIB, error=f"cause {number}") for number in range(9)]
-    assert plain(view(items)) == [
-        f"{DEMO} started: 9 layers, 9.0 MiB",
-        f"{DEMO} failed: cause 8, 0 of 9 layers done, after 0.0 s",
+    assert plain(view(items)) == [f"{DEMO} failed: cause 8, 0 of 9 layers done"]
+    moved = [layer(1, progress=MIB, total=4 * MIB, phase=Phase.FAILED, error="cut")]
+    assert plain(view(moved)) == [
+        f"{DEMO} started: 1 layer, 4.0 MiB",
+        f"{DEMO} failed: cut, 0 of 1 layer done, after 0.0 s",
     ]
 
 
@@ -318,3 +323,26 @@ def test_objects_have_what_is_known_of_their_image() -> None:
         "eta_s": 12.3,
         "elapsed_s": 2.0,
     }
+
+
+def test_every_key_is_in_the_man_page() -> None:
+    page = (Path(__file__).parents[3] / "man/prose/shared/json-of-pulls.md").read_text()
+    explained, _, aggregated = page.partition("With `--aggregate`")
+    totals = Totals(
+        5 * MIB, 9 * MIB, 0, 2, 0, 0, 1000.4, 12.345, 5, 9, True, share=0.5, began=-2.0
+    )  # fmt: skip
+    item = replace(
+        layer(
+            *(1, Phase.EXTRACTING, MIB, 4 * MIB),
+            image=f"{DEMO} (moby)", error="E", queue_position=2, behind="b",
+            extracted=1, extracted_total=2,
+        ),
+        is_estimated=True, pod="default/web", resumed=3, digest="sha256:1",
+    )  # fmt: skip
+    whole = view([item], images={item.image: totals})
+    for text, shown in (
+        ("\n".join(re.findall(r"^`.*$", explained, re.M)), objects(whole)),
+        (aggregated, objects(replace(whole, totals=totals), aggregate=True)),
+    ):
+        keys = {*re.findall(r"`(\w+)`", text)}
+        assert keys == {key for fields in shown for key in fields}
