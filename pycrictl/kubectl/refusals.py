@@ -28,7 +28,8 @@ VIEW_ROLE: Final = "pycrictl-imagepulls-view"
 """The ClusterRole of the manifests that lets a user see pulls; it is aggregated to ``view``."""
 
 REPOSITORY: Final = "https://github.com/pycrictl/pycrictl"
-INSTALL: Final = f"kubectl apply -k '{REPOSITORY}//packaging/kubernetes/base?ref=v{__version__}'"
+_RELEASE: Final = __version__.partition(".dev")[0]
+INSTALL: Final = f"kubectl apply -k '{REPOSITORY}//packaging/kubernetes/base?ref=v{_RELEASE}'"
 
 _ERROR: Final = re.compile(
     r"error: |Error: |Error from server|Unable to connect|The connection to the server"
