@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from pycrictl import __version__
+from pycrictl.agent.names import GROUP, VERSION
 from pycrictl.errors import (
     ConnectError,
     Denied,
@@ -21,8 +22,6 @@ from pycrictl.errors import (
     UsageError,
 )
 
-GROUP: Final = "progress.pycrictl.dev"
-VERSION: Final = "v1alpha1"
 AGENT_NAMESPACE: Final = "pycrictl"
 VIEW_ROLE: Final = "pycrictl-imagepulls-view"
 """The ClusterRole of the manifests that lets a user see pulls; it is aggregated to ``view``."""

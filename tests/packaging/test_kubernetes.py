@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from pycrictl import __version__
+from pycrictl.agent.names import AUDIENCE, GROUP, PORT, SERVICE, VERSION
 from pycrictl.cli.declare import parameters, specs
 from pycrictl.cli.table import BY_NAME
 from pycrictl.kubectl import refusals
@@ -97,8 +98,11 @@ def test_every_name_is_there(objects: list[Document]) -> None:
     ):
         assert selector.items() <= labels
     api = one(objects, "APIService")
-    assert api["metadata"]["name"] == f"{refusals.VERSION}.{refusals.GROUP}"
-    assert (api["spec"]["group"], api["spec"]["version"]) == (refusals.GROUP, refusals.VERSION)
+    assert api["metadata"]["name"] == f"{VERSION}.{GROUP}"
+    assert (api["spec"]["group"], api["spec"]["version"]) == (GROUP, VERSION)
+    assert service["metadata"]["name"] == SERVICE
+    (token,) = (each for each in pod["spec"]["volumes"] if "projected" in each)
+    assert token["projected"]["sources"][0]["serviceAccountToken"]["audience"] == AUDIENCE
     wanted = {key: service["metadata"][key] for key in ("name", "namespace")}
     assert api["spec"]["service"] == {**wanted, "port": service["spec"]["ports"][0]["port"]}
 
@@ -108,6 +112,7 @@ def test_every_port_is_the_agents(objects: list[Document]) -> None:
     (port,) = found["ports"]
     (listen,) = (word for word in found["args"] if word.startswith("--listen="))
     assert listen.endswith(f":{port['containerPort']}")
+    assert port["containerPort"] == PORT
     named = [
         one(objects, "Service")["spec"]["ports"][0]["targetPort"],
         one(objects, "NetworkPolicy")["spec"]["ingress"][0]["ports"][0]["port"],
@@ -187,7 +192,6 @@ def _release() -> str:
     return __version__.partition(".dev")[0]
 
 
-@pytest.mark.skipif("agent" not in BY_NAME, reason="there is no agent in this tree")
 def test_the_agent_takes_its_words(objects: list[Document]) -> None:
     command, *words = container(objects)["args"]
     assert command == "agent"
