@@ -12,6 +12,9 @@ import bundle
 MAINTAINER: Final = "The pycrictl authors <pycrictl@users.noreply.github.com>"
 HOMEPAGE: Final = "https://github.com/pycrictl/pycrictl"
 
+PLUGINS: Final = ("kubectl-image_pull_progress", "kubectl_complete-image_pull_progress")
+"""Names by which kubectl finds the program."""
+
 _SOURCES: Final = Path(__file__).parent
 _UNITS: Final = sorted(_SOURCES.glob("pycrictl-proxy.*"))
 _EXAMPLES: Final = ("prometheus/pycrictl.rules.yaml", "grafana/pycrictl-proxy.json")
@@ -30,7 +33,8 @@ def place(folder: Path, root: Path, *, elsewhere: dict[str, str]) -> Path:
     shutil.copytree(folder / "lib", program / "lib")
     shutil.copy(folder / "pycrictl", program)
     (root / "usr/bin").mkdir()
-    (root / "usr/bin/pycrictl").symlink_to("../lib/pycrictl/pycrictl")
+    for name in ("pycrictl", *PLUGINS):
+        (root / "usr/bin" / name).symlink_to("../lib/pycrictl/pycrictl")
     write(root / "etc/pycrictl.toml", (_SOURCES / "pycrictl.toml").read_bytes())
     for unit in _UNITS:
         write(root / "usr/lib/systemd/system" / unit.name, _installed(unit.read_text()))

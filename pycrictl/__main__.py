@@ -39,6 +39,11 @@ def run() -> NoReturn:
         if answer.is_asked(sys.argv[1:]):
             answer.run(sys.argv[1:])
 
+    if "kubectl_complete" in sys.argv[0]:
+        from pycrictl.cli.completion import plugin
+
+        plugin.run(sys.argv[1:])
+
     from pycrictl.cli.main import Terminated, main
     from pycrictl.signals import let_kill
 

@@ -40,13 +40,15 @@ ARROWS: dict[str, set[str]] = {
     "logs": {"logs", "wire.logline", "wire.logtime", *_BASE},
     "kube": {"kube", "config", "environ", "noderoot", "tls", "yamltree", *_BASE},
     "kubectl": {
-        *("kubectl", "progress", "streaming", "wire.progress", "", *_BASE),
+        *("kubectl", "agent.names", "progress", "streaming", "wire.progress", *_BASE),
     },
-    "kubectl.refusals": {"", "errors"},
+    "kubectl.refusals": {"", "agent.names", "errors"},
     "kubectl.imagepulls": {"wire.progress", "units"},
     "kubectl.program": {"kubectl.refusals", "errors"},
     "kubectl.pods": {"kubectl.imagepulls", "kubectl.program", *_BASE},
-    "kubectl.proxy": {"kubectl.program", "kubectl.refusals", "streaming.target", "errors"},
+    "kubectl.proxy": {
+        *("kubectl.program", "kubectl.refusals", "agent.names", "streaming.target", "errors"),
+    },
     "streaming": {"streaming", "wire", "environ", "signals", *_BASE},
     "progress": {
         *("progress", "wire", "cri", "containerd", "streaming", "kube.pods", "_proto", *_BASE),

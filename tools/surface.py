@@ -14,6 +14,7 @@ from functools import cache
 from typing import Final
 
 from pycrictl.cli import declare, page
+from pycrictl.cli.plugins import PLUGINS
 from pycrictl.cli.program import HELP, set_globals
 from pycrictl.cli.table import COMMANDS, Entry, Grammar
 from pycrictl.config import KEYS
@@ -179,6 +180,12 @@ def program() -> Command:
         subcommands=tuple(_command((), entry) for entry in COMMANDS),
         is_remote=False,
     )
+
+
+@cache
+def plugins() -> tuple[Command, ...]:
+    """Return the plugins of kubectl; their paths are without "kubectl"."""
+    return tuple(_command((), entry) for entry in PLUGINS)
 
 
 def _command(parent: tuple[str, ...], entry: Entry) -> Command:

@@ -1,7 +1,7 @@
 """What the program is when kubectl calls it: a plugin, which is one command of its own.
 
 kubectl finds plugins by the names of programs: ``kubectl-image_pull_progress`` is ``kubectl
-image-pull-progress``.
+image-pull-progress``, and ``kubectl_complete-image_pull_progress`` is asked when Tab is pressed.
 Options of kubectl's connection are not read here but handed on.
 """
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext
 
 PREFIX: Final = "kubectl-"
+COMPLETE_PREFIX: Final = "kubectl_complete-"
 
 PLUGINS: Final = (
     Entry(
@@ -57,6 +58,11 @@ SPECS: Final = {
 def called() -> Entry | None:
     """Return the plugin that the program is called as; None if it is not called as one."""
     return _named(PREFIX)
+
+
+def completed() -> Entry | None:
+    """Return the plugin whose completion is asked for, if one is."""
+    return _named(COMPLETE_PREFIX)
 
 
 def become(app: AppContext) -> None:

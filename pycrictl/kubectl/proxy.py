@@ -21,6 +21,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from pycrictl.agent.names import GROUP
 from pycrictl.errors import ConnectError
 from pycrictl.kubectl import refusals
 from pycrictl.kubectl.program import Kubectl
@@ -34,7 +35,7 @@ _LONGEST_PATH: Final = 100
 """Bytes of a socket's path (108 with its end), less a few."""
 
 _PR_SET_PDEATHSIG: Final = 1
-_GROUP_ONLY: Final = rf"^/apis/{refusals.GROUP.replace('.', '[.]')}(/.*)?$"
+_GROUP_ONLY: Final = rf"^/apis/{GROUP.replace('.', '[.]')}(/.*)?$"
 _ENDS_S: Final = 2.0
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from pycrictl import __version__
+from pycrictl.agent.names import GROUP, VERSION
 from pycrictl.errors import (
     ConnectError,
     Denied,
@@ -21,14 +22,13 @@ from pycrictl.errors import (
     UsageError,
 )
 
-GROUP: Final = "progress.pycrictl.dev"
-VERSION: Final = "v1alpha1"
 AGENT_NAMESPACE: Final = "pycrictl"
 VIEW_ROLE: Final = "pycrictl-imagepulls-view"
 """The ClusterRole of the manifests that lets a user see pulls; it is aggregated to ``view``."""
 
 REPOSITORY: Final = "https://github.com/pycrictl/pycrictl"
-INSTALL: Final = f"kubectl apply -k '{REPOSITORY}//packaging/kubernetes/base?ref=v{__version__}'"
+_RELEASE: Final = __version__.partition(".dev")[0]
+INSTALL: Final = f"kubectl apply -k '{REPOSITORY}//packaging/kubernetes/base?ref=v{_RELEASE}'"
 
 _ERROR: Final = re.compile(
     r"error: |Error: |Error from server|Unable to connect|The connection to the server"

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 from urllib.parse import urlencode
 
+from pycrictl.agent.names import GROUP, GROUP_VERSION
 from pycrictl.errors import (
     ConnectError,
     Interrupted,
@@ -50,7 +51,7 @@ AGAIN_S: Final = 2.0
 MOST_FAILED: Final = 6
 """How many watches in a row may break off without an event."""
 
-_ROOT: Final = f"/apis/{refusals.GROUP}/{refusals.VERSION}"
+_ROOT: Final = f"/apis/{GROUP_VERSION}"
 _TICK_S: Final = 0.25
 
 _OnReport = Callable[[Report], None]
@@ -113,7 +114,7 @@ async def _follow(kubectl: Kubectl, follow: Follow, on_report: _OnReport, on_not
 def _missing(kubectl: Kubectl) -> PycrictlError:
     """Return why nobody serves what was asked for."""
     try:
-        found = kubectl.documents("get", "--raw", f"/apis/{refusals.GROUP}")
+        found = kubectl.documents("get", "--raw", f"/apis/{GROUP}")
     except PycrictlError as exc:
         return refusals.not_installed() if getattr(exc, "code", "") == "NotFound" else exc
     versions = found.get("versions") if isinstance(found, dict) else None

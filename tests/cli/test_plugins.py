@@ -34,6 +34,8 @@ def test_the_name_says_which_plugin_it_is(
 ) -> None:
     monkeypatch.setattr(sys, "argv", [name])
     assert plugins.called() == (PLUGIN if called else None)
+    is_completed = name.startswith("kubectl_complete-image")
+    assert plugins.completed() == (PLUGIN if is_completed else None)
 
 
 def test_the_summary_is_that_of_the_command() -> None:

@@ -57,8 +57,16 @@ class Plugin:
 
     def by_kubectl(self, *words: str) -> Ended:
         """Let kubectl find the program."""
+        return self._run("kubectl", *words)
+
+    def complete(self, *words: str) -> Ended:
+        """Ask as kubectl does when Tab is pressed."""
+        folder = self.environ["PATH"].partition(":")[0]
+        return self._run(f"{folder}/kubectl_complete-image_pull_progress", *words)
+
+    def _run(self, *words: str) -> Ended:
         done = subprocess.run(
-            ["kubectl", *words],
+            words,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

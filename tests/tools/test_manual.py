@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.cli.plugins import HANDED_ON
 from pycrictl.cli.table import BY_NAME
 from pycrictl.config import KEYS
 from pycrictl.errors import ExitCode
@@ -52,6 +53,7 @@ def shown(name: str) -> str:
 
 def test_every_command_has_a_page() -> None:
     own = {f"pycrictl-{command.name}.1" for command in PROGRAM.subcommands}
+    own |= {f"kubectl-{each.name.replace('-', '_')}.1" for each in surface.plugins()}
     assert PAGES.keys() == {"pycrictl.1", "pycrictl-compat.7", "pycrictl.toml.5", *own}
 
 
@@ -102,6 +104,17 @@ def test_a_page_tells_all_of_its_command(command: surface.Command) -> None:
     assert all(f"{name}.{section}" in PAGES for name, section in references)
 
 
+@pytest.mark.parametrize("command", surface.plugins(), ids=lambda command: command.name)
+def test_a_page_tells_all_of_a_plugin(command: surface.Command) -> None:
+    text = shown(f"kubectl-{command.name.replace('-', '_')}.1")
+    assert f"kubectl {command.name} [OPTION]..." in text
+    for option in command.options:
+        assert ", ".join(option.names) in text
+        assert option.help in text
+    for name in HANDED_ON:
+        assert f"--{name}" in text
+
+
 def test_the_overview_tells_all_commands_and_options() -> None:
     text = shown("pycrictl.1")
     for command in PROGRAM.subcommands:
@@ -131,6 +144,10 @@ def test_every_option_that_is_named_exists() -> None:
         for option in command.options
         for spelling in option.names
     }
+    known |= {
+        name for each in surface.plugins() for option in each.options for name in option.names
+    }
+    known |= {f"--{name}" for name in HANDED_ON}
     made_up = {"--name", "--all"}  # in explanations of the grammar
     for name in PAGES:
         named = re.findall(r"(?<![\w-])--[a-z][a-z-]*", shown(name))

@@ -17,6 +17,7 @@ DATE: Final = "2026-11-21"
 """Date of the pages, which mandoc requires: it changes with the version, not with the day."""
 
 _PROGRAM: Final = "pycrictl"
+_KUBECTL: Final = "kubectl"
 _OVERVIEW: Final = "pycrictl.md"
 _COMPAT: Final = "pycrictl-compat.md"
 _SETTINGS: Final = "pycrictl.toml.md"
@@ -45,6 +46,8 @@ def pages() -> dict[str, bytes]:
     }
     for command in program.subcommands:
         found[f"{_page_name(command)}.1"] = roff.page(_command(command, program))
+    for plugin in surface.plugins():
+        found[f"{_page_name(plugin)}.1"] = roff.page(_plugin(plugin))
     return found
 
 
@@ -134,6 +137,24 @@ def _command(command: surface.Command, program: surface.Command) -> Iterator[str
     yield from _see_also(_related(command, program))
 
 
+def _plugin(command: surface.Command) -> Iterator[str]:
+    yield from _head(_page_name(command), 1)
+    yield from _name(_page_name(command), command.summary)
+    yield roff.heading("SYNOPSIS")
+    yield _synopsis(command)
+    yield from _section("DESCRIPTION", *_description(command))
+    yield from _parameters(command, roff.heading)
+    for section in prose.read(_prose_of(command)):
+        if section.title not in _PLACED:
+            yield from _written(section)
+    yield from _exit_status(command)
+    shown: list[roff.Block] = []
+    for what, line in examples(command):
+        shown += [f"{what}:", roff.Lines((line,))]
+    yield from _section("EXAMPLES", *shown)
+    yield from _see_also([("pycrictl", 1), (f"{_PROGRAM}-{command.name}", 1)])
+
+
 def _description(command: surface.Command) -> Iterator[str]:
     yield f"{command.summary}."
     yield from command.description
@@ -142,7 +163,8 @@ def _description(command: surface.Command) -> Iterator[str]:
 
 
 def _synopsis(command: surface.Command) -> str:
-    words = [roff.bold(" ".join((_PROGRAM, *command.path)))]
+    program = _KUBECTL if command in surface.plugins() else _PROGRAM
+    words = [roff.bold(" ".join((program, *command.path)))]
     if command.options:
         words.append(rf"[{roff.italic('OPTION')}]...")
     for argument in command.arguments:
@@ -273,6 +295,8 @@ def _see_also(references: Iterable[Reference]) -> Iterator[str]:
 
 
 def _page_name(command: surface.Command) -> str:
+    if command in surface.plugins():
+        return f"{_KUBECTL}-{command.name.replace('-', '_')}"
     return "-".join((_PROGRAM, *command.path))
 
 

@@ -12,8 +12,9 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, NoReturn
 
 from pycrictl.cli import argv
@@ -71,29 +72,42 @@ def run(words: Sequence[str]) -> NoReturn:
     Args:
         words: the command line without the program's name, for which ``is_asked`` holds.
     """
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGALRM):
-        signal.signal(number, signal.SIG_DFL)
-    ends_at = time.monotonic() + _limit_s()
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        with suppress(BaseException):
-            os.close(read_end)
-            _answer(words, write_end, ends_at)
-        os._exit(0)
-    os.close(write_end)
-    output = _read(read_end, ends_at)
-    os.kill(child, signal.SIGKILL)
+    output = in_time(partial(_answer, words), LIMIT_S)
     with suppress(OSError):
         os.write(1, output)
     os._exit(0)
 
 
-def _limit_s() -> float:
+def in_time(work: Callable[[int], None], limit_s: float) -> bytes:
+    """Return what some work writes, done by a child process that is killed when its time is over.
+
+    Args:
+        work: takes the descriptor to write to.
+        limit_s: how long it may take, where $PYCRICTL_COMPLETION_TIMEOUT does not say otherwise.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+    ends_at = time.monotonic() + _limit_s(limit_s)
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with suppress(BaseException):
+            os.close(read_end)
+            # Should the parent be killed, the child would be left with something that hangs.
+            signal.setitimer(signal.ITIMER_REAL, max(ends_at - time.monotonic(), 0.001))
+            work(write_end)
+        os._exit(0)
+    os.close(write_end)
+    output = _read(read_end, ends_at)
+    os.kill(child, signal.SIGKILL)
+    return output
+
+
+def _limit_s(otherwise_s: float = LIMIT_S) -> float:
     try:
         return parse_duration(os.environ[LIMIT_VARIABLE])
     except (KeyError, ValueError):
-        return LIMIT_S
+        return otherwise_s
 
 
 def _read(pipe: int, ends_at: float) -> bytes:
@@ -109,9 +123,7 @@ def _read(pipe: int, ends_at: float) -> bytes:
     return b""
 
 
-def _answer(words: Sequence[str], pipe: int, ends_at: float) -> None:
-    # Should the parent be killed, the child would be left with a runtime that hangs.
-    signal.setitimer(signal.ITIMER_REAL, max(ends_at - time.monotonic(), 0.001))
+def _answer(words: Sequence[str], pipe: int) -> None:
     line = argv.parse(words, GLOBALS, interspersed=False)
     kind, word = (*line.positionals[1:], "")[:2]
     given = dict(option.split("=", 1) for option in line.options if "=" in option)

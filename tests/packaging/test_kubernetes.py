@@ -1,0 +1,199 @@
+"""The manifests: they build with a real kubectl, and what refers to something refers to what is."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pycrictl import __version__
+from pycrictl.agent.names import AUDIENCE, GROUP, PORT, SERVICE, VERSION
+from pycrictl.cli.declare import parameters, specs
+from pycrictl.cli.table import BY_NAME
+from pycrictl.kubectl import refusals
+from tests.once import made_once
+
+FOLDER = Path(__file__).parents[2] / "packaging/kubernetes"
+OVERLAYS = sorted(path.parent.name for path in FOLDER.glob("*/kustomization.yaml"))
+Document = dict[str, Any]
+
+
+def build(overlay: str, scratch: Path) -> list[Document]:
+    def make() -> list[Document]:
+        assert shutil.which("kubectl"), "kubectl is missing: run tests/node/install.sh"
+        copy = scratch / f"manifests-{overlay}"
+        shutil.copytree(FOLDER, copy)
+        subprocess.run([copy / "with-ca/make-ca.sh"], check=True, timeout=60)
+        words = ["kubectl", "kustomize", str(copy / overlay)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert "deprecated" not in done.stderr
+        return [one for one in yaml.safe_load_all(done.stdout) if one]
+
+    return made_once(scratch / f"built-{overlay}", make)
+
+
+@pytest.fixture(params=OVERLAYS)
+def objects(request: pytest.FixtureRequest, run_folder: Path) -> list[Document]:
+    return build(request.param, run_folder)
+
+
+def one(objects: list[Document], kind: str, name: str = "") -> Document:
+    (found,) = (
+        each
+        for each in objects
+        if each["kind"] == kind and (not name or each["metadata"]["name"] == name)
+    )
+    return found
+
+
+def template(objects: list[Document]) -> Document:
+    spec: Document = one(objects, "DaemonSet")["spec"]["template"]
+    return spec
+
+
+def container(objects: list[Document]) -> Document:
+    (found,) = template(objects)["spec"]["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_overlays_are_there() -> None:
+    assert {"base", "cri-o", "with-ca"} <= set(OVERLAYS)
+
+
+def test_nothing_is_left_behind(objects: list[Document]) -> None:
+    """Whatever has a namespace is in one of its own, or is named: deleting it deletes all."""
+    names = [(each["kind"], each["metadata"]["name"]) for each in objects]
+    assert len(set(names)) >= len(names) - 1  # RoleBindings in two namespaces
+    for each in objects:
+        is_own = each["metadata"].get("namespace") in (None, "pycrictl")
+        is_reader = each.get("roleRef", {}).get("name", "").startswith("extension-apiserver")
+        assert is_own or (is_reader and each["metadata"]["namespace"] == "kube-system")
+        assert each["metadata"]["labels"]["app.kubernetes.io/part-of"] == "pycrictl"
+
+
+def test_every_name_is_there(objects: list[Document]) -> None:
+    account = one(objects, "ServiceAccount")["metadata"]
+    pod = template(objects)
+    assert pod["spec"]["serviceAccountName"] == account["name"]
+    for binding in (each for each in objects if each["kind"].endswith("Binding")):
+        (subject,) = binding["subjects"]
+        assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
+        kind, name = binding["roleRef"]["kind"], binding["roleRef"]["name"]
+        if name != "extension-apiserver-authentication-reader":
+            assert one(objects, kind, name)["rules"]
+    labels = pod["metadata"]["labels"].items()
+    service = one(objects, "Service")
+    for selector in (
+        service["spec"]["selector"],
+        one(objects, "DaemonSet")["spec"]["selector"]["matchLabels"],
+        one(objects, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+    ):
+        assert selector.items() <= labels
+    api = one(objects, "APIService")
+    assert api["metadata"]["name"] == f"{VERSION}.{GROUP}"
+    assert (api["spec"]["group"], api["spec"]["version"]) == (GROUP, VERSION)
+    assert service["metadata"]["name"] == SERVICE
+    (token,) = (each for each in pod["spec"]["volumes"] if "projected" in each)
+    assert token["projected"]["sources"][0]["serviceAccountToken"]["audience"] == AUDIENCE
+    wanted = {key: service["metadata"][key] for key in ("name", "namespace")}
+    assert api["spec"]["service"] == {**wanted, "port": service["spec"]["ports"][0]["port"]}
+
+
+def test_every_port_is_the_agents(objects: list[Document]) -> None:
+    found = container(objects)
+    (port,) = found["ports"]
+    (listen,) = (word for word in found["args"] if word.startswith("--listen="))
+    assert listen.endswith(f":{port['containerPort']}")
+    assert port["containerPort"] == PORT
+    named = [
+        one(objects, "Service")["spec"]["ports"][0]["targetPort"],
+        one(objects, "NetworkPolicy")["spec"]["ingress"][0]["ports"][0]["port"],
+        *(found[f"{probe}Probe"]["httpGet"]["port"] for probe in ("startup", "liveness")),
+        found["readinessProbe"]["httpGet"]["port"],
+    ]
+    assert set(named) == {port["name"]}
+
+
+def test_every_volume_is_mounted(objects: list[Document]) -> None:
+    volumes = {each["name"] for each in template(objects)["spec"]["volumes"]}
+    mounts = container(objects)["volumeMounts"]
+    assert [each["name"] for each in mounts if each["name"] not in volumes] == []
+    assert volumes == {each["name"] for each in mounts}
+    assert all(each["readOnly"] for each in mounts)
+    for word in container(objects)["args"]:
+        if path := re.search(r"=(/.*)", word):
+            assert any(path[1].startswith(each["mountPath"] + "/") for each in mounts)
+
+
+def test_the_agent_has_few_privileges(objects: list[Document]) -> None:
+    pod, found = template(objects)["spec"], container(objects)["securityContext"]
+    is_crio = "SYS_PTRACE" in found["capabilities"].get("add", ())
+    assert found["capabilities"]["drop"] == ["ALL"]
+    assert found["capabilities"].get("add", []) == (["SYS_PTRACE"] if is_crio else [])
+    assert pod.get("hostPID", False) == is_crio
+    assert found["readOnlyRootFilesystem"] is True
+    assert found["allowPrivilegeEscalation"] is False
+    assert not pod.get("hostNetwork")
+    assert "privileged" not in found
+    assert pod["priorityClassName"] == "system-node-critical"
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+def test_the_certificate_is_verified_where_there_is_a_ca(run_folder: Path) -> None:
+    spec = one(build("base", run_folder), "APIService")["spec"]
+    assert spec["insecureSkipTLSVerify"] is True
+    objects = build("with-ca", run_folder)
+    spec, secret = one(objects, "APIService")["spec"], one(objects, "Secret")["data"]
+    assert "insecureSkipTLSVerify" not in spec
+    authority = base64.b64decode(spec["caBundle"])
+    assert authority == base64.b64decode(secret["ca.crt"])
+    folder = run_folder / "verified"
+    folder.mkdir(exist_ok=True)
+    (folder / "ca.crt").write_bytes(authority)
+    (folder / "tls.crt").write_bytes(base64.b64decode(secret["tls.crt"]))
+    words = ["openssl", "verify", "-purpose", "sslserver", "-CAfile", "ca.crt"]
+    for name in ("pycrictl-agent.pycrictl.svc", "pycrictl-agent"):
+        verify = [*words, "-verify_hostname", name, "tls.crt"]
+        subprocess.run(verify, cwd=folder, check=True, capture_output=True, timeout=60)
+
+
+def test_the_users_role_is_the_one_that_errors_name(objects: list[Document]) -> None:
+    role = one(objects, "ClusterRole", refusals.VIEW_ROLE)
+    assert {
+        resource: rule["verbs"] for rule in role["rules"] for resource in rule["resources"]
+    } == {"imagepulls": ["get", "list", "watch"], "pods/imagepullprogress": ["get"]}
+    for kind in ("view", "edit", "admin"):
+        assert role["metadata"]["labels"][f"rbac.authorization.k8s.io/aggregate-to-{kind}"]
+
+
+def test_every_right_has_its_reason() -> None:
+    for name in ("base/rbac.yaml", "base/users.yaml", "with-events/rbac.yaml"):
+        path = FOLDER / name
+        text = path.read_text() if path.exists() else ""
+        rules = re.findall(r"(?m)^(.*)\n +- (?:apiGroups|nonResourceURLs):", text)
+        assert bool(rules) == path.exists()
+        assert all(before.lstrip().startswith("#") or before == "rules:" for before in rules)
+
+
+def test_the_image_is_of_this_version(objects: list[Document]) -> None:
+    assert container(objects)["image"] == f"ghcr.io/pycrictl/pycrictl:{_release()}"
+    assert refusals.INSTALL.endswith(f"?ref=v{_release()}'")
+
+
+def _release() -> str:
+    return __version__.partition(".dev")[0]
+
+
+def test_the_agent_takes_its_words(objects: list[Document]) -> None:
+    command, *words = container(objects)["args"]
+    assert command == "agent"
+    known = specs(parameters(BY_NAME["agent"].load()))
+    assert {word.partition("=")[0].lstrip("-") for word in words} <= known.keys()
