@@ -120,6 +120,11 @@ class Cluster:
         port = agent.door.address[1]
         if len(self.agents) == 1:
             self.stand_behind(port)
+        self.add_endpoint(node, port)
+        return agent
+
+    def add_endpoint(self, node: str, port: int) -> None:
+        """Let the Service have an endpoint on a node."""
         self.api.objects.add(
             "discovery.k8s.io",
             "endpointslices",
@@ -133,7 +138,6 @@ class Cluster:
                 "endpoints": [{"addresses": ["127.0.0.1"], "nodeName": node}],
             },
         )
-        return agent
 
     def add_pod(self, name: str, **changes: Any) -> dict[str, Any]:
         """Create or replace a pod that waits for its image."""
