@@ -52,7 +52,7 @@ def status(pods: Pod, *pulls: NodePull, **more: Any) -> dict[str, Any]:
 WAITING = {"waiting": {"reason": "ContainerCreating"}}
 BACK_OFF = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling "x"'}}
 FAILED = {"waiting": {"reason": "ErrImagePull", "message": "no such host"}}
-RUNNING = {"running": {}}
+RUNNING: dict[str, Any] = {"running": {}}
 CRASHED = {"waiting": {"reason": "CrashLoopBackOff"}}
 
 
