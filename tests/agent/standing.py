@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+FRONT_PROXY_DATA = {
+    "requestheader-allowed-names": '["front-proxy-client"]',
+    "requestheader-username-headers": '["X-Remote-User"]',
+    "requestheader-uid-headers": '["X-Remote-Uid"]',
+    "requestheader-group-headers": '["X-Remote-Group"]',
+}
+"""What ``extension-apiserver-authentication`` says beside the CAs."""
+
 OWN = "system:serviceaccount:pycrictl:pycrictl-agent"
 AUDIENCE = "progress.pycrictl.dev"
 

@@ -82,6 +82,14 @@ def agent(
             " show to each other.",
         ),
     ] = PEER_TOKEN,
+    peer_namespace: Annotated[
+        str,
+        Option(
+            "--peer-namespace",
+            metavar="NAME",
+            help="The namespace of the agents' Service, pycrictl-agent (default: this pod's).",
+        ),
+    ] = "",
     admin_socket: AdminSocket = DEFAULT,
     metrics_listen: Annotated[
         str,
@@ -159,7 +167,7 @@ def agent(
         client_ca=text_of(client_ca, "client-ca"),
         peer_ca=text_of(peer_ca, "peer-ca"),
         peer_token_file=peer_token,
-        namespace="" if kubeconfig else credential.own_namespace(),
+        namespace=peer_namespace or ("" if kubeconfig else credential.own_namespace()),
         metrics_listen=service.address(metrics_listen, "metrics-listen")
         if metrics_listen
         else None,
