@@ -517,7 +517,7 @@ _pycrictl_describe() {
             positionals=('status|set|cancel|history' '')
             ;;
         agent)
-            switches=(-h --help)
+            switches=(--events -h --help)
             valued=(
                 '--listen='
                 '--node-name='

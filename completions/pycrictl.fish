@@ -730,6 +730,7 @@ function __pycrictl_describe --no-scope-shadowing
             set positionals 'status|set|cancel|history' ''
         case 'agent'
             set switches \
+                '--events'\t'Write Events about the pulls of this node; not if its proxy writes them' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \

@@ -91,6 +91,13 @@ def agent(
         ),
     ] = "",
     admin_socket: AdminSocket = DEFAULT,
+    events: Annotated[
+        bool,
+        Option(
+            "--events",
+            help="Write Events about the pulls of this node; not if its proxy writes them.",
+        ),
+    ] = False,
     metrics_listen: Annotated[
         str,
         Option(
@@ -171,6 +178,7 @@ def agent(
         metrics_listen=service.address(metrics_listen, "metrics-listen")
         if metrics_listen
         else None,
+        writes_events=events,
     )
     write_to(stderr, form, level, has_priorities=is_journal(stderr, environ))
     service.run(settings, load, connect, lambda: notify("READY=1", environ))
