@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks import (
+    cluster,
     copy,
     decode,
     lists,
@@ -34,6 +35,7 @@ BENCHMARKS = (
     *pull.BENCHMARKS,
     *proxy.BENCHMARKS,
     *copy.BENCHMARKS,
+    *cluster.BENCHMARKS,
     *packages.BENCHMARKS,
 )
 ROW = "{:<16} {:>13} {:>13} {:>7} {:>8}  {}"

@@ -517,7 +517,7 @@ _pycrictl_describe() {
             positionals=('status|set|cancel|history' '')
             ;;
         agent)
-            switches=(-h --help)
+            switches=(--events -h --help)
             valued=(
                 '--listen='
                 '--node-name='
@@ -527,6 +527,7 @@ _pycrictl_describe() {
                 '--client-ca=@file'
                 '--peer-ca=@file'
                 '--peer-token=@file'
+                '--peer-namespace='
                 '--admin-socket=@socket'
                 '--metrics-listen='
                 '--log-format=text|json'

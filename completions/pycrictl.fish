@@ -730,6 +730,7 @@ function __pycrictl_describe --no-scope-shadowing
             set positionals 'status|set|cancel|history' ''
         case 'agent'
             set switches \
+                '--events'\t'Write Events about the pulls of this node; not if its proxy writes them' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -741,6 +742,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--client-ca'\t'@file'\t'The CA of the cluster\'s users, for the kubelet\'s routes (default: as the API server says)' \
                 '--peer-ca'\t'@file'\t'The CA of all agents\' certificates (default: they are not verified)' \
                 '--peer-token'\t'@file'\t'The service account\'s token for the audience progress.pycrictl.dev, which agents show to each other' \
+                '--peer-namespace'\t''\t'The namespace of the agents\' Service, pycrictl-agent (default: this pod\'s)' \
                 '--admin-socket'\t'@socket'\t'The admin socket of a proxy on the node, which is asked if it is there' \
                 '--metrics-listen'\t''\t'Serve /metrics for Prometheus, /livez and /readyz there, without TLS, for everyone (default: nowhere)' \
                 '--log-format'\t'text|json'\t'How log lines look' \

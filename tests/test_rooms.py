@@ -166,7 +166,7 @@ ARROWS: dict[str, set[str]] = {
         *("proxy.copies", "cri.calls.methods", "cri.calls.tracing", "wire.codes", ""),
         *("progress.reference", "streaming.loop", "wire.limits", "_proto", *_BASE),
     },
-    "proxy.figures.bulletin": {"proxy.pulls.book", "units"},
+    "proxy.figures.bulletin": {"kube.events", "proxy.pulls.book", "units"},
     "proxy.figures.events": {
         *("proxy.figures.bulletin", "proxy.pulls", "servicelog", "kube", "errors"),
         "streaming.loop",

@@ -15,6 +15,7 @@ from pycrictl.agent import frontproxy
 from pycrictl.agent.access import Access
 from pycrictl.agent.apiserver import ApiServer
 from pycrictl.agent.cluster import Cluster
+from pycrictl.agent.events import Events
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
 from pycrictl.agent.frontproxy import Trust, parse_trust
@@ -26,7 +27,9 @@ from pycrictl.agent.routes import Routes
 from pycrictl.agent.serving import Certificates, Door
 from pycrictl.agent.streaming import Streams
 from pycrictl.errors import ConfigError, UsageError
+from pycrictl.kube.client import KubeClient
 from pycrictl.kube.credential import Credential
+from pycrictl.kube.events import TIMEOUT_S
 from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks, new_loop
 from pycrictl.units import quote
@@ -48,6 +51,7 @@ class Settings:
         peer_token_file: the service account's token for agents; empty if there is none.
         namespace: of the agents' Service; empty if there is none.
         metrics_listen: where ``/metrics`` is for everyone; None for nowhere.
+        writes_events: write Events about the pulls of this node.
     """
 
     listen: tuple[str, int]
@@ -59,6 +63,7 @@ class Settings:
     peer_token_file: str = ""
     namespace: str = ""
     metrics_listen: tuple[str, int] | None = None
+    writes_events: bool = False
 
 
 class Agent:
@@ -90,6 +95,9 @@ class Agent:
             token_file=settings.peer_token_file,
             authority=settings.peer_ca,
         )
+        self._events: Events | None = None
+        if settings.writes_events:
+            self._events = Events(self.pulls, lambda: KubeClient(load(), timeout_s=TIMEOUT_S))
         self.access = Access(self.api, settings.node, self.peers.own_user)
         cluster = Cluster(self.api, self.pulls, self.peers)
         self.feeds = Feeds(cluster)
@@ -126,12 +134,16 @@ class Agent:
         if self._metrics is not None:
             await self._metrics.open(None)
         self._reflector.start()
+        if self._events is not None:
+            self._events.start()
         self._task = asyncio.create_task(self._keep_open())
 
     async def stop(self) -> None:
         """End everything."""
         if self._task is not None:
             await end_tasks([self._task])
+        if self._events is not None:
+            await self._events.stop()
         await self._reflector.stop()
         await self.door.close()
         if self._metrics is not None:

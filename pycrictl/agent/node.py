@@ -151,6 +151,7 @@ class NodePulls:
         self._ended: dict[str, NodePull] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._rung = asyncio.Event()
+        self._is_held = False
         self._timer: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
 
@@ -202,6 +203,12 @@ class NodePulls:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._rung.wait()
+
+    def hold(self) -> None:
+        """Watch the pods all the time, whether somebody asks or not."""
+        self._is_held = True
+        self._loop = asyncio.get_running_loop()
+        self._reflector.start()
 
     async def close(self) -> None:
         """End what is followed."""
@@ -261,7 +268,7 @@ class NodePulls:
         self._reflector.start()
         with self._lock:
             self._asked_at = now
-        if self._timer is None:
+        if self._timer is None and not self._is_held:
             self._stop_unasked()
         with self._lock:
             if self._source is not None or now - self._failed_at < RETRY_S:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pycrictl.agent.names import META, Document
 from pycrictl.progress.reference import parse
-from pycrictl.units import format_bytes, format_duration
+from pycrictl.units import escape, format_bytes, format_duration
 
 _ALWAYS: Final = 0
 _WIDE: Final = 1
@@ -83,7 +83,7 @@ def cells(document: Document, now: datetime) -> list[str]:
     phase = status.get("phase", "")
     return [
         document["metadata"]["name"],
-        short_image(spec.get("image", "")),
+        escape(short_image(spec.get("image", ""))),
         _UNKNOWN if status.get("unknown") else phase,
         "" if percent is None else f"{percent}%",
         progress(status),
@@ -92,8 +92,8 @@ def cells(document: Document, now: datetime) -> list[str]:
         spec.get("nodeName") or _NONE,
         "" if rate is None else f"{format_bytes(rate)}/s",
         str(status.get("queuePosition", "")),
-        status.get("kubeletReason", ""),
-        status.get("error", ""),
+        escape(status.get("kubeletReason", "")),
+        escape(status.get("error", "")),
     ]
 
 

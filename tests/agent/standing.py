@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import http.client
 import json
+import ssl
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from email.message import Message
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pycrictl.agent.app import Agent, Settings
 from pycrictl.errors import ConnectError
@@ -25,6 +28,14 @@ if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
 
 T = TypeVar("T")
+
+FRONT_PROXY_DATA = {
+    "requestheader-allowed-names": '["front-proxy-client"]',
+    "requestheader-username-headers": '["X-Remote-User"]',
+    "requestheader-uid-headers": '["X-Remote-Uid"]',
+    "requestheader-group-headers": '["X-Remote-Group"]',
+}
+"""What ``extension-apiserver-authentication`` says beside the CAs."""
 
 OWN = "system:serviceaccount:pycrictl:pycrictl-agent"
 AUDIENCE = "progress.pycrictl.dev"
@@ -54,6 +65,18 @@ Connected = AbstractContextManager[tuple["CriClient", "CriClient | None"]]
 
 def no_runtime() -> Connected:
     raise ConnectError("no runtime here")
+
+
+class Answer(NamedTuple):
+    """What an agent has answered."""
+
+    status: int
+    headers: Message
+    content: bytes
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.content)
 
 
 class Cluster:
@@ -105,6 +128,11 @@ class Cluster:
         port = agent.door.address[1]
         if len(self.agents) == 1:
             self.stand_behind(port)
+        self.add_endpoint(node, port)
+        return agent
+
+    def add_endpoint(self, node: str, port: int) -> None:
+        """Let the Service have an endpoint on a node."""
         self.api.objects.add(
             "discovery.k8s.io",
             "endpointslices",
@@ -118,7 +146,6 @@ class Cluster:
                 "endpoints": [{"addresses": ["127.0.0.1"], "nodeName": node}],
             },
         )
-        return agent
 
     def add_pod(self, name: str, **changes: Any) -> dict[str, Any]:
         """Create or replace a pod that waits for its image."""
@@ -135,6 +162,47 @@ class Cluster:
         file = self.folder / f"{user}.kubeconfig"
         file.write_text(json.dumps(self.api.kubeconfig(name=user)))
         return Kubectl(file, self.folder)
+
+    def ask(
+        self,
+        path: str,
+        *,
+        agent: int = 0,
+        certificate: tuple[str, str] | None = None,
+        user: str = "",
+        method: str = "GET",
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Ask an agent directly; ``user`` is named as the front proxy names one.
+
+        Args:
+            certificate: the client's, and its key; None for none.
+        """
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        if certificate is not None:
+            context.load_cert_chain(*certificate)
+        host, port = self.agents[agent].door.address
+        connection = http.client.HTTPSConnection(host, port, context=context, timeout=30)
+        named = {"X-Remote-User": user, "X-Remote-Group": "dev"} if user else {}
+        try:
+            connection.request(method, path, body, {**named, **(headers or {})})
+            response = connection.getresponse()
+            content = response.read()
+            return Answer(response.status, response.headers, content)
+        finally:
+            connection.close()
+
+    @property
+    def front_proxy(self) -> tuple[str, str]:
+        """The certificate of the API server's front proxy, and its key."""
+        return self.api.front_proxy.cert("client"), self.api.front_proxy.key("client")
+
+    def of_user(self, name: str) -> tuple[str, str]:
+        """The certificate of one of the cluster's users, and its key."""
+        return self.api.certificates.cert(name), self.api.certificates.key(name)
 
     def close(self) -> None:
         for agent in self.agents:

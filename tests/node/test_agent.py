@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +19,11 @@ import pytest
 
 from pycrictl.agent.node import UNASKED_S
 from tests.agent.standing import Cluster, standing
+from tests.kube.access import User
 from tests.kube.apiserver import make_node_certificates
 from tests.kube.kubectl import Kubectl
+from tests.kube.tokens import Token
+from tests.proxy.program import Program as Proxy
 from tests.waiting import wait_until
 
 from .images import Image
@@ -80,8 +85,8 @@ def running(cluster: Cluster, endpoint: str, *flags: str) -> Iterator[Program]:
             assert process.wait(30) == 0, log.read_text()
 
 
-def status_of(kubectl: Kubectl) -> dict[str, Any]:
-    done = kubectl("get", "ipull", "web.main", "-o", "json")
+def status_of(kubectl: Kubectl, name: str = "web.main") -> dict[str, Any]:
+    done = kubectl("get", "ipull", name, "-o", "json")
     return dict(json.loads(done.stdout)["status"]) if done.returncode == 0 else {}
 
 
@@ -137,3 +142,45 @@ def test_a_pull_from_its_first_byte_to_its_end(lab: Lab, cluster: Cluster) -> No
         assert program.rss < 80 * MIB
         time.sleep(UNASKED_S + 2)
         assert program.threads == 1, "nothing is followed while nobody asks"
+
+
+def test_a_pull_that_the_nodes_proxy_holds_back(lab: Lab, cluster: Cluster) -> None:
+    """What only the proxy knows is in the objects: the place in the line, and who is ahead."""
+    first, second = (lab.push(image(lab, f"shop/q{one}:1", 6700 + 10 * one)) for one in (1, 2))
+    lab.throttle.limit(MIB / 2)
+    kubectl = cluster.kubectl()
+    with (
+        Proxy(lab.folder, lab.node.endpoint, "--max-parallel-image-pulls", "1") as proxy,
+        running(
+            cluster, lab.node.endpoint, "--admin-socket", f"unix://{proxy.admin_path}"
+        ) as program,
+    ):
+        cluster.add_pod("web", image=first)
+        cluster.add_pod("db", image=second)
+        ends = [
+            threading.Thread(target=proxy.kubelet.pull, args=(reference,))
+            for reference in (first, second)
+        ]
+        try:
+            for thread in ends:
+                thread.start()
+                time.sleep(0.5)
+            wait_until(lambda: status_of(kubectl).get("phase") == "Pulling")
+            waiting = status_of(kubectl, "db.main")
+            assert (waiting["phase"], waiting["queuePosition"]) == ("Queued", 1)
+            _heading, *rows = kubectl.good("get", "ipull", "-o", "wide").splitlines()
+            assert sorted(row.split()[2] for row in rows) == ["Pulling", "Queued"]
+            token = {"Authorization": "Bearer hers"}
+            cluster.api.tokens["hers"] = Token(User("boss", ("system:masters",)))
+            url = f"https://127.0.0.1:{program.port}/imagePullProgress/default/db/main"
+            request = urllib.request.Request(url, headers=token)
+            context = ssl.create_default_context()
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            with urllib.request.urlopen(request, context=context, timeout=60) as response:
+                record = json.loads(response.readline())
+                assert (record["phase"], record["queue_position"]) == ("waiting", 1)
+        finally:
+            lab.throttle.limit(None)
+            for thread in ends:
+                thread.join(100)
+    proxy.log_path.unlink(missing_ok=True)

@@ -6,13 +6,12 @@ otherwise. What is over before ``QUIET_S`` gets none: kubelet's own Events say t
 
 from __future__ import annotations
 
-import hashlib
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from pycrictl.kube.events import MAX_MESSAGE, PACE_S, QUIET_S, News, event_name, is_valid
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, Call, State
 from pycrictl.units import format_bytes, format_duration, ordinal
 
@@ -20,32 +19,7 @@ if TYPE_CHECKING:
     from pycrictl.proxy.lookup import PodKey
     from pycrictl.proxy.pulls.layer_poller import Progress
 
-QUIET_S: Final = 2.0
-PACE_S: Final = 10.0
-
 MAX_ENTRIES: Final = 1000
-_MAX_MESSAGE: Final = 1024  # as the API server checks for events.k8s.io
-_MAX_NAME: Final = 200
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-
-
-class News(NamedTuple):
-    """An Event as it is to stand now.
-
-    Attributes:
-        name: of the object, the same for a pod and an image.
-        writing: which time it is written, from 1.
-        since_s: how long ago it began.
-        is_new: it has not been written yet, as far as is known.
-    """
-
-    name: str
-    pod: PodKey
-    message: str
-    is_warning: bool
-    writing: int
-    since_s: float
-    is_new: bool
 
 
 @dataclass(slots=True)
@@ -77,7 +51,7 @@ class Bulletin:
             When the next Event is due; None if nothing goes on.
         """
         for call in self._book.calls.values():
-            if call.pod is None or not call.pull.takes_slot or not _is_valid(call.pod):
+            if call.pod is None or not call.pull.takes_slot or not is_valid(call.pod):
                 continue
             entry = self._entries.get((call.pod, call.image))
             if entry is not None:
@@ -104,9 +78,9 @@ class Bulletin:
         if entry.phase in ("done", "failed"):
             del self._entries[due[1]]
         return News(
-            name=_name(call.pod, call.image),
+            name=event_name(call.pod, call.image),
             pod=call.pod,
-            message=self._message(entry, now)[:_MAX_MESSAGE],
+            message=self._message(entry, now)[:MAX_MESSAGE],
             is_warning=entry.phase == "failed",
             writing=entry.count,
             since_s=now - call.asked,
@@ -164,14 +138,3 @@ class Bulletin:
             return "next in line"
         ahead = self._book.line[place - 2]
         return f"{ordinal(place)} in line, behind {ahead.reference}"
-
-
-def _is_valid(pod: PodKey) -> bool:
-    """Return whether the API server can have such a pod; its name becomes part of a path."""
-    return all(_NAME.fullmatch(name) for name in (pod.namespace, pod.name))
-
-
-def _name(pod: PodKey, image: str) -> str:
-    """Return the name of an Event, which a proxy that takes over or starts again finds, too."""
-    digest = hashlib.sha256(f"{pod.uid} {image}".encode()).hexdigest()[:16]
-    return f"{pod.name[:_MAX_NAME].rstrip('-.')}.pull-{digest}"

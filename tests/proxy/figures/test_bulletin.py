@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import re
 
-from pycrictl.proxy.figures.bulletin import PACE_S, QUIET_S, Bulletin, News
+from pycrictl.kube.events import PACE_S, QUIET_S, News
+from pycrictl.proxy.figures.bulletin import Bulletin
 from pycrictl.proxy.lookup import PodKey
 from pycrictl.proxy.pulls.book import PullKey
 from pycrictl.proxy.pulls.layer_poller import Progress

@@ -82,7 +82,22 @@ def agent(
             " show to each other.",
         ),
     ] = PEER_TOKEN,
+    peer_namespace: Annotated[
+        str,
+        Option(
+            "--peer-namespace",
+            metavar="NAME",
+            help="The namespace of the agents' Service, pycrictl-agent (default: this pod's).",
+        ),
+    ] = "",
     admin_socket: AdminSocket = DEFAULT,
+    events: Annotated[
+        bool,
+        Option(
+            "--events",
+            help="Write Events about the pulls of this node; not if its proxy writes them.",
+        ),
+    ] = False,
     metrics_listen: Annotated[
         str,
         Option(
@@ -159,10 +174,11 @@ def agent(
         client_ca=text_of(client_ca, "client-ca"),
         peer_ca=text_of(peer_ca, "peer-ca"),
         peer_token_file=peer_token,
-        namespace="" if kubeconfig else credential.own_namespace(),
+        namespace=peer_namespace or ("" if kubeconfig else credential.own_namespace()),
         metrics_listen=service.address(metrics_listen, "metrics-listen")
         if metrics_listen
         else None,
+        writes_events=events,
     )
     write_to(stderr, form, level, has_priorities=is_journal(stderr, environ))
     service.run(settings, load, connect, lambda: notify("READY=1", environ))

@@ -1,0 +1,310 @@
+"""What ``kubectl get imagepulls -A`` costs the agent that answers, by nodes and pulls.
+
+The API server and the other agents are fakes in this process: real HTTP and TLS, each agent at a
+port of its own, up to 200 of them. ``python -m benchmarks.cluster`` prints the curve.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+from aiohttp import web
+
+from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured
+from tests.agent.standing import FRONT_PROXY_DATA, OWN, pod, token_of
+from tests.kube.apiserver import make_node_certificates
+from tests.streaming.servers import Certificates
+
+AGENTS = 200
+LAYERS = 8
+PADDING = "x" * 4000
+"""What a pod has beside what is read here: managed fields, volumes, conditions."""
+
+PATH = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls"
+READY_S = 60.0
+
+
+class Cost(NamedTuple):
+    """What one list took.
+
+    Attributes:
+        cpu_s: at the answering agent.
+        peak: the most memory that it had, in bytes.
+        asked: requests to other nodes.
+        objects: how many were listed.
+    """
+
+    cpu_s: float
+    wall_s: float
+    peak: int
+    asked: int
+    objects: int
+
+
+@dataclass
+class Fakes:
+    """A cluster: 30,000 pods of which few wait, as the API server would select them."""
+
+    certificates: Certificates
+    front_proxy: Certificates
+    nodes: int
+    pulls: int
+    asked: int = 0
+    ports: list[int] = field(default_factory=list)
+
+    @property
+    def pulling(self) -> int:
+        """How many nodes pull."""
+        return min(self.pulls, AGENTS, self.nodes)
+
+    def node_of(self, number: int) -> str:
+        return f"node-{number % self.pulling}"
+
+    def pending(self) -> list[dict[str, Any]]:
+        found = []
+        for number in range(self.pulls):
+            document = pod(f"app-{number}", node=self.node_of(number), image=_image(number))
+            document["metadata"]["managedFields"] = [{"fieldsV1": PADDING}]
+            found.append(document)
+        return found
+
+    async def api(self, request: web.Request) -> web.StreamResponse:
+        path = request.path
+        if request.query.get("watch"):
+            await asyncio.sleep(300)
+        if path == "/api/v1/pods":
+            at = int(request.query.get("continue", 0))
+            limit = int(request.query.get("limit", 500))
+            found = self.pending()[at : at + limit]
+            more = {"continue": str(at + limit)} if at + limit < self.pulls else {}
+            return web.json_response({"metadata": {"resourceVersion": "7", **more}, "items": found})
+        if path.endswith("/configmaps"):
+            config = {"metadata": {"name": "c", "uid": "c"}, "data": self.trust()}
+            return web.json_response({"metadata": {"resourceVersion": "7"}, "items": [config]})
+        if path.endswith("/endpointslices"):
+            return web.json_response({"metadata": {}, "items": [*self.slices()]})
+        return web.json_response({}, status=404)
+
+    def trust(self) -> dict[str, str]:
+        return {
+            **FRONT_PROXY_DATA,
+            "client-ca-file": Path(self.certificates.ca).read_text(),
+            "requestheader-client-ca-file": Path(self.front_proxy.ca).read_text(),
+        }
+
+    def slices(self) -> list[dict[str, Any]]:
+        """An EndpointSlice a port, since those of a real Service have one port for all."""
+        found = []
+        for number, port in enumerate(self.ports):
+            nodes = range(number, self.nodes, len(self.ports))
+            endpoints = [{"addresses": ["127.0.0.1"], "nodeName": f"node-{one}"} for one in nodes]
+            found.append({"ports": [{"port": port}], "endpoints": endpoints})
+        return found
+
+    def agent_of(self, number: int) -> Any:
+        node = f"node-{number}"
+        items = [_object(one, node) for one in range(self.pulls) if self.node_of(one) == node]
+        body = json.dumps({"items": items}).encode()
+
+        async def answer(_: web.Request) -> web.StreamResponse:
+            self.asked += 1
+            return web.Response(body=body, content_type="application/json")
+
+        return answer
+
+
+def _image(number: int) -> str:
+    return f"registry.example/team/app-{number}:1.2.3"
+
+
+def _object(number: int, node: str) -> dict[str, Any]:
+    layers = [
+        {
+            "name": f"sha256:{number:032x}{layer:032x}",
+            "digest": f"sha256:{number:032x}{layer:032x}",
+            "phase": "downloading",
+            "progressBytes": 1_000_000,
+            "totalBytes": 2_000_000,
+        }
+        for layer in range(LAYERS)
+    ]
+    return {
+        "apiVersion": "progress.pycrictl.dev/v1alpha1",
+        "kind": "ImagePull",
+        "metadata": {
+            "name": f"app-{number}.main",
+            "namespace": "default",
+            "uid": f"uid-{number}",
+            "creationTimestamp": "2026-11-22T10:00:00Z",
+        },
+        "spec": {
+            "podName": f"app-{number}",
+            "podUID": f"uid-{number}",
+            "containers": ["main"],
+            "image": _image(number),
+            "nodeName": node,
+        },
+        "status": {"phase": "Pulling", "percent": 50, "layers": layers},
+    }
+
+
+@asynccontextmanager
+async def _served(fakes: Fakes) -> AsyncIterator[int]:
+    """Serve the fakes; yield the API server's port."""
+    context = fakes.certificates.server_context()
+    runners = []
+
+    async def serve(handler: Any) -> int:
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", handler)
+        runner = web.AppRunner(application, access_log=None)
+        runners.append(runner)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context, shutdown_timeout=0.1)
+        await site.start()
+        return int(runner.addresses[0][1])
+
+    try:
+        for number in range(fakes.pulling):
+            fakes.ports.append(await serve(fakes.agent_of(number)))
+        yield await serve(fakes.api)
+    finally:
+        for runner in runners:
+            await runner.cleanup()
+
+
+def measure(nodes: int, pulls: int) -> Cost:
+    """Return what one list costs, of an agent that has been asked for nothing yet.
+
+    Raises:
+        CannotRunError: the agent does not answer.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        certificates = make_node_certificates(folder)
+        front_proxy = Certificates(certificates.folder / "front-proxy")
+        return asyncio.run(_measure(folder, Fakes(certificates, front_proxy, nodes, pulls)))
+
+
+async def _measure(folder: Path, fakes: Fakes) -> Cost:
+    (folder / "token").write_text(token_of(OWN))
+    async with _served(fakes) as port:
+        cluster = {"server": f"https://127.0.0.1:{port}"}
+        cluster["certificate-authority"] = fakes.certificates.ca
+        kubeconfig = {
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "u", "user": {"token": "t"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        (folder / "kubeconfig").write_text(json.dumps(kubeconfig))
+        words = [
+            *(sys.executable, "-m", "pycrictl", "agent", "--node-name", "elsewhere"),
+            *("--listen", "127.0.0.1:0", "--kubeconfig", str(folder / "kubeconfig")),
+            *("--peer-token", str(folder / "token"), "--peer-namespace", "pycrictl"),
+        ]
+        log = folder / "log"
+        with log.open("w") as stderr, subprocess.Popen(words, stderr=stderr) as process:
+            try:
+                return await _ask(fakes, process.pid, await _ready(log))
+            finally:
+                process.terminate()
+
+
+async def _ready(log: Path) -> int:
+    until = time.monotonic() + READY_S
+    while time.monotonic() < until:
+        text = log.read_text()
+        found = re.search(r"serving address=127\.0\.0\.1:(\d+)", text)
+        if found and "trust proxy=True" in text:
+            await asyncio.sleep(0.2)
+            return int(found[1])
+        await asyncio.sleep(0.05)
+    raise CannotRunError(f"the agent did not begin to serve: {log.read_text()[-300:]}")
+
+
+async def _ask(fakes: Fakes, pid: int, port: int) -> Cost:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.load_cert_chain(fakes.front_proxy.cert("client"), fakes.front_proxy.key("client"))
+    connector = aiohttp.TCPConnector(ssl=context)
+    headers = {"X-Remote-User": "admin"}
+    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+        before, begun = _cpu_s(pid), time.perf_counter()
+        async with session.get(f"https://127.0.0.1:{port}{PATH}") as response:
+            found = await response.json()
+            if "Warning" in response.headers:
+                raise CannotRunError(response.headers["Warning"])
+        wall_s = time.perf_counter() - begun
+        await asyncio.sleep(0.2)
+        status = Path(f"/proc/{pid}/status").read_text()
+        peak = int(status.partition("VmHWM:")[2].split()[0]) * 1024
+        return Cost(_cpu_s(pid) - before, wall_s, peak, fakes.asked, len(found["items"]))
+
+
+def _cpu_s(pid: int) -> float:
+    """Return the processor time of a process, in user and system mode (proc_pid_stat(5))."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _cpu() -> Measured:
+    cost = measure(5000, 300)
+    return Measured(cost.cpu_s, 1.0, cost.cpu_s)
+
+
+def _memory() -> Measured:
+    cost = measure(5000, 300)
+    return Measured(cost.peak, 128 * 2**20, cost.peak / (128 * 2**20))
+
+
+BENCHMARKS = (
+    Benchmark(
+        name="cluster",
+        what="CPU time of a list of 300 pulls in 5,000 nodes at the answering agent / 1 s",
+        goal=Goal("<=", 1.0),
+        show=lambda seconds: f"{seconds:.2f} s",
+        measure=_cpu,
+    ),
+    Benchmark(
+        name="cluster-memory",
+        what="peak memory of the agent that answers it / 128 MiB",
+        goal=Goal("<=", 1.0),
+        show=lambda size: f"{size / 2**20:.0f} MiB",
+        measure=_memory,
+    ),
+)
+
+
+def main() -> None:
+    """Print the curve."""
+    print(
+        f"{'nodes':>6} {'pulls':>6} {'asked':>6} {'objects':>8} {'CPU':>8} {'wall':>8} {'peak':>9}"
+    )
+    for nodes, pulls in (
+        *((100, 30), (1000, 30), (5000, 30)),
+        *((5000, 100), (5000, 300), (5000, 1000), (5000, 3000)),
+    ):
+        cost = measure(nodes, pulls)
+        print(
+            f"{nodes:>6} {pulls:>6} {cost.asked:>6} {cost.objects:>8} {cost.cpu_s:>6.2f} s"
+            f" {cost.wall_s:>6.2f} s {cost.peak / 2**20:>5.0f} MiB"
+        )
+
+
+if __name__ == "__main__":
+    main()

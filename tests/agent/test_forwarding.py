@@ -1,0 +1,148 @@
+"""Agents of several nodes: one answers for all, and asks only those that have something to say."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from pycrictl.agent.objects import NodePull
+from pycrictl.agent.peers import TIMEOUT_S
+from pycrictl.progress.tracker import Tracker
+from pycrictl.wire.progress import Report
+from tests.agent.standing import Answer, Cluster
+
+BASE = "/apis/progress.pycrictl.dev/v1alpha1"
+IMAGE = "registry.test/team/app:1"
+
+
+def ask(cluster: Cluster, path: str) -> Answer:
+    return cluster.ask(f"{BASE}/{path}", certificate=cluster.front_proxy, user="jane")
+
+
+def listed(cluster: Cluster, path: str = "imagepulls") -> dict[str, Any]:
+    items = ask(cluster, path).document["items"]
+    return {one["metadata"]["name"]: one for one in items}
+
+
+@pytest.fixture
+def dead(cluster: Cluster) -> Iterator[None]:
+    """A node whose agent's address takes connections, and never says a word."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        cluster.add_endpoint("n9", silent.getsockname()[1])
+        yield
+
+
+def test_one_answers_for_all(cluster: Cluster) -> None:
+    cluster.start("n1")
+    second, third = cluster.start("n2"), cluster.start("n3")
+    cluster.add_pod("web", node="n1")
+    cluster.add_pod("db", node="n2")
+    cluster.add_pod("idle", node="n3", state={"running": {}}, phase="Running")
+    cluster.add_pod("later", node="")
+    found = listed(cluster)
+    assert {name: one["spec"]["nodeName"] for name, one in found.items()} == {
+        "web.main": "n1",
+        "db.main": "n2",
+    }
+    assert cluster.agents[0].peers.asked == 1
+    assert second.figures.requests["peer", 200] == 1
+    assert not third.figures.requests
+    assert listed(cluster, "imagepulls?fieldSelector=spec.nodeName=n2").keys() == {"db.main"}
+    assert ask(cluster, "namespaces/default/imagepulls/later.main").document["status"] == {
+        "phase": "Waiting"
+    }
+
+
+def test_a_node_that_does_not_answer_is_named(cluster: Cluster, dead: None) -> None:
+    cluster.start("n1")
+    cluster.add_pod("web", node="n1")
+    cluster.add_pod("db", node="n9", state={"waiting": {"reason": "ImagePullBackOff"}})
+    cluster.add_pod("far", node="n8")
+    begun = time.monotonic()
+    found = ask(cluster, "imagepulls")
+    assert found.status == 200
+    assert time.monotonic() - begun < TIMEOUT_S + 3
+    assert sorted(found.headers.get_all("Warning") or ()) == [
+        '299 - "node n8 did not answer: no agent runs on it, as far as is known"',
+        '299 - "node n9 did not answer: it did not answer within 4 s"',
+    ]
+    items = {one["metadata"]["name"]: one for one in found.document["items"]}
+    assert items["db.main"]["status"] == {
+        "phase": "BackOff",
+        "kubeletReason": "ImagePullBackOff",
+        "unknown": True,
+        "error": "node n9 did not answer: it did not answer within 4 s",
+    }
+    assert items["far.main"]["status"]["unknown"] is True
+    warned = cluster.kubectl()("get", "ipull", "-A")
+    assert "Warning: node n9 did not answer" in warned.stderr
+
+
+def test_a_node_speaks_for_itself_only(cluster: Cluster) -> None:
+    """What an agent says of other nodes, or in another form, is left out."""
+    cluster.start("n1")
+    liar = cluster.start("n2")
+    cluster.add_pod("db", node="n2")
+
+    async def lie(scope: object) -> Any:
+        good = {
+            "metadata": {"name": "db.main", "namespace": "default", "uid": "u"},
+            "spec": {"podName": "db", "image": IMAGE, "nodeName": "n2"},
+            "status": {"phase": "Pulling"},
+        }
+        other = json.loads(json.dumps(good))
+        other["spec"]["nodeName"] = "n1"
+        return [good, other, {"metadata": {}}, None, 5]
+
+    liar.routes._cluster.of_own_node = lie  # type: ignore[method-assign]  # a hostile node
+    assert [one["status"] for one in listed(cluster).values()] == [{"phase": "Pulling"}]
+
+
+def test_without_a_token_no_other_node_is_known(cluster: Cluster) -> None:
+    cluster.start("n1")
+    cluster.start("n2")
+    cluster.add_pod("db", node="n2")
+    (cluster.folder / "token").unlink()
+    found = listed(cluster)["db.main"]["status"]
+    assert "the token for other agents cannot be read" in found["error"]
+
+
+def test_a_stream_of_another_node(cluster: Cluster) -> None:
+    cluster.start("n1")
+    other = cluster.start("n2")
+    cluster.add_pod("db", node="n2")
+    path = "namespaces/default/pods/db/imagepullprogress"
+    assert ask(cluster, path).status == 503, "its runtime is not there"
+    pull(other.pulls, Report(IMAGE, "sha256:a", 5, 10, phase="downloading"))
+    begun = time.monotonic()
+    lines = ask(cluster, f"{path}?watch=true&timeoutSeconds=2").content.splitlines()
+    assert time.monotonic() - begun < 6
+    assert [json.loads(line)["progress"] for line in lines] == [5]
+    assert ask(cluster, "namespaces/default/pods/nope/imagepullprogress").status == 404
+    wrong = ask(cluster, f"{path}?container=nope")
+    assert wrong.document["message"] == "container nope is not valid for pod db"
+
+
+def test_a_pod_that_is_not_yet_scheduled(cluster: Cluster) -> None:
+    cluster.start("n1")
+    cluster.add_pod("later", node="")
+    found = ask(cluster, "namespaces/default/pods/later/imagepullprogress")
+    assert (found.status, found.document["message"]) == (
+        400,
+        "pod later does not have a host assigned",
+    )
+
+
+def pull(pulls: Any, *reports: Report) -> None:
+    """Let a node's pulls be as reports say."""
+    tracker = Tracker()
+    for report in reports:
+        tracker.apply(report, now=0.0)
+    view = tracker.view(0.0)
+    pulls.keep([NodePull(IMAGE, view.items, view.images[IMAGE], True, 0.0, time.time())])

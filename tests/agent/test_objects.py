@@ -1,0 +1,239 @@
+"""ImagePull objects of pods and of what nodes show."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from pycrictl.agent.frontproxy import is_signed_by, parse_trust
+from pycrictl.agent.objects import NodePull, is_waiting, objects_of
+from pycrictl.agent.records import reports_of, wanted
+from pycrictl.agent.selectors import fits_labels, parse_fields
+from pycrictl.agent.status import Refusal
+from pycrictl.agent.store import Gone, Store
+from pycrictl.agent.table import age, cells
+from pycrictl.kube.pods import Pod, parse_pod
+from pycrictl.progress.tracker import Tracker
+from pycrictl.wire.progress import Report
+from tests.agent import standing
+
+IMAGE = "registry.test/team/app:1"
+NOW_S = 1795387110.0
+
+
+def pod(**changes: Any) -> Pod:
+    found = parse_pod(standing.pod("web", **changes))
+    assert found is not None
+    return found
+
+
+def pull(*reports: Report, is_running: bool = True, image: str = IMAGE) -> NodePull:
+    tracker = Tracker()
+    for second in (0.0, 10.0):
+        for report in reports:
+            scale = 1 if second else 0
+            tracker.apply(report._replace(progress=report.progress * scale), now=second)
+    view = tracker.view(10.0)
+    ended_s = 0.0 if is_running else NOW_S
+    return NodePull(image, view.items, view.images.get(image), is_running, NOW_S - 10, ended_s)
+
+
+def layer(phase: str, progress: int = 0, name: str = "sha256:a", **more: Any) -> Report:
+    return Report(IMAGE, name, progress, 100, phase=phase, **more)
+
+
+def status(pods: Pod, *pulls: NodePull, **more: Any) -> dict[str, Any]:
+    found = objects_of([pods], pulls, "n1", **more)
+    return dict(found[0]["status"]) if found else {}
+
+
+WAITING = {"waiting": {"reason": "ContainerCreating"}}
+BACK_OFF = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling "x"'}}
+FAILED = {"waiting": {"reason": "ErrImagePull", "message": "no such host"}}
+RUNNING: dict[str, Any] = {"running": {}}
+CRASHED = {"waiting": {"reason": "CrashLoopBackOff"}}
+
+
+@pytest.mark.parametrize(
+    ("state", "pulls", "phase"),
+    [
+        (WAITING, [], "Waiting"),
+        (WAITING, [pull(layer("downloading", 50))], "Pulling"),
+        (WAITING, [pull(layer("downloading", 50), layer("done", 100, "sha256:b"))], "Pulling"),
+        (
+            WAITING,
+            [pull(layer("extracting", 100), layer("waiting", 100, "sha256:b"))],
+            "Extracting",
+        ),
+        (WAITING, [pull(layer("extracting", 100), layer("downloading", 5, "sha256:b"))], "Pulling"),
+        (WAITING, [pull(Report(IMAGE, "", 0, 0, phase="waiting", queue_position=2))], "Queued"),
+        (WAITING, [NodePull(IMAGE)], "Pulling"),
+        (WAITING, [pull(layer("done", 100), is_running=False)], "Succeeded"),
+        (WAITING, [pull(layer("failed", 5, error="reset"), is_running=False)], "Failed"),
+        (BACK_OFF, [], "BackOff"),
+        (BACK_OFF, [pull(layer("failed", 5, error="reset"), is_running=False)], "BackOff"),
+        # Only the node knows that it has begun again.
+        (BACK_OFF, [pull(layer("downloading", 5))], "Pulling"),
+        (FAILED, [], "Failed"),
+        (FAILED, [pull(layer("failed", 5, error="reset"))], "Failed"),
+        (RUNNING, [pull(layer("done", 100), is_running=False)], "Succeeded"),
+    ],
+)
+def test_phases(state: dict[str, Any], pulls: list[NodePull], phase: str) -> None:
+    assert status(pod(state=state), *pulls)["phase"] == phase
+
+
+@pytest.mark.parametrize("state", [RUNNING, CRASHED])
+def test_images_that_are_there(state: dict[str, Any]) -> None:
+    assert status(pod(state=state)) == {}
+    assert status(pod(state=state), wants_all=True) == {"phase": "Succeeded", "percent": 100}
+    assert not is_waiting(pod(state=state))
+
+
+def test_numbers() -> None:
+    found = status(pod(), pull(layer("downloading", 40), layer("done", 100, "sha256:b")))
+    assert (found["progressBytes"], found["totalBytes"]) == (140, 200)
+    assert 0 < found["percent"] < 100
+    assert found["bytesPerSecond"] == 4
+    assert found["startTime"] == "2026-11-22T22:38:20Z"
+    assert [one["digest"] for one in found["layers"]] == ["sha256:a", "sha256:b"]
+    queued = status(pod(), pull(Report(IMAGE, "", 0, 0, phase="waiting", queue_position=3)))
+    assert queued["queuePosition"] == 3
+    assert "percent" not in queued
+
+
+def test_why_it_failed() -> None:
+    failed = pull(layer("failed", 5, error="connection reset"), is_running=False)
+    assert status(pod(state=BACK_OFF), failed)["error"] == "connection reset"
+    found = status(pod(state=BACK_OFF))
+    assert (found["error"], found["kubeletReason"]) == ('Back-off pulling "x"', "ImagePullBackOff")
+
+
+def test_a_pull_of_which_the_tag_is_unknown() -> None:
+    name = f"one of registry.test/team/app:2, {IMAGE} (sha256:0123)"
+    assert status(pod(), NodePull(name))["phase"] == "Pulling"
+    assert status(pod(image="registry.test/team/other:1"), NodePull(name))["phase"] == "Waiting"
+
+
+def test_one_object_for_each_image_of_a_pod() -> None:
+    document = standing.pod("web")
+    containers = [("a", "x:1"), ("b", "y:1"), ("c", "x:1")]
+    document["spec"]["containers"] = [{"name": name, "image": image} for name, image in containers]
+    document["spec"]["initContainers"] = [{"name": "first", "image": "y:1"}]
+    document["status"]["containerStatuses"] = []
+    found = parse_pod(document)
+    assert found is not None
+    objects = objects_of([found], (), "n1")
+    assert {one["metadata"]["name"]: one["spec"]["containers"] for one in objects} == {
+        "web.first": ["first", "b"],
+        "web.a": ["a", "c"],
+    }
+    assert len({one["metadata"]["uid"] for one in objects}) == 2
+    assert [need.image for need in wanted(found, "c")] == ["x:1"]
+
+
+def test_records() -> None:
+    needs = wanted(pod(), "")
+    running = pull(layer("downloading", 40))
+    reports, runs = reports_of(needs, [running])
+    assert runs
+    assert [(one.layer, one.progress, one.phase) for one in reports] == [
+        ("sha256:a", 40, "downloading")
+    ]
+    reports, runs = reports_of(
+        wanted(pod(state=RUNNING), ""), [pull(layer("extracting", 100), is_running=False)]
+    )
+    assert not runs
+    assert (reports[0].phase, reports[0].progress) == ("done", 100)
+    reports, runs = reports_of(wanted(pod(state=FAILED), ""), [])
+    assert (runs, reports[0].error, reports[0].phase) == (False, "no such host", "failed")
+
+
+def test_rows() -> None:
+    (document,) = objects_of([pod()], [pull(layer("downloading", 40))], "n1")
+    row = cells(document, datetime.fromtimestamp(NOW_S, UTC))
+    assert row[:5] == ["web.main", "team/app:1", "Pulling", "20%", "40 of 100 B"]
+    assert row[6:9] == ["10s", "n1", "4 B/s"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        *((0, "0s"), (119, "119s"), (120, "2m"), (130, "2m10s"), (600, "10m"), (7200, "120m")),
+        *((3 * 3600, "3h"), (4 * 3600 + 60, "4h1m"), (9 * 3600, "9h"), (3 * 86400, "3d")),
+    ],
+)
+def test_ages(seconds: int, text: str) -> None:
+    now = datetime.fromtimestamp(NOW_S + seconds, UTC)
+    assert age("2026-11-22T22:38:30Z", now) == text
+
+
+def test_a_store_forgets_and_says_so() -> None:
+    store = Store(7, NOW_S)
+    objects = objects_of([pod()], (), "n1")
+    first = store.replace(objects, NOW_S + 1)
+    assert [event.change for event in first] == ["ADDED"]
+    assert store.replace(objects, NOW_S + 2) == []
+    assert store.since(first[0].version, NOW_S + 2) == []
+    with pytest.raises(Gone):
+        store.since(first[0].version - 2_000_000, NOW_S + 200)
+    (gone,) = store.replace([], NOW_S + 3)
+    assert gone.change == "DELETED"
+    assert store.since(first[0].version, NOW_S + 4) == [gone]
+    assert gone.version % 1000 == 7
+
+
+def test_a_pod_of_the_same_name_is_another() -> None:
+    store = Store(7, NOW_S)
+    store.replace(objects_of([pod()], (), "n1"), NOW_S + 1)
+    again = objects_of([pod()._replace(uid="other")], (), "n1")
+    assert [event.change for event in store.replace(again, NOW_S + 2)] == ["DELETED", "ADDED"]
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        *(("", True), ("a=b", False), ("a!=b", True), ("a", False), ("!a", True)),
+        *(("a in (b,c)", False), ("a notin (b,c)", True), ("a notin (b),c!=d", True)),
+        *(("a notin (b),c", False), ("a>5", False), ("example.com/a!=b", True), ("a=", False)),
+    ],
+)
+def test_label_selectors(text: str, fits: bool) -> None:
+    assert fits_labels(text) is fits
+
+
+@pytest.mark.parametrize("text", ["(", "a=b=c", "a in b", "-a", "a,,b", "x" * 5000, "a in (b"])
+def test_label_selectors_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(Refusal):
+        fits_labels(text)
+
+
+def test_field_selectors() -> None:
+    (document,) = objects_of([pod()], (), "n1")
+    assert parse_fields("metadata.name=web.main,spec.nodeName==n1").fits(document)
+    assert not parse_fields("status.phase!=Waiting").fits(document)
+    assert parse_fields("metadata.name=web.main").wanted("metadata.name") == "web.main"
+    assert parse_fields("metadata.name!=web.main").wanted("metadata.name") == ""
+
+
+@pytest.mark.parametrize("data", [None, {}, {"requestheader-client-ca-file": "nonsense"}])
+def test_a_config_map_without_a_front_proxy(data: Any) -> None:
+    found = parse_trust({"data": data})
+    assert found is None or found.proxy_ca == ""
+
+
+def test_a_certificate_that_is_over() -> None:
+    from cryptography import x509
+
+    from pycrictl.agent.certificate import self_signed
+
+    pem, _ = self_signed(["pycrictl-agent", "127.0.0.1"])
+    certificate = x509.load_pem_x509_certificate(pem)
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    der = certificate.public_bytes(Encoding.DER)
+    assert is_signed_by(der, pem.decode())
+    assert not is_signed_by(der, pem.decode(), datetime(2100, 1, 1, tzinfo=UTC))
+    assert not is_signed_by(der, "")

@@ -1,0 +1,193 @@
+"""Lists and watches as client-go's reflector has them."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from tests.agent.standing import Answer, Cluster
+
+BASE = "/apis/progress.pycrictl.dev/v1alpha1"
+STARTED = {"running": {"startedAt": "2026-11-22T10:00:05Z"}}
+
+
+def ask(cluster: Cluster, query: str, **headers: str) -> Answer:
+    path = f"{BASE}/namespaces/default/imagepulls?{query}"
+    return cluster.ask(path, certificate=cluster.front_proxy, user="jane", headers=headers)
+
+
+def events(cluster: Cluster, query: str, seconds: int = 2, **headers: str) -> list[dict[str, Any]]:
+    found = ask(cluster, f"watch=true&timeoutSeconds={seconds}&{query}", **headers)
+    assert found.status == 200
+    assert found.content.endswith(b"\n") or not found.content
+    return [json.loads(line) for line in found.content.splitlines()]
+
+
+def names(found: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(one["type"], one["object"]["metadata"].get("name", "")) for one in found]
+
+
+def test_a_watch_goes_on_where_a_list_ended(cluster: Cluster) -> None:
+    cluster.start()
+    cluster.add_pod("web")
+    listed = ask(cluster, "limit=500").document
+    version = listed["metadata"]["resourceVersion"]
+    assert [one["metadata"]["name"] for one in listed["items"]] == ["web.main"]
+    assert int(listed["items"][0]["metadata"]["resourceVersion"]) <= int(version)
+    assert events(cluster, f"resourceVersion={version}", 1) == []
+    cluster.add_pod("db")
+    cluster.add_pod("web", state={"waiting": {"reason": "ImagePullBackOff"}})
+    found = events(cluster, f"resourceVersion={version}")
+    assert sorted(names(found)) == [("ADDED", "db.main"), ("MODIFIED", "web.main")]
+    versions = [int(one["object"]["metadata"]["resourceVersion"]) for one in found]
+    assert versions == sorted(versions)
+    assert versions[0] > int(version)
+
+
+def test_a_pod_that_goes(cluster: Cluster) -> None:
+    cluster.start()
+    cluster.add_pod("web")
+    version = ask(cluster, "").document["metadata"]["resourceVersion"]
+    cluster.api.objects.remove("", "pods", "default", "web")
+    assert names(events(cluster, f"resourceVersion={version}", 3)) == [("DELETED", "web.main")]
+
+
+@pytest.mark.parametrize("version", ["", "resourceVersion=0"])
+def test_initial_events(cluster: Cluster, version: str) -> None:
+    cluster.start()
+    cluster.add_pod("web")
+    assert names(events(cluster, version, 1)) == [("ADDED", "web.main")]
+
+
+def test_a_watch_list(cluster: Cluster) -> None:
+    """KEP-3157: the initial events end with a bookmark that says so."""
+    cluster.start()
+    cluster.add_pod("web")
+    found = events(
+        cluster,
+        "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
+    )
+    assert names(found) == [("ADDED", "web.main"), ("BOOKMARK", "")]
+    metadata = found[1]["object"]["metadata"]
+    assert metadata["annotations"] == {"k8s.io/initial-events-end": "true"}
+    assert int(metadata["resourceVersion"]) > 0
+    assert found[1]["object"]["kind"] == "ImagePull"
+    wrong = ask(cluster, "watch=true&sendInitialEvents=true")
+    assert (wrong.status, wrong.document["reason"]) == (422, "Invalid")
+
+
+@pytest.mark.parametrize("version", ["1", "1795387110990676", "9999999999999999999"])
+def test_versions_of_which_nothing_is_known(cluster: Cluster, version: str) -> None:
+    cluster.start()
+    (found,) = events(cluster, f"resourceVersion={version}")
+    assert found["type"] == "ERROR"
+    assert (found["object"]["code"], found["object"]["reason"]) == (410, "Expired")
+
+
+def test_the_list_of_another_agent(cluster: Cluster) -> None:
+    """The API server may have asked another one a moment ago."""
+    cluster.start("n1")
+    cluster.add_pod("web")
+    mine = cluster.agents[0].feeds
+    version = int(time.time() * 1000) * 1000 + (mine._tag + 1) % 1000
+    assert names(events(cluster, f"resourceVersion={version}", 1)) == [("ADDED", "web.main")]
+
+
+def test_tables(cluster: Cluster) -> None:
+    cluster.start()
+    cluster.add_pod("web")
+    accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
+    whole = ask(cluster, "", **accept).document
+    assert whole["kind"] == "Table"
+    assert whole["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
+    assert len(whole["rows"][0]["cells"]) == len(whole["columnDefinitions"]) == 12
+    assert "object" not in ask(cluster, "includeObject=None", **accept).document["rows"][0]
+    full = ask(cluster, "includeObject=Object", **accept).document["rows"][0]["object"]
+    assert full["kind"] == "ImagePull"
+    cluster.add_pod("db")
+    found = events(cluster, "", 1, **accept)
+    assert [one["object"]["kind"] for one in found] == ["Table", "Table"]
+    assert [bool(one["object"]["columnDefinitions"]) for one in found] == [True, False]
+    assert ask(cluster, "", Accept="application/yaml").status == 406
+    partial = {"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}
+    assert ask(cluster, "", **partial).document["kind"] == "PartialObjectMetadataList"
+
+
+def test_an_object_that_ceases_to_fit(cluster: Cluster) -> None:
+    cluster.start()
+    cluster.add_pod("web")
+    selector = "fieldSelector=status.phase%3DWaiting"
+    version = ask(cluster, selector).document["metadata"]["resourceVersion"]
+    cluster.add_pod("web", state={"waiting": {"reason": "ErrImagePull"}})
+    assert names(events(cluster, f"{selector}&resourceVersion={version}")) == [
+        ("DELETED", "web.main")
+    ]
+
+
+def test_many_watchers_cost_one_source_and_one_round(cluster: Cluster) -> None:
+    agent = cluster.start()
+    cluster.add_pod("web")
+
+    async def watch() -> int:
+        import asyncio
+        import contextlib
+
+        feed = agent.feeds.get(next(iter(agent.feeds._feeds)))
+        before = feed.rounds
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(100):
+                await stack.enter_async_context(feed.watching())
+            await asyncio.sleep(2.5)
+        return feed.rounds - before
+
+    ask(cluster, "")
+    assert 1 <= cluster.loop.run(watch()) <= 4
+    lists = [target for _, target, _ in cluster.api.asked if "status.phase" in target]
+    assert len(lists) <= 3, "a list, and for the watches a list and a watch"
+
+
+def test_nothing_is_watched_while_nobody_asks(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pycrictl.agent.node.UNASKED_S", 0.5)
+    agent = cluster.start()
+    cluster.add_pod("web")
+    events(cluster, "", 1)
+    time.sleep(1.5)
+    asked = len(cluster.api.asked)
+    time.sleep(2.5)
+    assert len(cluster.api.asked) == asked
+    assert agent.pulls._reflector._task is None
+
+
+def test_too_many_watches(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pycrictl.agent.routes.MAX_WATCHES_PER_USER", 0)
+    cluster.start()
+    found = ask(cluster, "watch=true")
+    assert found.status == 429
+    assert found.headers["Retry-After"] == "5"
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("resourceVersion=x", 400),
+        ("watch=perhaps", 400),
+        ("timeoutSeconds=-1", 400),
+        ("fieldSelector=nothing", 400),
+        ("labelSelector=(", 400),
+        ("resourceVersionMatch=Exact&resourceVersion=5", 410),
+        ("resourceVersionMatch=Other", 422),
+        ("&".join(f"a{number}=1" for number in range(60)), 400),
+        ("limit=1&continue=abc", 200),
+    ],
+)
+def test_queries(cluster: Cluster, query: str, status: int) -> None:
+    cluster.start()
+    found = ask(cluster, query)
+    assert found.status == status
+    if status != 200:
+        assert found.document["kind"] == "Status"
