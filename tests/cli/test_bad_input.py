@@ -200,10 +200,7 @@ def test_a_name_that_selects_nothing(
     offer_nothing(fake)
     done = run(fake.endpoint, words, files, HOSTILE)
     assert_printable(done.stdout)
-    if words[0] in ("ps", "pods") and words[1] in (
-        "--id",
-        "--pod",
-    ):  # a note says so
+    if words[0] in ("stats", "statsp") or words[1] in ("--id", "--pod"):  # a note says so
         assert_printable(done.stderr)
         assert (done.code, done.stderr.count("\n")) == (0, 1)
         assert done.stderr.startswith(("pycrictl: no container ", "pycrictl: no pod "))

@@ -25,6 +25,7 @@ class GoesOn(NamedTuple):
 
 
 GOES_ON: Final = {
+    "pycrictl agent --node-name n1 --kubeconfig /etc/kubernetes/kubelet.conf": GoesOn(" serving "),
     "pycrictl attach web": GoesOn("serving", 130),
     "pycrictl image-pull-progress --follow": GoesOn("downloading", 130),
     "pycrictl logs --follow --tail 20 --timestamps web": GoesOn("Z serving"),
