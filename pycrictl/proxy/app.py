@@ -24,7 +24,7 @@ from pycrictl.proxy.admin import AdminServer
 from pycrictl.proxy.copies.job import CopyJob
 from pycrictl.proxy.copies.quotas import Quotas
 from pycrictl.proxy.copies.service import COPY_FROM, COPY_TO, Copies
-from pycrictl.proxy.ending import Ending, ends
+from pycrictl.proxy.ending import Ending, ends, ends_soon
 from pycrictl.proxy.figures.service import Figures
 from pycrictl.proxy.handover import Predecessor
 from pycrictl.proxy.lookup import Lookup, PullTarget, answers
@@ -262,7 +262,7 @@ class App:
                 await self._figures.leave()
                 await self._ending.finish()
                 await self._succession.answered()
-            await self._relay.stop(drain_s=LEAVE_S, is_awaited=ends)
+            await self._relay.stop(drain_s=LEAVE_S, is_awaited=ends_soon)
         self._log.info("stopped")
 
     def _listen(self) -> Iterator[UnixListener]:
