@@ -107,8 +107,12 @@ ARROWS: dict[str, set[str]] = {
     "proxy": set(),
     "proxy.app": {
         "servicelog",
-        *("proxy", "containerd.daemon", "containerd.settings", "cri.calls.transport", "_proto"),
-        *("wire.codes", "signals", "streaming.loop", *_BASE),
+        *("proxy", "cri.calls.transport", "wire.codes", "signals", "streaming.loop", *_BASE),
+    },
+    "proxy.operators": {
+        "servicelog",
+        *("proxy.admin", "proxy.handover", "proxy.pulls", "proxy.relay", "proxy.settings"),
+        *("containerd.daemon", "containerd.settings", "_proto", *_BASE),
     },
     "proxy.accept": {"servicelog", "wire.limits"},
     "proxy.admin": {"proxy.accept", "servicelog", "streaming.loop", *_BASE},
@@ -221,7 +225,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "wire.websocket": {"websockets"},  # masking, in C
     "progress.stream": {"websockets"},
     "progress.registry.client": {"urllib3"},
-    "proxy.app": {"google"},
+    "proxy.operators": {"google"},
     "proxy.lookup": {"google"},
     "proxy.settings": {"tomli"},
     "proxy.serve": {"websockets"},

@@ -9,6 +9,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <limits.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,12 +19,7 @@
 #define START_PROGRAM "from pycrictl.__main__ import run; run()\n"
 #endif
 
-/* Ctrl-C shall end the program at once while modules are loaded. */
-#define START                                                                                      \
-    "import _signal, sys\n"                                                                        \
-    "if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:\n"                       \
-    "    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)\n"                                        \
-    "sys.frozen = True\n" START_PROGRAM
+#define START "import sys; sys.frozen = True\n" START_PROGRAM
 
 #define CHECK(call)                                                                                \
     do {                                                                                           \
@@ -75,6 +71,11 @@ main(int argc, char **argv)
     config.parse_argv = 0;
     config.safe_path = 1;
     config.site_import = 0;
+    /* Ctrl-C shall end the program at once until it says otherwise: the interpreter's own handler
+     * would show where it was while modules were loaded. */
+    config.install_signal_handlers = 0;
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
     config.user_site_directory = 0;
     config.write_bytecode = 0;
     config.module_search_paths_set = 1;

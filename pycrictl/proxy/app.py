@@ -8,34 +8,27 @@ import gc
 import importlib
 import resource
 import signal
-import time
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from google.protobuf.message import DecodeError
-
-from pycrictl._proto import cri_pb2
-from pycrictl.containerd.daemon import listener_pid
-from pycrictl.containerd.settings import pull_settings
 from pycrictl.cri.calls.transport import look, unix
-from pycrictl.errors import ConfigError, UsageError
+from pycrictl.errors import UsageError
 from pycrictl.proxy.admin import AdminServer
 from pycrictl.proxy.copies.job import CopyJob
 from pycrictl.proxy.copies.quotas import Quotas
 from pycrictl.proxy.copies.service import COPY_FROM, COPY_TO, Copies
-from pycrictl.proxy.ending import Ending, ends
+from pycrictl.proxy.ending import Ending, ends, ends_soon
 from pycrictl.proxy.figures.service import Figures
 from pycrictl.proxy.handover import Predecessor
 from pycrictl.proxy.lookup import Lookup, PullTarget, answers
+from pycrictl.proxy.operators import Operators
 from pycrictl.proxy.program import ENVIRON
 from pycrictl.proxy.pulls.decisions import Policy
-from pycrictl.proxy.pulls.kubelet_config import find_kubelet_config, read_kubelet_config
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter import PULL_PATHS, PullLimiter
 from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Bell, PullProgress
 from pycrictl.proxy.pulls.queue import PullQueue
-from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, status_document
 from pycrictl.proxy.relay.calls import Answer, CallRecord, Peer
 from pycrictl.proxy.relay.server import RelayServer
 from pycrictl.proxy.relay.upstream import Upstream
@@ -43,12 +36,11 @@ from pycrictl.proxy.serve.listen import Inherited, UnixListener
 from pycrictl.proxy.serve.stream_server import COPY_PATH, StreamServer
 from pycrictl.proxy.serve.systemd import notify, passed_sockets, watchdog_s
 from pycrictl.proxy.serve.tokens import Tokens
-from pycrictl.proxy.settings import MAX_LIMIT, ProxySettings
+from pycrictl.proxy.settings import ProxySettings
 from pycrictl.proxy.succession import Succession
 from pycrictl.servicelog import Log, Seldom
 from pycrictl.signals import ENDING
 from pycrictl.streaming.loop import end_tasks
-from pycrictl.units import quote
 from pycrictl.wire.codes import UNIMPLEMENTED
 
 LOGGER: Final = "pycrictl.proxy"
@@ -94,7 +86,6 @@ class App:
         self._log = Log(LOGGER)
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        self._limit_origin = settings.limit_origin
         self._queue = PullQueue[Answer](
             settings.limit,
             settings.policy,
@@ -151,14 +142,21 @@ class App:
             log=self._log,
             redeem_copy=self._copies.redeem,
         )
+        operators = Operators(
+            settings,
+            queue=self._queue,
+            limiter=self._limiter,
+            layers=self._layers,
+            upstream=upstream,
+            log=self._log,
+            peers=lambda: self._relay.peers(),
+            copies=self._all_copies,
+            predecessor=lambda: self._predecessor,
+        )
         self._admin = AdminServer(
             {
-                "status": self._status,
-                "set-limit": self._set_limit,
-                "cancel": self._cancel,
-                "history": self._history,
+                **operators.calls,
                 "reload": lambda request: self._succession.reload(request),
-                "sockets": self._sockets,
             },
             takes={"take-over": lambda sock: self._succession.hand_over(sock)},
         )
@@ -173,7 +171,6 @@ class App:
             },
             on_call=self._ended,
         )
-        self._upstream = upstream
         self._figures.look_at(
             queue=self._queue,
             bell=bell,
@@ -262,7 +259,7 @@ class App:
                 await self._figures.leave()
                 await self._ending.finish()
                 await self._succession.answered()
-            await self._relay.stop(drain_s=LEAVE_S, is_awaited=ends)
+            await self._relay.stop(drain_s=LEAVE_S, is_awaited=ends_soon)
         self._log.info("stopped")
 
     def _listen(self) -> Iterator[UnixListener]:
@@ -353,7 +350,7 @@ class App:
                 reaction = hang_up if number == signal.SIGHUP else stop
                 self._loop.add_signal_handler(number, reaction)
 
-    # Admin calls
+    # While it serves
 
     def _ended(self, record: CallRecord, peer: Peer) -> None:
         """Log a stream that passed through; unary calls would drown everything else."""
@@ -405,90 +402,10 @@ class App:
         await asyncio.wait({self._spawn(count())}, timeout=COUNT_S)
         self._limiter.release()
 
-    async def _status(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        await self._layers.refresh()
-        pids = {peer.pid for peer in self._relay.peers()}
-        return {
-            **status_document(
-                self._queue,
-                now=self._loop.time(),
-                wall_s=time.time(),
-                progress=self._layers.progress,
-                limit_origin=self._limit_origin,
-            ),
-            "predecessor": None
-            if self._predecessor is None
-            else {"pid": self._predecessor.pid, "pulls": self._limiter.adopted_count},
-            "copies": await self._all_copies(),
-            "kubelet": await asyncio.to_thread(self._kubelet, pids),
-            "containerd": await self._containerd(),
-        }
-
     async def _all_copies(self) -> list[dict[str, Any]]:
         """Return the copies that are made, also by the program before this one."""
         old = [] if self._predecessor is None else await self._predecessor.copies()
         return [*old, *self._copies.snapshot()]
-
-    async def _set_limit(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        limit = request.get("limit")
-        if type(limit) is not int or not 0 <= limit <= MAX_LIMIT:
-            raise ValueError(f"the limit must be a number from 0 to {MAX_LIMIT}")
-        before = self._queue.limit
-        self._limiter.set_limit(limit)
-        self._limit_origin = "pull-limiter set"
-        self._log.info("limit", limit=limit, before=before)
-        return {"limit": limit, "before": before}
-
-    async def _cancel(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        target = request.get("target")
-        if not isinstance(target, str) or not target:
-            raise ValueError("say what to give up: an image or a pod")
-        found = self._limiter.cancel(target)
-        if not found:
-            raise ValueError(f"no pull of {quote(target)} waits for a slot")
-        self._log.info("cancel", target=target, calls=len(found))
-        return {
-            "cancelled": [
-                {"image": call.image, "pod": None if call.pod is None else str(call.pod)}
-                for call in found
-            ]
-        }
-
-    async def _history(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Say where the history is: reading it there delays no call."""
-        return {"folder": self._settings.state_dir}
-
-    async def _sockets(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Say in front of which runtime the proxy is, and where it listens."""
-        return {"listen": self._settings.listen, "upstream": self._settings.upstream}
-
-    def _kubelet(self, pids: Iterable[int]) -> dict[str, Any]:
-        path = self._settings.kubelet_config or find_kubelet_config(pids)
-        try:
-            return kubelet_document(read_kubelet_config(path), "")
-        except ConfigError as exc:
-            return kubelet_document(None, exc.message)
-
-    async def _containerd(self) -> dict[str, Any] | None:
-        """Return what containerd itself limits; None for another runtime."""
-        answer = await self._upstream.unary(
-            "/runtime.v1.RuntimeService/Version",
-            cri_pb2.VersionRequest().SerializeToString(),
-            timeout_s=2.0,
-        )
-        if answer.code:
-            return {"problem": answer.message}
-        name = ""
-        with contextlib.suppress(DecodeError):
-            name = cri_pb2.VersionResponse.FromString(answer.response or b"").runtime_name
-        if name != "containerd":
-            return None
-
-        def read() -> dict[str, Any]:
-            pid = listener_pid(f"unix://{self._settings.upstream}")
-            return containerd_document(pull_settings({}, pid=pid))
-
-        return await asyncio.to_thread(read)
 
 
 def run(settings: ProxySettings, environ: Mapping[str, str], *, take_over: bool = False) -> None:

@@ -37,6 +37,11 @@ def ends(path: str) -> bool:
     return name != "GetContainerEvents" and not name.startswith("Stream")
 
 
+def ends_soon(path: str) -> bool:
+    """Return whether a call ends of its own accord, and takes no time limit of its own for it."""
+    return ends(path) and path not in PULL_PATHS
+
+
 class Ending:
     """Waits for what is under way.
 
@@ -88,7 +93,7 @@ class Ending:
         ended = self._book.ended
         if ended and (left_s := ended[-1].ended + WATCHED_S - self._loop.time()) > 0:
             await self._while(lambda: bool(self._streams.open_count), left_s)
-        await self._while(self._has_calls, CALLS_S)
+        await self._while(lambda: any(map(ends_soon, self._relay.open_paths())), CALLS_S)
 
     async def finish(self) -> None:
         """Return when nothing is left that a successor does not have."""
@@ -98,7 +103,7 @@ class Ending:
                 or self._copies.snapshot()
                 or self._streams.open_count
                 or self._tokens.outstanding(self._loop.time())
-                or self._has_calls()
+                or any(map(ends, self._relay.open_paths()))
             ),
             self._limit_s,
         )
@@ -114,6 +119,3 @@ class Ending:
         """Return how many PullImage calls have no answer yet, those of a predecessor included."""
         calls = sum(path in PULL_PATHS for path in self._relay.open_paths())
         return calls + self._limiter.adopted_count
-
-    def _has_calls(self) -> bool:
-        return any(map(ends, self._relay.open_paths()))

@@ -26,6 +26,7 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.lists import fetch
 from pycrictl.errors import PycrictlError
 from pycrictl.proxy import admin
+from pycrictl.proxy.ending import CALLS_S
 from pycrictl.proxy.pulls.limiter import CLOSED
 from pycrictl.wire import http2
 from tests.fakecri import FakeServer, hang
@@ -253,11 +254,13 @@ def test_what_does_not_finish_is_unavailable(fake: FakeServer, start: Start) -> 
     proxy = start("--drain-timeout", "200ms", "--max-parallel-image-pulls", "1")
     futures: list[Any] = [proxy.kubelet.start_pull(f"a/b:{number}") for number in range(3)]
     wait_until(lambda: len(status(proxy)["waiting"]) == 2)
+    began = time.monotonic()
     proxy.terminate()
     for future in futures:
         assert future.exception(60) is not None
         assert future.code() is grpc.StatusCode.UNAVAILABLE
     assert proxy.wait() == 0
+    assert time.monotonic() - began < CALLS_S  # other calls may take that long
     wait_until(lambda: gate.running == 0)
     assert "Traceback" not in proxy.log()
 

@@ -434,12 +434,14 @@ def test_thousands_wait_cheaply() -> None:
     tracemalloc.start()
     try:
         queue = held()
-        for ticket in range(2, 20_002):
+        for ticket in range(2, 2002):
             queue.submit(ticket, PullKey(f"registry.example/{ticket}"), now=0, deadline=1e6)
-        per_caller = tracemalloc.get_traced_memory()[0] / 20_000
+        per_caller = tracemalloc.get_traced_memory()[0] / 2000
     finally:
-        tracemalloc.stop()
+        tracemalloc.stop()  # which takes most of the time
     assert per_caller < 2048
+    for ticket in range(2002, 20_002):
+        queue.submit(ticket, PullKey(f"registry.example/{ticket}"), now=0, deadline=1e6)
     assert place(queue, 20_001) == 20_000
     for ticket in range(20_001, 10_001, -1):
         assert queue.cancel(ticket, now=1) == [Left(ticket)]

@@ -293,7 +293,7 @@ def test_streams_under_way_are_never_sent_away(monkeypatch: pytest.MonkeyPatch) 
     serve(test)
 
 
-def test_ten_thousand_guesses_find_nothing() -> None:
+def test_two_thousand_guesses_find_nothing() -> None:
     async def test(server: StreamServer[str], source: Source) -> None:
         free = asyncio.Semaphore(50)
 
@@ -301,7 +301,7 @@ def test_ten_thousand_guesses_find_nothing() -> None:
             async with free:
                 return (await exchange(server, get(server, f"{number:032d}")))[:13]
 
-        answers = await asyncio.gather(*map(guess, range(10_000)))
+        answers = await asyncio.gather(*map(guess, range(2000)))
         assert set(answers) == {b"HTTP/1.1 404 "}
         assert "good" in source.tokens
 

@@ -1,0 +1,159 @@
+"""What operators may ask a proxy over its admin socket, but for the hand-over."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from pycrictl._proto import cri_pb2
+from pycrictl.containerd.daemon import listener_pid
+from pycrictl.containerd.settings import pull_settings
+from pycrictl.errors import ConfigError
+from pycrictl.proxy.admin import Call
+from pycrictl.proxy.handover import Predecessor
+from pycrictl.proxy.pulls.kubelet_config import find_kubelet_config, read_kubelet_config
+from pycrictl.proxy.pulls.layer_poller import LayerPoller
+from pycrictl.proxy.pulls.limiter import PullLimiter
+from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, status_document
+from pycrictl.proxy.relay.calls import Peer
+from pycrictl.proxy.relay.upstream import Upstream
+from pycrictl.proxy.settings import MAX_LIMIT, ProxySettings
+from pycrictl.servicelog import Log
+from pycrictl.units import quote
+
+
+class Operators:
+    """Answers them.
+
+    Args:
+        settings: of the proxy.
+        queue: the limit, and the book of all pulls.
+        limiter: the pulls.
+        layers: knows the layers of pulls.
+        upstream: the runtime.
+        log: gets a line for what was changed.
+        peers: returns who is connected.
+        copies: returns the copies that are made, also by the program before this one.
+        predecessor: returns the program before this one, until it has ended.
+
+    Attributes:
+        calls: what answers each call, by its name.
+    """
+
+    def __init__(
+        self,
+        settings: ProxySettings,
+        *,
+        queue: PullQueue[Any],
+        limiter: PullLimiter,
+        layers: LayerPoller,
+        upstream: Upstream,
+        log: Log,
+        peers: Callable[[], Iterable[Peer]],
+        copies: Callable[[], Awaitable[list[dict[str, Any]]]],
+        predecessor: Callable[[], Predecessor | None],
+    ) -> None:
+        self._settings = settings
+        self._queue = queue
+        self._limiter = limiter
+        self._layers = layers
+        self._upstream = upstream
+        self._log = log
+        self._peers = peers
+        self._copies = copies
+        self._predecessor = predecessor
+        self._limit_origin = settings.limit_origin
+        self.calls: dict[str, Call] = {
+            "status": self._status,
+            "set-limit": self._set_limit,
+            "cancel": self._cancel,
+            "history": self._history,
+            "sockets": self._sockets,
+        }
+
+    async def _status(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        await self._layers.refresh()
+        predecessor = self._predecessor()
+        pids = {peer.pid for peer in self._peers()}
+        return {
+            **status_document(
+                self._queue,
+                now=asyncio.get_running_loop().time(),
+                wall_s=time.time(),
+                progress=self._layers.progress,
+                limit_origin=self._limit_origin,
+            ),
+            "predecessor": None
+            if predecessor is None
+            else {"pid": predecessor.pid, "pulls": self._limiter.adopted_count},
+            "copies": await self._copies(),
+            "kubelet": await asyncio.to_thread(self._kubelet, pids),
+            "containerd": await self._containerd(),
+        }
+
+    async def _set_limit(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        limit = request.get("limit")
+        if type(limit) is not int or not 0 <= limit <= MAX_LIMIT:
+            raise ValueError(f"the limit must be a number from 0 to {MAX_LIMIT}")
+        before = self._queue.limit
+        self._limiter.set_limit(limit)
+        self._limit_origin = "pull-limiter set"
+        self._log.info("limit", limit=limit, before=before)
+        return {"limit": limit, "before": before}
+
+    async def _cancel(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        target = request.get("target")
+        if not isinstance(target, str) or not target:
+            raise ValueError("say what to give up: an image or a pod")
+        found = self._limiter.cancel(target)
+        if not found:
+            raise ValueError(f"no pull of {quote(target)} waits for a slot")
+        self._log.info("cancel", target=target, calls=len(found))
+        return {
+            "cancelled": [
+                {"image": call.image, "pod": None if call.pod is None else str(call.pod)}
+                for call in found
+            ]
+        }
+
+    async def _history(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Say where the history is: reading it there delays no call."""
+        return {"folder": self._settings.state_dir}
+
+    async def _sockets(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Say in front of which runtime the proxy is, and where it listens."""
+        return {"listen": self._settings.listen, "upstream": self._settings.upstream}
+
+    def _kubelet(self, pids: Iterable[int]) -> dict[str, Any]:
+        path = self._settings.kubelet_config or find_kubelet_config(pids)
+        try:
+            return kubelet_document(read_kubelet_config(path), "")
+        except ConfigError as exc:
+            return kubelet_document(None, exc.message)
+
+    async def _containerd(self) -> dict[str, Any] | None:
+        """Return what containerd itself limits; None for another runtime."""
+        answer = await self._upstream.unary(
+            "/runtime.v1.RuntimeService/Version",
+            cri_pb2.VersionRequest().SerializeToString(),
+            timeout_s=2.0,
+        )
+        if answer.code:
+            return {"problem": answer.message}
+        name = ""
+        with contextlib.suppress(DecodeError):
+            name = cri_pb2.VersionResponse.FromString(answer.response or b"").runtime_name
+        if name != "containerd":
+            return None
+
+        def read() -> dict[str, Any]:
+            pid = listener_pid(f"unix://{self._settings.upstream}")
+            return containerd_document(pull_settings({}, pid=pid))
+
+        return await asyncio.to_thread(read)
