@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -53,23 +53,31 @@ class Kubelet(NamedTuple):
 def find_kubelet(root: Path = ROOT, pids: Iterable[int] | None = None) -> Kubelet:
     """Return what the running kubelet's command line says; an empty record if there is none.
 
+    Of several the node's own comes first, if it is among them.
+
     Args:
         root: of the node.
         pids: the processes that may be it; None for all.
     """
-    for pid, words in _command_lines(root / "proc", pids):
-        if words and words[0].rpartition("/")[2] in _PROGRAMS:
-            flags = _flags(words[1:])
-            return Kubelet(
-                pid,
-                _path(root, pid, flags.get("kubeconfig", "")),
-                _path(root, pid, flags.get("config", "")),
-                flags.get("hostname-override", ""),
-                _path(root, pid, flags.get("pod-manifest-path", "")),
-                flags.get("container-runtime-endpoint", ""),
-                flags.get("image-service-endpoint", ""),
-            )
-    return Kubelet()
+    found = [
+        _kubelet(root, pid, _flags(words[1:]))
+        for pid, words in _command_lines(root / "proc", pids)
+        if words and words[0].rpartition("/")[2] in _PROGRAMS
+    ]
+    own = (one for one in found if is_nodes_own(one, root))
+    return next(own, found[0] if found else Kubelet())
+
+
+def _kubelet(root: Path, pid: int, flags: Mapping[str, str]) -> Kubelet:
+    return Kubelet(
+        pid,
+        _path(root, pid, flags.get("kubeconfig", "")),
+        _path(root, pid, flags.get("config", "")),
+        flags.get("hostname-override", ""),
+        _path(root, pid, flags.get("pod-manifest-path", "")),
+        flags.get("container-runtime-endpoint", ""),
+        flags.get("image-service-endpoint", ""),
+    )
 
 
 def is_nodes_own(kubelet: Kubelet, root: Path = ROOT) -> bool:

@@ -61,6 +61,9 @@ def test_a_kubelet_is_the_nodes_own_by_its_user_and_its_files(tmp_path: Path) ->
     assert not is_nodes_own(found, tmp_path)
     link.symlink_to("mnt:[2]")  # a container's
     assert not is_nodes_own(found, tmp_path)
+    assert find_kubelet(tmp_path).pid == 7
+    run_program(tmp_path, 8, "kubelet")
+    assert find_kubelet(tmp_path).pid == 8
     link.unlink()
     link.symlink_to("mnt:[1]")
     (tmp_path / "proc/7/status").write_text("Uid:\t1000\t1000\t1000\t1000\n")

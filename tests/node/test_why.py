@@ -107,7 +107,7 @@ def start(lab: Lab, pod: Pod, *command: str, log: str = "") -> str:
     return container
 
 
-def test_an_image_that_is_slow(scene: Scene) -> None:
+def test_an_image_that_is_slow(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     lab = scene.lab
     image = lab.layout.image("shop/slow:1", lab.layout.random_layers([8 * MIB], seed=710))
     reference = lab.push(image)
@@ -120,6 +120,10 @@ def test_an_image_that_is_slow(scene: Scene) -> None:
     scene.say(reference, "ImagePullBackOff", "Back-off pulling image")
     contrary = scene.why()
     without = scene.why(pods=None)
+    lab.throttle.limit(0)
+    monkeypatch.setattr("pycrictl.diagnosis.pod.STALLED_S", 3.0)
+    time.sleep(3.0)
+    stalled = scene.why()
     lab.throttle.limit(None)
     pull.result(100)
     assert line.startswith(f'is waiting: image "{reference}" is being pulled, '), line
@@ -127,6 +131,8 @@ def test_an_image_that_is_slow(scene: Scene) -> None:
     assert re.search(r", \S+ [KM]iB/s, \S+ left$", line), line
     assert contrary.endswith("(the kubelet still says ImagePullBackOff)")
     assert without.startswith("may be waiting for an image: "), without
+    expected = f'is waiting: the pull of image "{reference}" has stalled for '
+    assert stalled.startswith(expected), stalled
 
 
 def test_an_image_that_is_queued(scene: Scene) -> None:
