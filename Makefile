@@ -2,7 +2,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: demo test compat fuzz soak kills restarts lint cluster bench generate picture proto dist dist-test install
+.PHONY: demo test compat fuzz soak kills restarts lint cluster bench generate picture proto docs dist dist-test install
 
 demo: install .venv/.stamp ; $(PYTHON) -m tests.node.demo
 test: install .venv/.stamp ; $(PYTHON) -m pytest -n 4 --dist worksteal
@@ -25,6 +25,7 @@ proto: .venv/.stamp ; $(PYTHON) proto/generate.py
 picture: install .venv/.stamp .venv-picture/.stamp # on a terminal: it records one
 	.venv-picture/bin/termtosvg docs/image-pull-progress.svg -g 80x24 -m 500 -t window_frame \
 		-c '$(PYTHON) -m tests.node.demo'
+docs: .venv-docs/.stamp ; .venv-docs/bin/python -m tools.site # needs mandoc; into build/site
 dist: .venv-dist/.stamp
 	@packaging/install.sh
 	.venv-dist/bin/python packaging/dist.py
@@ -44,6 +45,12 @@ install: ; @tests/node/install.sh
 	python3 -m venv .venv-dist
 	.venv-dist/bin/python -m pip install --quiet --upgrade pip==26.3
 	.venv-dist/bin/python -m pip install --quiet --group dist
+	touch $@
+
+.venv-docs/.stamp: pyproject.toml
+	python3 -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --upgrade pip==26.3
+	.venv-docs/bin/python -m pip install --quiet --group docs
 	touch $@
 
 .venv-picture/.stamp: pyproject.toml
