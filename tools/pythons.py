@@ -70,6 +70,9 @@ def main() -> int:
         except subprocess.CalledProcessError as exc:
             print(f"pythons: {version}: '{exc.cmd[-1]}' ended with {exc.returncode}")
             failed.append(version)
+        except LookupError as exc:
+            print(f"pythons: {version}: {exc}")
+            failed.append(version)
     return 1 if failed else 0
 
 
@@ -96,11 +99,13 @@ def _interpreter(version: str) -> tuple[list[str], str]:
         works = subprocess.run([found, "-c", "import venv"], capture_output=True, check=False)
         if not works.returncode:
             return [], found
+    if version not in RELEASES:
+        raise LookupError(f"{name} is not on this machine, nor in a release of Debian")
     root = PLACE / f"root-{version}"
     if not (root / "usr" / "bin" / name).exists():
         shutil.rmtree(root, ignore_errors=True)
         debootstrap = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}"]
-        _run(*debootstrap, RELEASES.get(version, "sid"), str(root), _MIRROR)
+        _run(*debootstrap, RELEASES[version], str(root), _MIRROR)
     script = f"mount --bind {root} {root}; cd {root}; "
     for path in _SHARED:
         make = "mkdir -p" if Path(path).is_dir() else "touch"
