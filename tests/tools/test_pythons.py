@@ -24,6 +24,6 @@ def test_all_places_name_the_same_versions() -> None:
 def test_the_lowest_versions_are_those_of_the_project() -> None:
     lowest = pythons.lowest()
     assert len(lowest) == len(PROJECT["dependencies"])
-    assert "typer==0.27" in lowest
+    assert "typer==0.27.2" in lowest
     (isal,) = (line for line in lowest if line.startswith("isal"))
     assert isal.startswith("isal==1.7; platform_machine")
