@@ -2,7 +2,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: demo test compat fuzz soak kills restarts lint cluster bench generate picture proto docs dist dist-test install
+.PHONY: demo test compat fuzz soak kills restarts lint cluster bench generate picture proto docs release dist dist-test install
 
 demo: install .venv/.stamp ; $(PYTHON) -m tests.node.demo
 test: install .venv/.stamp ; $(PYTHON) -m pytest -n 4 --dist worksteal
@@ -32,6 +32,10 @@ dist: .venv-dist/.stamp
 dist-test: install .venv/.stamp # of what `make dist` has built
 	@packaging/install.sh
 	PYCRICTL_DIST=$(CURDIR)/dist $(PYTHON) -m pytest -n 0 tests/packaging
+
+release: .venv-dist/.stamp # of the commit with the version's tag; SIGN=KEY signs it
+	@packaging/install.sh
+	.venv-dist/bin/python packaging/release.py $(if $(SIGN),--sign $(SIGN))
 
 install: ; @tests/node/install.sh
 

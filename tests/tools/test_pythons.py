@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -16,6 +17,9 @@ def test_all_places_name_the_same_versions() -> None:
     versions = pythons.versions()
     assert PROJECT["requires-python"] == f">={versions[0]}"
     bundle = (ROOT / "packaging" / "bundle.py").read_text("utf-8")
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8")
+    (matrix,) = re.findall(r"python: (\[.*\])", workflow)
+    assert json.loads(matrix) == versions
     served = re.search(r"^PYTHONS: Final = (.*)$", bundle, re.MULTILINE)
     assert served is not None
     assert re.findall(r"\((\d), (\d+)\)", served[1]) == [tuple(v.split(".")) for v in versions]

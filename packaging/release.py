@@ -1,0 +1,195 @@
+"""``release.py``: make a release of the commit that is checked out, in ``build/release``.
+
+All is built in a clean clone: first what `.ci/run` checks, then the packages and the image. To them
+come a bill of materials (CycloneDX), the plugin of kubectl for krew, the manifests of krew and
+Homebrew, SHA256SUMS, and a statement of what they were made from (in-toto, SLSA provenance). With a
+key, gpg signs SHA256SUMS and the statement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any, Final
+
+import sbom
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+OUTPUT: Final = ROOT / "build" / "release"
+
+_CHANNELS: Final = Path(__file__).with_name("channels")
+_PLUGIN: Final = "kubectl-image-pull-progress"
+_BUILD_TYPE: Final = f"{sbom.HOMEPAGE}/blob/main/CONTRIBUTING.md#releases"
+_TARGETS: Final = ("dist", "image")
+
+
+class NotReadyError(Exception):
+    """Why no release can be made."""
+
+
+def main() -> int:
+    """Make the release; return the exit status."""
+    parser = argparse.ArgumentParser(prog="release", description=__doc__)
+    parser.add_argument("--trial", action="store_true", help="no tag is needed, nothing is checked")
+    parser.add_argument("--built", type=Path, metavar="FOLDER", help="with what was built before")
+    parser.add_argument("--sign", metavar="KEY", help="of gpg")
+    arguments = parser.parse_args()
+    try:
+        version = _version(ROOT)
+        if not arguments.trial:
+            _require_ready(version)
+        shutil.rmtree(OUTPUT, ignore_errors=True)
+        OUTPUT.mkdir(parents=True)
+        built = arguments.built or _build(is_checked=not arguments.trial)
+        for file in sorted(built.glob("pycrictl*")):
+            shutil.copy(file, OUTPUT)
+        complete(OUTPUT, version, commit=_git("rev-parse", "HEAD"))
+        if arguments.sign:
+            for name in ("SHA256SUMS", _provenance_name(version)):
+                sign = ["gpg", "--batch", "--yes", "--armor", "--local-user", arguments.sign]
+                _run(*sign, "--detach-sign", name, cwd=OUTPUT)
+    except NotReadyError as exc:
+        print(f"release: {exc}", file=sys.stderr)
+        return 1
+    except subprocess.CalledProcessError as exc:
+        print(f"release: '{' '.join(map(str, exc.cmd))}' failed", file=sys.stderr)
+        return 1
+    for file in sorted(OUTPUT.iterdir()):
+        print(file)
+    return 0
+
+
+def complete(folder: Path, version: str, *, commit: str) -> None:
+    """Add to a folder of packages what goes with them.
+
+    Raises:
+        subprocess.CalledProcessError: a Python package has faults, which twine has named.
+    """
+    pythons = [*folder.glob("*.whl"), folder / f"pycrictl-{version}.tar.gz"]
+    _run(sys.executable, "-m", "twine", "check", "--strict", *map(str, pythons))
+    (folder / f"pycrictl-{version}.cdx.json").write_bytes(sbom.document(version))
+    for program in folder.glob("*.bin"):
+        stem = program.stem.removeprefix("pycrictl-")
+        _pack_plugin(program, folder / f"{_PLUGIN}-{stem}.zip")
+    sums = _sums(folder)
+    for template in _CHANNELS.iterdir():
+        text = rendered(template.read_text("utf-8"), version, sums)
+        (folder / template.name).write_text(text, "utf-8")
+    sums = _sums(folder)
+    lines = [f"{digest}  {name}\n" for name, digest in sums.items()]
+    (folder / "SHA256SUMS").write_text("".join(lines))
+    statement = json.dumps(provenance(version, commit, sums), indent=2)
+    (folder / _provenance_name(version)).write_text(f"{statement}\n")
+
+
+def rendered(template: str, version: str, sums: dict[str, str]) -> str:
+    """Return a manifest; parts for files that the release does not have are left out."""
+    values = {"VERSION": version, "HOMEPAGE": sbom.HOMEPAGE, "URL": _download(version)}
+    for name, value in values.items():
+        template = template.replace(f"@{name}@", value)
+    template = re.sub(
+        r"@IF (\S+)@\n(.*?)@END@\n",
+        lambda found: found[2] if found[1] in sums else "",
+        template,
+        flags=re.DOTALL,
+    )
+    return re.sub(r"@SHA256 (\S+)@", lambda found: sums[found[1]], template)
+
+
+def provenance(version: str, commit: str, sums: dict[str, str]) -> dict[str, Any]:
+    """Return a statement of in-toto, v1, with SLSA's predicate for provenance, v1."""
+    source = f"git+{sbom.HOMEPAGE}@refs/tags/v{version}"
+    wheels = [
+        {"uri": f"pkg:pypi/{name}@{pin}", "digest": {"sha256": digest}}
+        for name, (pin, digests) in sbom.pins().items()
+        for digest in digests
+    ]
+    return {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": name, "digest": {"sha256": sums[name]}} for name in sums],
+        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicate": {
+            "buildDefinition": {
+                "buildType": _BUILD_TYPE,
+                "externalParameters": {"source": source, "targets": list(_TARGETS)},
+                "resolvedDependencies": [
+                    {"uri": source, "digest": {"gitCommit": commit}},
+                    *wheels,
+                ],
+            },
+            "runDetails": {"builder": {"id": f"{sbom.HOMEPAGE}/blob/main/packaging/release.py"}},
+        },
+    }
+
+
+def _require_ready(version: str) -> None:
+    if _git("status", "--porcelain"):
+        raise NotReadyError("there are changes that are not committed")
+    if f"v{version}" not in _git("tag", "--points-at", "HEAD").split():
+        raise NotReadyError(f"the commit has no tag v{version}, the version of its program")
+    newest = re.search(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    if newest is None or not re.fullmatch(rf"\[{version}\] - \d{{4}}-\d\d-\d\d", newest[1]):
+        raise NotReadyError(f"the newest section of CHANGELOG.md is not [{version}] with a date")
+
+
+def _build(*, is_checked: bool) -> Path:
+    """Build in a clone; return the folder of what was built."""
+    clone = ROOT / "build" / "clone"
+    shutil.rmtree(clone, ignore_errors=True)
+    _run("git", "clone", "--quiet", str(ROOT), str(clone))
+    if is_checked:
+        _run(".ci/run", cwd=clone)
+    has = re.findall(r"^(\w+):", (clone / "Makefile").read_text(), re.MULTILINE)
+    _run("make", *(target for target in _TARGETS if target in has), cwd=clone)
+    # The wheels that it took, from which the bill of materials is made.
+    shutil.copytree(clone / "build" / "wheels", ROOT / "build" / "wheels", dirs_exist_ok=True)
+    return clone / "dist"
+
+
+def _pack_plugin(program: Path, path: Path) -> None:
+    """Pack the single file as krew takes it; the name that krew links to it makes it the plugin."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file, name in ((program, "pycrictl"), (ROOT / "LICENSE", "LICENSE")):
+            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            entry.external_attr = (0o755 if file == program else 0o644) << 16
+            archive.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)
+
+
+def _sums(folder: Path) -> dict[str, str]:
+    """Return SHA-256 of each file of a folder by its name."""
+    files = sorted(file for file in folder.iterdir() if file.is_file())
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def _download(version: str) -> str:
+    return f"{sbom.HOMEPAGE}/releases/download/v{version}"
+
+
+def _provenance_name(version: str) -> str:
+    return f"pycrictl-{version}.intoto.json"
+
+
+def _version(root: Path) -> str:
+    text = (root / "pycrictl" / "__init__.py").read_text("utf-8")
+    (version,) = re.findall(r'^__version__ = "(.*)"$', text, re.MULTILINE)
+    return str(version)
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def _run(*command: str, cwd: Path = ROOT) -> None:
+    subprocess.run(command, cwd=cwd, check=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

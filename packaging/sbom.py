@@ -1,0 +1,117 @@
+"""Say what a release contains: a CycloneDX document of the bundled projects, in JSON.
+
+It is made of `bundled.txt`, the wheels that it names, and the sources of the interpreter. No time
+and no random number is in it: the same sources give the same document.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+import zipfile
+from collections.abc import Iterator
+from email.message import Message
+from email.parser import HeaderParser
+from pathlib import Path
+from typing import Any, Final
+
+import bundle
+import interpreter
+
+HOMEPAGE: Final = "https://github.com/pycrictl/pycrictl"
+
+_ROOT: Final = Path(__file__).resolve().parent.parent
+_SPDX: Final = {"3-Clause BSD License": "BSD-3-Clause", "ISC License": "ISC"}
+"""What some wheels call their license, and SPDX calls it."""
+
+_INTERPRETER: Final = {
+    "openssl": ("OpenSSL", "Apache-2.0"),
+    "python": ("CPython", "PSF-2.0"),
+}
+
+
+def document(version: str) -> bytes:
+    """Return the document of this version of the program."""
+    program = {
+        "type": "application",
+        "bom-ref": f"pkg:pypi/pycrictl@{version}",
+        "name": "pycrictl",
+        "version": version,
+        "purl": f"pkg:pypi/pycrictl@{version}",
+        "licenses": [{"license": {"id": "Apache-2.0"}}],
+        "authors": [{"name": "the pycrictl authors"}],
+        "externalReferences": [{"type": "vcs", "url": HOMEPAGE}],
+    }
+    components = [*_bundled(), *_compiled()]
+    depends = [component["bom-ref"] for component in components]
+    found: dict[str, Any] = {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": program},
+        "components": components,
+        "dependencies": [{"ref": program["bom-ref"], "dependsOn": depends}],
+    }
+    name = json.dumps(found, sort_keys=True)
+    found["serialNumber"] = uuid.uuid5(uuid.NAMESPACE_URL, f"{HOMEPAGE}#{name}").urn
+    return (json.dumps(found, indent=2) + "\n").encode()
+
+
+def pins() -> dict[str, tuple[str, list[str]]]:
+    """Return version and SHA-256 of the wheels of each bundled project."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    for entry in re.split(r"\n(?=[^ #])", bundle.PINS.read_text("utf-8")):
+        if pin := re.match(r"([\w.-]+)==([\w.]+)", entry):
+            found[pin[1]] = pin[2], re.findall(r"sha256:([0-9a-f]{64})", entry)
+    return found
+
+
+def _bundled() -> Iterator[dict[str, Any]]:
+    about = {_key(head["Name"]): head for head in _metadata()}
+    for name, (version, sums) in pins().items():
+        head = about[_key(name)]
+        text = head["License-Expression"] or head["License"]
+        purl = f"pkg:pypi/{name}@{version}"
+        yield {
+            "type": "library",
+            "bom-ref": purl,
+            "name": name,
+            "version": version,
+            "purl": purl,
+            "licenses": [{"expression": _SPDX.get(text, text)}],
+            "externalReferences": [
+                {
+                    "type": "distribution",
+                    "url": f"https://pypi.org/project/{name}/{version}/",
+                    "hashes": [{"alg": "SHA-256", "content": each} for each in sums],
+                }
+            ],
+        }
+
+
+def _compiled() -> Iterator[dict[str, Any]]:
+    for source, version in interpreter.sources().items():
+        name, license_id = _INTERPRETER[source.rstrip("0123456789.")]
+        purl = f"pkg:deb/debian/{source}@{version}?arch=source"
+        yield {
+            "type": "library",
+            "bom-ref": purl,
+            "name": name,
+            "version": version.partition("-")[0],
+            "purl": purl,
+            "licenses": [{"license": {"id": license_id}}],
+            "description": "In the standalone programs, the packages and the image only.",
+        }
+
+
+def _metadata() -> Iterator[Message]:
+    for wheel in (_ROOT / "build" / "wheels").rglob("*.whl"):
+        with zipfile.ZipFile(wheel) as archive:
+            (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+            yield HeaderParser().parsestr(archive.read(name).decode())
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,0 +1,128 @@
+"""What goes with the packages of a release, and what Python's own tools make of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pycrictl import __version__
+from tests.packaging.building import PYTHON, ROOT
+
+CHANNELS = ROOT / "packaging" / "channels"
+FILES = {
+    f"pycrictl-{__version__}-linux-x86_64.tar.xz": "a" * 64,
+    f"kubectl-image-pull-progress-{__version__}-linux-x86_64.zip": "b" * 64,
+}
+CALL = """
+import json, sys
+sys.path.insert(0, "packaging")
+import release, sbom
+print({})
+"""
+VALIDATE = """
+import sys
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+sys.path.insert(0, "packaging")
+import sbom
+document = sbom.document(sys.argv[1])
+assert document == sbom.document(sys.argv[1])
+print(JsonStrictValidator(SchemaVersion.V1_6).validate_str(document.decode()))
+print(document.decode())
+"""
+
+
+def release(expression: str, python: str | Path = sys.executable) -> Any:
+    """What an expression gives where the modules that make a release can be imported."""
+    command = [str(python), "-c", CALL.format(f"json.dumps({expression})")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in CHANNELS.iterdir()))
+def test_manifests_name_what_there_is(name: str) -> None:
+    template = (CHANNELS / name).read_text("utf-8")
+    text = release(f"release.rendered({template!r}, {__version__!r}, {FILES!r})")
+    assert not re.search("@[A-Z]", text)
+    assert "aarch64" not in text
+    ((url, digest),) = re.findall(r'(https:\S+x86_64\S+?)"?\n\s+sha256:? "?(\w+)', text)
+    start, _, file = url.rpartition("/")
+    assert start.endswith(f"/releases/download/v{__version__}")
+    assert FILES[file] == digest
+    if name.endswith(".yaml"):
+        assert [each["bin"] for each in yaml.safe_load(text)["spec"]["platforms"]] == ["pycrictl"]
+
+
+def test_provenance_names_every_file_and_all_that_went_in() -> None:
+    statement = release(f"release.provenance({__version__!r}, {'c' * 40!r}, {FILES!r})")
+    assert {each["name"]: each["digest"]["sha256"] for each in statement["subject"]} == FILES
+    definition = statement["predicate"]["buildDefinition"]
+    source, *rest = definition["resolvedDependencies"]
+    assert source["digest"] == {"gitCommit": "c" * 40}
+    assert source["uri"] == definition["externalParameters"]["source"]
+    bundled = (ROOT / "packaging" / "bundled.txt").read_text("utf-8")
+    hashes = re.findall("sha256:([0-9a-f]{64})", bundled)
+    assert [each["digest"]["sha256"] for each in rest] == hashes
+
+
+@pytest.mark.parametrize(("tag", "said"), [(False, "has no tag"), (True, "CHANGELOG")])
+def test_what_is_not_ready_is_not_released(tmp_path: Path, tag: bool, said: str) -> None:
+    clone = tmp_path / "clone"
+    git = ["git", "-C", str(clone), "-c", "user.name=a", "-c", "user.email=a@example.invalid"]
+    subprocess.run(["git", "clone", "--quiet", "--shared", ROOT, clone], check=True)
+    (clone / "CHANGELOG.md").write_text("# Changelog\n\n## [Unreleased]\n")
+    for path in (ROOT / "packaging").glob("*.py"):
+        (clone / "packaging" / path.name).write_bytes(path.read_bytes())
+    subprocess.run([*git, "add", "--all"], check=True)
+    subprocess.run([*git, "commit", "--quiet", "--message", "Change"], check=True)
+    if tag:
+        subprocess.run([*git, "tag", f"v{__version__}"], check=True)
+    command = [sys.executable, str(clone / "packaging" / "release.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("release: ")
+    assert said in done.stderr
+    assert not (clone / "build").exists()
+
+
+def test_the_python_packages_are_as_the_index_wants_them(dist: Path) -> None:
+    files = [*dist.glob("*.whl"), *dist.glob("*.tar.gz")]
+    assert len(files) == 2  # no other file looks like an sdist
+    command = [str(PYTHON), "-m", "twine", "check", "--strict", *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_bill_of_materials_follows_its_schema(dist: Path) -> None:
+    command = [str(PYTHON), "-c", VALIDATE, __version__]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    fault, _, text = done.stdout.partition("\n")
+    assert fault == "None"
+    names = {each["name"] for each in json.loads(text)["components"]}
+    bundled = (ROOT / "packaging" / "bundled.txt").read_text("utf-8")
+    assert names >= {*re.findall(r"^([\w-]+)==", bundled, re.MULTILINE), "CPython", "OpenSSL"}
+
+
+@pytest.mark.parametrize("pattern", ["*.whl", "*.tar.gz"])
+def test_pip_installs_it(released: Path, tmp_path: Path, pattern: str) -> None:
+    (file,) = released.glob(pattern)
+    venv.create(tmp_path / "venv", symlinks=True)
+    place = tmp_path / "venv"
+    pip = [str(PYTHON), "-m", "pip", "--python", str(place / "bin" / "python"), "install"]
+    subprocess.run([*pip, "--quiet", str(file)], check=True)
+    done = subprocess.run(
+        [place / "bin" / "pycrictl", "--version"], capture_output=True, check=True
+    )
+    assert done.stdout == f"pycrictl version {__version__}\n".encode()
+    for path in ("man/man1/pycrictl.1", "zsh/site-functions/_pycrictl"):
+        assert (place / "share" / path).is_file()
+    units = {path.name for path in (place / "lib/systemd/system").iterdir()}
+    assert units == {"pycrictl-proxy.service", "pycrictl-proxy.socket"}
