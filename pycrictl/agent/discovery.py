@@ -62,7 +62,7 @@ def resources() -> Document:
                 "singularName": "",
                 "namespaced": True,
                 "kind": KIND,
-                "verbs": ["get"],
+                "verbs": ["get", "watch"],
             },
         ],
     }
@@ -107,7 +107,7 @@ def aggregated(accept: str) -> tuple[Document, str] | None:
                                     {
                                         "subresource": SUBRESOURCE,
                                         "responseKind": _RESPONSE_KIND,
-                                        "verbs": ["get"],
+                                        "verbs": ["get", "watch"],
                                     }
                                 ],
                             },

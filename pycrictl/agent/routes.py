@@ -222,6 +222,12 @@ class Routes:
                 subresource == SUBRESOURCE and is_name(namespace) and is_name(name)
             ):
                 return await self._progress(request, user, namespace, name, given)
+            case ["watch", "namespaces", namespace, "pods", name, subresource] if (
+                subresource == SUBRESOURCE and is_name(namespace) and is_name(name)
+            ):
+                # Only so is it a watch to the API server, which cuts everything else after 60 s:
+                # of a request with a name it does not read watch=true (RequestInfo).
+                return await self._progress(request, user, namespace, name, given, has_end=False)
         raise _no_such_resource()
 
     async def _list(
@@ -264,6 +270,8 @@ class Routes:
         namespace: str,
         name: str,
         given: dict[str, str],
+        *,
+        has_end: bool = True,
     ) -> web.StreamResponse:
         query = parse_query({key: given[key] for key in _OF_STREAM if key in given})
         pod = await self._cluster.pod(namespace, name)
@@ -271,7 +279,7 @@ class Routes:
             raise pod_not_found(name)
         async with self._counted(user):
             return await self._streams.serve(
-                request, pod, query.container, is_watch=query.is_watch, timeout_s=query.timeout_s
+                request, pod, query.container, is_watch=not has_end, timeout_s=query.timeout_s
             )
 
     def _counted(self, user: User) -> _Counted:
@@ -288,7 +296,7 @@ class Routes:
         return sum(self._watches.values())
 
 
-_OF_STREAM: Final = ("watch", "timeoutSeconds", "container")
+_OF_STREAM: Final = ("timeoutSeconds", "container")
 
 
 class _Counted:

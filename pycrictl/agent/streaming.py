@@ -60,11 +60,12 @@ class Streams:
             raise Refusal(400, f"container {container} is not valid for pod {pod.name}")
         if not pod.node:
             raise Refusal(400, f"pod {pod.name} does not have a host assigned", kind="pods")
-        limit_s = float(min(timeout_s or LONGEST_S, LONGEST_S)) if is_watch else PLAIN_S
+        longest_s = LONGEST_S if is_watch else PLAIN_S
+        limit_s = float(min(timeout_s or longest_s, longest_s))
         if pod.node == self._own.node:
             return await self.serve_own(request, pod, container, limit_s)
         path = f"/node/v1alpha1/pods/{pod.namespace}/{pod.name}/imagepullprogress"
-        query = {"watch": "true", "timeoutSeconds": str(int(limit_s))}
+        query = {"timeoutSeconds": str(int(limit_s))}
         query |= {"container": container} if container else {}
         lines = self._peers.lines(pod.node, pod.host_ip, path, query)
         try:

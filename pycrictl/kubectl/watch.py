@@ -131,10 +131,11 @@ async def _follow_pod(
 ) -> None:
     """Follow the stream of one pod (KEP-5334) to its end."""
     began = time.monotonic()
-    query = {"watch": "true"} | ({"container": container} if container else {})
-    path = f"{_ROOT}/namespaces/{pod.namespace}/pods/{pod.name}/imagepullprogress"
+    query = f"?{urlencode({'container': container})}" if container else ""
+    # Below watch/ the API server has no limit of time for it.
+    path = f"{_ROOT}/watch/namespaces/{pod.namespace}/pods/{pod.name}/imagepullprogress"
     await stream.follow(
-        proxy.target(f"{path}?{urlencode(query)}"),
+        proxy.target(f"{path}{query}"),
         on_report=on_report,
         on_note=on_note,
         timeout_s=TIMEOUT_S,

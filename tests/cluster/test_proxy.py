@@ -79,7 +79,7 @@ def start_shell(cluster: Cluster) -> None:
 
 def pull_slowly(cluster: Cluster, name: str, seed: int, seconds: float) -> str:
     """Have the kubelet pull an image for so long; return its reference when bytes arrive."""
-    image = cluster.image(f"{name}:1", seed, 5, 18, 9, 12)
+    image = cluster.image(f"{name}{seed}:1", seed, 5, 18, 9, 12)  # no node has it yet
     cluster.lab.throttle.limit(image.layers_bytes / seconds)
     cluster.run_pod(name, cluster.lab.reference(image))
     wait_until(cluster.lab.node.store.ingests)

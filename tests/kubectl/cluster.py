@@ -287,11 +287,11 @@ def _select(kind: str, objects: list[Document], query: dict[str, str]) -> Docume
 def _forbidden(user: str, path: str, query: dict[str, str]) -> Document:
     """Refuse in the words of a real API server."""
     parts = path.split("/")
-    namespace = parts[5] if "namespaces" in parts else ""
+    namespace = parts[parts.index("namespaces") + 1] if "namespaces" in parts else ""
     where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
     what = "pods/imagepullprogress" if parts[-1] == "imagepullprogress" else "imagepulls"
     verb = "watch" if what == "imagepulls" and query.get("watch") else "list"
-    verb = "get" if what != "imagepulls" else verb
+    verb = "watch" if "watch" in parts else "get" if what != "imagepulls" else verb
     text = (
         f'{what.partition("/")[0]}.{GROUP} is forbidden: User "{user}" cannot {verb} resource'
         f' "{what}" in API group "{GROUP}" {where}'

@@ -49,10 +49,8 @@ def test_one_pod(cluster: Cluster, plugin: Plugin) -> None:
     run = plugin.by_kubectl("image-pull-progress", "web", "-nshop", "-c", "app")
     assert run.code == 0
     assert run.stderr.splitlines()[-1].startswith("shop/web:1 done: 2 layers, 38.1 MiB")
-    wanted = f"{PATH}/namespaces/shop/pods/web/imagepullprogress?container=app&watch=true"
-    assert sorted(asked(cluster, "imagepullprogress")[0].split("&")) == sorted(
-        wanted.replace("?container=app&watch=true", "?watch=true&container=app").split("&")
-    )
+    wanted = f"{PATH}/watch/namespaces/shop/pods/web/imagepullprogress?container=app"
+    assert asked(cluster, "imagepullprogress")[0] == wanted
 
 
 def test_the_namespace_is_that_of_kubectls_context(cluster: Cluster, plugin: Plugin) -> None:
@@ -183,7 +181,7 @@ def test_pods_by_their_labels(cluster: Cluster, plugin: Plugin, words: tuple[str
     end = event("MODIFIED", pull("web-1", "Succeeded", total=5, progress=5), "5")
     cluster.watches = [Stream([event("ADDED", new)], 0.1, "hold"), Stream([end], 0.1, "hold")]
     process = plugin.start(*words, "--progress=json")
-    wait_until(lambda: bool(asked(cluster, "watch=true")))
+    wait_until(lambda: bool(asked(cluster, "watch")))
     cluster.pods.append(pod("web-2", app="web"))  # a rollout
     stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stderr) == (0, "")
@@ -210,7 +208,7 @@ def test_watches_that_break_again_and_again_end_it(cluster: Cluster, plugin: Plu
     run = plugin.run("-A")
     assert run.code == 1
     assert "the watch of pulls broke off 7 times" in run.stderr
-    assert len(asked(cluster, "watch=true")) == 7
+    assert len(asked(cluster, "watch")) == 7
 
 
 @pytest.mark.parametrize(
@@ -279,7 +277,7 @@ def test_a_pod_without_a_node_is_waited_for(cluster: Cluster, plugin: Plugin) ->
         (
             ["web", "--as=jane"],
             {"denied": {"jane"}},
-            'User "jane" cannot get resource "pods/imagepullprogress"',
+            'User "jane" cannot watch resource "pods/imagepullprogress"',
             "kubectl create rolebinding pycrictl-imagepulls-view-jane"
             " --clusterrole=pycrictl-imagepulls-view --user=jane --namespace=default\n",
         ),
@@ -354,7 +352,7 @@ def test_ctrl_c(cluster: Cluster, plugin: Plugin, words: tuple[str, ...]) -> Non
     cluster.streams = [Stream(records([4]), ending="hold")]
     cluster.pulls = [[pull("web", total=5, progress=1)]]
     process = plugin.start(*words)
-    wait_until(lambda: bool(asked(cluster, "watch=true")))
+    wait_until(lambda: bool(asked(cluster, "watch")))
     (folder,) = plugin.runtime.iterdir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     process.send_signal(signal.SIGINT)

@@ -110,7 +110,7 @@ def test_a_pull_from_its_first_byte_to_its_end(lab: Lab, cluster: Cluster) -> No
     reference = lab.push(image(lab, "shop/web:1.4", 6610))
     lab.throttle.limit(1 * MIB)
     kubectl = cluster.kubectl()
-    stream = f"{PODS}/web/imagepullprogress?watch=true"
+    stream = f"{PODS.replace('namespaces', 'watch/namespaces')}/web/imagepullprogress"
     no_proxy = "--admin-socket", f"unix://{cluster.folder}/none"
     with running(cluster, lab.node.endpoint, *no_proxy) as program:
         cluster.add_pod("web", image=reference)

@@ -1,0 +1,187 @@
+"""Agents of the cluster, each a process on an address of its own, and what makes them an API."""
+
+from __future__ import annotations
+
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tests.kube.aggregator import ApiService
+from tests.kube.backend import GROUP, VERSION
+from tests.node.daemon import Daemon
+
+from .cluster import START_S, Cluster
+
+NAMESPACE: Final = "pycrictl"
+NAME: Final = "pycrictl-agent"
+PORT: Final = 10281
+SERVICE: Final = ApiService(GROUP, VERSION, "", PORT)
+
+READ: Final = ["get", "list", "watch"]
+RULES: Final = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": READ},
+    {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": READ},
+    {
+        "apiGroups": ["authentication.k8s.io"],
+        "resources": ["tokenreviews"],
+        "verbs": ["create"],
+    },
+    {
+        "apiGroups": ["authorization.k8s.io"],
+        "resources": ["subjectaccessreviews"],
+        "verbs": ["create"],
+    },
+]
+RBAC: Final = "rbac.authorization.k8s.io"
+
+
+def role(name: str, rules: list[Any], namespace: str = "") -> dict[str, Any]:
+    """Return a Role, or a ClusterRole without a namespace."""
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    kind = "Role" if namespace else "ClusterRole"
+    return {"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": metadata, "rules": rules}
+
+
+def binding(
+    name: str, role_kind: str, subject: Mapping[str, str], namespace: str = "", role: str = ""
+) -> dict[str, Any]:
+    """Return a RoleBinding, or a ClusterRoleBinding without a namespace."""
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
+        "metadata": metadata,
+        "roleRef": {"apiGroup": RBAC, "kind": role_kind, "name": role or name},
+        "subjects": [dict(subject)],
+    }
+
+
+class Agents:
+    """The agents of a cluster, behind its API server.
+
+    Args:
+        cluster: a running one.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._endpoints: dict[str, str] = {}
+        self._daemons: dict[str, Daemon] = {}
+        folder = cluster.folder / "agents"
+        folder.mkdir(exist_ok=True)
+        self.folder = folder
+
+    def install(self) -> None:
+        """Put into the cluster what agents need."""
+        account = {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}
+        reader = "extension-apiserver-authentication-reader"
+        metadata = {"name": NAME, "namespace": NAMESPACE}
+        self._cluster.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+            role(NAME, RULES),
+            binding(NAME, "ClusterRole", account),
+            binding(NAME, "Role", account, "kube-system", reader),
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": metadata,
+                "spec": {"ports": [{"name": "https", "port": 443, "targetPort": PORT}]},
+            },
+        )
+        self._write_credentials()
+        self._cluster.apply(
+            {
+                "apiVersion": "apiregistration.k8s.io/v1",
+                "kind": "APIService",
+                "metadata": {"name": f"{VERSION}.{GROUP}"},
+                "spec": {
+                    "group": GROUP,
+                    "version": VERSION,
+                    "groupPriorityMinimum": 100,
+                    "versionPriority": 10,
+                    "insecureSkipTLSVerify": True,
+                    "service": {**metadata, "port": 443},
+                },
+            }
+        )
+
+    def remove(self) -> None:
+        """Take everything out again."""
+        for node in list(self._daemons):
+            self.stop(node)
+        kubectl = self._cluster.kubectl
+        kubectl("delete", "apiservice", f"{VERSION}.{GROUP}")
+        kubectl("delete", "clusterrole,clusterrolebinding", NAME)
+
+    def _write_credentials(self) -> None:
+        words = ("create", "token", NAME, "-n", NAMESPACE, "--duration=3h")
+        token = self._cluster.kubectl.good(*words).strip()
+        self.kubeconfig = self._cluster.write_kubeconfig(NAME, {"token": token})
+        self.peer_token = self.folder / "token"
+        self.peer_token.write_text(self._cluster.kubectl.good(*words, f"--audience={GROUP}"))
+
+    def daemon(self, node: str) -> Daemon:
+        """Return the process of a node's agent."""
+        return self._daemons[node]
+
+    def log(self, node: str) -> str:
+        """Return what a node's agent has logged."""
+        return self._daemons[node].log_path.read_text()
+
+    def start(self, node: str, address: str, endpoint: str = "", *, serves: bool = True) -> None:
+        """Start the agent of a node; return when it is ready, and in the API if it ``serves``.
+
+        ``endpoint`` is the node's runtime: that of the cluster's own node if none is given.
+        """
+        command = [
+            *(sys.executable, "-m", "pycrictl"),
+            *("-r", endpoint or self._cluster.lab.node.endpoint),
+            *("agent", "--listen", f"{address}:{PORT}", "--node-name", node),
+            *("--kubeconfig", str(self.kubeconfig), "--peer-token", str(self.peer_token)),
+            *("--metrics-listen", f"{address}:{PORT + 1}", "--log-level", "info"),
+        ]
+        self._daemons[node] = Daemon(command, self.folder / f"{node}.log")
+        self._daemons[node].start(lambda: is_ready(address), timeout_s=START_S)
+        if serves:
+            self._endpoints[node] = address
+        self._publish()
+
+    def stop(self, node: str) -> None:
+        """End a node's agent; the API goes on to name it."""
+        self._daemons[node].terminate()
+
+    def restart(self, node: str, address: str) -> None:
+        """End a node's agent and start it anew."""
+        self.stop(node)
+        self._daemons[node].start(lambda: is_ready(address), timeout_s=START_S)
+
+    def _publish(self) -> None:
+        self._cluster.apply(
+            {
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": {
+                    "name": f"{NAME}-1",
+                    "namespace": NAMESPACE,
+                    "labels": {"kubernetes.io/service-name": NAME},
+                },
+                "addressType": "IPv4",
+                "ports": [{"name": "https", "port": PORT, "protocol": "TCP"}],
+                "endpoints": [
+                    {"addresses": [address], "nodeName": node, "conditions": {"ready": True}}
+                    for node, address in self._endpoints.items()
+                ],
+            }
+        )
+
+
+def is_ready(address: str) -> bool:
+    """Whether an agent says so."""
+    try:
+        with urllib.request.urlopen(f"http://{address}:{PORT + 1}/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False

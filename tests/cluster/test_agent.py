@@ -1,0 +1,244 @@
+"""Agents behind a real API server, beside a real kubelet that pulls."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kube.backend import BASE, GROUP
+from tests.kube.kubectl import Kubectl
+from tests.node.lab import Lab
+from tests.waiting import wait_until
+
+from .agents import NAMESPACE, PORT, Agents, binding, role
+from .cluster import ADDRESS, NODE, OTHER_ADDRESS, Cluster
+from .test_proxy import pull_slowly
+
+VIEW = [{"apiGroups": [GROUP], "resources": ["imagepulls", "pods/imagepullprogress"]}]
+VIEW[0]["verbs"] = ["get", "list", "watch"]
+OTHER = "vm2"
+
+
+@pytest.fixture(scope="module")
+def shared_agents(shared_cluster: Cluster) -> Iterator[Agents]:
+    """The agent of the cluster's node, behind its API server."""
+    agents = Agents(shared_cluster)
+    agents.install()
+    try:
+        agents.start(NODE, ADDRESS)
+        wait_until(lambda: shared_cluster.kubectl("get", "imagepulls").returncode == 0)
+        yield agents
+    finally:
+        agents.remove()
+
+
+@pytest.fixture
+def agents(cluster: Cluster, shared_agents: Agents) -> Agents:
+    return shared_agents
+
+
+@pytest.fixture
+def jane(cluster: Cluster) -> Iterator[Kubectl]:
+    """A user who may see pulls of the namespace default while the test lasts."""
+    user = {"kind": "User", "name": "jane", "apiGroup": "rbac.authorization.k8s.io"}
+    cluster.apply(role("view-pulls", VIEW, "default"))
+    cluster.apply(binding("view-pulls", "Role", user, "default"))
+    yield cluster.as_user("jane")
+    cluster.kubectl.good("delete", "role,rolebinding", "-n", "default", "view-pulls")
+
+
+def percents(lines: str) -> list[int]:
+    return [int(found) for found in re.findall(r" (\d+)% ", lines)]
+
+
+def test_a_pull_in_tables_documents_and_words(cluster: Cluster, agents: Agents) -> None:
+    reference = pull_slowly(cluster, "slow", 1010, seconds=30)
+    kubectl = cluster.kubectl
+    row = kubectl.good("get", "ipull", "-A", "-o", "wide").splitlines()[1].split()
+    assert row[:4] == ["default", "slow.c0", reference.partition("/")[2], "Pulling"]
+    assert NODE in row
+    one = kubectl.document("get", "imagepull", "slow.c0")
+    assert (one["spec"]["image"], one["spec"]["nodeName"]) == (reference, NODE)
+    assert one["spec"]["podUID"] == kubectl.document("get", "pod", "slow")["metadata"]["uid"]
+    assert re.search(r"\n  Phase: +Pulling\n", kubectl.good("describe", "imagepull", "slow.c0"))
+    assert "Compressed bytes" in kubectl.good("explain", "imagepulls.status.progressBytes")
+    for selector, name in (("spec.nodeName=vm", "slow.c0"), ("spec.nodeName=no", "")):
+        words = (
+            "get",
+            "ipull",
+            "--field-selector",
+            selector,
+            "-o",
+            "jsonpath={.items[*].metadata.name}",
+        )
+        assert kubectl.good(*words) == name
+    assert '"nope.c0" not found' in kubectl.bad("get", "imagepull", "nope.c0")
+    path = "jsonpath={.status.phase}=Succeeded"
+    assert "condition met" in kubectl.good(
+        "wait", f"--for={path}", "ipull/slow.c0", "--timeout=60s"
+    )
+
+
+def test_a_watch_from_the_first_byte_to_the_last(cluster: Cluster, agents: Agents) -> None:
+    with cluster.kubectl.running("get", "imagepulls", "-w") as process:
+        pull_slowly(cluster, "slow", 1020, seconds=20)
+        wait_until(lambda: cluster.phase("slow") == "Running")
+        time.sleep(2)
+        process.terminate()
+        assert process.stdout is not None
+        shown = process.stdout.read()
+    seen = percents(shown)
+    assert seen == sorted(seen), shown
+    assert len(set(seen)) > 5, shown
+    assert seen[-1] == 100, shown
+
+
+def test_a_user_sees_what_he_may(cluster: Cluster, agents: Agents, jane: Kubectl) -> None:
+    pull_slowly(cluster, "slow", 1030, seconds=30)
+    assert "slow.c0" in jane.good("get", "imagepulls")
+    refused = 'cannot list resource "imagepulls" in API group "progress.pycrictl.dev"'
+    assert refused in jane.bad("get", "imagepulls", "-A")
+    assert refused in jane.bad("get", "imagepulls", "-n", "kube-system")
+    line = jane.good("get", "--raw", f"{BASE}/namespaces/default/pods/slow/imagepullprogress")
+    records = [json.loads(one) for one in line.splitlines()]
+    assert {one["phase"] for one in records} >= {"downloading", "done"}
+    cluster.kubectl.good("delete", "rolebinding", "view-pulls")
+    wait_until(lambda: jane("get", "imagepulls").returncode)
+    assert "(Forbidden)" in jane.bad("get", "imagepulls")
+    cluster.apply(binding("view-pulls", "Role", {"kind": "User", "name": "jane"}, "default"))
+
+
+def test_a_stream_that_outlives_the_api_servers_limit(cluster: Cluster, agents: Agents) -> None:
+    pull_slowly(cluster, "slow", 1040, seconds=75)
+    path = f"{BASE}/watch/namespaces/default/pods/slow/imagepullprogress"
+    began_at = time.monotonic()
+    with cluster.kubectl.running("get", "--raw", path) as process:
+        assert process.stdout is not None
+        last = process.stdout.readlines()[-1]
+        assert process.wait(60) == 0
+    assert time.monotonic() - began_at > 65
+    assert json.loads(last)["phase"] in ("done", "present")
+
+
+def test_the_agent_is_restarted_in_the_middle(cluster: Cluster, agents: Agents) -> None:
+    pull_slowly(cluster, "slow", 1050, seconds=40)
+    condition = "--for=jsonpath={.status.phase}=Succeeded"
+    wait_until(lambda: percents(cluster.kubectl.good("get", "ipull")))
+    before = percents(cluster.kubectl.good("get", "ipull"))[0]
+    with cluster.kubectl.running("wait", condition, "ipull/slow.c0", "--timeout=90s") as waiting:
+        time.sleep(3)
+        began_at = time.monotonic()
+        agents.restart(NODE, ADDRESS)
+        wait_until(lambda: cluster.kubectl("get", "ipull").returncode == 0)
+        assert time.monotonic() - began_at < 20
+        wait_until(lambda: percents(cluster.kubectl.good("get", "ipull")))
+        assert percents(cluster.kubectl.good("get", "ipull"))[0] >= before
+        wait_until(lambda: cluster.phase("slow") == "Running")
+        assert waiting.stdout is not None
+        assert "condition met" in waiting.stdout.read()
+
+
+def test_the_api_server_is_restarted_in_the_middle(cluster: Cluster, agents: Agents) -> None:
+    pull_slowly(cluster, "slow", 1060, seconds=60)
+    cluster.apiserver.terminate()
+    cluster.start_apiserver()
+    wait_until(lambda: "slow.c0" in cluster.kubectl("get", "ipull").stdout)
+    assert percents(cluster.kubectl.good("get", "ipull"))
+    assert agents.daemon(NODE).running
+
+
+@pytest.fixture
+def other_node(cluster: Cluster, agents: Agents) -> Iterator[Lab]:
+    """A second node: a containerd and an agent; the kubelet is played by the test."""
+    address = [{"type": "InternalIP", "address": OTHER_ADDRESS}]
+    cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": OTHER}})
+    patch = json.dumps({"status": {"addresses": address}})
+    cluster.kubectl.good(
+        "patch", "node", OTHER, "--subresource=status", "--type=merge", "-p", patch
+    )
+    with Lab() as lab:
+        agents.start(OTHER, OTHER_ADDRESS, lab.node.endpoint, serves=False)
+        yield lab
+        agents.stop(OTHER)
+    force = ("--force", "--grace-period=0")
+    cluster.kubectl.good("delete", "pods", f"--field-selector=spec.nodeName={OTHER}", *force)
+    cluster.kubectl.good("delete", "node", OTHER)
+
+
+def test_a_second_node(cluster: Cluster, agents: Agents, other_node: Lab) -> None:
+    lab, kubectl = other_node, cluster.kubectl
+    image = lab.layout.image("far:1", lab.layout.random_layers([9 << 20, 5 << 20], seed=1070))
+    reference = lab.push(image)
+    cluster.run_pod("far", reference, node=OTHER)
+    status = {"phase": "Pending", "hostIP": OTHER_ADDRESS, "hostIPs": [{"ip": OTHER_ADDRESS}]}
+    waiting = {"name": "c0", "image": reference, "imageID": "", "ready": False, "restartCount": 0}
+    waiting["state"] = {"waiting": {"reason": "ContainerCreating"}}
+    status["containerStatuses"] = [waiting]
+    words = ("patch", "pod", "far", "--subresource=status", "--type=merge", "-p")
+    kubectl.good(*words, json.dumps({"status": status}))
+    uid = kubectl.document("get", "pod", "far")["metadata"]["uid"]
+    config = lab.node.kubelet.pod_config("far", uid=uid)
+    lab.throttle.limit(image.layers_bytes / 25)
+    pod = lab.node.kubelet.run_pod(config)
+    pull = lab.node.kubelet.start_pull(reference, pod)
+    wait_until(lab.node.store.ingests)
+    pull_slowly(cluster, "near", 1080, seconds=90)
+    wait_until(lambda: len(percents(kubectl.good("get", "ipull", "-A"))) == 2)
+    rows = [line.split() for line in kubectl.good("get", "ipull", "-o", "wide").splitlines()[1:]]
+    nodes = {row[0]: OTHER if OTHER in row else NODE for row in rows}
+    assert nodes == {"far.c0": OTHER, "near.c0": NODE}
+    path = f"{BASE}/namespaces/default/pods/far/imagepullprogress"
+    records = [json.loads(line) for line in kubectl.good("get", "--raw", path).splitlines()]
+    assert {one["image"] for one in records} == {reference}
+    agents.stop(OTHER)
+    done = kubectl("get", "ipull", "-o", "json")
+    assert done.returncode == 0
+    assert f"node {OTHER} did not answer" in done.stderr
+    objects = {one["metadata"]["name"]: one for one in json.loads(done.stdout)["items"]}
+    assert objects["far.c0"]["status"]["unknown"] is True
+    assert "unknown" not in objects["near.c0"]["status"]
+    pull.cancel()
+
+
+def curl(cluster: Cluster, path: str, *words: str) -> tuple[int, str]:
+    """Ask the agent itself, not through the API server."""
+    url = f"https://{ADDRESS}:{PORT}{path}"
+    command = ["curl", "-sk", "--path-as-is", "-w", "\n%{http_code}", *words, url]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    text, _, code = answer.rpartition("\n")
+    return int(code), text
+
+
+def test_the_routes_of_a_kubelet(cluster: Cluster, agents: Agents) -> None:
+    pull_slowly(cluster, "slow", 1090, seconds=10)
+    path = "/imagePullProgress/default/slow"
+
+    def certificate(name: str) -> list[str]:
+        return ["--cert", cluster.pki.cert(name), "--key", cluster.pki.key(name)]
+
+    assert curl(cluster, path)[0] == 401
+    assert curl(cluster, path, *certificate("jane"))[0] == 403
+    token = cluster.kubectl.good("create", "token", "pycrictl-agent", "-n", NAMESPACE).strip()
+    assert curl(cluster, path, "-H", f"Authorization: Bearer {token}")[0] == 403
+    code, text = curl(cluster, path, *certificate("admin"))
+    assert code == 200
+    assert {json.loads(line)["phase"] for line in text.splitlines()} >= {"downloading", "done"}
+    assert curl(cluster, "/imagePullProgress/default/nope", *certificate("admin"))[0] == 404
+
+
+def test_nothing_for_who_is_no_front_proxy(cluster: Cluster, agents: Agents) -> None:
+    forged = ["-H", "X-Remote-User: admin", "-H", "X-Remote-Group: system:masters"]
+    admin = ["--cert", cluster.pki.cert("admin"), "--key", cluster.pki.key("admin")]
+    peer = Path(agents.peer_token).read_text().strip()
+    for path in (BASE, f"{BASE}/imagepulls", "/apis", "/openapi/v3", "/node/v1alpha1/pulls"):
+        for words in (forged, [*forged, *admin], ["-H", "Authorization: Bearer nope"]):
+            assert curl(cluster, path, *words)[0] == 401
+    assert curl(cluster, "/node/v1alpha1/pulls", "-H", f"Authorization: Bearer {peer}")[0] == 200
+    other = cluster.kubectl.good("create", "token", "pycrictl-agent", "-n", NAMESPACE).strip()
+    assert curl(cluster, "/node/v1alpha1/pulls", "-H", f"Authorization: Bearer {other}")[0] == 401
