@@ -78,10 +78,12 @@ class Access:
 
     Attributes:
         trust: whose certificates count; None until the API server has said so.
+        welcome: called with each request that is accepted.
     """
 
     def __init__(self, api: ApiServer, node: str, own_user: Callable[[], str]) -> None:
         self.trust: Trust | None = None
+        self.welcome: Callable[[web.BaseRequest], None] = lambda request: None
         self.reviews = 0
         self._api = api
         self._node = node
@@ -104,6 +106,7 @@ class Access:
         user = frontproxy.user_of(trust, request.headers, request.headers.items())
         if user is None:
             raise Refusal(401, "Unauthorized")
+        self.welcome(request)
         return user
 
     async def peer(self, request: web.BaseRequest) -> None:
@@ -116,6 +119,7 @@ class Access:
         found = await self._of_token(request, AUDIENCE) if own else None
         if found is None or found[0].name != own or AUDIENCE not in found[1]:
             raise Refusal(401, "Unauthorized")
+        self.welcome(request)
 
     async def permit(self, request: web.BaseRequest, attributes: Document) -> User:
         """Return who asks, if they have a right, as a kubelet decides it.
@@ -139,6 +143,7 @@ class Access:
             raise Refusal(401, "Unauthorized")
         if why := await self._denied(user, attributes):
             raise Refusal(403, why)
+        self.welcome(request)
         return user
 
     async def node_proxy(self, request: web.BaseRequest) -> User:

@@ -13,7 +13,7 @@ from pycrictl.agent.names import GROUP_VERSION, KIND, META, Document
 from pycrictl.agent.selectors import FieldSelector, fits_labels, parse_fields
 from pycrictl.agent.status import Refusal
 from pycrictl.agent.table import partial_metadata, table
-from pycrictl.units import parse_bool
+from pycrictl.units import escape, parse_bool
 
 MAX_QUERY_CHARS: Final = 16 * 1024
 MAX_PARAMETERS: Final = 50
@@ -187,7 +187,7 @@ def refuse(refusal: Refusal) -> web.Response:
 def add_warnings(response: web.StreamResponse, warnings: Iterable[str]) -> None:
     """Add what clients show beside the answer (RFC 7234, 5.5, as the API server uses it)."""
     for text in warnings:
-        plain = text.encode("ascii", "backslashreplace").decode()
+        plain = escape(text).encode("ascii", "backslashreplace").decode()
         quoted = plain.replace("\\", "\\\\").replace('"', '\\"')[:1000]
         response.headers.add("Warning", f'299 - "{quoted}"')
 

@@ -118,6 +118,7 @@ class Agent:
             [name for name in names if ".." not in name],
         )
         self.door = Door(self.routes.handle, settings.listen)
+        self.access.welcome = self.door.know
         self._metrics: Door | None = None
         if settings.metrics_listen is not None:
             self._metrics = Door(self._open_page, settings.metrics_listen)

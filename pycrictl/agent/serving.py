@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,9 +16,14 @@ from aiohttp import web
 from pycrictl.agent import certificate
 from pycrictl.agent.frontproxy import Trust, has_certificates
 from pycrictl.errors import ConfigError, UsageError
+from pycrictl.streaming.loop import end_tasks
 from pycrictl.units import quote
 
 MAX_CONNECTIONS: Final = 1500
+MAX_STRANGERS: Final = 256
+"""How many connections may be open of which nobody knows yet that they may ask for something."""
+
+ACCEPT_REST_S: Final = 0.1
 HANDSHAKE_S: Final = 10.0
 FIRST_REQUEST_S: Final = 15.0
 """How long a new connection may take to send the head of its first request."""
@@ -35,10 +42,15 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class _Server(web.Server):
-    """Takes connections while there are not too many, and not for ever without a request."""
+    """Takes connections while there are not too many, and not for ever without a request.
+
+    A connection is a stranger's until a request of it has been accepted. Strangers have few places:
+    who comes takes one of the address that holds the most, so that nobody keeps others out.
+    """
 
     def __init__(self, handler: Handler) -> None:
         self._asked: set[Any] = set()
+        self._strangers: dict[Any, tuple[socket.socket, str]] = {}
 
         async def handle(request: web.BaseRequest) -> web.StreamResponse:
             self._asked.add(request.protocol)
@@ -56,29 +68,49 @@ class _Server(web.Server):
         )
         self.turned_away = 0
 
-    def __call__(self) -> Any:
-        if len(self.connections) >= MAX_CONNECTIONS:
+    async def take(self, client: socket.socket, host: str, context: ssl.SSLContext | None) -> None:
+        """Make a connection of a socket that was accepted from ``host``."""
+        if len(self._strangers) >= MAX_STRANGERS:
+            self._drop_stranger()
+        elif len(self.connections) >= MAX_CONNECTIONS:
             self.turned_away += 1
-            return _Closed()
-        protocol = super().__call__()
-        asyncio.get_running_loop().call_later(FIRST_REQUEST_S, self._check, protocol)
-        return protocol
+            client.close()
+            return
+        protocol, loop = self(), asyncio.get_running_loop()
+        self._strangers[protocol] = client, host
+        loop.call_later(HANDSHAKE_S + FIRST_REQUEST_S, self._check, protocol)
+        try:
+            await loop.connect_accepted_socket(
+                lambda: protocol,
+                client,
+                ssl=context,
+                ssl_handshake_timeout=HANDSHAKE_S if context is not None else None,
+            )
+        except (OSError, ssl.SSLError):  # no TLS, or no time for it
+            self._strangers.pop(protocol, None)
+            client.close()
+
+    def know(self, request: web.BaseRequest) -> None:
+        """Note that who asks may ask for something."""
+        self._strangers.pop(request.protocol, None)
 
     def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
         self._asked.discard(handler)
+        self._strangers.pop(handler, None)
         super().connection_lost(handler, exc)
+
+    def _drop_stranger(self) -> None:
+        """End the oldest connection of the address that has the most."""
+        self.turned_away += 1
+        ((most, _),) = Counter(host for _, host in self._strangers.values()).most_common(1)
+        oldest = next(one for one, (_, host) in self._strangers.items() if host == most)
+        client, _ = self._strangers.pop(oldest)
+        with suppress(OSError):  # it has just ended
+            client.shutdown(socket.SHUT_RDWR)
 
     def _check(self, protocol: Any) -> None:
         if protocol not in self._asked and protocol.transport is not None:
             protocol.transport.abort()
-
-
-class _Closed(asyncio.Protocol):
-    """A connection too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.abort()
 
 
 class Door:
@@ -92,7 +124,8 @@ class Door:
     def __init__(self, handler: Handler, address: tuple[str, int]) -> None:
         self._server = _Server(handler)
         self._socket = _listen(*address)
-        self._listeners: list[asyncio.Server] = []
+        self._context: ssl.SSLContext | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -110,26 +143,36 @@ class Door:
         """How many connections were too many."""
         return self._server.turned_away
 
+    def know(self, request: web.BaseRequest) -> None:
+        """Note that who asks may ask for something: their connection is not ended for others."""
+        self._server.know(request)
+
     async def open(self, context: ssl.SSLContext | None) -> None:
         """Accept connections, from now on with these TLS settings; those that are open go on."""
-        before = self._listeners
-        listener = await asyncio.get_running_loop().create_server(
-            self._server,
-            sock=self._socket.dup(),
-            ssl=context,
-            ssl_handshake_timeout=HANDSHAKE_S if context is not None else None,
-            backlog=256,
-        )
-        self._listeners = [listener]
-        for one in before:
-            one.close()
+        self._context = context
+        if not self._tasks:
+            self._begin(self._accept())
 
     async def close(self) -> None:
         """Accept no more, and end what is open."""
-        for one in self._listeners:
-            one.close()
+        await end_tasks(self._tasks)
         self._socket.close()
         await self._server.shutdown(STOP_S)
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                client, address = await loop.sock_accept(self._socket)
+            except OSError:  # no descriptor is left, or the client has gone again
+                await asyncio.sleep(ACCEPT_REST_S)
+                continue
+            self._begin(self._server.take(client, str(address[0]), self._context))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 class Certificates:

@@ -81,7 +81,7 @@ def cells(document: Document, now: datetime) -> list[str]:
     spec, status = document.get("spec", {}), document.get("status", {})
     percent, eta, rate = (status.get(key) for key in ("percent", "etaSeconds", "bytesPerSecond"))
     phase = status.get("phase", "")
-    return [
+    found = [
         document["metadata"]["name"],
         escape(short_image(spec.get("image", ""))),
         _UNKNOWN if status.get("unknown") else phase,
@@ -95,6 +95,7 @@ def cells(document: Document, now: datetime) -> list[str]:
         escape(status.get("kubeletReason", "")),
         escape(status.get("error", "")),
     ]
+    return [escape(cell) for cell in found]
 
 
 def short_image(reference: str) -> str:

@@ -1,0 +1,120 @@
+"""Who asks an agent itself, past the API server, and with what in hand."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.kube.apiserver import FRONT_PROXY, ApiServer
+from tests.streaming.servers import Certificates, make_certificates
+
+FORGED = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
+
+Pair = tuple[str, str]
+"""Files of a certificate and its key."""
+
+
+class Hands:
+    """Certificates that somebody may show, by what they are.
+
+    Args:
+        api: whose authorities count.
+        folder: an existing one, for what is made.
+    """
+
+    def __init__(self, api: ApiServer, folder: Path) -> None:
+        self._folder = folder
+        other = folder / "other"
+        other.mkdir()
+        own, proxy = api.certificates, api.front_proxy
+        stranger = make_certificates(other, client=f"/CN={FRONT_PROXY}")
+        self.all: dict[str, Pair | None] = {
+            "none": None,
+            "user": _pair(own, "jane"),
+            "admin": _pair(own, "admin"),
+            "kubelet": _pair(own, "client"),
+            "another CA": _pair(stranger, "client"),
+            "its server": (proxy.cert("server"), proxy.key("server")),
+            "another name": self._signed(proxy, "name", "/CN=metrics-proxy"),
+            "another case": self._signed(proxy, "case", f"/CN={FRONT_PROXY.upper()}"),
+            "users' CA": self._signed(own, "users", f"/CN={FRONT_PROXY}"),
+            "expired": self._signed(proxy, "expired", f"/CN={FRONT_PROXY}", days=-1),
+            "no client's": self._signed(proxy, "use", f"/CN={FRONT_PROXY}", use="serverAuth"),
+        }
+        self.front_proxy: Pair = _pair(proxy, "client")
+
+    def _signed(
+        self,
+        authority: Certificates,
+        name: str,
+        subject: str,
+        *,
+        days: int = 2,
+        use: str = "clientAuth",
+    ) -> Pair:
+        key, request, made = (str(self._folder / f"{name}.{end}") for end in ("key", "csr", "pem"))
+        extension = self._folder / f"{name}.ext"
+        extension.write_text(f"extendedKeyUsage={use}\n")
+        words = "req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout"
+        commands = (
+            [*words.split(), key, "-subj", subject, "-out", request],
+            [
+                *("x509", "-req", "-days", str(days), "-in", request, "-extfile", str(extension)),
+                *("-CA", authority.ca, "-CAkey", authority.key("ca"), "-set_serial", "7"),
+                *("-out", made),
+            ],
+        )
+        for command in commands:
+            subprocess.run(["openssl", *command], check=True, capture_output=True)
+        return made, key
+
+
+def _pair(certificates: Certificates, name: str) -> Pair:
+    return certificates.cert(name), certificates.key(name)
+
+
+def context_of(pair: Pair | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    if pair:
+        context.load_cert_chain(*pair)
+    return context
+
+
+def ask(
+    address: tuple[str, int],
+    path: str,
+    pair: Pair | None = None,
+    headers: Mapping[str, str] | None = None,
+    method: str = "GET",
+    body: bytes | None = None,
+) -> tuple[int, bytes]:
+    """Ask an agent; the status is 0 where TLS or the connection ends without an answer."""
+    connection = http.client.HTTPSConnection(*address, context=context_of(pair), timeout=30)
+    try:
+        connection.putrequest(method, path, skip_accept_encoding=True)
+        if body is not None:
+            connection.putheader("Content-Length", str(len(body)))
+        for key, value in (headers or {}).items():
+            connection.putheader(key, value)
+        connection.endheaders(body)
+        response = connection.getresponse()
+        return response.status, response.read()
+    except (OSError, http.client.HTTPException):
+        return 0, b""
+    finally:
+        connection.close()
+
+
+def names(content: bytes) -> list[str]:
+    """The names of the objects in a list."""
+    document: Any = json.loads(content)
+    return sorted(
+        f"{one['metadata']['namespace']}/{one['metadata']['name']}" for one in document["items"]
+    )

@@ -1,0 +1,403 @@
+"""What nobody but the API server's front proxy gets from an agent, whatever they try."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import socket
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from pycrictl.agent import serving
+from pycrictl.agent.app import Agent
+from tests.agent.attackers import FORGED, Hands, ask, context_of, names
+from tests.agent.standing import AUDIENCE, OWN, Cluster
+from tests.kube.access import Grant, User
+from tests.kube.tokens import API_AUDIENCE, Token
+from tests.waiting import wait_until
+
+BASE = f"/apis/{AUDIENCE}/v1alpha1"
+PULLS = f"{BASE}/imagepulls"
+OF_PROXY = (
+    *("/apis", f"/apis/{AUDIENCE}", BASE, PULLS, f"{PULLS}?watch=true", "/openapi/v2"),
+    *("/openapi/v3", f"/openapi/v3{BASE}", f"{BASE}/namespaces/default/imagepulls/web.main"),
+    f"{BASE}/namespaces/default/pods/web/imagepullprogress",
+    f"{BASE}/watch/namespaces/default/pods/web/imagepullprogress",
+)
+OF_PEERS = ("/node/v1alpha1/pulls", "/node/v1alpha1/pods/default/web/imagepullprogress")
+OF_KUBELET = "/imagePullProgress/default/web"
+
+
+@pytest.fixture
+def agent(cluster: Cluster) -> Agent:
+    cluster.add_pod("web")
+    cluster.add_pod("db", namespace="secret")
+    return cluster.start()
+
+
+@pytest.fixture
+def address(agent: Agent) -> tuple[str, int]:
+    return agent.door.address
+
+
+@pytest.fixture
+def hands(cluster: Cluster, tmp_path: Path) -> Hands:
+    folder = tmp_path / "hands"
+    folder.mkdir()
+    return Hands(cluster.api, folder)
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+# Without the front proxy's certificate
+
+
+def test_no_other_certificate_opens_anything(
+    cluster: Cluster, address: tuple[str, int], hands: Hands
+) -> None:
+    cluster.api.asked.clear()
+    for pair in hands.all.values():
+        for path in OF_PROXY:
+            code, content = ask(address, path, pair, FORGED)
+            assert code in (0, 401)
+            assert b"web" not in content
+    assert [path for _, path, _ in cluster.api.asked if "/pods" in path] == []
+    assert names(ask(address, PULLS, hands.front_proxy, FORGED)[1]) == [
+        "default/web.main",
+        "secret/db.main",
+    ]
+
+
+def test_the_front_proxy_has_to_say_for_whom(address: tuple[str, int], hands: Hands) -> None:
+    for headers in ({}, {"X-Remote-User": ""}, {"X-Remote-Group": "system:masters"}):
+        assert ask(address, PULLS, hands.front_proxy, headers)[0] == 401
+
+
+def test_the_front_proxy_is_no_agent_and_has_no_rights_of_its_own(
+    address: tuple[str, int], hands: Hands
+) -> None:
+    for path in OF_PEERS:
+        assert ask(address, path, hands.front_proxy, FORGED)[0] == 401
+    assert ask(address, OF_KUBELET, hands.front_proxy, FORGED)[0] in (401, 403)
+    assert ask(address, "/metrics", hands.front_proxy, FORGED)[0] in (401, 403)
+
+
+def test_a_front_proxy_that_is_believed_no_more(
+    cluster: Cluster, agent: Agent, address: tuple[str, int], hands: Hands
+) -> None:
+    assert ask(address, PULLS, hands.front_proxy, FORGED)[0] == 200
+    (found,) = cluster.api.objects.documents("", "configmaps")
+    changed = {**found, "data": {**found["data"], "requestheader-allowed-names": '["other"]'}}
+    cluster.api.objects.add("", "configmaps", changed)
+    wait_until(lambda: ask(address, PULLS, hands.front_proxy, FORGED)[0] == 401)
+    for text in ("[]x", '"front-proxy-client"', "{}"):  # what cannot be read lets nobody in
+        changed = {**found, "data": {**found["data"], "requestheader-allowed-names": text}}
+        cluster.api.objects.add("", "configmaps", changed)
+        time.sleep(0.3)
+        assert ask(address, PULLS, hands.front_proxy, FORGED)[0] in (0, 401)
+    cluster.api.objects.add("", "configmaps", found)
+    wait_until(lambda: ask(address, PULLS, hands.front_proxy, FORGED)[0] == 200)
+
+
+# Tokens
+
+
+def token_of(name: str, number: int) -> str:
+    claims = json.dumps({"sub": name, "jti": number}).encode()
+    return f"e30.{base64.urlsafe_b64encode(claims).rstrip(b'=').decode()}.x"
+
+
+@pytest.mark.parametrize("path", OF_PEERS)
+def test_only_the_agents_own_token_for_agents(
+    cluster: Cluster, address: tuple[str, int], path: str
+) -> None:
+    tokens = cluster.api.tokens
+    own, jane = User(OWN), User("jane", ("system:masters",))
+    refused = {
+        "another audience": Token(own),
+        "two other audiences": Token(own, (API_AUDIENCE, f"{AUDIENCE}.example")),
+        "expired": Token(own, (AUDIENCE,), good_until=time.time() - 1),
+        "somebody else's": Token(jane, (AUDIENCE,)),
+        "another namespace's": Token(User(OWN.replace(":pycrictl:", ":default:")), (AUDIENCE,)),
+    }
+    for number, (what, token) in enumerate(refused.items()):
+        text = token_of(OWN, number)
+        tokens[text] = token
+        for _ in range(2):  # what was answered once is remembered
+            assert ask(address, path, headers=bearer(text))[0] == 401, what
+    for text in ("", "x", "a b", "\xff", "e30.e30.", "x" * 15_000, token_of(OWN, 99)):
+        assert ask(address, path, headers=bearer(text))[0] in (400, 401)
+    basic = {"Authorization": f"Basic {base64.b64encode(b'a:b').decode()}"}
+    assert ask(address, path, headers=basic)[0] == 401
+    assert ask(address, path, headers=bearer(cluster.token))[0] not in (401, 403)
+
+
+def test_the_token_for_agents_opens_nothing_else(
+    cluster: Cluster, address: tuple[str, int]
+) -> None:
+    cluster.api.grants.append(
+        Grant(OWN, [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}])
+    )
+    for path in (*OF_PROXY, OF_KUBELET, "/metrics"):
+        assert ask(address, path, headers={**FORGED, **bearer(cluster.token)})[0] == 401
+
+
+def test_the_kubelets_routes_are_for_who_may_reach_the_node(
+    cluster: Cluster, address: tuple[str, int], hands: Hands
+) -> None:
+    allowed = {"apiGroups": [""], "resources": ["nodes/proxy"], "verbs": ["get"]}
+    cluster.api.grants.append(Grant("bob", [{**allowed, "resourceNames": ["n1"]}]))
+    cluster.api.grants.append(Grant("eve", [{**allowed, "resourceNames": ["n2"]}]))
+    for name in ("bob", "eve"):
+        cluster.api.tokens[name] = Token(User(name))
+    assert ask(address, OF_KUBELET)[0] == 401
+    assert ask(address, OF_KUBELET, hands.all["another CA"])[0] in (0, 401)
+    assert ask(address, OF_KUBELET, hands.all["user"], FORGED)[0] == 403
+    assert ask(address, OF_KUBELET, headers=bearer("eve"))[0] == 403
+    for code in (
+        ask(address, f"{OF_KUBELET}?timeoutSeconds=1", hands.all["admin"])[0],
+        ask(address, f"{OF_KUBELET}?timeoutSeconds=1", headers=bearer("bob"))[0],
+    ):
+        assert code not in (0, 401, 403)
+
+
+# Namespaces
+
+
+@pytest.fixture
+def jane(cluster: Cluster) -> None:
+    """May everything of the API in the namespace default, and nothing elsewhere."""
+    rules = [{"apiGroups": [AUDIENCE], "resources": ["*"], "verbs": ["*"]}]
+    cluster.api.grants.append(Grant("jane", rules, "default"))
+
+
+def through(cluster: Cluster, path: str) -> tuple[int, bytes]:
+    """Ask as jane, through the API server."""
+    own = cluster.api.certificates
+    return ask(("127.0.0.1", cluster.api.port), path, (own.cert("jane"), own.key("jane")))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "imagepulls/../../secret/imagepulls",
+        "imagepulls/../../secret/imagepulls/db.main",
+        "imagepulls/web.main/../../../secret/imagepulls/db.main",
+        "imagepulls/%2e%2e/%2e%2e/secret/imagepulls",
+        "imagepulls/..%2f..%2fsecret%2fimagepulls",
+        "imagepulls%2f..%2f..%2fsecret%2fimagepulls",
+        "imagepulls/.%00./secret",
+        "imagepulls//db.main",
+        "imagepulls/./db.main",
+        "imagepulls;/../secret",
+        "imagepulls/web.main%0d%0aX-Remote-User:%20admin",
+        "imagepulls/%ff%fe",
+        "imagepulls/secret%2Fdb.main",
+        "pods/../../secret/pods/db/imagepullprogress",
+        "pods/web/imagepullprogress/../../../../secret/imagepulls",
+        "pods/secret%2Fdb/imagepullprogress",
+        f"imagepulls/{'a' * 5000}",
+        f"imagepulls/{'a/' * 500}",
+        f"imagepulls/{'%2e%2e%2f' * 300}secret/imagepulls",
+    ],
+)
+def test_no_path_leads_to_another_namespace(
+    cluster: Cluster, agent: Agent, jane: None, path: str
+) -> None:
+    code, content = through(cluster, f"{BASE}/namespaces/default/{path}")
+    assert 400 <= code < 500
+    assert b"registry.test" not in content
+    assert json.loads(content)["kind"] == "Status"
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "metadata.namespace=secret",
+        "metadata.namespace=secret,metadata.name=db.main",
+        "metadata.namespace!=default",
+        "metadata.name=db.main",
+        "metadata.name=secret/db.main",
+        "metadata.name=../secret/db.main",
+        "spec.podName=db",
+        "metadata.name=web.main,metadata.name=db.main",
+        "spec.podName=web,metadata.namespace=secret",
+    ],
+)
+def test_no_selector_leads_to_another_namespace(
+    cluster: Cluster, agent: Agent, jane: None, selector: str
+) -> None:
+    path = f"{BASE}/namespaces/default/imagepulls?fieldSelector={selector}"
+    code, content = through(cluster, path)
+    assert (code, names(content)) == (200, [])
+    _, lines = through(cluster, f"{path}&watch=true&timeoutSeconds=1")
+    assert b"registry.test" not in lines
+
+
+def test_a_name_that_was_authorized_is_the_name_that_is_answered(
+    cluster: Cluster, agent: Agent
+) -> None:
+    rule = {"apiGroups": [AUDIENCE], "resources": ["imagepulls"], "verbs": ["list"]}
+    cluster.api.grants.append(Grant("jane", [{**rule, "resourceNames": ["web.main"]}], "default"))
+    cluster.add_pod("other")
+    path = f"{BASE}/namespaces/default/imagepulls?fieldSelector=metadata.name"
+    assert through(cluster, f"{path}=other.main")[0] == 403
+    assert names(through(cluster, f"{path}=web.main")[1]) == ["default/web.main"]
+    for more in (",metadata.name=other.main", "&fieldSelector=metadata.name=other.main"):
+        assert "default/other.main" not in names(through(cluster, f"{path}=web.main{more}")[1])
+    assert through(cluster, f"{path}!=other.main")[0] == 403
+
+
+def test_an_other_pod_of_the_same_name_is_not_shown(cluster: Cluster, agent: Agent) -> None:
+    cluster.add_pod("web", namespace="secret", image="registry.test/hidden:1")
+    path = f"{BASE}/namespaces/default/imagepulls"
+    cluster.api.grants.append(
+        Grant("jane", [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}], "default")
+    )
+    for more in ("", "?fieldSelector=metadata.name=web.main", "/web.main"):
+        code, content = through(cluster, f"{path}{more}")
+        assert code == 200
+        assert b"hidden" not in content
+
+
+# Floods
+
+
+def test_idle_connections_do_not_keep_the_api_server_out(
+    cluster: Cluster, agent: Agent, address: tuple[str, int], hands: Hands
+) -> None:
+    with ExitStack() as stack:
+        for _ in range(600):
+            stack.enter_context(socket.create_connection(address, timeout=10))
+        began_at = time.monotonic()
+        assert ask(address, PULLS, hands.front_proxy, FORGED)[0] == 200
+        assert time.monotonic() - began_at < 10
+
+
+def test_who_holds_connections_open_does_not_keep_the_api_server_out(
+    cluster: Cluster,
+    address: tuple[str, int],
+    hands: Hands,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One pod that asks for what everyone may have, and keeps every connection that it gets."""
+    monkeypatch.setattr(serving, "MAX_CONNECTIONS", 100)
+    monkeypatch.setattr(serving, "MAX_STRANGERS", 40)
+    context = context_of(hands.front_proxy)
+    with ExitStack() as stack:
+        raw = stack.enter_context(socket.create_connection(address, timeout=20))
+        watcher = stack.enter_context(context.wrap_socket(raw))
+        lines = [f"GET {PULLS}?watch=true HTTP/1.1", "Host: a", "X-Remote-User: modest"]
+        watcher.sendall("\r\n".join([*lines, "", ""]).encode())
+        assert watcher.recv(4096).startswith(b"HTTP/1.1 200 ")
+        for _ in range(200):
+            try:
+                raw = stack.enter_context(socket.create_connection(address, timeout=20))
+                held = stack.enter_context(context_of(None).wrap_socket(raw))
+                held.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+                held.recv(4096)
+            except OSError:
+                pass  # turned away
+        assert ask(address, PULLS, hands.front_proxy, FORGED)[0] == 200
+        cluster.add_pod("late")
+        while b"late" not in watcher.recv(65536):  # whoever was let in stays
+            pass
+
+
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [
+        (b"GET / HTTP/1.1\r\nA: " + b"a" * 200_000, b""),
+        (b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\n\r\n", b""),
+        (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 20_000 + b"\r\n", b""),
+        (b"POST /apis HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n", b"a" * 100_000),
+        (
+            b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"5\r\naaaaa\r\n" * 9,
+        ),
+        (b"\x16\x03\x01" * 100, b""),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b""),
+        (
+            b"GET / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"0\r\n\r\n",
+        ),
+    ],
+)
+def test_requests_that_are_none(
+    cluster: Cluster, agent: Agent, address: tuple[str, int], head: bytes, body: bytes
+) -> None:
+    with context_of(None).wrap_socket(socket.create_connection(address, timeout=20)) as attacker:
+        answer = b"-"
+        try:
+            attacker.sendall(head + body)
+            while got := attacker.recv(65536):
+                answer += got
+                assert len(answer) < 100_000
+        except OSError:
+            pass
+    assert re.match(rb"-($|HTTP/1\.[01] (4\d\d|501|505) )", answer), answer[:200]
+    assert ask(address, "/livez")[0] == 200
+
+
+def test_watchers_of_one_user_do_not_take_the_place_of_others(
+    cluster: Cluster, address: tuple[str, int], hands: Hands
+) -> None:
+    context = context_of(hands.front_proxy)
+    codes = []
+    with ExitStack() as stack:
+        for _ in range(230):
+            raw = stack.enter_context(socket.create_connection(address, timeout=20))
+            watcher = stack.enter_context(context.wrap_socket(raw))
+            lines = [f"GET {PULLS}?watch=true HTTP/1.1", "Host: a", "X-Remote-User: greedy"]
+            watcher.sendall("\r\n".join([*lines, "", ""]).encode())
+            codes.append(int(watcher.recv(4096).split()[1]))
+        assert set(codes) == {200, 429}
+        assert codes.count(200) == 200
+        path = f"{PULLS}?watch=true&timeoutSeconds=1"
+        assert ask(address, path, hands.front_proxy, {"X-Remote-User": "modest"})[0] == 200
+    wait_until(lambda: ask(address, path, hands.front_proxy, {"X-Remote-User": "greedy"})[0] == 200)
+
+
+def test_wrong_tokens_do_not_keep_an_agent_out(
+    cluster: Cluster, agent: Agent, address: tuple[str, int]
+) -> None:
+    before = agent.access.reviews
+    for number in range(300):
+        assert ask(address, OF_PEERS[0], headers=bearer(f"wrong-{number % 20}"))[0] == 401
+    assert agent.access.reviews - before <= 20  # an answer is remembered
+    assert ask(address, OF_PEERS[0], headers=bearer(cluster.token))[0] == 200
+
+
+# What others wrote
+
+
+EVIL = "\x1b]0;gone\x07\x1b[2J\r\nfake: line\u202e"
+
+
+def test_names_and_errors_are_escaped_where_they_are_shown(
+    cluster: Cluster,
+    agent: Agent,
+    address: tuple[str, int],
+    hands: Hands,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    waiting = {"waiting": {"reason": f"ErrImagePull{EVIL}", "message": f"no {EVIL}"}}
+    cluster.add_pod("evil", image=f"registry.test/{EVIL}:1", state=waiting)
+    cluster.add_pod("far", node=f"n2{EVIL}", image=f"registry.test/{EVIL}:1")
+    headers = {**FORGED, "Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    code, content = ask(address, f"{PULLS}?includeObject=None", hands.front_proxy, headers)
+    assert code == 200
+    cells = [str(cell) for row in json.loads(content)["rows"] for cell in row["cells"]]
+    assert any("registry" in cell or "fake" in cell for cell in cells), cells
+    for text in (*cells, *capfd.readouterr()):
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", text), repr(text)
+    code, lines = ask(
+        address, f"{BASE}/namespaces/default/pods/evil/imagepullprogress", hands.front_proxy, FORGED
+    )
+    assert b"\x1b" not in lines
