@@ -19,6 +19,7 @@ from pycrictl.agent import frontproxy
 from pycrictl.agent.apiserver import ApiServer
 from pycrictl.agent.frontproxy import Trust, User
 from pycrictl.agent.names import AUDIENCE, Document
+from pycrictl.agent.peers import subject_of
 from pycrictl.agent.status import Refusal
 from pycrictl.errors import PycrictlError
 
@@ -116,7 +117,9 @@ class Access:
             Refusal: it does not, or the API server cannot be asked about its token.
         """
         own = self._own_user()
-        found = await self._of_token(request, AUDIENCE) if own else None
+        # What does not even claim to be an agent's is no question to the API server.
+        is_claimed = bool(own) and subject_of(_token_of(request)) == own
+        found = await self._of_token(request, AUDIENCE) if is_claimed else None
         if found is None or found[0].name != own or AUDIENCE not in found[1]:
             raise Refusal(401, "Unauthorized")
         self.welcome(request)
@@ -159,11 +162,10 @@ class Access:
     async def _of_token(
         self, request: web.BaseRequest, audience: str
     ) -> tuple[User, tuple[str, ...]] | None:
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if not scheme and not audience:
-            scheme, token = "bearer", request.headers.get(TOKEN_HEADER, "")
-        token = token.strip()
-        if scheme.lower() != "bearer" or not token or len(token) > MAX_TOKEN_CHARS:
+        token = _token_of(request)
+        if not token and not audience:
+            token = request.headers.get(TOKEN_HEADER, "")
+        if not token or len(token) > MAX_TOKEN_CHARS:
             return None
         key = f"{audience} {hashlib.sha256(token.encode('utf-8', 'replace')).hexdigest()}"
         try:
@@ -221,6 +223,12 @@ def certificate_of(request: web.BaseRequest) -> bytes:
     if not isinstance(found, ssl.SSLObject):
         return b""
     return found.getpeercert(binary_form=True) or b""
+
+
+def _token_of(request: web.BaseRequest) -> str:
+    """Return the bearer token of a request; empty if it has none."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 async def _awaited(ask: Callable[[], Awaitable[T]]) -> T:
