@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ from pycrictl.kube.events import TIMEOUT_S
 from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks, new_loop
 from pycrictl.units import quote
+
+TLS_BUFFER_BYTES: Final = 32 * 1024
+"""What a connection of TLS reads at once. asyncio's 256 KiB are most of what it takes."""
 
 CHECK_S: Final = 60.0
 """How often it is looked whether files of certificates have changed."""
@@ -247,6 +251,7 @@ def run(
         read_journal: returns lines of the node's services since a wall time.
         on_ready: called when it serves.
     """
+    SSLProtocol.max_size = TLS_BUFFER_BYTES
 
     async def main() -> None:
         log = Log(__name__)
