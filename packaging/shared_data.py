@@ -31,7 +31,7 @@ class SharedData(BuildHookInterface[Any]):
         shared: dict[str, str] = build_data["shared_data"]
         for page in sorted(root.glob("man/*.[157]")):
             shared[str(page)] = f"share/man/man{page.suffix[1:]}/{page.name}"
-        for unit in sorted(root.glob("packaging/pycrictl-proxy.*")):
+        for unit in sorted(root.glob("packaging/pycrictl-*.*")):
             shared[str(unit)] = f"lib/systemd/system/{unit.name}"
         for name, target in COMPLETIONS.items():
             script = root / "completions" / name

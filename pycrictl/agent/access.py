@@ -19,6 +19,7 @@ from pycrictl.agent import frontproxy
 from pycrictl.agent.apiserver import ApiServer
 from pycrictl.agent.frontproxy import Trust, User
 from pycrictl.agent.names import AUDIENCE, Document
+from pycrictl.agent.peers import subject_of
 from pycrictl.agent.status import Refusal
 from pycrictl.errors import PycrictlError
 
@@ -27,6 +28,9 @@ ALLOWED_S: Final = 60.0
 DENIED_S: Final = 15.0
 """How long answers are kept: of TokenReviews, of SubjectAccessReviews that allow or deny. Shorter
 than the kubelet's (2 m, 5 m, 30 s)."""
+
+TOKEN_HEADER: Final = "X-Pycrictl-Token"
+"""Where a token is that comes through the API server's node proxy: it drops the usual header."""
 
 MAX_CACHED: Final = 1000
 MAX_TOKEN_CHARS: Final = 16 * 1024
@@ -113,7 +117,9 @@ class Access:
             Refusal: it does not, or the API server cannot be asked about its token.
         """
         own = self._own_user()
-        found = await self._of_token(request, AUDIENCE) if own else None
+        # What does not even claim to be an agent's is no question to the API server.
+        is_claimed = bool(own) and subject_of(_token_of(request)) == own
+        found = await self._of_token(request, AUDIENCE) if is_claimed else None
         if found is None or found[0].name != own or AUDIENCE not in found[1]:
             raise Refusal(401, "Unauthorized")
         self.welcome(request)
@@ -156,9 +162,10 @@ class Access:
     async def _of_token(
         self, request: web.BaseRequest, audience: str
     ) -> tuple[User, tuple[str, ...]] | None:
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        token = token.strip()
-        if scheme.lower() != "bearer" or not token or len(token) > MAX_TOKEN_CHARS:
+        token = _token_of(request)
+        if not token and not audience:
+            token = request.headers.get(TOKEN_HEADER, "")
+        if not token or len(token) > MAX_TOKEN_CHARS:
             return None
         key = f"{audience} {hashlib.sha256(token.encode('utf-8', 'replace')).hexdigest()}"
         try:
@@ -216,6 +223,12 @@ def certificate_of(request: web.BaseRequest) -> bytes:
     if not isinstance(found, ssl.SSLObject):
         return b""
     return found.getpeercert(binary_form=True) or b""
+
+
+def _token_of(request: web.BaseRequest) -> str:
+    """Return the bearer token of a request; empty if it has none."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 async def _awaited(ask: Callable[[], Awaitable[T]]) -> T:

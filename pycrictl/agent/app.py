@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
 from pycrictl.agent.frontproxy import Trust, parse_trust
 from pycrictl.agent.names import PORT, SERVICE
-from pycrictl.agent.node import Connect, NodePulls
+from pycrictl.agent.node import Connect, NodePulls, ReadJournal
 from pycrictl.agent.peers import Peers
 from pycrictl.agent.reflector import Reflector
 from pycrictl.agent.routes import Routes
@@ -33,6 +34,9 @@ from pycrictl.kube.events import TIMEOUT_S
 from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks, new_loop
 from pycrictl.units import quote
+
+TLS_BUFFER_BYTES: Final = 32 * 1024
+"""What a connection of TLS reads at once. asyncio's 256 KiB are most of what it takes."""
 
 CHECK_S: Final = 60.0
 """How often it is looked whether files of certificates have changed."""
@@ -73,6 +77,7 @@ class Agent:
         settings: how it runs.
         load: reads the credential for the API server.
         connect: connects to the node's runtime.
+        read_journal: returns lines of the node's services since a wall time.
 
     Attributes:
         ready: set when the front proxy can be trusted for the first time.
@@ -82,12 +87,16 @@ class Agent:
     """
 
     def __init__(
-        self, settings: Settings, load: Callable[[], Credential], connect: Connect
+        self,
+        settings: Settings,
+        load: Callable[[], Credential],
+        connect: Connect,
+        read_journal: ReadJournal | None = None,
     ) -> None:
         self._settings = settings
         self._log = Log(__name__)
         self.api = ApiServer(load)
-        self.pulls = NodePulls(connect, self.api, settings.node)
+        self.pulls = NodePulls(connect, self.api, settings.node, read_journal)
         self.peers = Peers(
             self.api,
             namespace=settings.namespace,
@@ -230,6 +239,7 @@ def run(
     settings: Settings,
     load: Callable[[], Credential],
     connect: Connect,
+    read_journal: ReadJournal | None = None,
     on_ready: Callable[[], object] = lambda: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT.
@@ -238,8 +248,10 @@ def run(
         settings: how.
         load: reads the credential for the API server.
         connect: connects to the node's runtime.
+        read_journal: returns lines of the node's services since a wall time.
         on_ready: called when it serves.
     """
+    SSLProtocol.max_size = TLS_BUFFER_BYTES
 
     async def main() -> None:
         log = Log(__name__)
@@ -248,7 +260,7 @@ def run(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ends.set)
         with log.of_asyncio():
-            agent = Agent(settings, load, connect)
+            agent = Agent(settings, load, connect, read_journal)
             await agent.start()
             host, port = agent.door.address
             log.info("serving", address=f"{host}:{port}", node=settings.node)

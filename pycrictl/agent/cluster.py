@@ -15,7 +15,7 @@ from pycrictl.agent.apiserver import ApiServer
 from pycrictl.agent.names import Document
 from pycrictl.agent.node import NodePulls
 from pycrictl.agent.objects import is_waiting, objects_of
-from pycrictl.agent.peers import KEPT, Peers
+from pycrictl.agent.peers import Peers
 from pycrictl.agent.reflector import Reflector, list_all
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.pods import Pod, parse_pod
@@ -141,10 +141,7 @@ class Cluster:
             **{node: _address(found) for node, found in by_node.items()},
         }
         answers = await asyncio.gather(
-            *(
-                self._ask(node, host_ip, scope, is_kept=len(nodes) <= KEPT)
-                for node, host_ip in nodes.items()
-            )
+            *(self._ask(node, host_ip, scope) for node, host_ip in nodes.items())
         )
         silent: dict[str, str] = {}
         for node, answer in zip(nodes, answers, strict=True):
@@ -175,16 +172,14 @@ class Cluster:
         problem = "" if pulls else self._own.error
         return objects_of(chosen, pulls, self._own.node, wants_all=bool(scope.pod), problem=problem)
 
-    async def _ask(
-        self, node: str, host_ip: str, scope: Scope, *, is_kept: bool
-    ) -> list[Document] | str:
+    async def _ask(self, node: str, host_ip: str, scope: Scope) -> list[Document] | str:
         """Return the objects of a node, or why it does not answer."""
         try:
             if node == self._own.node:
                 return await self.of_own_node(scope)
             asked = scope._replace(node="")._asdict()
             query = {key: value for key, value in asked.items() if value}
-            answer = await self._peers.get(node, host_ip, PULLS, query, is_kept=is_kept)
+            answer = await self._peers.get(node, host_ip, PULLS, query)
         except PycrictlError as exc:
             return escape(exc.message)
         items = answer.get("items")

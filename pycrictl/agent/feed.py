@@ -130,6 +130,8 @@ class Feed:
         watcher = Watcher()
         self._watchers.add(watcher)
         if self._task is None:
+            self._reflector = self._cluster.reflector(self._scope)
+            self._reflector.start()
             self._task = asyncio.create_task(self._run())
         try:
             yield watcher
@@ -141,16 +143,15 @@ class Feed:
 
     async def stop(self) -> None:
         """End the rounds."""
+        # Both at once: while they end, somebody may begin to watch.
         task, self._task = self._task, None
+        reflector, self._reflector = self._reflector, None
         if task is not None:
             await end_tasks([task])
-        reflector, self._reflector = self._reflector, None
         if reflector is not None:
             await reflector.stop()
 
     async def _run(self) -> None:
-        self._reflector = self._cluster.reflector(self._scope)
-        self._reflector.start()
         while True:
             begun_s = time.thread_time()
             try:

@@ -21,10 +21,12 @@ from pycrictl.agent.objects import NodePull
 from pycrictl.agent.reflector import Reflector
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.pods import Pod, parse_pod
+from pycrictl.progress.failures import REASONS, Failures
 from pycrictl.servicelog import Log
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
+    from pycrictl.logs.journal import JournalLine
     from pycrictl.progress.tracker import Item, View
 
 LOOK_S: Final = 0.5
@@ -37,6 +39,7 @@ ENDED_S: Final = 60.0
 """How long after its end a pull is shown."""
 
 MAX_ENDED: Final = 500
+JOURNAL_S: Final = 5.0
 FIRST_LOOK_S: Final = 3.0
 RETRY_S: Final = 2.0
 
@@ -45,6 +48,9 @@ _SAME_S: Final = 2.0
 
 Connect = Callable[[], "AbstractContextManager[tuple[CriClient, CriClient | None]]"]
 """Connects to the runtime, and to the proxy in front of it if there is one."""
+
+
+ReadJournal = Callable[[float], "Sequence[JournalLine]"]
 
 
 class _Unasked(PycrictlError):
@@ -88,6 +94,7 @@ class _Source:
         """Take a picture of all pulls."""
         self.pulls, self.has_looked = pulls_in(view, self._began), True
         self._began = {one.image: one.began_s for one in self.pulls}
+        self._owner.look_for_failures()
         if not self._owner.is_asked(self):
             raise _Unasked("nobody asks")
         self._owner.wake()
@@ -132,10 +139,17 @@ class NodePulls:
         connect: see ``Connect``; called in a thread.
         api: for the pods of the node.
         node: its name.
+        read_journal: returns lines of the node's services since a wall time; None to read none.
+
+    Attributes:
+        retries: when the kubelet tries again, by image, as far as that is known.
     """
 
-    def __init__(self, connect: Connect, api: ApiServer, node: str) -> None:
+    def __init__(
+        self, connect: Connect, api: ApiServer, node: str, read_journal: ReadJournal | None = None
+    ) -> None:
         self.node = node
+        self.retries: dict[str, float] = {}
         self.log = Log(__name__)
         self.known = _Known(self.pods)
         self.starts = 0
@@ -143,6 +157,8 @@ class NodePulls:
         self._reflector: Reflector[Pod] = Reflector(
             api, "/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"}, parse_pod, self._ring
         )
+        self._failures = Failures(read_journal, self.pods) if read_journal is not None else None
+        self._looked_at = -JOURNAL_S
         self._lock = threading.Lock()
         self._source: _Source | None = None
         self._asked_at = 0.0
@@ -251,6 +267,19 @@ class NodePulls:
                 self._ended[one.image] = one
             while len(self._ended) > MAX_ENDED:
                 del self._ended[next(iter(self._ended))]
+
+    def look_for_failures(self) -> None:
+        """See now and then when pulls are tried again that have failed: the journal says that."""
+        now = time.monotonic()
+        if self._failures is None or now - self._looked_at < JOURNAL_S:
+            return
+        self._looked_at = now
+        if any(one.reason in REASONS for pod in self.pods() for one in pod.images):
+            self._failures.look(time.time())
+            found = self._failures.waiting()
+            self.retries = {one.image: one.next_try_s for one in found if one.next_try_s}
+        else:
+            self.retries = {}
 
     def wake(self) -> None:
         """Let all who wait look again."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -135,6 +135,7 @@ def objects_of(
     *,
     wants_all: bool = False,
     problem: str = "",
+    retries: Mapping[str, float] | None = None,
 ) -> list[Document]:
     """Return the objects of some pods of a node.
 
@@ -144,13 +145,18 @@ def objects_of(
         node: its name.
         wants_all: also of images that are there.
         problem: why the node's pulls are unknown; empty if they are known.
+        retries: when pulls that have failed are tried again, by image.
     """
     found = []
     for pod in pods:
         for need in needs_of(pod):
             pull = next((one for one in reversed(pulls) if one.is_of(need.image)), None)
             if wants_all or need.is_open or pull is not None:
-                found.append(_object(need, pull, node, problem))
+                document = _object(need, pull, node, problem)
+                phase, retry_s = document["status"]["phase"], (retries or {}).get(need.image)
+                if retry_s and phase in (PullPhase.FAILED, PullPhase.BACK_OFF):
+                    document["status"]["nextRetryTime"] = moment(retry_s)
+                found.append(document)
     return found
 
 

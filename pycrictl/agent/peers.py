@@ -37,9 +37,6 @@ TIMEOUT_S: Final = 4.0
 AT_ONCE: Final = 32
 """How many nodes are asked at the same time."""
 
-KEPT: Final = 64
-"""To so many nodes connections are kept until the next question. One takes 200 KiB."""
-
 ADDRESSES_S: Final = 60.0
 """How long the addresses of agents are kept."""
 
@@ -84,20 +81,11 @@ class Peers:
     def own_user(self) -> str:
         """Return the user that the token stands for; empty if there is none."""
         try:
-            claims = json.loads(_unpadded(self._token().split(".")[1]))
-            return str(claims["sub"])
-        except (PycrictlError, ValueError, IndexError, KeyError, TypeError):
+            return subject_of(self._token())
+        except PycrictlError:
             return ""
 
-    async def get(
-        self,
-        node: str,
-        host_ip: str,
-        path: str,
-        query: Mapping[str, str],
-        *,
-        is_kept: bool = True,
-    ) -> Document:
+    async def get(self, node: str, host_ip: str, path: str, query: Mapping[str, str]) -> Document:
         """Return the document that the agent of a node answers.
 
         Args:
@@ -105,7 +93,6 @@ class Peers:
             host_ip: its address, if that is known, for when its agent is no endpoint.
             path: see ``routes``.
             query: what is wanted.
-            is_kept: keep the connection for the next question.
 
         Raises:
             PycrictlError: it does not answer, or not as an agent does.
@@ -114,7 +101,7 @@ class Peers:
             try:
                 async with (
                     asyncio.timeout(TIMEOUT_S),
-                    self._response(node, host_ip, path, query, is_kept=is_kept) as response,
+                    self._response(node, host_ip, path, query) as response,
                 ):
                     content = bytearray()
                     async for data in response.content.iter_any():
@@ -163,18 +150,10 @@ class Peers:
 
     @asynccontextmanager
     async def _response(
-        self,
-        node: str,
-        host_ip: str,
-        path: str,
-        query: Mapping[str, str],
-        *,
-        is_kept: bool = True,
+        self, node: str, host_ip: str, path: str, query: Mapping[str, str]
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         host, port = await self._address(node, host_ip)
         headers = {"Authorization": f"Bearer {self._token()}", "User-Agent": "pycrictl-agent"}
-        if not is_kept:
-            headers["Connection"] = "close"
         netloc = f"[{host}]" if ":" in host else host
         self.asked += 1
         try:
@@ -256,6 +235,18 @@ class Peers:
         if not token or not token.isprintable():
             raise ConfigError("the token for other agents is empty")
         return token
+
+
+def subject_of(token: str) -> str:
+    """Return whom a service account's token names (a JWT's ``sub``); empty if it is none.
+
+    Nothing is verified: that is up to the API server.
+    """
+    try:
+        claims = json.loads(_unpadded(token.split(".")[1]))
+        return str(claims["sub"])
+    except (ValueError, IndexError, KeyError, TypeError, RecursionError):
+        return ""
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> PycrictlError:

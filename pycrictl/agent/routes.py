@@ -253,8 +253,8 @@ class Routes:
     ) -> web.StreamResponse:
         query = parse_query(given)
         form = form_of(request.headers.get("Accept", ""), query.include)
-        pod = pod_of(name)
-        if not is_name(pod) or not is_name(name):
+        pod, _, container = name.rpartition(".")
+        if not (is_name(pod) and is_name(container)):  # together they may be longer than a name
             raise not_found(name)
         feed = self._feeds.get(Scope(namespace, pod))
         await feed.refresh()

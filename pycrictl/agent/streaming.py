@@ -139,6 +139,8 @@ class Streams:
         while time.monotonic() - begun_at < limit_s:
             pulls, _ = await self._own.ask()
             current = self._own.known.find(pod.namespace, pod.name)
+            if current is None and time.monotonic() - begun_at < SETTLE_S:
+                current = pod  # it may be newer than what is known of the node's pods
             if current is None or current.uid != pod.uid:
                 return
             needs = wanted(current, container)

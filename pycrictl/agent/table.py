@@ -83,7 +83,7 @@ def cells(document: Document, now: datetime) -> list[str]:
     phase = status.get("phase", "")
     found = [
         document["metadata"]["name"],
-        escape(short_image(spec.get("image", ""))),
+        short_image(spec.get("image", "")),
         _UNKNOWN if status.get("unknown") else phase,
         "" if percent is None else f"{percent}%",
         progress(status),
@@ -92,8 +92,8 @@ def cells(document: Document, now: datetime) -> list[str]:
         spec.get("nodeName") or _NONE,
         "" if rate is None else f"{format_bytes(rate)}/s",
         str(status.get("queuePosition", "")),
-        escape(status.get("kubeletReason", "")),
-        escape(status.get("error", "")),
+        status.get("kubeletReason", ""),
+        status.get("error", ""),
     ]
     return [escape(cell) for cell in found]
 

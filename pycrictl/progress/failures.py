@@ -87,16 +87,22 @@ class Failure(NamedTuple):
         with_what = f"pull secrets: {names}" if names else "the pod names no pull secret"
         return f"{self.cause}; {with_what}"
 
+    @property
+    def next_try_s(self) -> float:
+        """The wall time of the kubelet's next try; 0 if there is none, or it is unknown."""
+        if self.is_final or not self.pod or not self.at_s:
+            return 0.0
+        return self.at_s + min(BACK_OFF_S * 2.0 ** (max(self.attempts, 1) - 1), MOST_BACK_OFF_S)
+
     def next_try(self, wall_s: float) -> str:
         """Return when the kubelet tries again, as far as is known; empty if nobody does."""
         if self.is_final or not self.pod:
             return ""
         if not self.at_s:
             return "the kubelet tries again"
-        pause_s = min(BACK_OFF_S * 2.0 ** (max(self.attempts, 1) - 1), MOST_BACK_OFF_S)
-        if self.at_s + pause_s < wall_s:
+        if self.next_try_s < wall_s:
             return "the next try is due"
-        when = time.strftime("%H:%M:%S", time.localtime(self.at_s + pause_s))
+        when = time.strftime("%H:%M:%S", time.localtime(self.next_try_s))
         return f"next try about {when}"
 
     def text(self, wall_s: float) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pycrictl.agent.feed import FRESH_S
 from pycrictl.agent.frontproxy import parse_trust
 from tests.agent.standing import AUDIENCE, OWN, Cluster, token_of
 from tests.kube.access import Grant, User
@@ -231,3 +232,35 @@ def test_names_are_escaped(cluster: Cluster, caplog: pytest.LogCaptureFixture) -
     assert json.loads(whole)["items"][0]["spec"]["image"] == evil
     cluster.ask("/x%1b[31m", user="e\x7fvil")
     assert all(record.getMessage().isprintable() for record in caplog.records)
+
+
+def test_the_credential_for_the_api_server_is_read_again(cluster: Cluster) -> None:
+    """Its token rotates; one that has just been refused is read again at once."""
+    cluster.start()
+    cluster.add_pod("web")
+    assert cluster.ask(PULLS, certificate=cluster.front_proxy, user="jane").status == 200
+    del cluster.api.tokens["api-token"]
+    cluster.api.tokens["next"] = Token(User(OWN))
+    time.sleep(FRESH_S)
+    assert cluster.ask(PULLS, certificate=cluster.front_proxy, user="jane").status == 500
+    kubeconfig = cluster.api.kubeconfig(token="next", client_certificate="", client_key="")
+    (cluster.folder / "kubeconfig").write_text(json.dumps(kubeconfig))
+    assert cluster.ask(PULLS, certificate=cluster.front_proxy, user="jane").status == 200
+
+
+def test_the_kubelets_routes_through_the_api_servers_node_proxy(cluster: Cluster) -> None:
+    """It hands on no credential but what is in a header of one's own."""
+    port = cluster.start().door.address[1]
+    address = [{"type": "InternalIP", "address": "127.0.0.1"}]
+    node = {"metadata": {"name": "n1"}, "status": {"addresses": address}}
+    cluster.api.objects.add("", "nodes", node)
+    cluster.api.tokens["boss"] = Token(User("boss", ("system:masters",)))
+    path = f"/api/v1/nodes/https:n1:{port}/proxy/imagePullProgress/default/web"
+    context = ssl.create_default_context(cafile=cluster.api.certificates.ca)
+    found = []
+    for headers in ({}, {"X-Pycrictl-Token": "boss"}):
+        connection = http.client.HTTPSConnection("127.0.0.1", cluster.api.port, context=context)
+        connection.request("GET", path, headers={"Authorization": "Bearer boss", **headers})
+        found.append(connection.getresponse().status)
+        connection.close()
+    assert found == [401, 404]

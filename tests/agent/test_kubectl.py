@@ -60,6 +60,13 @@ def test_what_is_not_there(cluster: Cluster, kubectl: Kubectl) -> None:
     )
 
 
+def test_the_longest_names(cluster: Cluster, kubectl: Kubectl) -> None:
+    cluster.start()
+    name = "a" * 120 + "." + "b" * 120
+    cluster.add_pod(name)
+    assert kubectl.document("get", "ipull", f"{name}.main")["spec"]["podName"] == name
+
+
 def test_wait_and_watch(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.start()
     cluster.add_pod("web")

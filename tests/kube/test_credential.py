@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from pycrictl.errors import ConfigError
-from pycrictl.kube.credential import KUBECONFIGS, find_credential
+from pycrictl.kube.credential import (
+    KUBECONFIGS,
+    find_credential,
+    in_cluster,
+    own_namespace,
+    read_kubeconfig,
+)
 from tests.kube.apiserver import NODE, ApiServer, write_kubeconfig
 from tests.kube.test_kubelet import run_program
 
@@ -105,3 +111,31 @@ def test_kubeconfigs_that_cannot_be_used(
     write_kubeconfig(api.kubeconfig(inline=True, **changes), tmp_path)
     with pytest.raises(ConfigError, match=error):
         find_credential(tmp_path)
+
+
+def test_the_credential_of_a_pod(tmp_path: Path) -> None:
+    environ = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
+    with pytest.raises(ConfigError, match="cannot read"):
+        in_cluster(environ, tmp_path)
+    assert own_namespace(tmp_path) == ""
+    for name, text in (("token", "s3cret\n"), ("ca.crt", "PEM"), ("namespace", "pycrictl")):
+        (tmp_path / name).write_text(text)
+    found = in_cluster({**environ, "NODE_NAME": "n7"}, tmp_path)
+    assert (found.server, found.token, found.authority, found.node) == (
+        *("https://10.96.0.1:6443", "s3cret", "PEM", "n7"),
+    )
+    assert own_namespace(tmp_path) == "pycrictl"
+    assert (
+        in_cluster({"KUBERNETES_SERVICE_HOST": "fd00::1"}, tmp_path).server
+        == "https://[fd00::1]:443"
+    )
+    assert "s3cret" not in repr(found)
+    with pytest.raises(ConfigError, match="this is not a pod"):
+        in_cluster({}, tmp_path)
+
+
+def test_a_kubeconfig_that_is_named(tmp_path: Path, api: ApiServer) -> None:
+    path = write_kubeconfig(api.kubeconfig(token="s3cret"), tmp_path)
+    assert read_kubeconfig(str(path)).token == "s3cret"
+    with pytest.raises(ConfigError, match="no such file"):
+        read_kubeconfig(str(tmp_path / "nosuch"))

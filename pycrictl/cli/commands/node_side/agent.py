@@ -129,9 +129,13 @@ def agent(
     Example: pycrictl agent --node-name n1 --kubeconfig /etc/kubernetes/kubelet.conf
     """
     from contextlib import contextmanager
+    from functools import partial
+    from pathlib import Path
 
+    from pycrictl import noderoot
     from pycrictl.config import read_text
     from pycrictl.kube import credential
+    from pycrictl.logs import journal
     from pycrictl.proxy.serve.systemd import is_journal, notify
     from pycrictl.servicelog import LogFormat, LogLevel, write_to
 
@@ -181,7 +185,8 @@ def agent(
         writes_events=events,
     )
     write_to(stderr, form, level, has_priorities=is_journal(stderr, environ))
-    service.run(settings, load, connect, lambda: notify("READY=1", environ))
+    read_journal = partial(journal.read, root=Path(noderoot.directory()))
+    service.run(settings, load, connect, read_journal, lambda: notify("READY=1", environ))
 
 
 def _chosen(choices: type[_Choice], text: str, option: str) -> _Choice:

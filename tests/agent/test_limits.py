@@ -1,0 +1,119 @@
+"""What one peer may cost an agent."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.agent.standing import OWN, Cluster, token_of
+from tests.waiting import wait_until
+
+PULLS = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls"
+
+
+@contextlib.contextmanager
+def connected(cluster: Cluster) -> Iterator[ssl.SSLSocket]:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection(cluster.agents[0].door.address, timeout=30) as plain,
+        context.wrap_socket(plain) as found,
+    ):
+        yield found
+
+
+def is_over(connection: ssl.SSLSocket) -> bool:
+    with contextlib.suppress(OSError):
+        return connection.recv(1) == b""
+    return True
+
+
+def test_a_head_that_does_not_end(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pycrictl.agent.serving.FIRST_REQUEST_S", 0.5)
+    monkeypatch.setattr("pycrictl.agent.serving.HANDSHAKE_S", 5.0)
+    cluster.start()
+    begun = time.monotonic()
+    with connected(cluster) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ")
+        assert is_over(connection)
+    assert time.monotonic() - begun < 15
+
+
+def test_too_many_connections(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pycrictl.agent.serving.MAX_CONNECTIONS", 3)
+    agent = cluster.start()
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(connected(cluster))
+        wait_until(lambda: agent.door.connections == 3)
+        with pytest.raises((ssl.SSLError, ConnectionError)), connected(cluster):
+            pass
+    assert agent.door.turned_away == 1
+    wait_until(lambda: agent.door.connections == 0)
+    assert cluster.ask("/livez").status == 200
+
+
+def test_handshakes_that_do_not_come(cluster: Cluster) -> None:
+    cluster.start()
+    with contextlib.ExitStack() as stack:
+        for _ in range(200):
+            stack.enter_context(
+                contextlib.closing(
+                    socket.create_connection(cluster.agents[0].door.address, timeout=30)
+                )
+            )
+        assert cluster.ask("/livez").status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-Long": "a" * 100_000},
+        {f"X-{number}": "a" for number in range(90)},
+        {"Authorization": f"Bearer {'a' * 15_000}"},
+        {"Authorization": "Bearer"},
+        {"Authorization": "Basic YTpi"},
+        {"Transfer-Encoding": "chunked"},
+        {"Content-Length": "1000000000000"},
+    ],
+)
+def test_odd_heads(cluster: Cluster, headers: dict[str, str]) -> None:
+    cluster.start()
+    with contextlib.suppress(http.client.HTTPException, OSError):
+        assert cluster.ask("/node/v1alpha1/pulls", headers=headers).status in (400, 401, 431)
+    assert cluster.ask("/livez").status == 200
+
+
+def test_a_client_that_goes_ends_its_watch(cluster: Cluster) -> None:
+    agent = cluster.start()
+    path = f"{PULLS}?watch=true"
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.load_cert_chain(*cluster.front_proxy)
+    host, port = agent.door.address
+    connection = http.client.HTTPSConnection(host, port, context=context, timeout=30)
+    connection.request("GET", path, headers={"X-Remote-User": "jane"})
+    assert connection.getresponse().status == 200
+    wait_until(lambda: agent.routes.watches == 1)
+    connection.close()
+    wait_until(lambda: agent.routes.watches == 0)
+    assert agent.feeds.watchers == 0
+
+
+def test_tokens_that_are_made_up_cost_few_questions(cluster: Cluster) -> None:
+    agent = cluster.start()
+    for token, path, reviews in (
+        ("made-up", "/node/v1alpha1/pulls", 0),
+        (f"{token_of(OWN)}-not", "/node/v1alpha1/pulls", 1),
+        ("made-up", "/imagePullProgress/default/web", 2),
+    ):
+        for _ in range(5):
+            headers = {"Authorization": f"Bearer {token}"}
+            assert cluster.ask(path, headers=headers).status == 401
+        assert agent.access.reviews == reviews
