@@ -45,6 +45,9 @@ TIMEOUT_S: Final = 30.0
 """Limit for the answer of the API server to begin."""
 
 MAX_LIST_BYTES: Final = 64 << 20
+CUT_S: Final = 55.0
+"""How long a pod's stream lasts at least before the API server's own limit may have cut it (60 s)."""
+
 AGAIN_S: Final = 2.0
 """How long a stream that ends at once is not asked for again."""
 
@@ -133,17 +136,27 @@ async def _follow_pod(
     on_note: _OnNote,
 ) -> None:
     """Follow the stream of one pod (KEP-5334) to its end."""
-    began = time.monotonic()
     query = {"watch": "true"} | ({"container": container} if container else {})
     path = f"{_ROOT}/namespaces/{pod.namespace}/pods/{pod.name}/imagepullprogress"
-    await stream.follow(
-        proxy.target(f"{path}?{urlencode(query)}"),
-        on_report=on_report,
-        on_note=on_note,
-        timeout_s=TIMEOUT_S,
-        silence_s=None,
-        is_plain=True,
-    )
+    while True:
+        began = time.monotonic()
+        try:
+            await stream.follow(
+                proxy.target(f"{path}?{urlencode(query)}"),
+                on_report=on_report,
+                on_note=on_note,
+                timeout_s=TIMEOUT_S,
+                silence_s=None,
+                is_plain=True,
+            )
+            break
+        except (UpgradeRefused, RemoteProtocolError):
+            raise
+        except StreamError as exc:
+            # To the API server this is a "get", which it cuts after a minute.
+            if time.monotonic() - began < CUT_S:
+                raise
+            log.debug("%s; connecting again", exc.message)
     if is_endless:
         await asyncio.sleep(max(began + AGAIN_S - time.monotonic(), 0.0))
 

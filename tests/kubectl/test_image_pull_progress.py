@@ -6,11 +6,14 @@ import json
 import os
 import signal
 import stat
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from pycrictl.kubectl import watch
+from tests.cli.run import Run
 from tests.kubectl.cluster import Cluster, Document, Stream, event, failure, pod, pull
 from tests.kubectl.plugin import Plugin
 from tests.waiting import wait_until
@@ -97,6 +100,21 @@ def test_a_stream_that_breaks_goes_on(cluster: Cluster, plugin: Plugin) -> None:
     shares = [each["percent"] for each in run.objects if "percent" in each]
     assert shares == sorted(shares)
     assert shares[-1] == 100
+
+
+def test_a_stream_that_the_api_server_cuts_goes_on_in_silence(
+    cluster: Cluster, plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.pods = [pod("web")]
+    cluster.streams = [Stream(records([4, 8]), 0.1, "cut"), Stream(ALL, 0.02)]
+    monkeypatch.setattr(watch, "CUT_S", 0.3)
+    monkeypatch.setattr(sys, "argv", ["kubectl-image_pull_progress"])
+    for name, value in plugin.environ.items():
+        monkeypatch.setenv(name, value)
+    run = Run("web", environ=plugin.environ)
+    assert run.code == 0
+    assert "done: 2 layers" in run.stderr
+    assert "connecting again" not in run.stderr
 
 
 def test_a_cluster_that_stays_away_ends_it(
