@@ -65,6 +65,7 @@ class Pull(NamedTuple):
         namespace, name: of the pod that the object is of.
         pod: the pod that the reports name, NAMESPACE/NAME.
         phase: as of a report.
+        has_begun: the pull is known, and not only that a pod waits for it.
     """
 
     image: str
@@ -74,6 +75,7 @@ class Pull(NamedTuple):
     name: str
     pod: str
     phase: str
+    has_begun: bool
 
     @property
     def is_over(self) -> bool:
@@ -109,6 +111,13 @@ class Pulls:
     def is_idle(self) -> bool:
         """Whether no wanted pull is under way or to come."""
         return not self.lost and all(pull.is_over for pull in self._objects.values())
+
+    @property
+    def has_not_begun(self) -> bool:
+        """Whether no wanted pull is under way, but pods wait for some that may never begin."""
+        return not self.lost and all(
+            pull.is_over or not pull.has_begun for pull in self._objects.values()
+        )
 
     def receive_list(self, body: bytes) -> list[Report]:
         """Take a list; objects that it does not have any more are gone.
@@ -188,9 +197,12 @@ class Pulls:
             self.silent[node] = error
             return
         uid = _text(metadata.get("uid"))
-        phase = _PHASES.get(_text(status.get("phase")), "waiting")
+        stands = _text(status.get("phase"))
+        phase = _PHASES.get(stands, "waiting")
         name = image if self._wanted.node or not node else f"{image} on {node}"
-        pull = Pull(name, image, node, namespace, pod, f"{namespace}/{pod}", phase)
+        pull = Pull(
+            name, image, node, namespace, pod, f"{namespace}/{pod}", phase, stands != "Waiting"
+        )
         others = [before.get(uid), *self._objects.values()]
         pull = pull._replace(
             pod=next((one.pod for one in others if one and one.shares(pull)), pull.pod)

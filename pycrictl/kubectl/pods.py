@@ -67,7 +67,13 @@ class Asked(NamedTuple):
 
 
 class FoundPod(NamedTuple):
-    """A pod as kubectl has it."""
+    """A pod as kubectl has it.
+
+    Attributes:
+        namespace, name: of its metadata.
+        node: empty as long as it has none, ``?`` if nobody may know.
+        containers: their names; none if nobody may know.
+    """
 
     namespace: str
     name: str
@@ -185,7 +191,15 @@ def find(kubectl: Kubectl, asked: Asked) -> Selection:
         namespace = "" if everywhere else asked.namespace or _namespace(kubectl)
         found = [_pod(each) for each in _select(kubectl, namespace, asked.selector, asked.node)]
         return Selection(kubectl, asked, namespace, found, [asked.selector])
-    documents = _documents(kubectl, asked)
+    try:
+        documents = _documents(kubectl, asked)
+    except Denied:
+        # Who may see pulls need not see pods.
+        name = asked.names[0].removeprefix("pod/")
+        if len(asked.names) > 1 or "/" in name:
+            raise
+        namespace = asked.namespace or _namespace(kubectl)
+        return Selection(kubectl, asked, namespace, [FoundPod(namespace, name, "?", ())], [])
     namespace = _text(documents[0]["metadata"], "namespace") if documents else ""
     pods, selectors = [], []
     for each in documents:

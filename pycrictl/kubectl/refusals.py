@@ -89,6 +89,8 @@ def of_answer(refusal: UpgradeRefused) -> PycrictlError:
             return Unimplemented(f"the API server does not know {GROUP}/{VERSION}")
         case 502:
             return Unavailable(f"cannot reach the API server: {text}")
+        case 503 if message and not message.startswith("error trying to reach service"):
+            return Unavailable(f"the agent answers: {message}")
         case 503:
             return not_available(text)
         case 429:

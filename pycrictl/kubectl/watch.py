@@ -48,6 +48,9 @@ MAX_LIST_BYTES: Final = 64 << 20
 AGAIN_S: Final = 2.0
 """How long a stream that ends at once is not asked for again."""
 
+BEGIN_S: Final = 10.0
+"""How long a pull that a pod waits for may take to begin, as the agents have it."""
+
 MOST_FAILED: Final = 6
 """How many watches in a row may break off without an event."""
 
@@ -228,11 +231,11 @@ class _Listing:
         while not watching.done():
             await asyncio.wait([watching], timeout=_TICK_S)
             await self._look_for_lost(on_report)
-            if self._is_endless or not self._pulls.is_idle:
+            if self._is_endless or not self._pulls.has_not_begun:
                 idle_since = None
             elif idle_since is None:
                 idle_since = time.monotonic()
-            elif time.monotonic() - idle_since >= SETTLE_S:
+            elif time.monotonic() - idle_since >= (SETTLE_S if self._pulls.is_idle else BEGIN_S):
                 return True
             if await in_thread(self._selection.find_new):
                 return False

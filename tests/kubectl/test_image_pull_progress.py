@@ -101,11 +101,11 @@ def test_a_cluster_that_stays_away_ends_it(
     cluster: Cluster, plugin: Plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.pods = [pod("web")]
-    gone = failure(503, "ServiceUnavailable", "no endpoints")
+    gone = failure(503, "ServiceUnavailable", "error trying to reach service: no endpoints")
     cluster.streams = [Stream(records([4]), ending="cut"), *[(503, gone)] * 9]
     run = plugin.run("web")
     assert run.code == 1
-    assert "the agent is installed but does not answer: no endpoints" in run.stderr
+    assert "the agent is installed but does not answer: error trying to reach" in run.stderr
     assert len(asked(cluster, "imagepullprogress")) == 7
 
 
