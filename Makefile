@@ -2,7 +2,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: demo test compat fuzz soak kills restarts lint cluster bench generate picture proto dist dist-test install
+.PHONY: demo test compat fuzz soak kills restarts lint cluster bench generate picture proto dist image dist-test install
 
 demo: install .venv/.stamp ; $(PYTHON) -m tests.node.demo
 test: install .venv/.stamp ; $(PYTHON) -m pytest -n 4 --dist worksteal
@@ -28,6 +28,9 @@ picture: install .venv/.stamp .venv-picture/.stamp # on a terminal: it records o
 dist: .venv-dist/.stamp
 	@packaging/install.sh
 	.venv-dist/bin/python packaging/dist.py
+image: .venv-dist/.stamp
+	@packaging/install.sh
+	.venv-dist/bin/python packaging/dist.py image
 dist-test: install .venv/.stamp # of what `make dist` has built
 	@packaging/install.sh
 	PYCRICTL_DIST=$(CURDIR)/dist $(PYTHON) -m pytest -n 0 tests/packaging
