@@ -2,7 +2,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: demo test compat fuzz soak kills restarts lint cluster bench generate picture proto docs release dist dist-test install
+.PHONY: demo test compat fuzz soak kills restarts lint cluster bench generate picture proto docs release dist image dist-test install
 
 demo: install .venv/.stamp ; $(PYTHON) -m tests.node.demo
 test: install .venv/.stamp ; $(PYTHON) -m pytest -n 4 --dist worksteal
@@ -29,6 +29,9 @@ docs: .venv-docs/.stamp ; .venv-docs/bin/python -m tools.site # needs mandoc; in
 dist: .venv-dist/.stamp
 	@packaging/install.sh
 	.venv-dist/bin/python packaging/dist.py
+image: .venv-dist/.stamp
+	@packaging/install.sh
+	.venv-dist/bin/python packaging/dist.py image
 dist-test: install .venv/.stamp # of what `make dist` has built
 	@packaging/install.sh
 	PYCRICTL_DIST=$(CURDIR)/dist $(PYTHON) -m pytest -n 0 tests/packaging

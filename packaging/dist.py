@@ -1,4 +1,4 @@
-"""``dist.py [NAME]...``: build the packages into ``dist``; without names, all of them.
+"""``dist.py [NAME]...``: build the packages into ``dist``; without names, all but the image.
 
 The same sources give the same files: the time in them is $SOURCE_DATE_EPOCH, or that of the last
 commit.
@@ -20,6 +20,7 @@ from typing import Final
 
 import bundle
 import deb
+import image
 import interpreter
 import process
 import pyz
@@ -33,8 +34,18 @@ _PACKERS: Final[dict[str, Callable[[standalone.Program, Path, Path], None]]] = {
     "single": standalone.single,
     "deb": deb.build,
     "rpm": rpm.build,
+    "image": image.build,
 }
-NAMES: Final = ("wheel", "pyz", *_PACKERS)
+_MADE: Final = {
+    "wheel": ("pycrictl-*.whl", "pycrictl-*.tar.gz"),
+    "pyz": ("pycrictl.pyz",),
+    "archive": ("pycrictl-*.tar.xz",),
+    "single": ("pycrictl-*.bin",),
+    "deb": ("pycrictl_*.deb",),
+    "rpm": ("pycrictl-*.rpm",),
+    "image": ("pycrictl-*-image-*.tar",),
+}
+NAMES: Final = frozenset(_MADE)
 _NO_COMMIT_S: Final = 1_580_601_600
 """The time of files without a repository; hatchling uses the same."""
 
@@ -42,16 +53,16 @@ _NO_COMMIT_S: Final = 1_580_601_600
 def main() -> int:
     """Build, and print the path of each file made; return the exit status."""
     parser = argparse.ArgumentParser(prog="dist", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(NAMES)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(_MADE)}")
     parser.add_argument("--output", type=Path, default=ROOT / "dist", metavar="FOLDER")
     arguments = parser.parse_args()
-    if unknown := set(arguments.names) - set(NAMES):
+    if unknown := set(arguments.names) - NAMES:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     if platform.machine() not in bundle.MACHINES:
         print(f"dist: no wheels for {platform.machine()} in bundled.txt", file=sys.stderr)
         return 1
     try:
-        _build(set(arguments.names or NAMES), arguments.output.resolve())
+        _build(set(arguments.names or NAMES - {"image"}), arguments.output.resolve())
     except subprocess.CalledProcessError as exc:
         print(f"dist: '{exc.cmd[0]}' ended with {exc.returncode}", file=sys.stderr)
         return 1
@@ -63,8 +74,10 @@ def main() -> int:
 
 def _build(names: set[str], output: Path) -> None:
     output.mkdir(parents=True, exist_ok=True)
-    for old in output.glob("pycrictl*"):
-        old.unlink()
+    for name in names | {"wheel"}:
+        for pattern in _MADE[name]:
+            for old in output.glob(pattern):
+                old.unlink()
     time_s = _time_s()
     _build_wheel(output, time_s)
     (wheel,) = output.glob("*.whl")

@@ -21,6 +21,14 @@ GLIBC: Final = (2, 31)
 _SUITE: Final = "bullseye"
 _MIRROR: Final = "http://deb.debian.org/debian"
 _PACKAGES: Final = "gcc,libc6-dev,libffi-dev,liblzma-dev,make,perl,pkg-config,zlib1g-dev"
+_LINKED: Final = {
+    "libffi-dev": "libffi",
+    "liblzma-dev": "xz-utils",
+    "libstdc++6": "gcc-10",
+    "zlib1g-dev": "zlib",
+}
+"""Packages of the root whose code gets into the program, with the names of their sources."""
+
 _SOURCES: Final = Path(__file__).with_name("standalone")
 _PINS: Final = _SOURCES / "sources.txt"
 _TIME_S: Final = 1_580_601_600
@@ -29,14 +37,24 @@ _TIME_S: Final = 1_580_601_600
 
 def sources() -> dict[str, str]:
     """Return the versions of what is compiled, by the names of Debian's source packages."""
-    return {name: version for _, name, version in _pins()}
+    return {name: version for _, name, version in pins(_PINS)}
+
+
+def contents(root: Path) -> dict[str, str]:
+    """Return the versions of what the interpreter has, by the names of Debian's source packages."""
+    linked = {}
+    for paragraph in (root / "var/lib/dpkg/status").read_text().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in paragraph.splitlines() if ": " in line)
+        if fields.get("Package") in _LINKED:
+            linked[_LINKED[fields["Package"]]] = fields["Version"]
+    return {**sources(), **linked}
 
 
 def build(cache: Path) -> Path:
     """Return a root with the interpreter, from an earlier build or made now.
 
     In it are `/python`, an installed Python; `/programs/folder` and `/programs/single`, the
-    launchers; and `/licenses` of all that is compiled in.
+    launchers; `/programs/lib`, libraries that modules need; and `/licenses` of all this.
 
     Args:
         cache: a folder, where the root stays.
@@ -98,15 +116,16 @@ def _mirror() -> str:
     return os.environ.get("DEBIAN_MIRROR", _MIRROR)
 
 
-def _pins() -> list[tuple[str, str, str]]:
-    lines = [line.split() for line in _PINS.read_text().splitlines() if line[:1] != "#"]
+def pins(file: Path) -> list[tuple[str, str, str]]:
+    """Return the lines of a file: release of Debian, name and version of a package."""
+    lines = [line.split() for line in file.read_text().splitlines() if line[:1] != "#"]
     return [(release, name, version) for release, name, version in lines]
 
 
 def _fetch(folder: Path, target: Path) -> None:
     """Unpack the sources, with Debian's changes, below `target` by the program's name."""
     target.mkdir()
-    for release, name, version in _pins():
+    for release, name, version in pins(_PINS):
         words = apt(folder / release, release)
         process.run(*words, "--download-only", "source", f"{name}={version}", cwd=folder)
         (description,) = folder.glob(f"{name}_*.dsc")

@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import sbom
+from tree import HOMEPAGE
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 OUTPUT: Final = ROOT / "build" / "release"
 
 _CHANNELS: Final = Path(__file__).with_name("channels")
 _PLUGIN: Final = "kubectl-image-pull-progress"
-_BUILD_TYPE: Final = f"{sbom.HOMEPAGE}/blob/main/CONTRIBUTING.md#releases"
+_BUILD_TYPE: Final = f"{HOMEPAGE}/blob/main/CONTRIBUTING.md#releases"
 _TARGETS: Final = ("dist", "image")
 
 
@@ -91,7 +92,7 @@ def complete(folder: Path, version: str, *, commit: str) -> None:
 
 def rendered(template: str, version: str, sums: dict[str, str]) -> str:
     """Return a manifest; parts for files that the release does not have are left out."""
-    values = {"VERSION": version, "HOMEPAGE": sbom.HOMEPAGE, "URL": _download(version)}
+    values = {"VERSION": version, "HOMEPAGE": HOMEPAGE, "URL": _download(version)}
     for name, value in values.items():
         template = template.replace(f"@{name}@", value)
     template = re.sub(
@@ -105,7 +106,7 @@ def rendered(template: str, version: str, sums: dict[str, str]) -> str:
 
 def provenance(version: str, commit: str, sums: dict[str, str]) -> dict[str, Any]:
     """Return a statement of in-toto, v1, with SLSA's predicate for provenance, v1."""
-    source = f"git+{sbom.HOMEPAGE}@refs/tags/v{version}"
+    source = f"git+{HOMEPAGE}@refs/tags/v{version}"
     wheels = [
         {"uri": f"pkg:pypi/{name}@{pin}", "digest": {"sha256": digest}}
         for name, (pin, digests) in sbom.pins().items()
@@ -124,7 +125,7 @@ def provenance(version: str, commit: str, sums: dict[str, str]) -> dict[str, Any
                     *wheels,
                 ],
             },
-            "runDetails": {"builder": {"id": f"{sbom.HOMEPAGE}/blob/main/packaging/release.py"}},
+            "runDetails": {"builder": {"id": f"{HOMEPAGE}/blob/main/packaging/release.py"}},
         },
     }
 
@@ -169,7 +170,7 @@ def _sums(folder: Path) -> dict[str, str]:
 
 
 def _download(version: str) -> str:
-    return f"{sbom.HOMEPAGE}/releases/download/v{version}"
+    return f"{HOMEPAGE}/releases/download/v{version}"
 
 
 def _provenance_name(version: str) -> str:

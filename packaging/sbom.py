@@ -10,7 +10,7 @@ import json
 import re
 import uuid
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from email.message import Message
 from email.parser import HeaderParser
 from pathlib import Path
@@ -18,8 +18,9 @@ from typing import Any, Final
 
 import bundle
 import interpreter
+from tree import HOMEPAGE
 
-HOMEPAGE: Final = "https://github.com/pycrictl/pycrictl"
+MEDIA_TYPE: Final = "application/vnd.cyclonedx+json"
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
 _SPDX: Final = {"3-Clause BSD License": "BSD-3-Clause", "ISC License": "ISC"}
@@ -31,8 +32,18 @@ _INTERPRETER: Final = {
 }
 
 
-def document(version: str) -> bytes:
-    """Return the document of this version of the program."""
+def document(
+    version: str,
+    compiled: Mapping[str, str] | None = None,
+    packages: Mapping[str, str] | None = None,
+) -> bytes:
+    """Return the document of this version of the program.
+
+    Args:
+        version: of the program.
+        compiled: what the interpreter has, by Debian's source packages; those of `sources` if None.
+        packages: Debian's beside it in an image, with their versions.
+    """
     program = {
         "type": "application",
         "bom-ref": f"pkg:pypi/pycrictl@{version}",
@@ -43,7 +54,14 @@ def document(version: str) -> bytes:
         "authors": [{"name": "the pycrictl authors"}],
         "externalReferences": [{"type": "vcs", "url": HOMEPAGE}],
     }
-    components = [*_bundled(), *_compiled()]
+    components = [
+        *_bundled(),
+        *_compiled(interpreter.sources() if compiled is None else compiled),
+        *(
+            _component(f"pkg:deb/debian/{each}@{number}")
+            for each, number in (packages or {}).items()
+        ),
+    ]
     depends = [component["bom-ref"] for component in components]
     found: dict[str, Any] = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
@@ -73,13 +91,8 @@ def _bundled() -> Iterator[dict[str, Any]]:
     for name, (version, sums) in pins().items():
         head = about[_key(name)]
         text = head["License-Expression"] or head["License"]
-        purl = f"pkg:pypi/{name}@{version}"
         yield {
-            "type": "library",
-            "bom-ref": purl,
-            "name": name,
-            "version": version,
-            "purl": purl,
+            **_component(f"pkg:pypi/{name}@{version}"),
             "licenses": [{"expression": _SPDX.get(text, text)}],
             "externalReferences": [
                 {
@@ -91,19 +104,21 @@ def _bundled() -> Iterator[dict[str, Any]]:
         }
 
 
-def _compiled() -> Iterator[dict[str, Any]]:
-    for source, version in interpreter.sources().items():
-        name, license_id = _INTERPRETER[source.rstrip("0123456789.")]
-        purl = f"pkg:deb/debian/{source}@{version}?arch=source"
-        yield {
-            "type": "library",
-            "bom-ref": purl,
-            "name": name,
-            "version": version.partition("-")[0],
-            "purl": purl,
-            "licenses": [{"license": {"id": license_id}}],
-            "description": "In the standalone programs, the packages and the image only.",
-        }
+def _compiled(sources: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    for source, version in sources.items():
+        found = _component(f"pkg:deb/debian/{source}@{version}?arch=source")
+        name, license_id = _INTERPRETER.get(source.rstrip("0123456789."), (source, ""))
+        found |= {"name": name, "version": version.partition("-")[0]}
+        if license_id:
+            found["licenses"] = [{"license": {"id": license_id}}]
+        found["description"] = "In the standalone programs, the packages and the image only."
+        yield found
+
+
+def _component(purl: str) -> dict[str, Any]:
+    """Return a component by its package URL."""
+    name, _, version = purl.partition("?")[0].rpartition("/")[2].partition("@")
+    return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
 
 
 def _metadata() -> Iterator[Message]:

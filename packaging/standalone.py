@@ -41,10 +41,18 @@ _UNUSED: Final = frozenset(
     " grpc/_cython/_credentials grpc/beta prometheus_client/aiohttp prometheus_client/django"
     " prometheus_client/twisted shellingham/nt.py tqdm/_utils.py tqdm/completion.sh tqdm/contrib"
     " tqdm/dask.py tqdm/keras.py tqdm/rich.py tqdm/tk.py typer/_click/_winconsole.py"
-    " typer/rich_utils.py urllib3/contrib urllib3/http2/connection.py websockets/auth.py"
-    " websockets/legacy websockets/trio".split()
+    " typer/rich_utils.py urllib3/contrib urllib3/http2/connection.py websockets/asyncio"
+    " websockets/auth.py websockets/cli.py websockets/legacy websockets/sync websockets/trio"
+    # Checksums are all that is asked of it.
+    " isal/igzip.py isal/igzip_threaded.py isal/isa-l isal/igzip_lib".split()
 )
 """What only serves other programs or other systems; modules of Python by name, others by path."""
+
+_CODE_PAGES: Final = ("encodings/cp[0-35-9]*.py", "encodings/mac_*.py")
+"""Encodings of other systems; names in archives of type zip are in cp437."""
+
+_WITH_LIBRARIES: Final = ("google/_upb/_message.*.so", "grpc/_cython/cygrpc.*.so")
+"""Modules that need a library of the bundle; not every node has one for C++."""
 
 _UNUSED_PREFIXES: Final = ("config-3", "_sysconfigdata")
 
@@ -91,6 +99,13 @@ def build(program: Program, modules: Path, shared: Path) -> None:
     _copy(modules, sources, _of_bundle(modules, _suffixes(program.machine)))
     strip = f"{program.machine}-linux-gnu-strip"
     process.run(strip, "--strip-unneeded", *map(str, sorted(sources.rglob("*.so"))))
+    for file in sorted((program.root / "programs/lib").iterdir()):
+        shutil.copy(file, sources)
+        process.run("patchelf", "--set-rpath", "$ORIGIN", str(sources / file.name))
+    for name in _WITH_LIBRARIES:
+        (module,) = sources.glob(name)
+        up = "/".join(".." for _ in module.relative_to(sources).parent.parts)
+        process.run("patchelf", "--set-rpath", f"$ORIGIN/{up}", str(module))
     _compile(program.root, sources, folder / "lib")
     shutil.rmtree(sources)
     shutil.copy(program.root / "programs/folder", folder / "pycrictl")
@@ -157,7 +172,7 @@ def _archive(folder: Path, path: Path, *, name: str, time_s: int) -> None:
         entry.mtime = time_s
         return entry
 
-    with lzma.open(path, "wb", preset=6 | lzma.PRESET_EXTREME) as packed:
+    with lzma.open(path, "wb", preset=6) as packed:
         with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as entries:
             entries.add(folder, name, filter=plain)  # tarfile sorts what is in a folder
 
@@ -193,4 +208,7 @@ def _of_bundle(modules: Path, suffixes: tuple[str, tuple[str, ...]]) -> Iterator
 
 
 def _is_unused(name: Path) -> bool:
-    return any(str(each) in _UNUSED for each in (name, *name.parents))
+    plain = name.with_name(name.name.partition(".cpython-")[0])
+    places = (name, plain, *name.parents)
+    is_code_page = any(map(name.match, _CODE_PAGES))
+    return is_code_page or any(str(each) in _UNUSED for each in places)

@@ -14,4 +14,8 @@ link() {
 }
 link -o /programs/folder
 link -DSINGLE -o /programs/single
-strip --strip-all /programs/*
+strip --strip-all /programs/folder /programs/single
+# What wheels need beside the C library.
+mkdir /programs/lib
+cp -L /usr/lib/*-linux-gnu/libstdc++.so.6 /lib/*-linux-gnu/libgcc_s.so.1 /programs/lib
+cp /usr/share/doc/libstdc++6/copyright /licenses/gcc.txt

@@ -37,6 +37,7 @@ def debian(suite: str) -> str:
     return f"""
         mkdir upper work root
         mount -t overlay -o lowerdir={below},upperdir=upper,workdir=work overlay root
+        rm -f root/usr/lib/*/libstdc++.so.* root/lib/*/libgcc_s.so.*  # not every node has them
     """
 
 
@@ -71,6 +72,11 @@ class Root:
             *("chroot", str(self._folder / "root")),
             *words,
         ]
+
+    @property
+    def namespace(self) -> Path:
+        """What names the mount namespace of the root, as in `/proc/PID/ns/mnt`."""
+        return Path(f"/proc/{self._process.pid}/ns/mnt").readlink()
 
     def outside(self, *words: str) -> list[str]:
         """The words that run a program of this machine, which sees the root below `folder`."""
