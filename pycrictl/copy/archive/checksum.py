@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from pycrictl.copy.tree.content import shrunk
+from pycrictl.errors import CopyError
 
 _combine: Callable[[int, int, int], int] | None
 try:
@@ -77,6 +78,14 @@ class Checksum:
         if self._thread is not None:
             self._thread.shutdown()
             self._thread = None
+
+
+def wrong_checksum() -> CopyError:
+    """Return the error for content that is not what was announced, at either end."""
+    return CopyError(
+        "what arrived has another checksum than announced",
+        hint="it changed while it was copied, or was damaged on its way; try again",
+    )
 
 
 def _checksum_of(fd: int, offset: int, size_bytes: int, value: int) -> int:

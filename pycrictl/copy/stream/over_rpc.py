@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
@@ -193,6 +193,31 @@ class OverRpc:
                 )
         watch.note_names(has_absolute=census.has_absolute)
         return _summary(found, census.summary, watch.on_skip)
+
+    def place(
+        self,
+        pieces: Iterable[memoryview],
+        path: bytes,
+        rules: Rules,
+        watch: Watch,
+        *,
+        size_bytes: int,
+        crc32: int,
+    ) -> Summary:
+        """Send an archive that is at hand to where a path says; see ``OnNode.place``."""
+        from pycrictl.copy.stream.transfer import send
+
+        self._require_plain(rules)
+        url = self._ask_to(path, size_bytes, crc32)
+        with self._opened(url) as connection:
+            found = send(
+                connection,
+                pieces,
+                size_bytes,
+                outcome_s=self._outcome_s,
+                on_bytes=watch.on_bytes,
+            )
+        return _summary(found, Summary(), watch.on_skip)
 
     def _ask_from(self, path: bytes, *, follow: bool) -> cri_pb2.CopyFromContainerResponse:
         if follow:
