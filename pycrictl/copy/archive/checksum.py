@@ -23,6 +23,8 @@ except ImportError:
 
     _combine = None
 
+__all__ = ["Checksum", "crc32", "joined", "wrong_checksum"]
+
 _READ_BYTES: Final = 512 * 1024
 """What is read at once: of less, two threads wait for each other too often."""
 
@@ -78,6 +80,19 @@ class Checksum:
         if self._thread is not None:
             self._thread.shutdown()
             self._thread = None
+
+
+def joined(first: int, second: int, second_part: bytes | memoryview) -> int:
+    """Return the checksum of two parts that follow each other, from that of each.
+
+    Args:
+        first: of the first part.
+        second: of the second.
+        second_part: itself, which is only read where the two cannot be combined.
+    """
+    if _combine is None:
+        return crc32(second_part, first)
+    return _combine(first, second, len(second_part))
 
 
 def wrong_checksum() -> CopyError:
