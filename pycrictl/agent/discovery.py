@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from pycrictl.agent.copies.session import KIND as COPY_KIND
+from pycrictl.agent.copies.session import RESOURCE as COPIES
 from pycrictl.agent.names import (
     GROUP,
     GROUP_VERSION,
@@ -64,6 +66,13 @@ def resources() -> Document:
                 "kind": KIND,
                 "verbs": ["get"],
             },
+            {
+                "name": f"pods/{COPIES}",
+                "singularName": "",
+                "namespaced": True,
+                "kind": COPY_KIND,
+                "verbs": ["create", "get"],
+            },
         ],
     }
 
@@ -108,7 +117,12 @@ def aggregated(accept: str) -> tuple[Document, str] | None:
                                         "subresource": SUBRESOURCE,
                                         "responseKind": _RESPONSE_KIND,
                                         "verbs": ["get"],
-                                    }
+                                    },
+                                    {
+                                        "subresource": COPIES,
+                                        "responseKind": {**_RESPONSE_KIND, "kind": COPY_KIND},
+                                        "verbs": ["create", "get"],
+                                    },
                                 ],
                             },
                         ],

@@ -8,7 +8,7 @@ container. All of it blocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pycrictl._proto import cri_pb2
@@ -72,7 +72,7 @@ class NodeEngine:
         open_client: connects to the proxy's socket, or the runtime's.
     """
 
-    def __init__(self, open_client: Callable[[], CriClient]) -> None:
+    def __init__(self, open_client: Callable[[], AbstractContextManager[CriClient]]) -> None:
         self._open_client = open_client
 
     def find(self, namespace: str, pod: str, pod_uid: str, container: str) -> Place:

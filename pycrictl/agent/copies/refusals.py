@@ -6,12 +6,12 @@ import logging
 from typing import Final
 
 from pycrictl.agent.copies.engine import Gone
-from pycrictl.copy.archive.spool import NoSpace
 from pycrictl.errors import (
     CopyError,
     Denied,
     Exhausted,
     FailedPrecondition,
+    NoSpace,
     NotFound,
     PycrictlError,
     StreamError,

@@ -16,8 +16,7 @@ from typing import Final
 
 from pycrictl.agent.copies.session import Session, restored
 from pycrictl.copy.archive.checksum import Checksum
-from pycrictl.copy.archive.spool import NoSpace
-from pycrictl.errors import ConfigError, CopyError
+from pycrictl.errors import ConfigError, CopyError, NoSpace
 from pycrictl.units import quote
 
 _NAME: Final = re.compile(r"[0-9a-f]{32}")
