@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from pycrictl.agent.copies.session import KIND as COPY_KIND
-from pycrictl.agent.copies.session import RESOURCE as COPIES
 from pycrictl.agent.names import (
+    COPIES,
+    COPY_KIND,
     GROUP,
     GROUP_VERSION,
     KIND,

@@ -225,7 +225,7 @@ class Peers:
         is_kept: bool = True,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         async with (
-            self._reached(node, host_ip) as (base, settings),
+            self._reached(node, host_ip, is_kept=is_kept) as (base, settings),
             self._connections().get(
                 base + path, params=query, allow_redirects=False, **settings
             ) as response,
@@ -238,7 +238,9 @@ class Peers:
                 abandon(response)
 
     @asynccontextmanager
-    async def _reached(self, node: str, host_ip: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    async def _reached(
+        self, node: str, host_ip: str, *, is_kept: bool = True
+    ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """Give where the agent of a node is, and what a request to it needs."""
         host, port = await self._address(node, host_ip)
         headers = {"Authorization": f"Bearer {self._token()}", "User-Agent": "pycrictl-agent"}

@@ -17,11 +17,10 @@ from pycrictl.agent.access import Access
 from pycrictl.agent.answers import Query, form_of, parameters, parse_query, refuse, respond
 from pycrictl.agent.cluster import Cluster, Scope
 from pycrictl.agent.copies.routes import CopyRoutes
-from pycrictl.agent.copies.session import RESOURCE as COPIES
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
 from pycrictl.agent.frontproxy import User
-from pycrictl.agent.names import GROUP, GROUP_VERSION, RESOURCE, SUBRESOURCE, is_name
+from pycrictl.agent.names import COPIES, GROUP, GROUP_VERSION, RESOURCE, SUBRESOURCE, is_name
 from pycrictl.agent.objects import pod_of
 from pycrictl.agent.status import Refusal, not_found, pod_not_found
 from pycrictl.agent.streaming import LONGEST_S, PLAIN_S, Streams

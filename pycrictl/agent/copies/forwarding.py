@@ -17,11 +17,12 @@ import aiohttp
 from aiohttp import WSMsgType, web
 
 from pycrictl.agent.copies.refusals import Refused
-from pycrictl.agent.copies.session import RESOURCE, Owner
+from pycrictl.agent.copies.session import Owner
 from pycrictl.agent.copies.stream import wants_stream
+from pycrictl.agent.names import COPIES
 from pycrictl.agent.peers import Peers
 from pycrictl.copy.archive.pieces import MAX_MESSAGE_BYTES, PROTOCOL
-from pycrictl.errors import ConnectError
+from pycrictl.errors import PycrictlError
 
 OWNER: Final = "X-Pycrictl-Owner"
 FORWARD_S: Final = 55.0
@@ -85,7 +86,7 @@ class Forwarding:
             Refused: it does not answer.
         """
         namespace, name = pod
-        path = "/".join(["/node/v1alpha1/namespaces", namespace, "pods", name, RESOURCE, *words])
+        path = "/".join(["/node/v1alpha1/namespaces", namespace, "pods", name, COPIES, *words])
         query = f"?{urlencode(given)}" if given else ""
         headers = {OWNER: owner_header(owner)}
         try:
@@ -110,7 +111,7 @@ class Forwarding:
                 return answer
         except TimeoutError:
             raise Refused(503, f"the agent of node {node} does not answer") from None
-        except ConnectError as exc:
+        except PycrictlError as exc:
             raise Refused(503, f"node {node}: {exc.message}") from None
 
     async def _stream(

@@ -11,7 +11,7 @@ from aiohttp import web
 from pycrictl.agent.copies import stream
 from pycrictl.agent.copies.refusals import Refused
 from pycrictl.agent.copies.service import Copies
-from pycrictl.agent.copies.session import Owner, Session, parse_spec
+from pycrictl.agent.copies.session import Owner, Session, parse_name, parse_spec
 from pycrictl.errors import UsageError
 
 MAX_BODY_BYTES: Final = 64 * 1024
@@ -75,6 +75,7 @@ class CopyHandlers:
                 copy = copies.find(name, owner, *pod[:3])
                 return self._respond(await copies.commit(copy))
             case "POST", [name, "abandon"]:
+                copies.refuse(name, owner)
                 copy = copies.find(name, owner, *pod[:3])
                 return self._respond(await copies.abandon(copy))
             case "GET", [name, "data"]:
@@ -94,12 +95,13 @@ class CopyHandlers:
         if len(content) > MAX_BODY_BYTES:
             raise Refused(413, "the object is too large")
         try:
-            spec = parse_spec(json.loads(content))
+            document = json.loads(content)
+            name, spec = parse_name(document), parse_spec(document)
         except UsageError as exc:
             raise Refused(422, exc.message) from None
         except (ValueError, RecursionError):
             raise Refused(400, "the object is not JSON") from None
-        return await self._copies.begin(owner, *pod, spec)
+        return await self._copies.begin(owner, *pod, spec, name)
 
     def _respond(self, session: Session, status: int = 200) -> web.Response:
         document = session.document(self._group_version, self._copies.expires(session))

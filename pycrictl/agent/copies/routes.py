@@ -10,9 +10,9 @@ from pycrictl.agent.copies.forwarding import Forwarding, owner_of
 from pycrictl.agent.copies.handlers import CopyHandlers, PodOfNode
 from pycrictl.agent.copies.refusals import RETRY_S, Refused
 from pycrictl.agent.copies.service import Copies
-from pycrictl.agent.copies.session import RESOURCE, Owner
+from pycrictl.agent.copies.session import Owner
 from pycrictl.agent.frontproxy import User
-from pycrictl.agent.names import GROUP_VERSION
+from pycrictl.agent.names import COPIES, GROUP_VERSION
 from pycrictl.agent.status import Refusal, pod_not_found
 from pycrictl.kube.pods import Pod
 
@@ -125,4 +125,4 @@ class CopyRoutes:
 
 def _refusal(exc: Refused, name: str) -> Refusal:
     retry_after_s = RETRY_S if exc.code == 429 else 0
-    return Refusal(exc.code, exc.message, name=name, kind=RESOURCE, retry_after_s=retry_after_s)
+    return Refusal(exc.code, exc.message, name=name, kind=COPIES, retry_after_s=retry_after_s)

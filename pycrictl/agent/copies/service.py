@@ -18,6 +18,7 @@ from pycrictl.agent.copies.job import Copy, make_archive, put
 from pycrictl.agent.copies.refusals import Refused, refused
 from pycrictl.agent.copies.session import (
     LIFETIME_S,
+    NAME,
     CopyPhase,
     CopySpec,
     Direction,
@@ -82,6 +83,7 @@ class Copies:
         self._clock = clock
         self._lifetime_s = lifetime_s
         self._copies: dict[str, Copy] = {}
+        self._unwanted: dict[tuple[str, Owner], None] = {}
         self._sweeper: asyncio.Task[None] | None = None
         self._is_stopping = False
 
@@ -124,7 +126,14 @@ class Copies:
         self._store.close()
 
     async def begin(
-        self, owner: Owner, namespace: str, pod: str, pod_uid: str, container: str, spec: CopySpec
+        self,
+        owner: Owner,
+        namespace: str,
+        pod: str,
+        pod_uid: str,
+        container: str,
+        spec: CopySpec,
+        name: str = "",
     ) -> Session:
         """Begin a copy.
 
@@ -136,10 +145,14 @@ class Copies:
             namespace, pod, pod_uid: the pod.
             container: which one is meant if the copy names none.
             spec: what is asked for.
+            name: of the session, if the client has chosen one.
 
         Raises:
             Refused: it cannot be.
         """
+        if name in self._copies:
+            raise Refused(409, "there is a copy of that name")
+        name = name or new_name()
         try:
             self._quotas.check_size(spec.size_bytes)
             if len(self._copies) >= MAX_SESSIONS:
@@ -147,12 +160,14 @@ class Copies:
             place = await work.run(
                 lambda: self._engine.find(namespace, pod, pod_uid, spec.container or container)
             )
+            if name in self._copies or (name, owner) in self._unwanted:
+                raise Refused(409, "the copy was given up before it began")
             self._quotas.take(place.sandbox_id)
         except Exception as exc:
             raise refused(exc) from exc
         phase = CopyPhase.TRANSFERRING if spec.direction is Direction.TO else CopyPhase.MEASURING
         session = Session(
-            new_name(), owner, place, spec, phase, spec.size_bytes, spec.crc32,
+            name, owner, place, spec, phase, spec.size_bytes, spec.crc32,
             created=moment(time.time()), heard_s=self._clock(),
         )  # fmt: skip
         copy = self._copies[session.name] = Copy(session, None)
@@ -166,6 +181,10 @@ class Copies:
             if not isinstance(exc, Exception):
                 raise
             raise refused(exc) from exc
+        if copy.is_unwanted:  # it was given up meanwhile, and its files were made after that
+            copy.archive.close()
+            self._store.remove(session)
+            raise Refused(409, "the copy was given up before it began")
         copy.arriving = Arriving(spec.size_bytes)
         if phase is CopyPhase.MEASURING:
             copy.job = asyncio.create_task(self._measure(copy))
@@ -197,6 +216,13 @@ class Copies:
             f" pod {quote(f'{namespace}/{pod}')}: nothing was heard of it for 15 minutes, or the"
             " pod was replaced; begin again",
         )
+
+    def refuse(self, name: str, owner: Owner) -> None:
+        """Refuse to begin a copy whose client has given it up meanwhile."""
+        if name not in self._copies and NAME.fullmatch(name):
+            self._unwanted[name, owner] = None
+            if len(self._unwanted) > MAX_SESSIONS:
+                del self._unwanted[next(iter(self._unwanted))]
 
     def hear(self, copy: Copy) -> None:
         """Note that there was a sign of a copy's client."""

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from pycrictl.agent.names import COPY_KIND
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import check_container_path
 from pycrictl.errors import UsageError
 from pycrictl.units import quote
 
-KIND: Final = "ContainerCopy"
-RESOURCE: Final = "containercopies"
-
 LIFETIME_S: Final = 15 * 60
 """A session that nobody has given a sign for so long is removed."""
+
+NAME: Final = re.compile(r"[0-9a-f]{32}")
+"""The names of sessions: nobody can guess 128 random bits."""
 
 _MAX_SIZE: Final = (1 << 63) - 1
 
@@ -153,6 +155,19 @@ def parse_spec(document: object) -> CopySpec:
     )
 
 
+def parse_name(document: object) -> str:
+    """Return the name that a client gives to its session; empty if it gives none.
+
+    Raises:
+        UsageError: it is not one.
+    """
+    metadata = _mapping(_mapping(document, "the object").get("metadata", {}), "metadata")
+    name = metadata.get("name", "")
+    if not isinstance(name, str) or (name and not NAME.fullmatch(name)):
+        raise UsageError("metadata.name must be 32 hexadecimal digits, made at random")
+    return name
+
+
 @dataclass(slots=True)
 class Session:
     """A copy from its beginning to its end.
@@ -209,7 +224,7 @@ class Session:
             status["outcome"] = self.outcome
         return {
             "apiVersion": group_version,
-            "kind": KIND,
+            "kind": COPY_KIND,
             "metadata": {
                 "name": self.name,
                 "namespace": self.place.namespace,

@@ -9,17 +9,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from pycrictl.agent.copies.session import Session, restored
+from pycrictl.agent.copies.session import NAME, Session, restored
 from pycrictl.copy.archive.checksum import Checksum
 from pycrictl.errors import ConfigError, CopyError, NoSpace
 from pycrictl.units import quote
 
-_NAME: Final = re.compile(r"[0-9a-f]{32}")
 _RECORD: Final = ".json"
 _ARCHIVE: Final = ".tar"
 _FRESH: Final = ".new"
@@ -72,7 +70,7 @@ class Store:
             names = [entry.name for entry in entries]
         for name in names:
             stem, _, suffix = name.partition(".")
-            if suffix == _RECORD[1:] and _NAME.fullmatch(stem):
+            if suffix == _RECORD[1:] and NAME.fullmatch(stem):
                 with suppress(OSError, ValueError, TypeError, KeyError):
                     sessions[stem] = self._read(stem)
         for name in names:
