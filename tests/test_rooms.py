@@ -45,7 +45,8 @@ ARROWS: dict[str, set[str]] = {
     "kubectl.refusals": {"", "agent.names", "errors"},
     "kubectl.copies": {
         *("kubectl.copies", "kubectl.pods", "kubectl.program", "kubectl.proxy", "kubectl.refusals"),
-        *("copy", "streaming.blocking", "streaming.target", "wire.websocket", *_BASE),
+        *("agent.names", "copy", "streaming.blocking", "streaming.target", "wire.websocket"),
+        *_BASE,
     },
     "kubectl.copies.saved": {"kubectl.copies.patience", *_BASE},
     "kubectl.copies.patience": _BASE,
@@ -185,14 +186,13 @@ ARROWS: dict[str, set[str]] = {
         *("proxy.copies", "proxy.lookup", "proxy.relay.calls", "servicelog"),
         *("proxy.serve.tokens", "copy", "wire.codes", "_proto", *_BASE),
     },
-    "proxy.copies.quotas": _BASE,
     "proxy.serve.tokens": _BASE,
     "agent": {
         *("agent", "kube", "progress", "cri.calls.client", "wire.progress", "streaming.loop"),
-        *("proxy.copies.quotas", "servicelog", "tls", "", *_BASE),
+        *("copy.rules.quotas", "servicelog", "tls", "", *_BASE),
     },
     "agent.copies": {
-        *("agent", "copy", "cri.calls.client", "kube.pods", "proxy.copies.quotas", "_proto"),
+        *("agent", "copy", "cri.calls.client", "kube.pods", "_proto"),
         *_BASE,
     },
     "agent.copies.session": {"agent.names", "copy.rules", *_BASE},

@@ -16,13 +16,13 @@ from pycrictl.agent import frontproxy
 from pycrictl.agent.access import Access
 from pycrictl.agent.apiserver import ApiServer
 from pycrictl.agent.cluster import Cluster
-from pycrictl.agent.events import Events
 from pycrictl.agent.copies.engine import NodeEngine
 from pycrictl.agent.copies.forwarding import Forwarding
 from pycrictl.agent.copies.routes import CopyRoutes
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import Session
 from pycrictl.agent.copies.store import Store
+from pycrictl.agent.events import Events
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
 from pycrictl.agent.frontproxy import Trust, parse_trust
@@ -33,11 +33,11 @@ from pycrictl.agent.reflector import Reflector
 from pycrictl.agent.routes import Routes
 from pycrictl.agent.serving import Certificates, Door
 from pycrictl.agent.streaming import Streams
+from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.errors import ConfigError, UsageError
 from pycrictl.kube.client import KubeClient
 from pycrictl.kube.credential import Credential
 from pycrictl.kube.events import TIMEOUT_S
-from pycrictl.proxy.copies.quotas import Quotas
 from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks, new_loop
 from pycrictl.units import quote

@@ -1,8 +1,8 @@
 """What the program is when kubectl calls it: a plugin, which is one command of its own.
 
 kubectl finds plugins by the names of programs: ``kubectl-image_pull_progress`` is ``kubectl
-image-pull-progress``, ``kubectl-container_cp`` is ``kubectl container-cp``. For completion the names
-begin with ``kubectl_complete-``.
+image-pull-progress``, ``kubectl-container_cp`` is ``kubectl container-cp``. The names begin with
+``kubectl_complete-`` when Tab is pressed.
 Options of kubectl's connection are not read here but handed on.
 """
 

@@ -18,11 +18,11 @@ from google.protobuf.message import DecodeError
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.daemon import listener_pid
 from pycrictl.containerd.settings import pull_settings
+from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.cri.calls.transport import look, unix
 from pycrictl.errors import ConfigError, UsageError
 from pycrictl.proxy.admin import AdminServer
 from pycrictl.proxy.copies.job import CopyJob
-from pycrictl.proxy.copies.quotas import Quotas
 from pycrictl.proxy.copies.service import COPY_FROM, COPY_TO, Copies
 from pycrictl.proxy.ending import Ending, ends
 from pycrictl.proxy.figures.service import Figures

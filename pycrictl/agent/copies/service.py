@@ -29,9 +29,9 @@ from pycrictl.agent.copies.session import (
 from pycrictl.agent.copies.spool import SpoolSpace
 from pycrictl.agent.copies.store import Store, new_name
 from pycrictl.copy.archive.pieces import Arriving
+from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.errors import Cancelled, CopyError, Exhausted, FailedPrecondition
-from pycrictl.proxy.copies.quotas import Quotas
 from pycrictl.units import quote
 
 log = logging.getLogger("pycrictl.agent")

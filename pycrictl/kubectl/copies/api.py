@@ -10,6 +10,7 @@ from http.client import HTTPConnection, HTTPException
 from typing import Any, Final
 from urllib.parse import quote
 
+from pycrictl.agent.names import COPIES, COPY_KIND, GROUP, VERSION
 from pycrictl.copy.archive.pieces import PROTOCOL
 from pycrictl.copy.stream.connection import CopyConnection
 from pycrictl.errors import (
@@ -29,7 +30,6 @@ from pycrictl.streaming.target import Target, cannot_connect, reason_of
 from pycrictl.units import escape
 from pycrictl.wire.websocket import Side
 
-RESOURCE: Final = "containercopies"
 TIMEOUT_S: Final = 60.0
 """The API server cuts a request after as long."""
 
@@ -63,8 +63,8 @@ class CopyApi:
         self._target = target
         self._idle_s = idle_s
         self._path = (
-            f"/apis/{refusals.GROUP}/{refusals.VERSION}/namespaces/{quote(namespace, safe='')}"
-            f"/pods/{quote(pod, safe='')}/{RESOURCE}"
+            f"/apis/{GROUP}/{VERSION}/namespaces/{quote(namespace, safe='')}"
+            f"/pods/{quote(pod, safe='')}/{COPIES}"
         )
 
     def begin(self, spec: dict[str, Any], session: str = "") -> dict[str, Any]:
@@ -75,7 +75,7 @@ class CopyApi:
             session: the name that it shall have, 32 hexadecimal digits that nobody can guess; so it
                 can be given up even if the answer is lost. Empty for one of the agent's.
         """
-        kind = {"apiVersion": f"{refusals.GROUP}/{refusals.VERSION}", "kind": "ContainerCopy"}
+        kind = {"apiVersion": f"{GROUP}/{VERSION}", "kind": COPY_KIND}
         metadata = {"metadata": {"name": session}} if session else {}
         return self._call("POST", "", {**kind, **metadata, "spec": spec})
 
@@ -156,7 +156,7 @@ def error_of(status: int, body: bytes) -> PycrictlError:
         document = json.loads(body)
         found = document if isinstance(document, dict) else {}
     details = found.get("details")
-    is_ours = isinstance(details, dict) and details.get("kind") == RESOURCE
+    is_ours = isinstance(details, dict) and details.get("kind") == COPIES
     message = escape(str(found.get("message") or ""))
     if status == 403 and message:
         return Denied(message, code="Forbidden", details=message, hint=_grant(message))
@@ -178,8 +178,8 @@ def _grant(message: str) -> str | None:
     """Return the rule that a Role needs for what was refused."""
     if "pods/exec" in message:
         return "a Role needs the verb create on pods/exec: a copy is as powerful as exec"
-    if RESOURCE in message:
-        return f"a Role needs the verbs create and get on pods/{RESOURCE} of {refusals.GROUP}"
+    if COPIES in message:
+        return f"a Role needs the verbs create and get on pods/{COPIES} of {GROUP}"
     return None
 
 

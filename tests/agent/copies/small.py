@@ -23,8 +23,8 @@ from pycrictl.agent.copies.refusals import Refused
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import Owner, Session
 from pycrictl.agent.copies.store import Store
+from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.proxy.copies.quotas import Quotas
 
 VERSION = "progress.pycrictl.dev/v1alpha1"
 
