@@ -50,7 +50,15 @@ class SmallAgent:
         uid: of the pod.
     """
 
-    def __init__(self, path: str, store: str, runtime: str, **options: float) -> None:
+    def __init__(
+        self,
+        path: str,
+        store: str,
+        runtime: str,
+        engine: NodeEngine | None = None,
+        /,
+        **options: float,
+    ) -> None:
         self.audits: list[tuple[Session, str]] = []
         self.uid = "uid1"
         self._path = path
@@ -60,12 +68,13 @@ class SmallAgent:
         )
         self._spool_limit = int(options.get("spool_limit", 0))
         self._lifetime_s = options.get("lifetime_s", 900.0)
-        self._store, self._runtime = store, runtime
+        self._store = store
+        self._engine = engine or NodeEngine(lambda: CriClient(runtime, timeout_s=10))
 
     async def start(self) -> None:
         self.copies = Copies(
             Store(self._store),
-            NodeEngine(lambda: CriClient(self._runtime, timeout_s=10)),
+            self._engine,
             self._quotas,
             spool_limit_bytes=self._spool_limit,
             audit=lambda session, how: self.audits.append((session, how)),
