@@ -530,6 +530,10 @@ _pycrictl_describe() {
                 '--peer-namespace='
                 '--admin-socket=@socket'
                 '--metrics-listen='
+                '--spool-dir=@directory'
+                '--spool-size='
+                '--container-copy-size-limit='
+                '--container-copies-per-pod='
                 '--log-format=text|json'
                 '--log-level=debug|info|warning|error'
             )

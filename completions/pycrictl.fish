@@ -745,6 +745,10 @@ function __pycrictl_describe --no-scope-shadowing
                 '--peer-namespace'\t''\t'The namespace of the agents\' Service, pycrictl-agent (default: this pod\'s)' \
                 '--admin-socket'\t'@socket'\t'The admin socket of a proxy on the node, which is asked if it is there' \
                 '--metrics-listen'\t''\t'Serve /metrics for Prometheus, /livez and /readyz there, without TLS, for everyone (default: nowhere)' \
+                '--spool-dir'\t'@directory'\t'Offer copies of containers\' files, and keep them there on their way; a restart takes them up (default: no copies)' \
+                '--spool-size'\t''\t'What all copies may take there, such as 10Gi; 0 for no limit' \
+                '--container-copy-size-limit'\t''\t'The most bytes of one copy, such as 2Gi; 0 for no limit' \
+                '--container-copies-per-pod'\t''\t'The most copies of a pod at once; 0 for no limit' \
                 '--log-format'\t'text|json'\t'How log lines look' \
                 '--log-level'\t'debug|info|warning|error'\t'The least that is logged (default: info, with --debug debug)'
         case 'completion'

@@ -149,6 +149,19 @@ class Access:
         self.welcome(request)
         return user
 
+    async def require(self, user: User, attributes: Document, why: str) -> None:
+        """Require a right of a user whom the API server knows.
+
+        Args:
+            attributes: as for ``permit``.
+            why: what to answer a user without it.
+
+        Raises:
+            Refusal: the user has no such right, or the API server cannot be asked.
+        """
+        if await self._denied(user, attributes):
+            raise Refusal(403, why, name=user.name, kind="users")
+
     async def node_proxy(self, request: web.BaseRequest) -> User:
         """Return who asks, if they may ``get nodes/proxy`` of this node."""
         wanted = {"verb": "get", "resource": "nodes", "subresource": "proxy", "name": self._node}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from asyncio.sslproto import SSLProtocol
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
@@ -16,6 +17,12 @@ from pycrictl.agent import frontproxy
 from pycrictl.agent.access import Access
 from pycrictl.agent.apiserver import ApiServer
 from pycrictl.agent.cluster import Cluster
+from pycrictl.agent.copies.engine import NodeEngine
+from pycrictl.agent.copies.forwarding import Forwarding
+from pycrictl.agent.copies.routes import CopyRoutes
+from pycrictl.agent.copies.service import Copies
+from pycrictl.agent.copies.session import Session
+from pycrictl.agent.copies.store import Store
 from pycrictl.agent.events import Events
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
@@ -27,6 +34,7 @@ from pycrictl.agent.reflector import Reflector
 from pycrictl.agent.routes import Routes
 from pycrictl.agent.serving import Certificates, Door
 from pycrictl.agent.streaming import Streams
+from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.errors import ConfigError, UsageError
 from pycrictl.kube.client import KubeClient
 from pycrictl.kube.credential import Credential
@@ -34,6 +42,9 @@ from pycrictl.kube.events import TIMEOUT_S
 from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks, new_loop
 from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
 
 TLS_BUFFER_BYTES: Final = 32 * 1024
 """What a connection of TLS reads at once. asyncio's 256 KiB are most of what it takes."""
@@ -56,6 +67,10 @@ class Settings:
         namespace: of the agents' Service; empty if there is none.
         metrics_listen: where ``/metrics`` is for everyone; None for nowhere.
         writes_events: write Events about the pulls of this node.
+        spool_dir: where copies are kept on their way; empty: no copies are offered.
+        spool_limit_bytes: what they may take there; 0 for no limit.
+        copy_size_limit_bytes: of one copy, as an archive; 0 for no limit.
+        copies_per_pod: at once; 0 for no limit.
     """
 
     listen: tuple[str, int]
@@ -68,6 +83,10 @@ class Settings:
     namespace: str = ""
     metrics_listen: tuple[str, int] | None = None
     writes_events: bool = False
+    spool_dir: str = ""
+    spool_limit_bytes: int = 0
+    copy_size_limit_bytes: int = 0
+    copies_per_pod: int = 0
 
 
 class Agent:
@@ -112,8 +131,12 @@ class Agent:
         self.feeds = Feeds(cluster)
         self.streams = Streams(self.pulls, self.peers)
         self.figures = Figures()
+        self.copies = self._own_copies(connect) if settings.spool_dir else None
+        copies = CopyRoutes(
+            self.access, cluster, Forwarding(self.peers), settings.node, self.copies
+        )
         self.routes = Routes(
-            self.access, cluster, self.feeds, self.streams, self.figures, self._unready
+            self.access, cluster, self.feeds, self.streams, copies, self.figures, self._unready
         )
         names = [SERVICE, f"{SERVICE}.{settings.namespace}.svc", settings.node, "localhost"]
         self._certificates = Certificates(
@@ -140,6 +163,8 @@ class Agent:
     async def start(self) -> None:
         """Begin to serve; the API server need not be there yet."""
         self.figures.gauges, self.figures.counters = self._gauges, self._counters
+        if self.copies is not None:
+            await self.copies.start()
         await self.door.open(self._certificates.context(None))
         if self._metrics is not None:
             await self._metrics.open(None)
@@ -155,6 +180,8 @@ class Agent:
         if self._events is not None:
             await self._events.stop()
         await self._reflector.stop()
+        if self.copies is not None:
+            await self.copies.stop()
         await self.door.close()
         if self._metrics is not None:
             await self._metrics.close()
@@ -162,6 +189,38 @@ class Agent:
         await self.pulls.close()
         await self.peers.close()
         await self.api.close()
+
+    def _own_copies(self, connect: Connect) -> Copies:
+        settings = self._settings
+
+        @contextmanager
+        def open_client() -> Iterator[CriClient]:
+            with connect() as (runtime, proxy):
+                yield runtime if proxy is None else proxy
+
+        def audit(session: Session, how: str) -> None:
+            place = session.place
+            self._log.info(
+                "copy",
+                user=session.owner.name,
+                pod=f"{place.namespace}/{place.pod}",
+                container=place.container,
+                direction=session.spec.direction.value.lower(),
+                path=os.fsdecode(session.spec.path),
+                size_bytes=session.size_bytes,
+                end=how,
+            )
+
+        return Copies(
+            Store(settings.spool_dir),
+            NodeEngine(open_client),
+            Quotas(
+                size_limit_bytes=settings.copy_size_limit_bytes,
+                copies_per_pod=settings.copies_per_pod,
+            ),
+            spool_limit_bytes=settings.spool_limit_bytes,
+            audit=audit,
+        )
 
     def _trust_changed(self) -> None:
         # A list that cannot be renewed is not forgotten: the front proxy is still the same.
@@ -206,7 +265,13 @@ class Agent:
         return web.Response(text=why or "ok", status=503 if why else 200)
 
     def _gauges(self) -> Mapping[str, tuple[str, float]]:
+        copies = self.copies.snapshot() if self.copies is not None else {}
         return {
+            "copies": ("Copies under way.", copies.get("copies", 0)),
+            "copy_spool_bytes": (
+                "What copies take of the disk, or will.",
+                copies.get("spool_bytes", 0),
+            ),
             "connections": ("Open connections.", self.door.connections),
             "watches": ("Open watches and streams.", self.routes.watches),
             "streams": ("Open progress streams of pods.", self.streams.open),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from pycrictl.agent.names import (
+    COPIES,
+    COPY_KIND,
     GROUP,
     GROUP_VERSION,
     KIND,
@@ -64,6 +66,13 @@ def resources() -> Document:
                 "kind": KIND,
                 "verbs": ["get", "watch"],
             },
+            {
+                "name": f"pods/{COPIES}",
+                "singularName": "",
+                "namespaced": True,
+                "kind": COPY_KIND,
+                "verbs": ["create", "get"],
+            },
         ],
     }
 
@@ -108,7 +117,12 @@ def aggregated(accept: str) -> tuple[Document, str] | None:
                                         "subresource": SUBRESOURCE,
                                         "responseKind": _RESPONSE_KIND,
                                         "verbs": ["get", "watch"],
-                                    }
+                                    },
+                                    {
+                                        "subresource": COPIES,
+                                        "responseKind": {**_RESPONSE_KIND, "kind": COPY_KIND},
+                                        "verbs": ["create", "get"],
+                                    },
                                 ],
                             },
                         ],

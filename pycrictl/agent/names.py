@@ -16,6 +16,8 @@ RESOURCE: Final = "imagepulls"
 SINGULAR: Final = "imagepull"
 SHORT: Final = "ipull"
 SUBRESOURCE: Final = "imagepullprogress"
+COPY_KIND: Final = "ContainerCopy"
+COPIES: Final = "containercopies"
 META: Final = "meta.k8s.io"
 
 AUDIENCE: Final = GROUP

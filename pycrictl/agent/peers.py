@@ -149,27 +149,90 @@ class Peers:
         self.failures += 1
 
     @asynccontextmanager
+    async def request(
+        self,
+        node: str,
+        host_ip: str,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send any request to the agent of a node; give whatever it answers.
+
+        Raises:
+            PycrictlError: it cannot be reached.
+        """
+        async with self._reached(node, host_ip) as (base, settings):
+            more = {**settings["headers"], **headers}
+            async with self._connections().request(
+                method,
+                base + path,
+                data=body or None,
+                allow_redirects=False,
+                **{**settings, "headers": more},
+            ) as response:
+                yield response
+
+    @asynccontextmanager
+    async def websocket(
+        self,
+        node: str,
+        host_ip: str,
+        path: str,
+        headers: Mapping[str, str],
+        protocol: str,
+        max_message_bytes: int,
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """Open a WebSocket to the agent of a node.
+
+        Raises:
+            aiohttp.WSServerHandshakeError: it refuses.
+            PycrictlError: it cannot be reached.
+        """
+        async with self._reached(node, host_ip) as (base, settings):
+            more = {**settings["headers"], **headers}
+            async with self._connections().ws_connect(
+                base + path,
+                protocols=(protocol,),
+                max_msg_size=max_message_bytes,
+                autoping=True,
+                **{**settings, "headers": more},
+            ) as socket:
+                yield socket
+
+    @asynccontextmanager
     async def _response(
         self, node: str, host_ip: str, path: str, query: Mapping[str, str]
     ) -> AsyncIterator[aiohttp.ClientResponse]:
+        async with (
+            self._reached(node, host_ip) as (base, settings),
+            self._connections().get(
+                base + path, params=query, allow_redirects=False, **settings
+            ) as response,
+        ):
+            if response.status != 200:
+                raise await _refusal(response)
+            try:
+                yield response
+            finally:
+                abandon(response)
+
+    @asynccontextmanager
+    async def _reached(self, node: str, host_ip: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """Give where the agent of a node is, and what a request to it needs."""
         host, port = await self._address(node, host_ip)
         headers = {"Authorization": f"Bearer {self._token()}", "User-Agent": "pycrictl-agent"}
         netloc = f"[{host}]" if ":" in host else host
+        server_hostname = SERVICE if self._authority else None
         self.asked += 1
         try:
-            async with self._connections().get(
-                f"https://{netloc}:{port}{path}",
-                params=query,
-                headers=headers,
-                allow_redirects=False,
-                server_hostname=SERVICE if self._authority else None,
-            ) as response:
-                if response.status != 200:
-                    raise await _refusal(response)
-                try:
-                    yield response
-                finally:
-                    abandon(response)
+            yield (
+                f"https://{netloc}:{port}",
+                {"headers": headers, "server_hostname": server_hostname},
+            )
+        except aiohttp.WSServerHandshakeError:
+            raise
         except (aiohttp.ClientError, OSError) as exc:
             if isinstance(exc, TimeoutError):
                 raise

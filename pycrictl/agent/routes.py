@@ -16,10 +16,11 @@ from pycrictl.agent import discovery, openapi
 from pycrictl.agent.access import Access
 from pycrictl.agent.answers import Query, form_of, parameters, parse_query, refuse, respond
 from pycrictl.agent.cluster import Cluster, Scope
+from pycrictl.agent.copies.routes import CopyRoutes
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
 from pycrictl.agent.frontproxy import User
-from pycrictl.agent.names import GROUP, GROUP_VERSION, RESOURCE, SUBRESOURCE, is_name
+from pycrictl.agent.names import COPIES, GROUP, GROUP_VERSION, RESOURCE, SUBRESOURCE, is_name
 from pycrictl.agent.objects import pod_of
 from pycrictl.agent.status import Refusal, not_found, pod_not_found
 from pycrictl.agent.streaming import LONGEST_S, PLAIN_S, Streams
@@ -44,6 +45,7 @@ class Routes:
         cluster: knows pods.
         feeds: know pulls.
         streams: of single pods.
+        copies: of containers' files.
         figures: count.
         is_ready: returns why the agent is not; empty if it is.
     """
@@ -54,6 +56,7 @@ class Routes:
         cluster: Cluster,
         feeds: Feeds,
         streams: Streams,
+        copies: CopyRoutes,
         figures: Figures,
         is_ready: Callable[[], str],
     ) -> None:
@@ -61,6 +64,7 @@ class Routes:
         self._cluster = cluster
         self._feeds = feeds
         self._streams = streams
+        self._copies = copies
         self._figures = figures
         self._is_ready = is_ready
         self._watches: dict[str, int] = {}
@@ -97,14 +101,15 @@ class Routes:
         if len(path) > MAX_PATH_CHARS or not _PATH.fullmatch(path):
             raise Refusal(401, "Unauthorized")
         has_body = request.can_read_body or request.headers.get("Content-Length", "0") != "0"
-        if request.method != "GET" or has_body:
-            self._access.user(request)
-        if request.method != "GET":
-            raise Refusal(405, f"only GET is served here, not {request.method[:20]}")
-        if has_body:
-            raise Refusal(413, "a body is not taken")
         words = path.strip("/").split("/")
         given = parameters(query)
+        if not _is_of_copies(words):
+            if request.method != "GET" or has_body:
+                self._access.user(request)
+            if request.method != "GET":
+                raise Refusal(405, f"only GET is served here, not {request.method[:20]}")
+            if has_body:
+                raise Refusal(413, "a body is not taken")
         match words:
             case ["livez" | "healthz"]:
                 return "health", self._live()
@@ -166,6 +171,9 @@ class Routes:
         self, request: web.BaseRequest, words: list[str], given: dict[str, str]
     ) -> web.StreamResponse:
         await self._access.peer(request)
+        match words:
+            case ["namespaces", namespace, "pods", name, resource, *rest] if resource == COPIES:
+                return await self._copies.answer_peer(request, namespace, name, rest, given)
         query = parse_query(given)
         match words:
             case ["pulls"]:
@@ -228,6 +236,10 @@ class Routes:
                 # Only so is it a watch to the API server, which cuts everything else after 60 s:
                 # of a request with a name it does not read watch=true (RequestInfo).
                 return await self._progress(request, user, namespace, name, given, has_end=False)
+            case ["namespaces", namespace, "pods", name, subresource, *rest] if (
+                subresource == COPIES and is_name(namespace) and is_name(name)
+            ):
+                return await self._copies.answer(request, user, namespace, name, rest, given)
         raise _no_such_resource()
 
     async def _list(
@@ -294,6 +306,16 @@ class Routes:
     def watches(self) -> int:
         """How many watches and streams are open."""
         return sum(self._watches.values())
+
+
+def _is_of_copies(words: list[str]) -> bool:
+    """Return whether a path may lead to copies, which take more than GET; who asks comes later."""
+    match words:
+        case ["apis", _, _, "namespaces", _, "pods", _, resource, *_]:
+            return resource == COPIES
+        case ["node", "v1alpha1", "namespaces", _, "pods", _, resource, *_]:
+            return resource == COPIES
+    return False
 
 
 _OF_STREAM: Final = ("timeoutSeconds", "container")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pycrictl.cli.archive_streams import check_input, input_of, output_of, write_all
 from pycrictl.cli.stuck import ended_if_stuck
-from pycrictl.copy.copier import Copier, CopyOptions
+from pycrictl.copy.copier import Copier, CopyOptions, on_this_node
 from pycrictl.copy.method import NAMES, Watch
 from pycrictl.copy.rules import spec
 from pycrictl.copy.rules.policy import Skipped
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from pycrictl.show.displays.modes import Stdout
 
 _SPEED_WINDOW_S: Final = 5.0
+
+Opened: TypeAlias = Callable[[spec.ContainerPath, Watch], AbstractContextManager[Copier]]
 
 
 def copy(
@@ -59,7 +62,31 @@ def copy(
         raise UsageError(
             f"unknown method {quote(options.method)}", hint=f"one of auto, {', '.join(NAMES)}"
         )
+
+    @contextmanager
+    def opened(container: spec.ContainerPath, watch: Watch) -> Iterator[Copier]:
+        with app.open_client("runtime") as client:
+            yield on_this_node(client, container, options)
+
     request = spec.parse(source, destination)
+    return carry_out(app, request, options, opened, quiet=quiet, progress=progress)
+
+
+def carry_out(
+    app: AppContext,
+    request: spec.CopyTo | spec.CopyFrom,
+    options: CopyOptions,
+    opened: Opened,
+    *,
+    quiet: bool,
+    progress: str,
+) -> int:
+    """Make a copy, and report it; returns, takes and raises what ``copy`` does.
+
+    Args:
+        request: what to copy.
+        opened: gives what copies from and to a container, in a ``with`` statement.
+    """
     _check_streams(app.env, request, options)
     display: CopyDisplay = Silent()
     if not quiet:
@@ -76,15 +103,14 @@ def copy(
 
     with (
         ended_if_stuck(give_up),
-        app.open_client("runtime") as client,
         _Meter(display, app.env.clock) as meter,
     ):
-        if isinstance(request, spec.CopyFrom):
-            copier = Copier(client, request.source, options)
-            summary = _copy_from(app.env, copier, request, meter)
-        else:
-            copier = Copier(client, request.destination, options)
-            summary = _copy_to(app.env, copier, request, meter)
+        container = request.source if isinstance(request, spec.CopyFrom) else request.destination
+        with opened(container, meter.watch) as copier:
+            if isinstance(request, spec.CopyFrom):
+                summary = _copy_from(app.env, copier, request, meter)
+            else:
+                summary = _copy_to(app.env, copier, request, meter)
         meter.finish(summary)
     if quiet and meter.skipped:
         left_out = plural(meter.skipped, "entry", "entries")

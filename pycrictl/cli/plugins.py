@@ -1,7 +1,8 @@
 """What the program is when kubectl calls it: a plugin, which is one command of its own.
 
 kubectl finds plugins by the names of programs: ``kubectl-image_pull_progress`` is ``kubectl
-image-pull-progress``, and ``kubectl_complete-image_pull_progress`` is asked when Tab is pressed.
+image-pull-progress``, ``kubectl-container_cp`` is ``kubectl container-cp``. The names begin with
+``kubectl_complete-`` when Tab is pressed.
 Options of kubectl's connection are not read here but handed on.
 """
 
@@ -26,6 +27,13 @@ PLUGINS: Final = (
         "image-pull-progress",
         "kubectl.image_pull_progress:image_pull_progress",
         "Show the progress of image pulls in a cluster",
+        "Plugins of kubectl",
+        grammar=Grammar.NEW,
+    ),
+    Entry(
+        "container-cp",
+        "kubectl.container_cp:container_cp",
+        "Copy files to or from a container in a cluster",
         "Plugins of kubectl",
         grammar=Grammar.NEW,
     ),

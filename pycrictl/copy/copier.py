@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -44,18 +44,12 @@ class Copier:
     """Copies from and to a running container. Paths in it are absolute; see ``Method``.
 
     Args:
-        client: of the runtime service.
-        container: names the container; its path is not looked at.
-        options: how to copy.
-
-    Raises:
-        NotFound: there is no such container.
-        FailedPrecondition: it is not running.
+        methods: gives the methods to try, the best first.
+        options: how to copy; its ``method`` is not looked at.
     """
 
-    def __init__(self, client: CriClient, container: ContainerPath, options: CopyOptions) -> None:
-        self._client = client
-        self._container_id = _find(client, container)
+    def __init__(self, methods: Callable[[], Iterable[Method]], options: CopyOptions) -> None:
+        self._methods = methods
         self._options = options
 
     def copy_from(self, path: bytes, local: bytes, watch: Watch) -> Summary:
@@ -111,28 +105,44 @@ class Copier:
 
         first_to_serve(self._methods(), act)
 
-    def _methods(self) -> Iterator[Method]:
-        """Yield the methods to try. What each needs is loaded when its turn comes."""
-        from pycrictl.copy.tree.rootfs import raise_descriptor_limit
 
-        raise_descriptor_limit()
-        client, container_id, options = self._client, self._container_id, self._options
-        names = NAMES if options.method == "auto" else (options.method,)
-        if "rpc" in names:
-            from pycrictl.copy.stream.over_rpc import OverRpc
+def on_this_node(client: CriClient, container: ContainerPath, options: CopyOptions) -> Copier:
+    """Return what copies from and to a container of the runtime that is asked.
 
-            has_others = len(names) > 1
-            yield OverRpc(client, container_id, tls=options.tls, has_others=has_others)
-        if "node" in names:
-            from pycrictl.copy.node import on_node
+    Args:
+        client: of the runtime service.
+        container: names the container; its path is not looked at.
+        options: how to copy.
 
-            yield on_node.for_client(client, container_id)
-        if "exec" in names:
-            from pycrictl.copy.exec.over_exec import OverExec
-            from pycrictl.copy.exec.remote import Remote
+    Raises:
+        NotFound: there is no such container.
+        FailedPrecondition: it is not running.
+    """
+    container_id = _find(client, container)
+    return Copier(lambda: _methods(client, container_id, options), options)
 
-            remote = Remote(client, container_id, choice=options.choice, tls=options.tls)
-            yield OverExec(remote, max_entries=options.rules.max_entries)
+
+def _methods(client: CriClient, container_id: str, options: CopyOptions) -> Iterator[Method]:
+    """Yield the methods to try. What each needs is loaded when its turn comes."""
+    from pycrictl.copy.tree.rootfs import raise_descriptor_limit
+
+    raise_descriptor_limit()
+    names = NAMES if options.method == "auto" else (options.method,)
+    if "rpc" in names:
+        from pycrictl.copy.stream.over_rpc import OverRpc
+
+        has_others = len(names) > 1
+        yield OverRpc(client, container_id, tls=options.tls, has_others=has_others)
+    if "node" in names:
+        from pycrictl.copy.node import on_node
+
+        yield on_node.for_client(client, container_id)
+    if "exec" in names:
+        from pycrictl.copy.exec.over_exec import OverExec
+        from pycrictl.copy.exec.remote import Remote
+
+        remote = Remote(client, container_id, choice=options.choice, tls=options.tls)
+        yield OverExec(remote, max_entries=options.rules.max_entries)
 
 
 def _find(client: CriClient, path: ContainerPath) -> str:

@@ -23,6 +23,7 @@ OnTotal = Callable[[int], None]
 _ABSOLUTE: Final = 'names in the archive begin with "/", which was left out'
 
 T = TypeVar("T")
+M = TypeVar("M", bound="Method")
 
 
 class Watch(NamedTuple):
@@ -90,7 +91,7 @@ class Method(Protocol):
         """Unpack an archive, which comes from a descriptor, into a directory of the container."""
 
 
-def first_to_serve(methods: Iterable[Method], act: Callable[[Method], T]) -> T:
+def first_to_serve(methods: Iterable[M], act: Callable[[M], T]) -> T:
     """Do something by the first method that can be used.
 
     Args:

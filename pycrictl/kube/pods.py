@@ -28,6 +28,7 @@ MANIFESTS: Final = (
 MAX_MANIFESTS: Final = 1000
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
+_DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 _LISTS: Final = (
     ("initContainers", "initContainerStatuses"),
     ("containers", "containerStatuses"),
@@ -68,6 +69,7 @@ class Pod(NamedTuple):
         node: the node that it is bound to; empty while there is none.
         host_ip: that node's address, once its kubelet has seen the pod.
         created: when it was made (RFC 3339).
+        container: the one that is meant where none is named.
     """
 
     namespace: str
@@ -81,6 +83,7 @@ class Pod(NamedTuple):
     node: str = ""
     host_ip: str = ""
     created: str = ""
+    container: str = ""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -158,7 +161,15 @@ def parse_pod(document: Mapping[str, Any]) -> Pod | None:
         _text(spec.get("nodeName")),
         _text(status.get("hostIP")),
         _text(metadata.get("creationTimestamp")),
+        _default_container(metadata, spec),
     )
+
+
+def _default_container(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
+    """Return which container kubectl takes where none is named."""
+    names = [_text(one.get("name")) for one in _dicts(spec.get("containers"))]
+    named = _text(_dict(metadata.get("annotations")).get(_DEFAULT_CONTAINER))
+    return named if named in names else next(iter(names), "")
 
 
 def _manifests(folder: str, node: str, root: Path) -> Iterator[Pod]:

@@ -184,11 +184,11 @@ def find(kubectl: Kubectl, asked: Asked) -> Selection:
     asked.check()
     if not asked.names and not asked.selector:
         is_everywhere = asked.is_everywhere or (asked.node and not asked.namespace)
-        namespace = "" if is_everywhere else asked.namespace or _namespace(kubectl)
+        namespace = "" if is_everywhere else asked.namespace or namespace_of(kubectl)
         return Selection(kubectl, asked, namespace, [], [])
     if asked.selector:
         everywhere = asked.is_everywhere or (bool(asked.node) and not asked.namespace)
-        namespace = "" if everywhere else asked.namespace or _namespace(kubectl)
+        namespace = "" if everywhere else asked.namespace or namespace_of(kubectl)
         found = [_pod(each) for each in _select(kubectl, namespace, asked.selector, asked.node)]
         return Selection(kubectl, asked, namespace, found, [asked.selector])
     try:
@@ -198,7 +198,7 @@ def find(kubectl: Kubectl, asked: Asked) -> Selection:
         name = asked.names[0].removeprefix("pod/")
         if len(asked.names) > 1 or "/" in name:
             raise
-        namespace = asked.namespace or _namespace(kubectl)
+        namespace = asked.namespace or namespace_of(kubectl)
         return Selection(kubectl, asked, namespace, [FoundPod(namespace, name, "?", ())], [])
     namespace = _text(documents[0]["metadata"], "namespace") if documents else ""
     pods, selectors = [], []
@@ -267,7 +267,7 @@ def _items(document: Any) -> list[dict[str, Any]]:
     return [each for each in items or () if isinstance(each, dict) and "metadata" in each]
 
 
-def _namespace(kubectl: Kubectl) -> str:
+def namespace_of(kubectl: Kubectl) -> str:
     """Return the namespace of kubectl's context, or of the pod that this runs in."""
     words = ("config", "view", "--minify", "--output=jsonpath={..namespace}")
     try:

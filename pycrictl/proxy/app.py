@@ -12,11 +12,11 @@ from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.cri.calls.transport import look, unix
 from pycrictl.errors import UsageError
 from pycrictl.proxy.admin import AdminServer
 from pycrictl.proxy.copies.job import CopyJob
-from pycrictl.proxy.copies.quotas import Quotas
 from pycrictl.proxy.copies.service import COPY_FROM, COPY_TO, Copies
 from pycrictl.proxy.ending import Ending, ends, ends_soon
 from pycrictl.proxy.figures.service import Figures

@@ -30,6 +30,11 @@ NO_FILES: Final = 4
 FILES: Final = 0
 """cobra's ShellCompDirectiveDefault: file names will do."""
 
+NO_SPACE: Final = 2
+"""cobra's ShellCompDirectiveNoSpace: the word goes on; without candidates, file names will do."""
+
+_COPY: Final = "container-cp"
+
 _NAMES: Final = (
     "--output=jsonpath={range .items[*]}{.metadata.name}{'\\t'}{.status.phase}{'\\n'}{end}"
 )
@@ -89,9 +94,17 @@ def answer(entry: Entry, words: Sequence[str]) -> tuple[list[str], int]:
     beginning = word.removeprefix(prefix)
     if option and not prefix:
         before = before[:-1]
+    is_place = entry.name == _COPY and not option
     found: list[str] = []
     with suppress(PycrictlError):  # nobody reads errors while typing
-        found += _candidates(option, before, beginning, options)
+        if not is_place:
+            found += _candidates(option, before, beginning, options)
+        elif not beginning.startswith(("/", ".")) and ":" not in beginning:
+            for line in _candidates("", before, "", options):
+                pod, tab, about = line.partition("\t")
+                found.append(f"{pod}:{tab}{about}")
+    if is_place:
+        return [line for line in found if line.startswith(beginning)], NO_SPACE
     return [f"{prefix}{line}" for line in found if line.startswith(beginning)], NO_FILES
 
 
@@ -133,7 +146,9 @@ def _candidates(
     if option == "--progress":
         yield from ("auto", "bar", "json", "none", "plain")
     elif option == "--container" and line.positionals:
-        yield from _ask(kubectl, "get", "pod", line.positionals[0], *where, _CONTAINERS)
+        named = [one.partition(":")[0] for one in line.positionals if ":" in one]
+        pod = named[0].rpartition("/")[2] if named else line.positionals[0]
+        yield from _ask(kubectl, "get", "pod", pod, *where, _CONTAINERS)
     elif option in _QUESTIONS:
         yield from _ask(kubectl, *_QUESTIONS[option])
     elif not option and "/" in beginning:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from pycrictl.copy.tree.content import shrunk
+from pycrictl.errors import CopyError
 
 _combine: Callable[[int, int, int], int] | None
 try:
@@ -21,6 +22,8 @@ except ImportError:
     from zlib import crc32
 
     _combine = None
+
+__all__ = ["Checksum", "crc32", "joined", "wrong_checksum"]
 
 _READ_BYTES: Final = 512 * 1024
 """What is read at once: of less, two threads wait for each other too often."""
@@ -77,6 +80,27 @@ class Checksum:
         if self._thread is not None:
             self._thread.shutdown()
             self._thread = None
+
+
+def joined(first: int, second: int, second_part: bytes | memoryview) -> int:
+    """Return the checksum of two parts that follow each other, from that of each.
+
+    Args:
+        first: of the first part.
+        second: of the second.
+        second_part: itself, which is only read where the two cannot be combined.
+    """
+    if _combine is None:
+        return crc32(second_part, first)
+    return _combine(first, second, len(second_part))
+
+
+def wrong_checksum() -> CopyError:
+    """Return the error for content that is not what was announced, at either end."""
+    return CopyError(
+        "what arrived has another checksum than announced",
+        hint="it changed while it was copied, or was damaged on its way; try again",
+    )
 
 
 def _checksum_of(fd: int, offset: int, size_bytes: int, value: int) -> int:

@@ -11,19 +11,20 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
+from pycrictl.copy.archive.checksum import Checksum, wrong_checksum
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.archive.unpack import Unpacker
 from pycrictl.copy.method import Watch
 from pycrictl.copy.node.local import TreeCopy
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.rules.spec import not_running
+from pycrictl.copy.rules.spec import Existing, not_running
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.total import report_total
 from pycrictl.copy.tree.content import CHUNK_BYTES
@@ -116,6 +117,53 @@ class OnNode:
             root.check_running()
             watch.note_names(has_absolute=unpacker.has_absolute)
             return summary
+
+    def place(
+        self,
+        pieces: Iterable[memoryview],
+        path: bytes,
+        rules: Rules,
+        watch: Watch,
+        *,
+        size_bytes: int,
+        crc32: int,
+    ) -> Summary:
+        """Unpack an archive to where a path says, as ``CopyToContainer`` does.
+
+        If the path is a directory, what the archive holds goes into it, each entry under its own
+        name; ``DIR/.`` requires a directory. Otherwise the archive must hold one file or directory,
+        which gets the path as its name.
+
+        Args:
+            pieces: of the archive, each used before the next is asked for. An error that comes from
+                there leaves the destination as it was.
+            path: in the container.
+            rules: what may be in the archive.
+            watch: called while the copy goes on.
+            size_bytes: how long the archive was announced to be.
+            crc32: its announced checksum.
+        """
+        checksum = Checksum()
+        with self._root() as root, open_destination(root, path) as destination:
+            is_directory = destination.existing is Existing.DIRECTORY
+            with Unpacker(
+                destination,
+                rules,
+                on_skip=watch.on_skip,
+                on_bytes=watch.on_bytes,
+                single=not (is_directory or destination.text.wants_contents),
+            ) as unpacker:
+                for piece in pieces:
+                    if unpacker.size_bytes + len(piece) > size_bytes:
+                        raise CopyError(f"more than the {size_bytes} announced bytes arrived")
+                    checksum.add(piece)
+                    unpacker.receive_data(piece)
+                if unpacker.size_bytes == size_bytes and checksum.value != crc32:
+                    raise wrong_checksum()
+                root.check_running()
+                summary = unpacker.finish(size_bytes=size_bytes)
+                root.check_running()
+                return summary
 
     @contextmanager
     def _root(self) -> Iterator[ContainerRoot]:

@@ -71,8 +71,12 @@ class CopyFrom(NamedTuple):
     destination: LocalPath
 
 
-def parse(source: str, destination: str) -> CopyTo | CopyFrom:
+def parse(source: str, destination: str, *, form: str = "CONTAINER:PATH") -> CopyTo | CopyFrom:
     """Work out what the two arguments name.
+
+    Args:
+        source, destination: as typed.
+        form: how a path in a container is written, for messages.
 
     Raises:
         UsageError: not exactly one of them is in a container, or a path is not usable.
@@ -87,7 +91,7 @@ def parse(source: str, destination: str) -> CopyTo | CopyFrom:
             "both sides are in containers",
             hint="copy to a local path first, or pipe one 'cp … -' into another",
         )
-    raise UsageError("neither side is in a container", hint="name one as CONTAINER:PATH")
+    raise UsageError("neither side is in a container", hint=f"name one as {form}")
 
 
 def parse_side(text: str) -> ContainerPath | LocalPath:
@@ -171,6 +175,17 @@ def take_apart(path: bytes) -> PathText:
         stripped = b"/"
     name = b"" if last in (b".", b"..", b"") else last
     return PathText(stripped, name, wants_directory or wants_contents, wants_contents)
+
+
+def not_as_archive(path: bytes) -> bytes:
+    """Return ``DIR/`` for ``DIR/.``, which would ask the server to unpack an archive there."""
+    text = take_apart(path)
+    return text.path.rstrip(b"/") + b"/" if path.rstrip(b"/").endswith(b"/.") else path
+
+
+def as_archive(path: bytes) -> bytes:
+    """Return a path that asks the server to unpack an archive there, however much it holds."""
+    return path if path.endswith((b"/.", b"/./")) else path.rstrip(b"/") + b"/."
 
 
 class Into(Enum):

@@ -228,5 +228,10 @@ class CopyConnection:
 
 
 def _is_same_machine(sock: socket.socket) -> bool:
-    """Whether both ends have one address: then nothing that could be deceived is in between."""
+    """Whether both ends have one address: then nothing that could be deceived is in between.
+
+    What listens on a Unix socket, such as ``kubectl proxy``, may hand on what it gets.
+    """
+    if sock.family == socket.AF_UNIX:
+        return False
     return bool(sock.getpeername()[0] == sock.getsockname()[0])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.method import Watch
 from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.copy.rules.spec import take_apart
+from pycrictl.copy.rules.spec import as_archive, not_as_archive, take_apart
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
 from pycrictl.copy.tree.walk import OnSkip
@@ -125,7 +125,7 @@ class OverRpc:
             measured = measure(
                 source, on_skip=watch.on_skip, check=lambda _, found: _check_size(found, rules)
             )
-            url = self._ask_to(_not_as_archive(path), measured.size_bytes, measured.crc32)
+            url = self._ask_to(not_as_archive(path), measured.size_bytes, measured.crc32)
             if watch.on_total is not None:
                 watch.on_total(measured.size_bytes)
             with (
@@ -182,7 +182,7 @@ class OverRpc:
                 _check_size(census.summary, rules)
             census.finish()
             spool.finish()
-            url = self._ask_to(_as_archive(path), spool.size_bytes, spool.crc32)
+            url = self._ask_to(as_archive(path), spool.size_bytes, spool.crc32)
             with self._opened(url) as connection:
                 found = send(
                     connection,
@@ -193,6 +193,31 @@ class OverRpc:
                 )
         watch.note_names(has_absolute=census.has_absolute)
         return _summary(found, census.summary, watch.on_skip)
+
+    def place(
+        self,
+        pieces: Iterable[memoryview],
+        path: bytes,
+        rules: Rules,
+        watch: Watch,
+        *,
+        size_bytes: int,
+        crc32: int,
+    ) -> Summary:
+        """Send an archive that is at hand to where a path says; see ``OnNode.place``."""
+        from pycrictl.copy.stream.transfer import send
+
+        self._require_plain(rules)
+        url = self._ask_to(path, size_bytes, crc32)
+        with self._opened(url) as connection:
+            found = send(
+                connection,
+                pieces,
+                size_bytes,
+                outcome_s=self._outcome_s,
+                on_bytes=watch.on_bytes,
+            )
+        return _summary(found, Summary(), watch.on_skip)
 
     def _ask_from(self, path: bytes, *, follow: bool) -> cri_pb2.CopyFromContainerResponse:
         if follow:
@@ -280,17 +305,6 @@ def _text(path: bytes) -> str:
             code="Unimplemented",
             hint="--method node can do it",
         ) from None
-
-
-def _not_as_archive(path: bytes) -> bytes:
-    """Return ``DIR/`` for ``DIR/.``, which would ask the server to unpack an archive there."""
-    text = take_apart(path)
-    return text.path.rstrip(b"/") + b"/" if path.rstrip(b"/").endswith(b"/.") else path
-
-
-def _as_archive(path: bytes) -> bytes:
-    """Return a path that asks the server to unpack an archive there, however much it holds."""
-    return path if path.endswith((b"/.", b"/./")) else path.rstrip(b"/") + b"/."
 
 
 def _check_size(found: Summary, rules: Rules) -> None:

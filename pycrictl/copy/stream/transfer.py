@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from pycrictl.copy.archive.checksum import Checksum
+from pycrictl.copy.archive.checksum import Checksum, wrong_checksum
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.outcome import Outcome
 from pycrictl.copy.stream.connection import (
@@ -184,14 +184,6 @@ def send_content(
     if left:
         raise CopyError("the source changed while it was copied", hint=TRY_AGAIN)
     connection.end_channel(channel)
-
-
-def wrong_checksum() -> CopyError:
-    """Return the error for content that is not what was announced, at either end."""
-    return CopyError(
-        "what arrived has another checksum than announced",
-        hint="it changed while it was copied, or was damaged on its way; try again",
-    )
 
 
 def check(found: Outcome) -> None:

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pycrictl.copy.rules.quotas import IDLE_S, time_limit_s
 from pycrictl.copy.stream.connection import CopyConnection, serve_stream
 from pycrictl.errors import Cancelled, PycrictlError
-from pycrictl.proxy.copies.quotas import IDLE_S, time_limit_s
 from pycrictl.proxy.relay.calls import Peer
 from pycrictl.servicelog import Log
 

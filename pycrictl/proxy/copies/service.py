@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.rules.policy import MAX_ENTRIES, Rules
+from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.copy.rules.spec import check_container_path
 from pycrictl.errors import (
     Cancelled,
@@ -30,7 +31,6 @@ from pycrictl.errors import (
     UsageError,
 )
 from pycrictl.proxy.copies.job import CopyJob
-from pycrictl.proxy.copies.quotas import Quotas
 from pycrictl.proxy.lookup import CallFailed, Lookup
 from pycrictl.proxy.relay.calls import Answer, CallRequest, Peer
 from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens

@@ -21,8 +21,8 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 
 from pycrictl import __version__
+from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.cri.calls.methods import method
-from pycrictl.proxy.copies.quotas import Quotas
 from pycrictl.proxy.copies.service import Copies
 from pycrictl.proxy.figures.health import Health
 from pycrictl.proxy.figures.record import Outcome, PullRecord

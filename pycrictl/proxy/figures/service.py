@@ -20,7 +20,7 @@ from pycrictl.proxy.settings import OWN_KUBECONFIG, ProxySettings
 from pycrictl.servicelog import Log
 
 if TYPE_CHECKING:
-    from pycrictl.proxy.copies.quotas import Quotas
+    from pycrictl.copy.rules.quotas import Quotas
     from pycrictl.proxy.copies.service import Copies
     from pycrictl.proxy.figures.events import Events
     from pycrictl.proxy.figures.tracing import PullTracer

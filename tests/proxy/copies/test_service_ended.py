@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.copy.stream.connection import TO_CONTAINER
 from pycrictl.errors import CopyError, PycrictlError
 from pycrictl.proxy.copies.job import CopyJob
-from pycrictl.proxy.copies.quotas import Quotas
 from pycrictl.proxy.copies.service import Copies
 from pycrictl.proxy.lookup import Lookup
 from pycrictl.proxy.relay.calls import Answer, CallRequest, Peer

@@ -20,9 +20,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pycrictl import __version__
 from pycrictl._proto import cri_pb2
+from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.proxy import admin
-from pycrictl.proxy.copies.quotas import Quotas
 from pycrictl.proxy.figures.metrics import method_class, size_class
 from pycrictl.proxy.relay.budget import Budget
 from pycrictl.proxy.serve.tokens import Tokens

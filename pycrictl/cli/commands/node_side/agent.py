@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
+from pycrictl.cli import options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, client_of, proxy_of
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Option
@@ -107,6 +108,39 @@ def agent(
             " everyone (default: nowhere).",
         ),
     ] = "",
+    spool_dir: Annotated[
+        str,
+        Option(
+            "--spool-dir",
+            metavar="DIR",
+            help="Offer copies of containers' files, and keep them there on their way; a restart"
+            " takes them up (default: no copies).",
+        ),
+    ] = "",
+    spool_size: Annotated[
+        int,
+        Option(
+            "--spool-size",
+            **options.SIZE,
+            help="What all copies may take there, such as 10Gi; 0 for no limit.",
+        ),
+    ] = 0,
+    container_copy_size_limit: Annotated[
+        int,
+        Option(
+            "--container-copy-size-limit",
+            **options.SIZE,
+            help="The most bytes of one copy, such as 2Gi; 0 for no limit.",
+        ),
+    ] = 0,
+    container_copies_per_pod: Annotated[
+        int,
+        Option(
+            "--container-copies-per-pod",
+            **options.NATURAL,
+            help="The most copies of a pod at once; 0 for no limit.",
+        ),
+    ] = 0,
     log_format: Annotated[
         str, Option("--log-format", metavar="text|json", help="How log lines look.")
     ] = "text",
@@ -183,6 +217,10 @@ def agent(
         if metrics_listen
         else None,
         writes_events=events,
+        spool_dir=spool_dir,
+        spool_limit_bytes=spool_size,
+        copy_size_limit_bytes=container_copy_size_limit,
+        copies_per_pod=container_copies_per_pod,
     )
     write_to(stderr, form, level, has_priorities=is_journal(stderr, environ))
     read_journal = partial(journal.read, root=Path(noderoot.directory()))

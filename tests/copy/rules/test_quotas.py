@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from pycrictl.copy.rules.quotas import MAX_COPIES, Quotas
 from pycrictl.errors import Exhausted
-from pycrictl.proxy.copies.quotas import MAX_COPIES, Quotas
 
 
 @pytest.mark.parametrize(("limit", "sizes"), [(1, (0, 1)), (1000, (0, 999, 1000))])

@@ -1,0 +1,1 @@
+"""Copies into and out of the containers of a node, in sessions that survive what breaks."""

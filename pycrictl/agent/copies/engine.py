@@ -1,0 +1,160 @@
+"""What the node does for a copy: finds the container, makes archives of it, puts them into it.
+
+The ways are those of ``pycrictl cp``: the calls of KEP-4582 where the runtime's socket is a proxy's
+or the runtime has them, else the root of the container's first process. Never a program of the
+container. All of it blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pycrictl._proto import cri_pb2
+from pycrictl.agent.copies.session import CopySpec, Place
+from pycrictl.copy.method import Watch, first_to_serve
+from pycrictl.copy.node import on_node
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.stream.over_rpc import OverRpc
+from pycrictl.copy.tree.rootfs import raise_descriptor_limit
+from pycrictl.copy.tree.walk import OnSkip
+from pycrictl.errors import FailedPrecondition, NotFound
+from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+
+POD_UID: Final = "io.kubernetes.pod.uid"
+CONTAINER_NAME: Final = "io.kubernetes.container.name"
+
+
+class Gone(FailedPrecondition):
+    """The container of a copy is not there any more."""
+
+
+class Engine(Protocol):
+    """What ``Copies`` needs of a node."""
+
+    def find(self, namespace: str, pod: str, pod_uid: str, container: str) -> Place:
+        """Return where a running container is.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+
+    def check(self, place: Place) -> None:
+        """Require that the container still runs.
+
+        Raises:
+            Gone: it does not, or another one runs in its place.
+        """
+
+    def pack(
+        self, place: Place, spec: CopySpec, write: Callable[[memoryview], None], on_skip: OnSkip
+    ) -> None:
+        """Write what a copy takes from the container as an archive."""
+
+    def place(
+        self,
+        place: Place,
+        spec: CopySpec,
+        pieces: Iterable[memoryview],
+        on_skip: OnSkip,
+    ) -> Summary:
+        """Put an archive into the container, all of it or nothing."""
+
+
+class NodeEngine:
+    """The containers of this node.
+
+    Args:
+        open_client: connects to the proxy's socket, or the runtime's.
+    """
+
+    def __init__(self, open_client: Callable[[], AbstractContextManager[CriClient]]) -> None:
+        self._open_client = open_client
+
+    def find(self, namespace: str, pod: str, pod_uid: str, container: str) -> Place:
+        """See ``Engine``."""
+        request = cri_pb2.ListContainersRequest()
+        request.filter.label_selector[POD_UID] = pod_uid
+        request.filter.label_selector[CONTAINER_NAME] = container
+        with self._open_client() as client:
+            found = client.call("ListContainers", request).containers
+        running = [one for one in found if one.state == cri_pb2.CONTAINER_RUNNING]
+        if not running:
+            state = "is not running" if found else "has not been made yet"
+            raise NotFound(
+                f"container {quote(container)} of pod {quote(f'{namespace}/{pod}')} {state}",
+                code="NotFound",
+            )
+        newest = max(running, key=lambda one: one.created_at)
+        return Place(namespace, pod, pod_uid, container, newest.id, newest.pod_sandbox_id)
+
+    def check(self, place: Place) -> None:
+        """See ``Engine``."""
+        request = cri_pb2.ListContainersRequest()
+        request.filter.id = place.container_id
+        with self._open_client() as client:
+            found = client.call("ListContainers", request).containers
+        if not any(one.state == cri_pb2.CONTAINER_RUNNING for one in found):
+            raise replaced(place)
+
+    def pack(
+        self, place: Place, spec: CopySpec, write: Callable[[memoryview], None], on_skip: OnSkip
+    ) -> None:
+        """See ``Engine``."""
+        watch = Watch(_ignore, on_skip)
+
+        def act(method: OverRpc | on_node.OnNode) -> None:
+            with closing(method.pack_from(spec.path, watch, follow=spec.follow_links)) as pieces:
+                for piece in pieces:
+                    write(piece)
+
+        with self._methods(place) as methods:
+            first_to_serve(methods, act)
+
+    def place(
+        self,
+        place: Place,
+        spec: CopySpec,
+        pieces: Iterable[memoryview],
+        on_skip: OnSkip,
+    ) -> Summary:
+        """See ``Engine``."""
+        watch = Watch(_ignore, on_skip)
+        with self._methods(place) as methods:
+            return first_to_serve(
+                methods,
+                lambda method: method.place(
+                    pieces,
+                    spec.path,
+                    spec.rules,
+                    watch,
+                    size_bytes=spec.size_bytes,
+                    crc32=spec.crc32,
+                ),
+            )
+
+    @contextmanager
+    def _methods(self, place: Place) -> Iterator[list[OverRpc | on_node.OnNode]]:
+        raise_descriptor_limit()
+        with self._open_client() as client:
+            container_id = place.container_id
+            yield [OverRpc(client, container_id), on_node.for_client(client, container_id)]
+
+
+def replaced(place: Place) -> Gone:
+    """Return the error for a container that is not the one that a copy began with."""
+    whole = f"{place.namespace}/{place.pod}"
+    return Gone(
+        f"container {quote(place.container)} of pod {quote(whole)} was stopped or replaced since"
+        " the copy began",
+        code="FailedPrecondition",
+        hint="begin again",
+    )
+
+
+def _ignore(_: int) -> None:
+    """Count nothing."""

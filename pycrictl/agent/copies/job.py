@@ -1,0 +1,103 @@
+"""A session while the agent runs, and what threads do for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pycrictl.agent.copies.engine import Engine
+from pycrictl.agent.copies.session import Session
+from pycrictl.agent.copies.store import Archive
+from pycrictl.copy.archive.checksum import Checksum, wrong_checksum
+from pycrictl.copy.archive.pieces import PIECE_BYTES, Arriving
+from pycrictl.copy.rules import outcome
+from pycrictl.copy.rules.policy import Skipped
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.errors import Cancelled
+
+
+@dataclass(slots=True, eq=False)
+class Copy:
+    """A session while the agent runs.
+
+    Attributes:
+        session: what is kept of it.
+        archive: its file; None once it is over.
+        arriving: what has come so far; None until it is known after a restart.
+        job: what a thread does for it, or did.
+        stream: serves its connection, if it has one.
+        is_unwanted: its job is to stop.
+        skipped: what was left out, as far as it is listed.
+    """
+
+    session: Session
+    archive: Archive | None
+    arriving: Arriving | None = None
+    job: asyncio.Task[None] | None = None
+    stream: asyncio.Task[Any] | None = None
+    is_unwanted: bool = False
+    skipped: list[Skipped] = field(default_factory=list)
+    skipped_count: int = 0
+
+    def skip(self, one: Skipped) -> None:
+        """Count an entry that was left out."""
+        self.skipped_count += 1
+        if len(self.skipped) < outcome.MAX_SKIPPED:
+            self.skipped.append(one)
+
+    def check_wanted(self) -> None:
+        """Raise an error if nobody wants the copy any more."""
+        if self.is_unwanted:
+            raise Cancelled("the copy was given up", code="Canceled")
+
+    def success(self, summary: Summary) -> dict[str, Any]:
+        """Return what the client is told of a copy that has been made (a ``Status``)."""
+        summary.skipped = max(summary.skipped, self.skipped_count)
+        found: dict[str, Any] = json.loads(outcome.encode_success(summary, self.skipped))
+        return found
+
+
+def make_archive(copy: Copy, engine: Engine, admit: Callable[[int], None]) -> int:
+    """Make the archive of what is copied out of a container; return its checksum. It blocks.
+
+    Args:
+        copy: gets it.
+        engine: makes it.
+        admit: called with its size before it grows to that; raises an error if that is too much.
+    """
+    session, archive = copy.session, copy.archive
+    assert archive is not None
+    checksum = Checksum()
+
+    def write(piece: memoryview) -> None:
+        copy.check_wanted()
+        admit(archive.size_bytes + len(piece))
+        checksum.add(piece)
+        archive.append(piece)
+
+    engine.pack(session.place, session.spec, write, copy.skip)
+    archive.sync()
+    return checksum.value
+
+
+def put(copy: Copy, engine: Engine) -> Summary:
+    """Put what has arrived into the container, if it is what was announced. It blocks."""
+    session, archive, arriving = copy.session, copy.archive, copy.arriving
+    assert archive is not None
+    assert arriving is not None
+    if arriving.crc32 != session.crc32:
+        raise wrong_checksum()
+    engine.check(session.place)
+    return engine.place(session.place, session.spec, _pieces(copy, archive), copy.skip)
+
+
+def _pieces(copy: Copy, archive: Archive) -> Iterator[memoryview]:
+    buffer = memoryview(bytearray(PIECE_BYTES))
+    offset = 0
+    while count := archive.read(offset, buffer):
+        copy.check_wanted()
+        yield buffer[:count]
+        offset += count

@@ -1,0 +1,63 @@
+"""Why a copy cannot be, as a status of HTTP and a line for people."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from pycrictl.agent.copies.engine import Gone
+from pycrictl.errors import (
+    CopyError,
+    Denied,
+    Exhausted,
+    FailedPrecondition,
+    NoSpace,
+    NotFound,
+    PycrictlError,
+    StreamError,
+    Unimplemented,
+    UsageError,
+)
+
+log = logging.getLogger("pycrictl.agent")
+
+RETRY_S: Final = 10
+"""When it is worth asking again after a quota was reached."""
+
+_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
+    (Gone, 410),
+    (UsageError, 422),
+    (NotFound, 404),
+    (FailedPrecondition, 410),
+    (Exhausted, 429),
+    (NoSpace, 429),
+    (Unimplemented, 501),
+    (Denied, 403),
+    (CopyError, 422),
+    (StreamError, 422),
+)
+
+
+class Refused(Exception):
+    """What a client asks for cannot be.
+
+    Args:
+        code: the HTTP status.
+        message: one line for people.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def refused(exc: Exception) -> Refused:
+    """Return any error as a refusal: a bug, too, ends one request and nothing else."""
+    if isinstance(exc, Refused):
+        return exc
+    code = next((code for kind, code in _CODES if isinstance(exc, kind)), 500)
+    if isinstance(exc, PycrictlError):
+        return Refused(code, f"{exc.message} ({exc.hint})" if exc.hint else exc.message)
+    log.error("a copy failed", exc_info=exc)
+    return Refused(code, f"the agent failed: {type(exc).__name__}: {exc}")

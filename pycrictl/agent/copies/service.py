@@ -1,0 +1,454 @@
+"""The copies of a node: begun, taken up again, put into their place, given up, forgotten.
+
+Everything about sessions is done in the loop; what touches files or the runtime has threads
+(``work``). Each session survives a restart of the agent, since its files do (``store``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from pycrictl.agent.copies import work
+from pycrictl.agent.copies.engine import Engine, Gone, replaced
+from pycrictl.agent.copies.job import Copy, make_archive, put
+from pycrictl.agent.copies.refusals import Refused, refused
+from pycrictl.agent.copies.session import (
+    LIFETIME_S,
+    NAME,
+    CopyPhase,
+    CopySpec,
+    Direction,
+    Owner,
+    Session,
+    moment,
+)
+from pycrictl.agent.copies.spool import SpoolSpace
+from pycrictl.agent.copies.store import Store, new_name
+from pycrictl.copy.archive.pieces import Arriving
+from pycrictl.copy.rules.quotas import Quotas
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.errors import Cancelled, CopyError, Exhausted, FailedPrecondition
+from pycrictl.units import quote
+
+log = logging.getLogger("pycrictl.agent")
+
+PATIENCE_S: Final = 20.0
+"""How long an answer waits for what it asks for; the API server gives a request 60 s."""
+
+MAX_SESSIONS: Final = 1000
+"""Sessions, those that are over included."""
+
+STOP_S: Final = 5.0
+"""How long jobs may take to end when the agent does."""
+
+_SWEEP_S: Final = 5.0
+
+Audit = Callable[[Session, str], None]
+"""Called with a copy that is over, and how it ended."""
+
+
+class Copies:
+    """The copies of this node.
+
+    Args:
+        store: keeps the sessions.
+        engine: does what is to be done on the node.
+        quotas: how large a copy may be, and how many of a pod there may be.
+        spool_limit_bytes: what all copies may take of the disk; 0 for no limit.
+        audit: is told how each copy ended.
+        clock: monotonic.
+        lifetime_s: how long a session is kept without a sign of its client.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        engine: Engine,
+        quotas: Quotas,
+        *,
+        spool_limit_bytes: int,
+        audit: Audit,
+        clock: Callable[[], float] = time.monotonic,
+        lifetime_s: float = LIFETIME_S,
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._quotas = quotas
+        self._space = SpoolSpace(spool_limit_bytes, lambda: store.free_bytes)
+        self._audit = audit
+        self._clock = clock
+        self._lifetime_s = lifetime_s
+        self._copies: dict[str, Copy] = {}
+        self._unwanted: dict[tuple[str, Owner], None] = {}
+        self._sweeper: asyncio.Task[None] | None = None
+        self._is_stopping = False
+
+    async def start(self) -> None:
+        """Take up the sessions that an earlier agent has left."""
+        for session in await work.run(self._store.load):
+            session.heard_s = self._clock()
+            copy = self._copies[session.name] = Copy(session, None)
+            if session.is_over:
+                continue
+            try:
+                self._quotas.take(session.place.sandbox_id)
+            except Exhausted as exc:
+                session.fail(exc.message, 429)
+                continue
+            await self._take_up(copy)
+        self._sweeper = asyncio.create_task(self._sweep())
+
+    async def stop(self) -> None:
+        """End what is going on. Sessions stay; the next agent takes them up."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._is_stopping = True
+        tasks: list[asyncio.Task[Any]] = []
+        for copy in self._copies.values():
+            copy.is_unwanted = True
+            if copy.stream is not None:
+                copy.stream.cancel()
+                tasks.append(copy.stream)
+            if copy.job is not None:
+                # What is being put into its place is either left or finished, and this is noted.
+                if copy.session.phase is not CopyPhase.COMMITTING:
+                    copy.job.cancel()
+                tasks.append(copy.job)
+        if tasks:
+            await asyncio.wait(tasks, timeout=STOP_S)
+        for copy in self._copies.values():
+            if copy.archive is not None:
+                copy.archive.close()
+        self._store.close()
+
+    async def begin(
+        self,
+        owner: Owner,
+        namespace: str,
+        pod: str,
+        pod_uid: str,
+        container: str,
+        spec: CopySpec,
+        name: str = "",
+    ) -> Session:
+        """Begin a copy.
+
+        One out of a container is ready when its archive is made; if that takes long, the session is
+        returned before, in the phase ``Measuring``.
+
+        Args:
+            owner: who asks.
+            namespace, pod, pod_uid: the pod.
+            container: which one is meant if the copy names none.
+            spec: what is asked for.
+            name: of the session, if the client has chosen one.
+
+        Raises:
+            Refused: it cannot be.
+        """
+        if name in self._copies:
+            raise Refused(409, "there is a copy of that name")
+        name = name or new_name()
+        try:
+            self._quotas.check_size(spec.size_bytes)
+            if len(self._copies) >= MAX_SESSIONS:
+                raise Refused(429, f"there are {MAX_SESSIONS} copies on this node; try again later")
+            place = await work.run(
+                lambda: self._engine.find(namespace, pod, pod_uid, spec.container or container)
+            )
+            if name in self._copies or (name, owner) in self._unwanted:
+                raise Refused(409, "the copy was given up before it began")
+            self._quotas.take(place.sandbox_id)
+        except Exception as exc:
+            raise refused(exc) from exc
+        phase = CopyPhase.TRANSFERRING if spec.direction is Direction.TO else CopyPhase.MEASURING
+        session = Session(
+            name, owner, place, spec, phase, spec.size_bytes, spec.crc32,
+            created=moment(time.time()), heard_s=self._clock(),
+        )  # fmt: skip
+        copy = self._copies[session.name] = Copy(session, None)
+        try:
+            self._space.hold(session.name, spec.size_bytes)
+            copy.archive = await work.run(lambda: self._store.open_archive(session, is_new=True))
+            await self._save(session)
+        except BaseException as exc:
+            self._free(copy)
+            self._forget(copy)
+            if not isinstance(exc, Exception):
+                raise
+            raise refused(exc) from exc
+        if copy.is_unwanted:  # it was given up meanwhile, and its files were made after that
+            copy.archive.close()
+            self._store.remove(session)
+            raise Refused(409, "the copy was given up before it began")
+        copy.arriving = Arriving(spec.size_bytes)
+        if phase is CopyPhase.MEASURING:
+            copy.job = asyncio.create_task(self._measure(copy))
+            await asyncio.wait([copy.job], timeout=PATIENCE_S)
+            if session.phase is CopyPhase.FAILED:
+                self._forget(copy)
+                raise Refused(session.code, session.message)
+        return session
+
+    def find(self, name: str, owner: Owner, namespace: str, pod: str, pod_uid: str) -> Copy:
+        """Return a copy, of which this is a sign.
+
+        Raises:
+            Refused: there is none of that name, or it is somebody else's, or another pod has that
+                name now.
+        """
+        copy = self._copies.get(name)
+        if copy is not None:
+            session, place = copy.session, copy.session.place
+            asked = (owner, namespace, pod)
+            if (session.owner, place.namespace, place.pod) == asked:
+                if place.pod_uid != pod_uid:
+                    raise refused(replaced(place))
+                self.hear(copy)
+                return copy
+        raise Refused(
+            404,
+            f"copy {quote(name[:32])} is not known on the node of"
+            f" pod {quote(f'{namespace}/{pod}')}: nothing was heard of it for 15 minutes, or the"
+            " pod was replaced; begin again",
+        )
+
+    def refuse(self, name: str, owner: Owner) -> None:
+        """Refuse to begin a copy whose client has given it up meanwhile."""
+        if name not in self._copies and NAME.fullmatch(name):
+            self._unwanted[name, owner] = None
+            if len(self._unwanted) > MAX_SESSIONS:
+                del self._unwanted[next(iter(self._unwanted))]
+
+    def hear(self, copy: Copy) -> None:
+        """Note that there was a sign of a copy's client."""
+        copy.session.heard_s = self._clock()
+
+    def expires(self, session: Session) -> str:
+        """Return when a session will be removed if there is no sign of its client."""
+        return moment(time.time() + session.heard_s + self._lifetime_s - self._clock())
+
+    async def check(self, copy: Copy) -> None:
+        """Require that a copy can go on: its container is still there, and it has not failed.
+
+        Raises:
+            Refused: it cannot.
+        """
+        session = copy.session
+        if session.phase is CopyPhase.FAILED:
+            raise Refused(session.code, session.message)
+        try:
+            await work.run(lambda: self._engine.check(session.place))
+        except Gone as exc:
+            await self._fail(copy, exc)
+            raise refused(exc) from exc
+        except Exception as exc:
+            raise refused(exc) from exc
+
+    async def commit(self, copy: Copy) -> Session:
+        """Put what has arrived into its place, or end a copy that the client has whole.
+
+        If that takes long the session is returned before, in the phase ``Committing``. A second
+        call returns what has become of the first.
+
+        Raises:
+            Refused: not everything has arrived.
+        """
+        session = copy.session
+        if session.phase is CopyPhase.TRANSFERRING:
+            if session.spec.direction is Direction.FROM:
+                session.phase = CopyPhase.SUCCEEDED
+                session.offset = session.size_bytes
+                self._end(copy, "done")
+                self._forget(copy)
+                return session
+            if session.offset != session.size_bytes or copy.arriving is None:
+                raise Refused(
+                    409, f"only {session.offset} of {session.size_bytes} bytes have arrived"
+                )
+            await self._disconnect(copy)
+            if copy.job is None or copy.job.done():
+                session.phase = CopyPhase.COMMITTING
+                copy.job = asyncio.create_task(self._place(copy))
+        elif session.phase is CopyPhase.MEASURING:
+            raise Refused(409, "the archive is still being made")
+        if copy.job is not None:
+            await asyncio.wait([copy.job], timeout=PATIENCE_S)
+        return session
+
+    async def abandon(self, copy: Copy) -> Session:
+        """Give a copy up: nothing of it is left, unless it is in its place already."""
+        copy.is_unwanted = True
+        await self._disconnect(copy)
+        if copy.job is not None and not copy.job.done():
+            await asyncio.wait([copy.job], timeout=PATIENCE_S)
+        if not copy.session.is_over:
+            copy.session.fail("it was given up", 410)
+            self._end(copy, "abandoned")
+        self._forget(copy)
+        return copy.session
+
+    async def ready(self, copy: Copy) -> Arriving:
+        """Return what has arrived of a copy to a container; after a restart it is read again."""
+        if copy.arriving is None:
+            archive, session = copy.archive, copy.session
+            assert archive is not None
+            value = await work.run(archive.checksum)
+            copy.arriving = Arriving(session.size_bytes, archive.size_bytes, value)
+        return copy.arriving
+
+    def acknowledged(self, copy: Copy, offset: int) -> None:
+        """Note how much of an archive is where it shall be."""
+        copy.session.offset = offset
+        self._space.wrote(copy.session.name, offset)
+        self.hear(copy)
+
+    async def attach(self, copy: Copy, stream: asyncio.Task[Any]) -> None:
+        """Make a connection the one of a copy: an earlier one ends, as its client has left it."""
+        await self._disconnect(copy)
+        copy.stream = stream
+
+    def snapshot(self) -> dict[str, int]:
+        """Return how many copies there are, and what they take of the disk."""
+        running = sum(not copy.session.is_over for copy in self._copies.values())
+        return {"copies": running, "spool_bytes": self._space.held_bytes}
+
+    # What threads do
+
+    async def _measure(self, copy: Copy) -> None:
+        session = copy.session
+
+        def admit(size_bytes: int) -> None:
+            self._quotas.check_size(size_bytes)
+            self._space.hold(session.name, size_bytes)
+            self._space.wrote(session.name, size_bytes)
+
+        try:
+            crc32 = await work.start(lambda: make_archive(copy, self._engine, admit))
+            assert copy.archive is not None
+            session.outcome = copy.success(Summary())
+            session.size_bytes, session.crc32 = copy.archive.size_bytes, crc32
+            session.phase = CopyPhase.TRANSFERRING
+            await self._save(session)
+        except Exception as exc:
+            await self._fail(copy, exc)
+
+    async def _place(self, copy: Copy) -> None:
+        session = copy.session
+        try:
+            await self._save(session)
+            summary = await work.start(lambda: put(copy, self._engine))
+        except Cancelled as exc:
+            if not self._is_stopping:
+                await self._fail(copy, exc)
+                return
+            session.phase = CopyPhase.TRANSFERRING  # nothing was changed: it can be done again
+            await self._save_quietly(session)
+        except Exception as exc:
+            await self._fail(copy, exc)
+        else:
+            session.outcome = copy.success(summary)
+            session.phase = CopyPhase.SUCCEEDED
+            self._end(copy, "done")
+            await self._save_quietly(session)
+
+    # What becomes of sessions
+
+    async def _take_up(self, copy: Copy) -> None:
+        """Go on with a session of an earlier agent."""
+        session = copy.session
+        try:
+            if session.phase is CopyPhase.COMMITTING:
+                raise Refused(
+                    500,
+                    "the agent was restarted while the copy was put into its place:"
+                    " see whether it is there before you copy again",
+                )
+            if session.phase is CopyPhase.MEASURING:
+                self._store.remove_archive(session)
+                copy.archive = self._store.open_archive(session, is_new=True)
+                copy.job = asyncio.create_task(self._measure(copy))
+                return
+            copy.archive = self._store.open_archive(session)
+            has_bytes = copy.archive.size_bytes
+            if has_bytes > session.size_bytes:
+                raise Refused(500, "the session's archive is damaged; begin again")
+            if session.spec.direction is Direction.TO:
+                session.offset = has_bytes
+            elif has_bytes < session.size_bytes:
+                raise Refused(500, "the session's archive is damaged; begin again")
+            self._space.hold(session.name, session.size_bytes)
+            self._space.wrote(session.name, has_bytes)
+        except Exception as exc:
+            await self._fail(copy, exc)
+
+    async def _fail(self, copy: Copy, exc: Exception) -> None:
+        if copy.session.is_over:
+            return
+        if copy.is_unwanted and isinstance(exc, Cancelled):
+            copy.session.fail("it was given up", 410)
+            self._end(copy, "abandoned")
+            return
+        if isinstance(exc, FailedPrecondition) and not isinstance(exc, Gone):
+            exc = replaced(copy.session.place)
+        reason = refused(exc)
+        copy.session.fail(reason.message, reason.code)
+        self._end(copy, f"failed: {reason.message}")
+        await self._save_quietly(copy.session)
+
+    def _end(self, copy: Copy, how: str) -> None:
+        """Free what a copy holds, and leave a line about it."""
+        self._free(copy)
+        self._audit(copy.session, how)
+
+    def _free(self, copy: Copy) -> None:
+        self._quotas.give(copy.session.place.sandbox_id)
+        self._space.give(copy.session.name)
+        if copy.archive is not None:
+            copy.archive.close()
+            copy.archive = None
+        self._store.remove_archive(copy.session)
+
+    def _forget(self, copy: Copy) -> None:
+        self._copies.pop(copy.session.name, None)
+        self._store.remove(copy.session)
+
+    async def _disconnect(self, copy: Copy) -> None:
+        stream, copy.stream = copy.stream, None
+        if stream is not None and stream is not asyncio.current_task() and not stream.done():
+            stream.cancel()
+            await asyncio.wait([stream])
+
+    async def _save(self, session: Session) -> None:
+        await work.run(lambda: self._store.save(session))
+
+    async def _save_quietly(self, session: Session) -> None:
+        """Save what is over: if that fails, a restart forgets it, and nothing worse."""
+        try:
+            await self._save(session)
+        except CopyError as exc:
+            log.warning("%s", exc.message)
+
+    async def _sweep(self) -> None:
+        """Remove sessions of which nothing was heard for too long."""
+        while True:
+            await asyncio.sleep(min(_SWEEP_S, self._lifetime_s / 4))
+            now = self._clock()
+            for copy in list(self._copies.values()):
+                if now - copy.session.heard_s < self._lifetime_s:
+                    continue
+                is_working = copy.job is not None and not copy.job.done()
+                if is_working and copy.session.phase is CopyPhase.COMMITTING:
+                    continue
+                copy.is_unwanted = True
+                await self._disconnect(copy)
+                if is_working:
+                    continue  # it ends soon, and is removed the next time
+                if not copy.session.is_over:
+                    copy.session.fail("nothing was heard of it for too long", 410)
+                    self._end(copy, "expired")
+                self._forget(copy)

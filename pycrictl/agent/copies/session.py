@@ -1,0 +1,288 @@
+"""A copy as the API has it: what is asked for, and how far it is. Pure."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from pycrictl.agent.names import COPY_KIND
+from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.rules.spec import check_container_path
+from pycrictl.errors import UsageError
+from pycrictl.units import quote
+
+LIFETIME_S: Final = 15 * 60
+"""A session that nobody has given a sign for so long is removed."""
+
+NAME: Final = re.compile(r"[0-9a-f]{32}")
+"""The names of sessions: nobody can guess 128 random bits."""
+
+_MAX_SIZE: Final = (1 << 63) - 1
+
+
+class Direction(StrEnum):
+    """Where the bytes go."""
+
+    TO = "To"
+    FROM = "From"
+
+
+class CopyPhase(StrEnum):
+    """Where a copy stands (``status.phase``)."""
+
+    MEASURING = "Measuring"
+    """The archive is being made; its size and checksum are not known yet."""
+
+    TRANSFERRING = "Transferring"
+    COMMITTING = "Committing"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose copy it is, as the API server has authenticated them."""
+
+    name: str
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The container, as it was when the copy began.
+
+    Attributes:
+        namespace: of the pod.
+        pod: its name.
+        pod_uid: tells it from another pod of that name.
+        container: its name.
+        container_id: tells it from what replaces it.
+        sandbox_id: of the pod, at the runtime.
+    """
+
+    namespace: str
+    pod: str
+    pod_uid: str
+    container: str
+    container_id: str
+    sandbox_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopySpec:
+    """What is asked for.
+
+    Attributes:
+        direction: to the container, or from it.
+        path: in the container.
+        container: its name; empty for the pod's default.
+        size_bytes: of the archive; only known beforehand on the way to a container.
+        crc32: its checksum.
+        archive: keep owners, times and special bits.
+        follow_links: copy what the path points to, if it is a link.
+        overwrite: replace what is there.
+    """
+
+    direction: Direction
+    path: bytes
+    container: str = ""
+    size_bytes: int = 0
+    crc32: int = 0
+    archive: bool = False
+    follow_links: bool = False
+    overwrite: bool = True
+
+    @property
+    def rules(self) -> Rules:
+        """What may be made in the container."""
+        return Rules(archive=self.archive, no_clobber=not self.overwrite)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The ``spec`` of the object."""
+        sizes = {"size": self.size_bytes, "checksum": self.crc32}
+        return {
+            "direction": self.direction.value,
+            "container": self.container,
+            "path": os.fsdecode(self.path),
+            **(sizes if self.direction is Direction.TO else {}),
+            "options": {
+                "archive": self.archive,
+                "followLinks": self.follow_links,
+                "overwrite": self.overwrite,
+            },
+        }
+
+
+def parse_spec(document: object) -> CopySpec:
+    """Read the object that a client sends to begin a copy.
+
+    Raises:
+        UsageError: it is not one.
+    """
+    spec = _mapping(_mapping(document, "the object").get("spec"), "spec")
+    options = _mapping(spec.get("options", {}), "spec.options")
+    direction = spec.get("direction")
+    if direction not in ("To", "From"):
+        raise UsageError('spec.direction must be "To" or "From"')
+    path = spec.get("path")
+    if not isinstance(path, str) or len(path) > 4096:
+        raise UsageError("spec.path must be the path in the container")
+    try:
+        raw = os.fsencode(path)
+    except UnicodeEncodeError:
+        raise UsageError("spec.path has a character that no path can have") from None
+    check_container_path(raw)
+    container = spec.get("container", "")
+    if not isinstance(container, str):
+        raise UsageError("spec.container must be a name")
+    is_to = direction == "To"
+    return CopySpec(
+        Direction(direction),
+        raw,
+        container,
+        _number(spec, "size", _MAX_SIZE) if is_to else 0,
+        _number(spec, "checksum", (1 << 32) - 1) if is_to else 0,
+        _flag(options, "archive", False),
+        _flag(options, "followLinks", False),
+        _flag(options, "overwrite", True),
+    )
+
+
+def parse_name(document: object) -> str:
+    """Return the name that a client gives to its session; empty if it gives none.
+
+    Raises:
+        UsageError: it is not one.
+    """
+    metadata = _mapping(_mapping(document, "the object").get("metadata", {}), "metadata")
+    name = metadata.get("name", "")
+    if not isinstance(name, str) or (name and not NAME.fullmatch(name)):
+        raise UsageError("metadata.name must be 32 hexadecimal digits, made at random")
+    return name
+
+
+@dataclass(slots=True)
+class Session:
+    """A copy from its beginning to its end.
+
+    Attributes:
+        name: 128 random bits that stand for it.
+        owner: whose it is; for anybody else it does not exist.
+        place: the container.
+        spec: what is asked for.
+        phase: where it stands.
+        size_bytes: of the archive; 0 while it is being made.
+        crc32: its checksum.
+        offset: how much of it is on this node's disk (to), or on the client's (from).
+        message: why it failed.
+        code: the HTTP status that says so, such as 410 for a container that was replaced.
+        outcome: how it ended: a ``Status``, as ``copy.rules.outcome`` has it.
+        created: when it began (RFC 3339).
+        heard_s: when there was a sign of it, on a monotonic clock; not kept.
+    """
+
+    name: str
+    owner: Owner
+    place: Place
+    spec: CopySpec
+    phase: CopyPhase
+    size_bytes: int = 0
+    crc32: int = 0
+    offset: int = 0
+    message: str = ""
+    code: int = 0
+    outcome: dict[str, Any] | None = None
+    created: str = ""
+    heard_s: float = field(default=0.0, compare=False)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.phase in (CopyPhase.SUCCEEDED, CopyPhase.FAILED)
+
+    def fail(self, message: str, code: int) -> None:
+        """End it with a reason."""
+        self.phase = CopyPhase.FAILED
+        self.message = message
+        self.code = code
+
+    def document(self, group_version: str, expires: str) -> dict[str, Any]:
+        """Return the object that stands for it in the API."""
+        status: dict[str, Any] = {"phase": self.phase.value, "offset": self.offset}
+        if self.phase is not CopyPhase.MEASURING:
+            status |= {"size": self.size_bytes, "checksum": self.crc32}
+        if self.message:
+            status |= {"message": self.message, "code": self.code}
+        if self.outcome is not None:
+            status["outcome"] = self.outcome
+        return {
+            "apiVersion": group_version,
+            "kind": COPY_KIND,
+            "metadata": {
+                "name": self.name,
+                "namespace": self.place.namespace,
+                "creationTimestamp": self.created or None,
+            },
+            "spec": {**self.spec.document, "container": self.place.container},
+            "status": {**status, "expiresAt": expires},
+        }
+
+    def saved(self) -> dict[str, Any]:
+        """Return all of it that outlives the process, as JSON has it."""
+        document = asdict(self)
+        del document["heard_s"]
+        document["spec"]["path"] = base64.b64encode(self.spec.path).decode()
+        return document
+
+
+def restored(document: Mapping[str, Any]) -> Session:
+    """Return what ``Session.saved`` wrote.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is not that, or of another version.
+    """
+    known = dict(document)
+    spec = dict(known["spec"])
+    spec["path"] = base64.b64decode(spec["path"], validate=True)
+    spec["direction"] = Direction(spec["direction"])
+    known |= {
+        "owner": Owner(**known["owner"]),
+        "place": Place(**known["place"]),
+        "spec": CopySpec(**spec),
+        "phase": CopyPhase(known["phase"]),
+    }
+    if set(known) != {one.name for one in fields(Session)} - {"heard_s"}:
+        raise ValueError("a session of another version")
+    return Session(**known)
+
+
+def moment(seconds: float) -> str:
+    """Return a wall time as the API has it (RFC 3339)."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _mapping(found: object, what: str) -> Mapping[str, Any]:
+    if not isinstance(found, dict):
+        raise UsageError(f"{what} is not an object")
+    return found
+
+
+def _number(found: Mapping[str, Any], key: str, most: int) -> int:
+    number = found.get(key)
+    if type(number) is not int or not 0 <= number <= most:
+        raise UsageError(f"spec.{key} must be a number from 0 to {most}")
+    return number
+
+
+def _flag(found: Mapping[str, Any], key: str, default: bool) -> bool:
+    flag = found.get(key, default)
+    if not isinstance(flag, bool):
+        raise UsageError(f"spec.options.{key} is {quote(str(flag))}, not true or false")
+    return flag

@@ -1,0 +1,215 @@
+"""Sessions on a disk: for each a file with what it is (JSON), and one with its archive. It blocks.
+
+A name is in use as long as its JSON is there; an archive without it is what a killed agent left.
+What is described is on the disk before the description is, and before anybody is told of it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from pycrictl.agent.copies.session import NAME, Session, restored
+from pycrictl.copy.archive.checksum import Checksum
+from pycrictl.errors import ConfigError, CopyError, NoSpace
+from pycrictl.units import quote
+
+_RECORD: Final = ".json"
+_ARCHIVE: Final = ".tar"
+_FRESH: Final = ".new"
+_LOCK: Final = "lock"
+
+
+def new_name() -> str:
+    """Return a name for a session that nobody can guess."""
+    return os.urandom(16).hex()
+
+
+class Store:
+    """A folder with sessions, of one agent.
+
+    Args:
+        folder: is made if it is not there; only for this user.
+
+    Raises:
+        ConfigError: it cannot be used, or another agent uses it.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._path = folder
+        try:
+            Path(folder).mkdir(0o700, parents=True, exist_ok=True)
+            self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as exc:
+            raise ConfigError(f"cannot keep copies in {_described(folder, exc)}") from None
+        try:
+            os.fchmod(self._folder, 0o700)
+            self._lock = self._open(_LOCK, os.O_RDWR | os.O_CREAT)
+        except OSError as exc:
+            os.close(self._folder)
+            raise ConfigError(f"cannot keep copies in {_described(folder, exc)}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise ConfigError(f"another agent keeps its copies in {quote(folder)}") from None
+
+    def close(self) -> None:
+        """Let another agent have the folder."""
+        os.close(self._lock)
+        os.close(self._folder)
+
+    def load(self) -> list[Session]:
+        """Return the sessions that there are; remove what belongs to none."""
+        sessions = {}
+        with os.scandir(self._folder) as entries:
+            names = [entry.name for entry in entries]
+        for name in names:
+            stem, _, suffix = name.partition(".")
+            if suffix == _RECORD[1:] and NAME.fullmatch(stem):
+                with suppress(OSError, ValueError, TypeError, KeyError):
+                    sessions[stem] = self._read(stem)
+        for name in names:
+            if name != _LOCK and name.partition(".")[0] not in sessions:
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=self._folder)
+        return list(sessions.values())
+
+    def save(self, session: Session) -> None:
+        """Write what a session is, so that a restart finds it.
+
+        Raises:
+            CopyError: it cannot be written.
+        """
+        text = json.dumps(session.saved()).encode()
+        fresh, name = session.name + _FRESH, session.name + _RECORD
+        try:
+            fd = self._open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            try:
+                os.write(fd, text)
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+            os.rename(fresh, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+            os.fsync(self._folder)
+        except OSError as exc:
+            raise CopyError(f"cannot keep a copy in {_described(self._path, exc)}") from exc
+
+    def remove(self, session: Session) -> None:
+        """Remove all of a session."""
+        for suffix in (_RECORD, _FRESH, _ARCHIVE):
+            with suppress(OSError):
+                os.unlink(session.name + suffix, dir_fd=self._folder)
+
+    def remove_archive(self, session: Session) -> None:
+        """Remove a session's archive, which is not needed any more."""
+        with suppress(OSError):
+            os.unlink(session.name + _ARCHIVE, dir_fd=self._folder)
+
+    def open_archive(self, session: Session, *, is_new: bool = False) -> Archive:
+        """Open a session's archive.
+
+        Raises:
+            CopyError: it cannot be opened.
+        """
+        flags = os.O_RDWR | (os.O_CREAT | os.O_EXCL if is_new else 0)
+        try:
+            return Archive(self._open(session.name + _ARCHIVE, flags), self._path)
+        except OSError as exc:
+            raise CopyError(f"cannot keep a copy in {_described(self._path, exc)}") from exc
+
+    @property
+    def free_bytes(self) -> int:
+        """How much space there is, without what the system reserves for root."""
+        status = os.fstatvfs(self._folder)
+        return status.f_bavail * status.f_frsize
+
+    def _read(self, name: str) -> Session:
+        fd = self._open(name + _RECORD, os.O_RDONLY)
+        with os.fdopen(fd, "rb") as file:
+            session = restored(json.load(file))
+        if session.name != name:
+            raise ValueError("a session under another name")
+        return session
+
+    def _open(self, name: str, flags: int) -> int:
+        more = os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(name, flags | more, 0o600, dir_fd=self._folder)
+
+
+class Archive:
+    """The archive of a session, in its file. One thread at a time uses it.
+
+    Args:
+        fd: the file; closed by ``close``.
+        folder: where it is, for messages.
+
+    Attributes:
+        fd: the file.
+        size_bytes: how much there is of it.
+    """
+
+    def __init__(self, fd: int, folder: str) -> None:
+        self.fd = fd
+        self.size_bytes = os.fstat(fd).st_size
+        self._folder = folder
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def append(self, data: memoryview) -> None:
+        """Write the next bytes.
+
+        Raises:
+            NoSpace: there is no space for them.
+            CopyError: they cannot be written.
+        """
+        try:
+            while data:
+                count = os.pwrite(self.fd, data, self.size_bytes)
+                self.size_bytes += count
+                data = data[count:]
+        except OSError as exc:
+            raise self._failure(exc) from exc
+
+    def sync(self) -> None:
+        """Wait until all of it is on the disk.
+
+        Raises:
+            NoSpace, CopyError: as ``append``.
+        """
+        try:
+            os.fdatasync(self.fd)
+        except OSError as exc:
+            raise self._failure(exc) from exc
+
+    def read(self, offset: int, buffer: memoryview) -> int:
+        """Fill a buffer from some offset on; return how much there was."""
+        return os.preadv(self.fd, [buffer], offset)
+
+    def checksum(self) -> int:
+        """Return the checksum of what there is."""
+        with Checksum() as checksum:
+            checksum.add_file(self.fd, 0, self.size_bytes)
+            return checksum.value
+
+    def _failure(self, exc: OSError) -> CopyError:
+        import errno
+
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return NoSpace(
+                f"there is not enough space for the copy in {quote(self._folder)} of the node",
+                hint="try again later",
+            )
+        return CopyError(f"cannot keep a copy in {_described(self._folder, exc)}")
+
+
+def _described(folder: str, exc: OSError) -> str:
+    return f"{quote(folder)}: {os.strerror(exc.errno or 0).lower()}"

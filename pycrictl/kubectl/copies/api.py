@@ -1,0 +1,194 @@
+"""The calls that a copy makes to the agents' API, each on a connection of its own."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException
+from typing import Any, Final
+from urllib.parse import quote
+
+from pycrictl.agent.names import COPIES, COPY_KIND, GROUP, VERSION
+from pycrictl.copy.archive.pieces import PROTOCOL
+from pycrictl.copy.stream.connection import CopyConnection
+from pycrictl.errors import (
+    ConnectError,
+    CopyError,
+    Denied,
+    Exhausted,
+    NotFound,
+    PycrictlError,
+    RemoteProtocolError,
+    Unavailable,
+    UpgradeRefused,
+)
+from pycrictl.kubectl import refusals
+from pycrictl.streaming.blocking import open_websocket
+from pycrictl.streaming.target import Target, cannot_connect, reason_of
+from pycrictl.units import escape
+from pycrictl.wire.websocket import Side
+
+TIMEOUT_S: Final = 60.0
+"""The API server cuts a request after as long."""
+
+IDLE_S: Final = 30.0
+"""How long a connection that should move may be silent, before it counts as broken."""
+
+_MAX_ANSWER_BYTES: Final = 1024 * 1024
+
+
+class Lost(CopyError):
+    """The session of a copy is gone, or its container is."""
+
+
+class CopyApi:
+    """The copies of one pod.
+
+    Args:
+        target: gives what reaches a path of the API server.
+        namespace, pod: the pod.
+        idle_s: see ``IDLE_S``.
+    """
+
+    def __init__(
+        self,
+        target: Callable[[str], Target],
+        namespace: str,
+        pod: str,
+        *,
+        idle_s: float = IDLE_S,
+    ) -> None:
+        self._target = target
+        self._idle_s = idle_s
+        self._path = (
+            f"/apis/{GROUP}/{VERSION}/namespaces/{quote(namespace, safe='')}"
+            f"/pods/{quote(pod, safe='')}/{COPIES}"
+        )
+
+    def begin(self, spec: dict[str, Any], session: str = "") -> dict[str, Any]:
+        """Begin a copy; return its session.
+
+        Args:
+            spec: what is asked for.
+            session: the name that it shall have, 32 hexadecimal digits that nobody can guess; so it
+                can be given up even if the answer is lost. Empty for one of the agent's.
+        """
+        kind = {"apiVersion": f"{GROUP}/{VERSION}", "kind": COPY_KIND}
+        metadata = {"metadata": {"name": session}} if session else {}
+        return self._call("POST", "", {**kind, **metadata, "spec": spec})
+
+    def get(self, session: str) -> dict[str, Any]:
+        """Return how a session is."""
+        return self._call("GET", f"/{session}")
+
+    def commit(self, session: str) -> dict[str, Any]:
+        """Let what has arrived be put into its place."""
+        return self._call("POST", f"/{session}/commit", {})
+
+    def abandon(self, session: str, *, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
+        """Give a copy up."""
+        return self._call("POST", f"/{session}/abandon", {}, timeout_s=timeout_s)
+
+    def open(self, session: str, offset: int) -> CopyConnection:
+        """Open the connection for a session's bytes."""
+        target = self._target(f"{self._path}/{session}/data?offset={offset}")
+        try:
+            sock, early = open_websocket(target, PROTOCOL, timeout_s=self._idle_s)
+        except UpgradeRefused as exc:
+            raise error_of(exc.status, exc.body) from exc
+        label = "the agent"
+        return CopyConnection(sock, Side.CLIENT, label=label, early=early, idle_s=self._idle_s)
+
+    def _call(
+        self,
+        method: str,
+        suffix: str,
+        document: dict[str, Any] | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+    ) -> dict[str, Any]:
+        """Make a call.
+
+        Raises:
+            ConnectError: the API server cannot be reached, or kubectl cannot.
+            PycrictlError: as ``error_of``.
+        """
+        target = self._target(self._path + suffix)
+        connection = HTTPConnection(target.host, target.port, timeout=timeout_s)
+        headers = {"Accept": "application/json", "User-Agent": "pycrictl"}
+        body = None
+        if document is not None:
+            body = json.dumps(document).encode()
+            headers["Content-Type"] = "application/json"
+        try:
+            if target.socket:
+                connection.sock = _dial(target, timeout_s)
+            connection.request(method, target.path, body, headers)
+            response = connection.getresponse()
+            content = response.read(_MAX_ANSWER_BYTES + 1)
+        except TimeoutError:
+            raise ConnectError("the API server does not answer") from None
+        except (OSError, HTTPException) as exc:
+            reason = reason_of(exc) if isinstance(exc, OSError) else str(exc) or type(exc).__name__
+            raise ConnectError(f"the connection to the API server broke: {reason}") from exc
+        finally:
+            connection.close()
+        if response.status >= 300:
+            raise error_of(response.status, content)
+        with suppress(ValueError, RecursionError):
+            found = json.loads(content)
+            if isinstance(found, dict):
+                return found
+        raise RemoteProtocolError("the agent's answer is not an object")
+
+
+def error_of(status: int, body: bytes) -> PycrictlError:
+    """Return the error of an answer.
+
+    * Lost: the session or its container is not there any more;
+    * CopyError: the copy cannot be; Exhausted: not now;
+    * Denied; NotFound, of the pod; and others as ``refusals.of_answer`` has them.
+    """
+    found: dict[str, Any] = {}
+    with suppress(ValueError, RecursionError):
+        document = json.loads(body)
+        found = document if isinstance(document, dict) else {}
+    details = found.get("details")
+    is_ours = isinstance(details, dict) and details.get("kind") == COPIES
+    message = escape(str(found.get("message") or ""))
+    if status == 403 and message:
+        return Denied(message, code="Forbidden", details=message, hint=_grant(message))
+    if status == 429:
+        return Exhausted(message or "try again later", code="ResourceExhausted", details=message)
+    if is_ours and message:
+        if status in (404, 410):
+            return Lost(message)
+        if status < 500 or status == 501:
+            return CopyError(message)
+        if status == 503:
+            return Unavailable(message, code="Unavailable", details=message)
+    if status == 404 and isinstance(details, dict) and details.get("kind") == "pods":
+        return NotFound(message, code="NotFound", details=message)
+    return refusals.of_answer(UpgradeRefused(message, status=status, body=body))
+
+
+def _grant(message: str) -> str | None:
+    """Return the rule that a Role needs for what was refused."""
+    if "pods/exec" in message:
+        return "a Role needs the verb create on pods/exec: a copy is as powerful as exec"
+    if COPIES in message:
+        return f"a Role needs the verbs create and get on pods/{COPIES} of {GROUP}"
+    return None
+
+
+def _dial(target: Target, timeout_s: float) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(timeout_s)
+    try:
+        sock.connect(target.socket)
+    except OSError as exc:
+        sock.close()
+        raise cannot_connect(target, exc, timeout_s) from exc
+    return sock

@@ -1,0 +1,82 @@
+"""``kubectl container-cp``: what it needs beside a copy of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import NamedTuple
+
+from pycrictl.copy.copier import Copier, CopyOptions
+from pycrictl.copy.method import Watch
+from pycrictl.copy.rules.spec import ContainerPath
+from pycrictl.kubectl.copies.api import CopyApi
+from pycrictl.kubectl.copies.over_api import OverApi
+from pycrictl.kubectl.copies.patience import Patience
+from pycrictl.kubectl.copies.saved import CopyRecord, Saved
+from pycrictl.kubectl.pods import namespace_of
+from pycrictl.kubectl.program import Kubectl
+from pycrictl.kubectl.proxy import Proxy
+
+
+class InCluster(NamedTuple):
+    """Where and how a copy in a cluster is made.
+
+    Attributes:
+        connection: options of kubectl's connection.
+        namespace: empty for that of kubectl's context, unless the pod names one.
+        container: empty for the pod's default.
+        retries: see ``Patience``.
+        resume: see ``OverApi``.
+    """
+
+    connection: Sequence[str]
+    namespace: str = ""
+    container: str = ""
+    retries: int | None = None
+    resume: bool = False
+
+
+@contextmanager
+def opened(
+    where: InCluster,
+    options: CopyOptions,
+    environ: Mapping[str, str],
+    path: ContainerPath,
+    watch: Watch,
+) -> Iterator[Copier]:
+    """Give what copies from and to a container in a cluster. For the main thread.
+
+    Args:
+        where: and how.
+        options: of the copy.
+        environ: variables of this process.
+        path: ``NAMESPACE/POD:PATH``, as the rules of copies read it.
+        watch: gets notes.
+    """
+    note = watch.on_note or _ignore
+    kubectl = Kubectl(where.connection, note)
+    namespace = path.pod or where.namespace or namespace_of(kubectl)
+    rules = options.rules
+    flags = (("-L", options.follow), ("-a", rules.archive), ("--no-clobber", rules.no_clobber))
+    asked = CopyRecord(
+        (*where.connection, *(flag for flag, is_given in flags if is_given)),
+        namespace,
+        path.container,
+        where.container,
+        "",
+        "",
+        "",
+    )
+    with Proxy(kubectl, environ) as proxy, closing(Saved(environ)) as saved:
+        method = OverApi(
+            CopyApi(proxy.target, namespace, path.container),
+            asked,
+            saved,
+            Patience(note, retries=where.retries),
+            resume=where.resume,
+        )
+        yield Copier(lambda: (method,), options)
+
+
+def _ignore(_: str) -> None:
+    """Report nothing."""

@@ -1,0 +1,87 @@
+"""How long what breaks is tried again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from pycrictl.errors import (
+    ConfigError,
+    CopyError,
+    Denied,
+    Exhausted,
+    Interrupted,
+    NotFound,
+    PycrictlError,
+    UsageError,
+)
+
+GIVE_UP_S: Final = 15 * 60.0
+"""After so long without progress the session is gone."""
+
+DENIED_S: Final = 30.0
+"""How long an API server that has just started may refuse what it will allow."""
+
+_FIRST_PAUSE_S: Final = 0.2
+_LONGEST_PAUSE_S: Final = 10.0
+_LASTING: Final = (UsageError, ConfigError, CopyError, NotFound, Interrupted)
+
+T = TypeVar("T")
+
+
+class Patience:
+    """Tries again what a connection broke off, with growing pauses, until there is progress.
+
+    Args:
+        note: is told when something broke, once for each time that it had worked.
+        retries: how often in a row without progress; None: for as long as the session lasts.
+        sleep, clock: of this machine.
+    """
+
+    def __init__(
+        self,
+        note: Callable[[str], None],
+        *,
+        retries: int | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._note = note
+        self._retries = retries
+        self._sleep = sleep
+        self._clock = clock
+        self._failures = 0
+        self._since_s = 0.0
+
+    def renew(self) -> None:
+        """Begin anew: there was progress."""
+        self._failures = 0
+
+    def insist(self, act: Callable[[], T]) -> T:
+        """Do something until it succeeds; what it raises last if it does not."""
+        while True:
+            try:
+                return act()
+            except PycrictlError as exc:
+                if not self._is_worth_it(exc):
+                    raise
+                pause_s = min(_FIRST_PAUSE_S * 2 ** (self._failures - 1), _LONGEST_PAUSE_S)
+                self._sleep(pause_s)
+
+    def _is_worth_it(self, exc: PycrictlError) -> bool:
+        if isinstance(exc, _LASTING):
+            return False
+        now = self._clock()
+        if not self._failures:
+            self._since_s = now
+        self._failures += 1
+        if self._retries is not None and self._failures > self._retries:
+            return False
+        limit_s = DENIED_S if isinstance(exc, Denied) else GIVE_UP_S
+        if now - self._since_s > limit_s:
+            return False
+        if self._failures == 1:
+            reason = "not now" if isinstance(exc, Exhausted) else "the copy was interrupted"
+            self._note(f"{reason}: {exc.message}; it goes on as soon as it can")
+        return True

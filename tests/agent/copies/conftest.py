@@ -1,0 +1,98 @@
+"""Agents with a pretended container each, and the real kubectl with our plugin."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pycrictl.cri.calls.client import CriClient
+from tests.agent.standing import Cluster
+from tests.fakecri.server import FakeServer
+from tests.kube.kubectl import Kubectl
+from tests.proxy.copier import Pretended, container
+
+__all__ = ["container"]
+
+_SCRIPT = f"#!{sys.executable}\nfrom pycrictl.__main__ import run\nrun()\n"
+LIMIT_S = 120
+
+
+class Plugin:
+    """``kubectl container-cp`` as a user of the API server.
+
+    Attributes:
+        environ: its variables.
+        state: where it keeps copies.
+        runtime: where its folders of sockets are.
+    """
+
+    def __init__(self, kubectl: Kubectl, folder: Path) -> None:
+        programs = folder / "bin"
+        programs.mkdir(exist_ok=True)
+        (programs / "kubectl-container_cp").write_text(_SCRIPT)
+        (programs / "kubectl-container_cp").chmod(0o755)
+        self.state = folder / "state/pycrictl/copies"
+        self.runtime = Path(tempfile.mkdtemp(prefix="run-"))
+        self.environ = {
+            **kubectl.environ,
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PYTHONPATH": str(Path(__file__).parents[3]),
+            "XDG_STATE_HOME": str(folder / "state"),
+            "XDG_RUNTIME_DIR": str(self.runtime),
+        }
+
+    def start(self, *words: str, **settings: Any) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            ["kubectl", "container-cp", *words],
+            env=self.environ,
+            **{"stdin": subprocess.DEVNULL, "stdout": -1, "stderr": -1, **settings},
+        )
+
+    def __call__(self, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        process = self.start(*words, stdin=subprocess.PIPE)
+        try:
+            stdout, stderr = process.communicate(stdin, timeout=LIMIT_S)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(words, process.returncode, stdout, stderr)
+
+    @property
+    def kept(self) -> list[str]:
+        """What is kept of copies."""
+        return sorted(one.name for one in self.state.iterdir()) if self.state.exists() else []
+
+
+@contextmanager
+def plugin_of(kubectl: Kubectl, folder: Path) -> Iterator[Plugin]:
+    plugin = Plugin(kubectl, folder)
+    yield plugin
+    plugin.runtime.rmdir()  # nothing is left in it
+
+
+@pytest.fixture
+def plugin(cluster: Cluster, tmp_path: Path) -> Iterator[Plugin]:
+    with plugin_of(cluster.kubectl(), tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def node(cluster: Cluster, container: Pretended, fake: FakeServer, tmp_path: Path) -> Path:
+    """A node with a pod ``web`` that runs; returns the folder with the sessions."""
+
+    @contextmanager
+    def connect() -> Iterator[tuple[CriClient, None]]:
+        with CriClient(fake.path, timeout_s=10) as client:
+            yield client, None
+
+    store = container.root.parent / "store"
+    cluster.start(connect=connect, spool_dir=str(store))
+    cluster.add_pod("web", state={"running": {}}, phase="Running")
+    return store

@@ -1,0 +1,102 @@
+"""What is between a client and an agent: a Unix socket that hands bytes on, until it is cut."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+
+class Relay:
+    """Hands on what comes to ``path``.
+
+    Attributes:
+        cuts: how often it may cut a connection.
+        most: a connection that is cut passes at most so many bytes, either way.
+        damages: how many bytes it may change.
+        passed: bytes in all.
+        connections: how many there were.
+    """
+
+    def __init__(self, path: str, upstream: str, *, seed: int = 1) -> None:
+        self.cuts = 0
+        self.most = 0
+        self.damages = 0
+        self.passed = 0
+        self.connections = 0
+        self.is_closed = False
+        self._upstream = upstream
+        self._random = random.Random(seed)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(path)
+        self._listener.listen(50)
+        self._path = path
+        self._open: set[socket.socket] = set()
+        self._threads: list[threading.Thread] = []
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def cut(self) -> None:
+        """Cut all connections that are open."""
+        for sock in list(self._open):
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+        self._thread.join(30)
+        for thread in self._threads:
+            thread.join(30)
+        Path(self._path).unlink()
+
+    def _accept(self) -> None:
+        while not self.is_closed:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            upstream = socket.socket(socket.AF_UNIX)
+            try:
+                upstream.connect(self._upstream)
+            except OSError:
+                client.close()
+                upstream.close()
+                continue
+            budget = [1 << 62]
+            if self.cuts and self.most:
+                budget = [self._random.randrange(1, self.most)]
+            thread = threading.Thread(target=self._serve, args=(client, upstream, budget))
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, client: socket.socket, upstream: socket.socket, budget: list[int]) -> None:
+        self._open |= {client, upstream}
+        back = threading.Thread(target=self._pump, args=(upstream, client, budget))
+        back.start()
+        self._pump(client, upstream, budget)
+        back.join()
+        self._open -= {client, upstream}
+        client.close()
+        upstream.close()
+
+    def _pump(self, source: socket.socket, target: socket.socket, budget: list[int]) -> None:
+        with suppress(OSError):
+            while data := bytearray(source.recv(65536)):
+                budget[0] -= len(data)
+                self.passed += len(data)
+                if budget[0] <= 0:
+                    self.cuts -= 1
+                    break
+                if self.damages and len(data) > 10_000:
+                    self.damages -= 1
+                    data[9_000] ^= 4
+                target.sendall(data)
+        for sock in (source, target):
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,146 @@
+"""An agent that has nothing but copies, on a Unix socket; also as a process that can be killed.
+
+``python -m tests.agent.copies.small SOCKET STORE RUNTIME [OPTION=NUMBER...]``
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from urllib.parse import parse_qsl
+
+from aiohttp import web
+
+from pycrictl.agent.copies.engine import NodeEngine
+from pycrictl.agent.copies.handlers import CopyHandlers, PodOfNode
+from pycrictl.agent.copies.refusals import Refused
+from pycrictl.agent.copies.service import Copies
+from pycrictl.agent.copies.session import Owner, Session
+from pycrictl.agent.copies.store import Store
+from pycrictl.copy.rules.quotas import Quotas
+from pycrictl.cri.calls.client import CriClient
+
+VERSION = "progress.pycrictl.dev/v1alpha1"
+
+
+def status_of(refused: Refused) -> web.Response:
+    status = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "message": refused.message,
+        "details": {"kind": "containercopies", "name": "n"},
+        "code": refused.code,
+    }
+    return web.Response(status=refused.code, body=json.dumps(status).encode())
+
+
+class SmallAgent:
+    """The copies of a pretended node.
+
+    Attributes:
+        copies: what is served.
+        audits: how copies ended.
+        uid: of the pod.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        store: str,
+        runtime: str,
+        engine: NodeEngine | None = None,
+        /,
+        **options: float,
+    ) -> None:
+        self.audits: list[tuple[Session, str]] = []
+        self.uid = "uid1"
+        self._path = path
+        self._quotas = Quotas(
+            size_limit_bytes=int(options.get("size_limit", 0)),
+            copies_per_pod=int(options.get("per_pod", 0)),
+        )
+        self._spool_limit = int(options.get("spool_limit", 0))
+        self._lifetime_s = options.get("lifetime_s", 900.0)
+        self._store = store
+        self._engine = engine or NodeEngine(lambda: CriClient(runtime, timeout_s=10))
+
+    async def start(self) -> None:
+        self.copies = Copies(
+            Store(self._store),
+            self._engine,
+            self._quotas,
+            spool_limit_bytes=self._spool_limit,
+            audit=lambda session, how: self.audits.append((session, how)),
+            lifetime_s=self._lifetime_s,
+        )
+        await self.copies.start()
+        self._handlers = CopyHandlers(self.copies, VERSION)
+        self._server = web.Server(self._handle, handler_cancellation=True)
+        with suppress(FileNotFoundError):
+            os.unlink(self._path)  # noqa: PTH108 (the lint knows this name only as one that waits)
+        self._listener = await asyncio.get_running_loop().create_unix_server(
+            self._server, self._path
+        )
+
+    async def stop(self) -> None:
+        self._listener.close()
+        await self.copies.stop()
+        await self._server.shutdown(1)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        path, _, query = request.raw_path.partition("?")
+        words = path.split("/")[4:]
+        _, namespace, _, pod, _, *rest = words
+        owner = Owner(request.headers.get("X-User", "jane"))
+        place = PodOfNode(namespace, pod, self.uid, "main")
+        try:
+            given = dict(parse_qsl(query))
+            return await self._handlers.answer(request, owner, place, rest, given)
+        except Refused as exc:
+            return status_of(exc)
+
+
+class InThread:
+    """A small agent in a thread of this process."""
+
+    def __init__(self, agent: SmallAgent) -> None:
+        self.agent = agent
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self.do(agent.start())
+
+    def do(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        async def run() -> Any:
+            return function()
+
+        return self.do(run())
+
+    def close(self) -> None:
+        self.do(self.agent.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(30)
+        self._loop.close()
+
+
+async def main() -> None:
+    path, store, runtime, *options = sys.argv[1:]
+    numbers = dict(one.split("=") for one in options)
+    agent = SmallAgent(path, store, runtime, **{key: float(one) for key, one in numbers.items()})
+    await agent.start()
+    os.write(1, b"ready\n")
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,163 @@
+"""``kubectl container-cp`` by a real kubectl, the stand-in of an API server and an agent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pycrictl.cri.calls.client import CriClient
+from tests.agent.copies.conftest import Plugin, plugin_of
+from tests.agent.standing import Cluster
+from tests.copy.node.test_on_node import needs_root
+from tests.copy.trees import stages_in
+from tests.fakecri.server import FakeServer
+from tests.kube.access import Grant
+from tests.proxy.copier import MIB, Pretended
+from tests.proxy.copies.test_service import listing, make_tree
+from tests.waiting import wait_until
+
+pytestmark = needs_root
+
+
+def left(store: Path) -> list[str]:
+    return [one.name for one in store.iterdir() if one.suffix == ".tar"]
+
+
+def test_trees_and_archives(
+    plugin: Plugin, node: Path, container: Pretended, tmp_path: Path
+) -> None:
+    make_tree(tmp_path / "tree")
+    done = plugin(str(tmp_path / "tree"), "web:/to")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr.startswith(b"copied 3 files, 3 directories, 1 link (3.0 MiB) in ")
+    assert listing(container.root / "to/tree") == listing(tmp_path / "tree")
+    done = plugin("default/web:/to/tree", str(tmp_path / "back"), "-c", "main", "-q")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert listing(tmp_path / "back") == listing(tmp_path / "tree")
+    archive = plugin("-n", "default", "web:/to/tree/sub", "-").stdout
+    names = subprocess.run(["tar", "t"], input=archive, capture_output=True, check=True).stdout
+    assert sorted(names.split()) == [b"sub/", b"sub/empty/", b"sub/f", b"sub/hard"]
+    assert plugin("-", "web:/", stdin=archive).returncode == 0
+    assert listing(container.root / "sub") == listing(tmp_path / "tree/sub")
+    assert (plugin.kept, left(node)) == ([], [])
+    assert stages_in(container.root) == []
+
+
+def test_who_may(cluster: Cluster, node: Path, container: Pretended, tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("content")
+    copies = {
+        "apiGroups": ["progress.pycrictl.dev"],
+        "resources": ["pods/containercopies"],
+        "verbs": ["create", "get"],
+    }
+    execute = {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}
+    with plugin_of(cluster.kubectl("jane"), tmp_path) as jane:
+        done = jane(str(tmp_path / "f"), "web:/to")
+        assert done.returncode == 1
+        assert b'cannot create resource "pods/containercopies"' in done.stderr
+        assert b"a Role needs the verbs create and get on pods/containercopies" in done.stderr
+        cluster.api.grants.append(Grant("jane", [copies], "default"))
+        done = jane(str(tmp_path / "f"), "web:/to")
+        assert done.returncode == 1
+        assert b'User "jane" cannot create resource "pods/exec"' in done.stderr
+        assert not (container.root / "to/f").exists()
+        cluster.api.grants.append(Grant("jane", [execute], "default"))
+        cluster.agents[0].access._rights._kept.clear()
+        assert jane(str(tmp_path / "f"), "web:/to").returncode == 0
+        assert (container.root / "to/f").read_text() == "content"
+        assert jane.kept == []
+
+
+def test_what_cannot_be(plugin: Plugin, cluster: Cluster, node: Path, tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("content")
+    cluster.add_pod("waits", node="")
+    cluster.add_pod("away", node="n2")
+    for words, error in (
+        (["f", "g"], b"name one as POD:PATH or NAMESPACE/POD:PATH"),
+        (["web:/a", "web:/b"], b"both sides are in containers"),
+        (["web:a", "f"], b"is not absolute"),
+        (["web:/to/nothing", str(tmp_path)], b"no such file"),
+        (["none:/to", str(tmp_path)], b'pods "none" not found'),
+        (["waits:/to", str(tmp_path)], b"has not been assigned to a node yet"),
+        (["away:/to", str(tmp_path)], b"node n2: no agent runs on it"),
+        ([str(tmp_path / "none"), "web:/to"], b"no such file"),
+        ([str(tmp_path / "f"), "web:/to", "--max-size", "1"], b"more than 1 byte"),
+        (["web:/to", str(tmp_path), "--retries", "0", "--context", "no"], b'context "no"'),
+    ):
+        done = plugin(*words, "--retries", "0") if "--retries" not in words else plugin(*words)
+        assert done.returncode != 0, words
+        assert error in done.stderr, (words, done.stderr)
+        assert b"Traceback" not in done.stderr
+    assert plugin.kept == []
+
+
+def test_ctrl_c_and_a_kill(
+    plugin: Plugin, node: Path, container: Pretended, tmp_path: Path
+) -> None:
+    content = os.urandom(48 * MIB)
+    (tmp_path / "f").write_bytes(content)
+    process = plugin.start(str(tmp_path / "f"), "web:/to", start_new_session=True)
+    wait_until(lambda: bool(left(node)))
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert (plugin.kept, left(node)) == ([], [])
+    assert not (container.root / "to/f").exists()
+
+    process = plugin.start(str(tmp_path / "f"), "web:/to", start_new_session=True)
+    wait_until(lambda: any(one.stat().st_size > MIB for one in node.glob("*.tar")))
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert len(plugin.kept) == 1
+    done = plugin("--resume", str(tmp_path / "f"), "web:/to")
+    assert done.returncode == 0, done.stderr
+    assert b"anew" not in done.stderr
+    assert (container.root / "to/f").read_bytes() == content
+
+    process = plugin.start("web:/to/f", str(tmp_path / "g"), start_new_session=True)
+    wait_until(lambda: any(one.stat().st_size > MIB for one in plugin.state.glob("*.part")))
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    done = plugin("--resume", "web:/to/f", str(tmp_path / "g"))
+    assert done.returncode == 0, done.stderr
+    assert b"anew" not in done.stderr
+    assert (tmp_path / "g").read_bytes() == content
+    assert (plugin.kept, left(node)) == ([], [])
+    wait_until(lambda: stages_in(tmp_path) == [])
+    for folder in plugin.runtime.iterdir():  # of kubectl's proxy; the next plugin sweeps it
+        assert folder.name.startswith("pycrictl-kubectl-")
+    assert plugin("web:/none", str(tmp_path)).returncode == 1
+
+
+def test_a_pod_of_another_node(
+    cluster: Cluster, plugin: Plugin, container: Pretended, fake: FakeServer, tmp_path: Path
+) -> None:
+    """The agent that is asked hands on what it is asked, bytes and refusals."""
+
+    @contextmanager
+    def connect() -> Iterator[tuple[CriClient, None]]:
+        with CriClient(fake.path, timeout_s=10) as client:
+            yield client, None
+
+    cluster.start("n1")
+    store = container.root.parent / "store"
+    cluster.start("n2", connect=connect, spool_dir=str(store))
+    cluster.add_pod("web", node="n2", state={"running": {}}, phase="Running")
+    cluster.add_pod("here", node="n1", state={"running": {}}, phase="Running")
+    content = os.urandom(5 * MIB)
+    (tmp_path / "f").write_bytes(content)
+    done = plugin(str(tmp_path / "f"), "web:/to")
+    assert done.returncode == 0, done.stderr
+    assert (container.root / "to/f").read_bytes() == content
+    done = plugin("web:/to/f", str(tmp_path / "g"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "g").read_bytes() == content
+    assert left(store) == []
+    done = plugin(str(tmp_path / "f"), "web:/none/f")
+    assert b"there is no directory" in done.stderr
+    done = plugin(str(tmp_path / "f"), "here:/to")
+    assert b"offers no copies: it has no --spool-dir" in done.stderr

@@ -1,0 +1,404 @@
+"""Copies between a workstation and a pretended container, by an agent."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pycrictl.copy.rules.policy import Rules
+from pycrictl.errors import CopyError, Exhausted, PycrictlError
+from pycrictl.kubectl.copies.api import CopyApi, Lost
+from pycrictl.kubectl.copies.patience import Patience
+from pycrictl.kubectl.copies.transfer import Transfer
+from pycrictl.streaming.target import Target
+from pycrictl.wire.tar.writer import END_OF_ARCHIVE
+from tests.agent.copies.small import InThread
+from tests.copy.hostile import FILE, member
+from tests.copy.node.test_on_node import needs_root
+from tests.copy.trees import stages_in
+from tests.kubectl.copies.conftest import Workstation, sessions
+from tests.proxy.copier import MIB, Pretended
+from tests.proxy.copies.test_service import listing, make_tree
+from tests.waiting import wait_until
+
+pytestmark = needs_root
+
+Start = Callable[..., InThread]
+
+
+def archives(folder: Path) -> list[str]:
+    return [name for name in sessions(folder) if name.endswith(".tar")]
+
+
+def test_a_tree_both_ways(
+    agent: InThread, work: Workstation, container: Pretended, tmp_path: Path, folder: Path
+) -> None:
+    make_tree(tmp_path / "tree")
+    there = work.into(tmp_path / "tree", "/to")
+    assert listing(container.root / "to/tree") == listing(tmp_path / "tree")
+    assert work.bytes == work.totals[0]
+    back = work.out("/to/tree", tmp_path / "back")
+    assert listing(tmp_path / "back") == listing(tmp_path / "tree")
+    assert there == back
+    assert (there.files, there.directories, there.links) == (3, 3, 1)
+    assert [how for _, how in agent.agent.audits] == ["done", "done"]
+    assert stages_in(container.root) == []
+    assert work.kept == []
+    assert archives(folder) == []
+    assert work.notes == []
+
+
+def test_the_rules_of_the_destination(
+    agent: InThread, work: Workstation, container: Pretended, tmp_path: Path
+) -> None:
+    (tmp_path / "f").write_text("1")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/g").write_text("2")
+    top = container.root / "to"
+    work.into(tmp_path / "f", "/to/new")
+    assert (top / "new").read_text() == "1"
+    for wrong in ("/to/none/", "/none/f"):
+        with pytest.raises(CopyError, match="there is no directory"):
+            work.into(tmp_path / "f", wrong)
+    work.into(tmp_path / "d", "/to/dir")
+    assert (top / "dir/g").read_text() == "2"
+    with pytest.raises(CopyError, match="cannot copy a directory over the file"):
+        work.into(tmp_path / "d", "/to/new")
+    work.into(tmp_path / "d", "/to/dir/.")
+    assert (top / "dir/d/g").read_text() == "2"
+    work.into(f"{tmp_path}/d/.", "/to")
+    assert (top / "g").read_text() == "2"
+    work.out("/to/dir/.", tmp_path / "d")
+    assert (tmp_path / "d/d/g").read_text() == "2"
+    with pytest.raises(CopyError, match="there is no directory"):
+        work.out("/to/new", tmp_path / "none/o")
+    with pytest.raises(CopyError, match="no such file"):
+        work.out("/to/nothing", tmp_path / "o")
+    assert work.kept == []
+
+
+def test_archives(agent: InThread, work: Workstation, container: Pretended, tmp_path: Path) -> None:
+    archive = member(b"a", FILE, b"1") + member(b"b/c", FILE, b"2") + END_OF_ARCHIVE
+    (tmp_path / "a.tar").write_bytes(archive)
+    with (tmp_path / "a.tar").open("rb") as file:
+        work.method().unpack_to(file.fileno(), b"/to", Rules(), work.watch)
+    assert (container.root / "to/b/c").read_text() == "2"
+    (tmp_path / "b").mkdir()
+    pieces = b"".join(map(bytes, work.method().pack_from(b"/to/b", work.watch)))
+    with (tmp_path / "b.tar").open("wb+") as file:
+        file.write(pieces)
+        file.seek(0)
+        work.method().unpack_to(file.fileno(), b"/to", Rules(), work.watch)
+    assert (container.root / "to/b/c").read_text() == "2"
+    assert work.kept == []
+
+
+def test_options(agent: InThread, work: Workstation, container: Pretended, tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("new")
+    (tmp_path / "f").chmod(0o4755)
+    os.utime(tmp_path / "f", (1, 1))
+    (container.root / "to/f").write_text("old")
+    assert work.into(tmp_path / "f", "/to", no_clobber=True).kept == 1
+    assert (container.root / "to/f").read_text() == "old"
+    work.into(tmp_path / "f", "/to", archive=True)
+    status = (container.root / "to/f").stat()
+    assert (status.st_mode & 0o7777, status.st_mtime) == (0o4755, 1)
+    with pytest.raises(CopyError, match="more than 2 bytes"):
+        work.into(tmp_path / "f", "/to", max_size_bytes=2)
+    (container.root / "to/l").symlink_to("f")
+    method = work.method()
+    method.copy_from(b"/to/l", os.fsencode(tmp_path / "o"), Rules(), work.watch, follow=True)
+    assert (tmp_path / "o").read_text() == "new"
+
+
+def test_what_is_left_out_is_said(
+    agent: InThread, work: Workstation, container: Pretended, tmp_path: Path
+) -> None:
+    os.mkfifo(container.root / "to/pipe")
+    assert work.out("/to", tmp_path / "o").skipped == 1
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/out").symlink_to("/etc")
+    summary = work.into(tmp_path / "d", "/to")
+    assert (summary.links, summary.skipped) == (0, 1)
+    assert [(one.path, one.rule) for one in work.skipped] == [
+        (b"to/pipe", "special"),
+        (b"d/out", "outward-link"),
+    ]
+
+
+# What breaks
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_cuts_at_random_offsets(
+    agent: InThread,
+    work: Workstation,
+    container: Pretended,
+    tmp_path: Path,
+    folder: Path,
+    seed: int,
+) -> None:
+    content = os.urandom(12 * MIB + seed)
+    (tmp_path / "f").write_bytes(content)
+    work.relay._random.seed(seed)
+    work.relay.most, work.relay.cuts = 5 * MIB, 6
+    work.into(tmp_path / "f", "/to")
+    assert work.relay.cuts <= 3
+    assert (container.root / "to/f").read_bytes() == content
+    work.relay.cuts = 6
+    work.out("/to/f", tmp_path / "g")
+    assert (tmp_path / "g").read_bytes() == content
+    assert work.notes
+    assert stages_in(container.root) == []
+    assert (work.kept, archives(folder)) == ([], [])
+    # What was on its way when the connection broke goes again, and nothing else.
+    assert work.relay.passed < 2 * len(content) + 9 * 3 * MIB
+
+
+def test_bytes_that_change_on_their_way(
+    agent: InThread, work: Workstation, container: Pretended, tmp_path: Path
+) -> None:
+    content = os.urandom(6 * MIB)
+    (tmp_path / "f").write_bytes(content)
+    work.relay.damages = 3
+    work.into(tmp_path / "f", "/to")
+    assert (container.root / "to/f").read_bytes() == content
+    assert work.relay.damages == 0
+    work.relay.damages = 3
+    work.out("/to/f", tmp_path / "g")
+    assert (tmp_path / "g").read_bytes() == content
+    assert work.relay.damages == 0
+
+
+def test_a_restart_of_the_agent(
+    start: Start, work: Workstation, container: Pretended, tmp_path: Path, folder: Path
+) -> None:
+    start()
+    content = os.urandom(24 * MIB)
+    (tmp_path / "f").write_bytes(content)
+    restarts = iter((6 * MIB, 15 * MIB))
+
+    def restart_when_due(limit: int) -> None:
+        wait_until(lambda: work.relay.passed > limit)
+        start()
+
+    def watch() -> None:
+        for limit in restarts:
+            restart_when_due(limit)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    work.into(tmp_path / "f", "/to")
+    thread.join()
+    assert (container.root / "to/f").read_bytes() == content
+    assert work.relay.passed < 40 * MIB
+    assert work.notes
+    assert (work.kept, archives(folder)) == ([], [])
+
+
+def test_a_container_that_is_replaced(
+    agent: InThread, work: Workstation, container: Pretended, tmp_path: Path, folder: Path
+) -> None:
+    content = os.urandom(16 * MIB)
+    (tmp_path / "f").write_bytes(content)
+
+    def replace() -> None:
+        wait_until(lambda: work.relay.passed > 4 * MIB)
+        container.pods = {"e" * 64: "pod1"}
+        work.relay.cut()
+
+    thread = threading.Thread(target=replace)
+    thread.start()
+    with pytest.raises(Lost, match="was stopped or replaced since the copy began"):
+        work.into(tmp_path / "f", "/to")
+    thread.join()
+    assert os.listdir(container.root / "to") == []  # noqa: PTH208 (names alone)
+    assert (work.kept, archives(folder)) == ([], [])
+    agent.agent.uid = "uid2"
+    with pytest.raises(CopyError, match="not known"):
+        work.api.get("0" * 32)
+
+
+def test_the_agent_stays_away(
+    start: Start, work: Workstation, container: Pretended, tmp_path: Path, folder: Path
+) -> None:
+    """The copy ends after a while; with --resume it goes on."""
+    agent = start()
+    content = os.urandom(16 * MIB)
+    (tmp_path / "f").write_bytes(content)
+    work.retries = 3
+    stopped = threading.Event()
+
+    def stop() -> None:
+        wait_until(lambda: work.relay.passed > 5 * MIB)
+        agent.do(agent.agent.stop())
+        stopped.set()
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    with pytest.raises(PycrictlError) as caught:
+        work.into(tmp_path / "f", "/to")
+    thread.join()
+    assert "--resume" in (caught.value.hint or "")
+    assert len(work.kept) == 1
+    before = work.relay.passed
+    agent.do(agent.agent.start())
+    work.resume = True
+    work.into(tmp_path / "f", "/to")
+    assert (container.root / "to/f").read_bytes() == content
+    assert work.relay.passed - before < 14 * MIB
+    assert (work.kept, archives(folder)) == ([], [])
+    work.into(tmp_path / "f", "/to")
+    assert "begins anew" in work.notes[-1]
+
+
+def test_ctrl_c_leaves_nothing(
+    agent: InThread, work: Workstation, container: Pretended, tmp_path: Path, folder: Path
+) -> None:
+    (tmp_path / "f").write_bytes(os.urandom(8 * MIB))
+
+    def interrupt(count: int) -> None:
+        raise KeyboardInterrupt
+
+    watch = work.watch._replace(on_bytes=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        work.method().copy_to(os.fsencode(tmp_path / "f"), b"/to", Rules(), watch)
+    assert (work.kept, sessions(folder)) == ([], [])
+    (container.root / "to/f").write_bytes(os.urandom(8 * MIB))
+    with pytest.raises(KeyboardInterrupt):
+        work.method().copy_from(b"/to/f", os.fsencode(tmp_path / "o"), Rules(), watch)
+    assert (work.kept, sessions(folder)) == ([], [])
+    assert stages_in(tmp_path) == []
+    assert [how for _, how in agent.agent.audits] == ["abandoned", "abandoned"]
+
+
+# Who, and how much
+
+
+def test_a_session_belongs_to_its_user(
+    agent: InThread, work: Workstation, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = {"direction": "To", "path": "/to/f", "size": 5, "checksum": 7, "container": ""}
+    found = work.api.begin(spec)
+    name = found["metadata"]["name"]
+    assert len(name) == 32
+    assert found["status"]["phase"] == "Transferring"
+    assert found["spec"]["container"] == "main"
+
+    def as_joe(path: str) -> Target:
+        return Target("http", "localhost", 80, path, str(folder / "agent"))
+
+    joe = CopyApi(as_joe, "shop", "web")
+    monkeypatch.setattr("http.client.HTTPConnection.putheader", _as_joe)
+    for call in (joe.get, joe.commit, joe.abandon):
+        with pytest.raises(Lost, match="is not known"):
+            call(name)
+    monkeypatch.undo()
+    for other in (CopyApi(as_joe, "shop", "db"), CopyApi(as_joe, "bank", "web")):
+        with pytest.raises(Lost, match="is not known"):
+            other.get(name)
+    assert work.api.get(name)["status"]["offset"] == 0
+    with pytest.raises(CopyError, match="only 0 of 5 bytes have arrived"):
+        work.api.commit(name)
+    work.api.abandon(name)
+    with pytest.raises(Lost):
+        work.api.get(name)
+
+
+def _as_joe(self: object, name: str, *values: object) -> None:
+    from http.client import HTTPConnection
+
+    original = HTTPConnection.__dict__["putheader"]
+    assert original is _as_joe
+    self._output(f"{name}: {', '.join(map(str, values))}".encode())  # type: ignore[attr-defined]
+    if name == "User-Agent":
+        self._output(b"X-User: joe")  # type: ignore[attr-defined]
+
+
+def test_quotas(start: Start, work: Workstation, container: Pretended, tmp_path: Path) -> None:
+    start(size_limit=MIB, per_pod=2, spool_limit=3 * MIB)
+    (tmp_path / "f").write_bytes(os.urandom(2 * MIB))
+    (container.root / "to/f").write_bytes(os.urandom(2 * MIB))
+    limit = "the quota ContainerCopySizeLimit; copy less, or try"
+    with pytest.raises(Exhausted, match=limit):
+        work.into(tmp_path / "f", "/to/g")
+    with pytest.raises(Exhausted, match=limit):
+        work.out("/to/f", tmp_path / "g")
+    spec = {"direction": "To", "path": "/to/f", "size": 5, "checksum": 7}
+    names = [work.api.begin(spec)["metadata"]["name"] for _ in range(2)]
+    with pytest.raises(Exhausted, match="ContainerCopiesPerPod; try again later"):
+        work.api.begin(spec)
+    for name in names:
+        work.api.abandon(name)
+    start(spool_limit=3 * MIB)
+    work.api.begin({**spec, "size": 2 * MIB})
+    with pytest.raises(Exhausted, match=r"of its disk, and may take 3\.0 MiB; try again later"):
+        work.api.begin({**spec, "size": 2 * MIB})
+    with pytest.raises(Exhausted, match="of its disk"):
+        work.out("/to/f", tmp_path / "g")
+    assert work.kept == []
+
+
+def test_a_session_without_a_sign_goes(start: Start, work: Workstation, folder: Path) -> None:
+    agent = start(lifetime_s=0.6)
+    spec = {"direction": "To", "path": "/to/f", "size": 5, "checksum": 7}
+    name = work.api.begin(spec)["metadata"]["name"]
+    for _ in range(5):
+        time.sleep(0.2)
+        work.api.get(name)
+    wait_until(lambda: sessions(folder) == [])
+    with pytest.raises(Lost, match="is not known"):
+        work.api.get(name)
+    assert [how for _, how in agent.agent.audits] == ["expired"]
+
+
+def test_what_is_not_a_copy(agent: InThread, work: Workstation) -> None:
+    good = {"direction": "To", "path": "/to/f", "size": 5, "checksum": 7}
+    bad: dict[str, Any]
+    for bad in (
+        {"direction": "Up"},
+        {"path": "to"},
+        {"path": "/a/../b"},
+        {"path": "/a\0b"},
+        {"path": 5},
+        {"path": "/\ud800"},
+        {"size": -1},
+        {"size": 1 << 64},
+        {"size": True},
+        {"checksum": 1 << 32},
+        {"options": {"archive": 1}},
+        {"options": []},
+    ):
+        with pytest.raises(CopyError):
+            work.api.begin({**good, **bad})
+    with pytest.raises(CopyError, match="too large"):
+        work.api.begin({**good, "more": "x" * 100_000})
+    assert agent.agent.copies.snapshot() == {"copies": 0, "spool_bytes": 0}
+
+
+def test_an_archive_that_is_not_what_was_announced(
+    agent: InThread, work: Workstation, container: Pretended, tmp_path: Path
+) -> None:
+    """It is refused as a whole, and nothing of it was visible."""
+    content = member(b"f", FILE, b"content") + END_OF_ARCHIVE
+    spec = {"direction": "To", "path": "/to/.", "size": len(content), "checksum": 1}
+    name = work.api.begin(spec)["metadata"]["name"]
+    transfer = Transfer(
+        work.api, name, Patience(work.notes.append, retries=2), lambda _: None, idle_s=10
+    )
+
+    def pieces(offset: int) -> Generator[memoryview, None, None]:
+        yield memoryview(content)[offset:]
+
+    transfer.send(pieces, len(content))
+    found = work.api.commit(name)
+    assert found["status"]["phase"] == "Failed"
+    assert "another checksum than announced" in found["status"]["message"]
+    assert os.listdir(container.root / "to") == []  # noqa: PTH208 (names alone)
+    assert work.api.commit(name)["status"]["phase"] == "Failed"
