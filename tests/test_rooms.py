@@ -115,6 +115,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.app": {
         "servicelog",
         *("proxy", "cri.calls.transport", "wire.codes", "signals", "streaming.loop", *_BASE),
+        "copy.rules.quotas",
     },
     "proxy.operators": {
         "servicelog",
@@ -175,6 +176,7 @@ ARROWS: dict[str, set[str]] = {
         "servicelog",
         *("proxy.figures", "proxy.lookup", "proxy.pulls", "proxy.relay", "proxy.serve"),
         *("proxy.copies", "cri.calls.methods", "cri.calls.tracing", "wire.codes", ""),
+        "copy.rules.quotas",
         *("progress.reference", "streaming.loop", "wire.limits", "_proto", *_BASE),
     },
     "proxy.figures.bulletin": {"kube.events", "proxy.pulls.book", "units"},
