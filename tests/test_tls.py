@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from pycrictl.tls import client_context
-from tests.streaming.servers import Certificates, make_certificates
+from tests.streaming.servers import NAMES, Certificates, make_certificates
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     """Those of an authority that says nothing of what its key is for, as old clusters have it."""
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
+    return make_certificates(tmp_path_factory.mktemp("certificates"), NAMES, True)
 
 
 def greet(context: ssl.SSLContext, certificates: Certificates) -> None:

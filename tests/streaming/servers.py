@@ -144,12 +144,16 @@ class Certificates:
 NAMES = "DNS:node.test,IP:127.0.0.1"
 
 
-def make_certificates(folder: Path, names: str = NAMES, **clients: str) -> Certificates:
+def make_certificates(
+    folder: Path, names: str = NAMES, is_bare: bool = False, /, **clients: str
+) -> Certificates:
     """Make a CA and what it signs, with the openssl program.
 
-    ``names`` are the server's; ``clients`` are the subjects of the clients' certificates.
+    ``names`` are the server's; ``clients`` are the subjects of the clients' certificates. Bare ones
+    lack what Python asks for since 3.13.
     """
     clients = clients or {"client": "/CN=client"}
+    issuer = "" if is_bare else "authorityKeyIdentifier=keyid\n"
 
     def openssl(*arguments: str) -> None:
         subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
@@ -158,11 +162,12 @@ def make_certificates(folder: Path, names: str = NAMES, **clients: str) -> Certi
     openssl(
         *("req", "-x509", "-days", "2", *new_key, "-subj", "/CN=throwaway CA"),
         *("-keyout", "ca.key", "-out", "ca.pem"),
+        *(() if is_bare else ("-addext", "keyUsage=critical,keyCertSign,cRLSign")),
     )
-    (folder / "server.ext").write_text(f"subjectAltName={names}\n")
+    (folder / "server.ext").write_text(f"{issuer}subjectAltName={names}\n")
     for name, subject in {"server": "/CN=server", **clients}.items():
         if name != "server":
-            (folder / f"{name}.ext").write_text("extendedKeyUsage=clientAuth\n")
+            (folder / f"{name}.ext").write_text(f"{issuer}extendedKeyUsage=clientAuth\n")
         openssl(
             *("req", "-new", *new_key, "-subj", subject),
             *("-keyout", f"{name}.key", "-out", f"{name}.csr"),
