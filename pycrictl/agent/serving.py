@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -71,7 +71,9 @@ class _Server(web.Server):
     async def take(self, client: socket.socket, host: str, context: ssl.SSLContext | None) -> None:
         """Make a connection of a socket that was accepted from ``host``."""
         if len(self._strangers) >= MAX_STRANGERS:
-            self._drop_stranger()
+            self.turned_away += 1
+            ((most, _),) = Counter(at for _, at in self._strangers.values()).most_common(1)
+            self._drop(next(one for one, (_, at) in self._strangers.items() if at == most))
         elif len(self.connections) >= MAX_CONNECTIONS:
             self.turned_away += 1
             client.close()
@@ -99,12 +101,13 @@ class _Server(web.Server):
         self._strangers.pop(handler, None)
         super().connection_lost(handler, exc)
 
-    def _drop_stranger(self) -> None:
-        """End the oldest connection of the address that has the most."""
-        self.turned_away += 1
-        ((most, _),) = Counter(host for _, host in self._strangers.values()).most_common(1)
-        oldest = next(one for one, (_, host) in self._strangers.items() if host == most)
-        client, _ = self._strangers.pop(oldest)
+    def drop_strangers(self) -> None:
+        """End the connections of those who may not ask for anything as far as is known."""
+        for protocol in list(self._strangers):
+            self._drop(protocol)
+
+    def _drop(self, protocol: Any) -> None:
+        client, _ = self._strangers.pop(protocol)
         with suppress(OSError):  # it has just ended
             client.shutdown(socket.SHUT_RDWR)
 
@@ -125,7 +128,8 @@ class Door:
         self._server = _Server(handler)
         self._socket = _listen(*address)
         self._context: ssl.SSLContext | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._accepting: asyncio.Task[None] | None = None
+        self._greeted: set[asyncio.Task[None]] = set()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -150,13 +154,16 @@ class Door:
     async def open(self, context: ssl.SSLContext | None) -> None:
         """Accept connections, from now on with these TLS settings; those that are open go on."""
         self._context = context
-        if not self._tasks:
-            self._begin(self._accept())
+        if self._accepting is None:
+            self._accepting = asyncio.create_task(self._accept())
 
     async def close(self) -> None:
         """Accept no more, and end what is open."""
-        await end_tasks(self._tasks)
+        if self._accepting is not None:
+            await end_tasks([self._accepting])
         self._socket.close()
+        self._server.drop_strangers()  # a handshake that is cancelled leaves its connection open
+        await asyncio.gather(*self._greeted, return_exceptions=True)
         await self._server.shutdown(STOP_S)
 
     async def _accept(self) -> None:
@@ -167,12 +174,9 @@ class Door:
             except OSError:  # no descriptor is left, or the client has gone again
                 await asyncio.sleep(ACCEPT_REST_S)
                 continue
-            self._begin(self._server.take(client, str(address[0]), self._context))
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            task = asyncio.create_task(self._server.take(client, str(address[0]), self._context))
+            self._greeted.add(task)
+            task.add_done_callback(self._greeted.discard)
 
 
 class Certificates:

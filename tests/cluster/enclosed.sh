@@ -9,6 +9,7 @@ if [ "${1:-}" != --inside ]; then
 fi
 shift
 PATH=$PATH:/usr/sbin:/sbin
+mount --make-rshared / # among what runs in here: pods may ask for what is mounted later
 ip link set lo up
 for address in 10.99.0.1 10.99.0.2; do ip address add $address/32 dev lo; done
 for folder in /var/lib/kubelet /var/log/containers /var/log/pods; do

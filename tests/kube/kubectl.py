@@ -43,6 +43,11 @@ class Kubectl:
         answer = json.loads(self.good("version", "--client", "-o", "json"))
         return int(re.sub(r"\D", "", answer["clientVersion"]["minor"]))
 
+    def needs(self, minor: int) -> None:
+        """Skip a test of what an older kubectl cannot do: Debian 12 has 1.20."""
+        if self.version < minor:
+            pytest.skip(f"kubectl is 1.{self.version}, and this came with 1.{minor}")
+
     def __call__(self, *words: str, stdin: str | None = None) -> Done:
         return subprocess.run(
             [str(self.program), *words],

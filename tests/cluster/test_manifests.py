@@ -1,0 +1,212 @@
+"""The manifests in a real cluster: an agent as a pod of a real kubelet, and the plugin.
+
+What controllers and admission would add is added by hand: the DaemonSet's pod, its token for the
+API server, and the endpoints of the Service. The image is busybox with the folders of this machine
+in which Python and the project are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kube.kubectl import Kubectl
+from tests.kubectl.plugin import Plugin
+from tests.waiting import wait_until
+
+from .agents import NAME, NAMESPACE, PORT
+from .cluster import ADDRESS, NODE, Cluster
+from .cluster import PORT as API_PORT
+from .test_proxy import pull_slowly
+
+ROOT = Path(__file__).parents[2]
+BASE = ROOT / "packaging/kubernetes/base"
+SECRETS = "/var/run/secrets/kubernetes.io/serviceaccount"
+SCRIPT = f"#!{sys.executable}\nfrom pycrictl.__main__ import run\nrun()\n"
+
+
+def agent_pod(cluster: Cluster, template: dict[str, Any]) -> dict[str, Any]:
+    """Make the pod that the DaemonSet's controller would make on the node."""
+    spec = template["spec"]
+    (container,) = spec["containers"]
+    volumes = {one["name"]: one for one in spec["volumes"]}
+    sockets = cluster.folder / "sockets"
+    sockets.mkdir(exist_ok=True)
+    for own in (sockets / "containerd.sock",):
+        own.unlink(missing_ok=True)
+        os.link(cluster.lab.node.socket_path, own)
+    (cluster.folder / "no-proxy").mkdir(exist_ok=True)
+    volumes["runtime"]["hostPath"] = {"path": str(sockets), "type": "Directory"}
+    volumes["proxy"]["hostPath"] = {"path": str(cluster.folder / "no-proxy"), "type": "Directory"}
+    folders = {"/usr", "/lib", "/lib64", "/bin", str(ROOT), sys.prefix, sys.base_prefix}
+    mounts = [one for one in sorted(folders) if Path(one).is_dir()]
+    for number, path in enumerate(mounts):
+        name = f"machine{number}"
+        volumes[name] = {"name": name, "hostPath": {"path": os.path.realpath(path)}}
+        container["volumeMounts"].append({"name": name, "mountPath": path, "readOnly": True})
+    volumes["api"] = {
+        "name": "api",
+        "projected": {
+            "sources": [
+                {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
+                {"configMap": {"name": "kube-root-ca.crt"}},
+                {
+                    "downwardAPI": {
+                        "items": [
+                            {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
+                        ]
+                    }
+                },
+            ]
+        },
+    }
+    container["volumeMounts"].append({"name": "api", "mountPath": SECRETS, "readOnly": True})
+    container["image"] = cluster.lab.reference(cluster.lab.busybox)
+    container["command"] = [sys.executable, "-m", "pycrictl"]
+    container["env"] += [
+        {"name": "PYTHONPATH", "value": str(ROOT)},
+        {"name": "KUBERNETES_SERVICE_HOST", "value": ADDRESS},
+        {"name": "KUBERNETES_SERVICE_PORT", "value": str(API_PORT)},
+    ]
+    changed = {
+        "nodeName": NODE,
+        "hostNetwork": True,  # the only one here
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "volumes": list(volumes.values()),
+    }
+    spec.pop("priorityClassName")  # admission makes a number of it
+    metadata = {
+        "name": f"{NAME}-x",
+        "namespace": NAMESPACE,
+        "labels": template["metadata"]["labels"],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**spec, **changed}}
+
+
+@pytest.fixture(scope="module")
+def applied(shared_cluster: Cluster) -> Iterator[Cluster]:
+    """A cluster with all that the manifests put there, and the agent's pod."""
+    cluster, kubectl = shared_cluster, shared_cluster.kubectl
+    kubectl.good("apply", "--validate=false", "-k", str(BASE))
+    ca = {"data": {"ca.crt": Path(cluster.pki.ca).read_text()}}
+    metadata = {"name": "kube-root-ca.crt", "namespace": NAMESPACE}
+    cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **ca})
+    daemonset = kubectl.document("get", "daemonset", NAME, "-n", NAMESPACE)
+    cluster.apply(agent_pod(cluster, daemonset["spec"]["template"]))
+    cluster.apply(
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "name": f"{NAME}-1",
+                "namespace": NAMESPACE,
+                "labels": {"kubernetes.io/service-name": NAME},
+            },
+            "addressType": "IPv4",
+            "ports": [{"name": "https", "port": PORT, "protocol": "TCP"}],
+            "endpoints": [
+                {"addresses": [ADDRESS], "nodeName": NODE, "conditions": {"ready": True}}
+            ],
+        }
+    )
+    path = "jsonpath={.status.containerStatuses[0]}"
+    words = ("get", "pod", f"{NAME}-x", "-n", NAMESPACE, "-o", path)
+    try:
+        wait_until(lambda: '"ready":true' in kubectl(*words).stdout)
+    except AssertionError:
+        logs = kubectl("logs", f"{NAME}-x", "-n", NAMESPACE)
+        pytest.fail(f"{kubectl(*words).stdout}\n{logs.stdout}{logs.stderr}")
+    wait_until(lambda: kubectl("get", "imagepulls").returncode == 0)
+    yield cluster
+    kubectl.good("delete", "pod", f"{NAME}-x", "-n", NAMESPACE, "--force", "--grace-period=0")
+    kubectl.good("delete", "-k", str(BASE), "--wait=false")
+    found = kubectl.good("get", "clusterrole,clusterrolebinding,apiservice", "-o", "name")
+    assert "pycrictl" not in found
+    assert "pycrictl" not in kubectl.good("get", "rolebinding", "-n", "kube-system", "-o", "name")
+
+
+@pytest.fixture
+def plugin(applied: Cluster, tmp_path: Path) -> Plugin:
+    """The plugin beside the cluster's kubectl, for its administrator."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("kubectl-image_pull_progress", "kubectl_complete-image_pull_progress"):
+        (programs / name).write_text(SCRIPT)
+        (programs / name).chmod(0o755)
+    (programs / "kubectl").symlink_to(applied.programs / "kubectl")
+    runtime = applied.folder / "run"
+    runtime.mkdir(exist_ok=True)
+    environ = {
+        "HOME": str(tmp_path),
+        "KUBECONFIG": str(applied.kubeconfig("admin")),
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "XDG_RUNTIME_DIR": str(runtime),
+    }
+    return Plugin(environ, runtime)
+
+
+@pytest.fixture(autouse=True)
+def _calm(applied: Cluster) -> Iterator[None]:
+    """Take away the pods of a test, but not the agent's."""
+    yield
+    applied.lab.throttle.limit(None)
+    applied.kubectl.good("delete", "pods", "--all", "--grace-period=1", "--wait=false")
+    wait_until(lambda: not applied.kubectl.good("get", "pods", "-o", "name"))
+
+
+def test_the_agent_as_a_pod(applied: Cluster) -> None:
+    reference = pull_slowly(applied, "slow", 1110, seconds=15)
+    wait_until(lambda: "Pulling" in applied.kubectl.good("get", "imagepulls"))
+    one = applied.kubectl.document("get", "imagepull", "slow.c0")
+    assert one["spec"]["image"] == reference
+    assert one["status"]["totalBytes"] > 40 << 20
+    wait_until(lambda: applied.phase("slow") == "Running")
+    assert applied.kubectl.document("get", "imagepull", "slow.c0")["status"]["phase"] == "Succeeded"
+
+
+def test_users_by_the_roles_that_are_shipped(applied: Cluster) -> None:
+    jane: Kubectl = applied.as_user("jane")
+    assert "(Forbidden)" in jane.bad("get", "imagepulls")
+    words = ("create", "rolebinding", "jane-sees-pulls", "--user=jane", "-n", "default")
+    applied.kubectl.good(*words, "--clusterrole=pycrictl-imagepulls-view")
+    try:
+        wait_until(lambda: jane("get", "imagepulls").returncode == 0)
+        assert "(Forbidden)" in jane.bad("get", "imagepulls", "-A")
+    finally:
+        applied.kubectl.good("delete", "rolebinding", "jane-sees-pulls", "-n", "default")
+
+
+def test_the_plugin_shows_one_pod_and_all(applied: Cluster, plugin: Plugin) -> None:
+    reference = pull_slowly(applied, "slow", 1120, seconds=25)
+    name = reference.partition("/")[2]
+    follower = plugin.start("-A", "--progress", "plain")
+    done = plugin.by_kubectl("image-pull-progress", "slow", "--progress", "plain")
+    assert done.code == 0, done.stderr
+    lines = (done.stdout + done.stderr).splitlines()
+    assert any(re.search(rf"{name} .*started: 5 layers, 45.1 MiB", line) for line in lines), lines
+    assert any(re.search(rf"{name} .*done: 5 layers", line) for line in lines), lines
+    stdout, stderr = follower.communicate(timeout=60)
+    assert follower.returncode == 0, stderr
+    assert name in stdout + stderr
+    records = plugin.run("slow", "--progress", "json")
+    assert records.code == 0
+    for line in records.stdout.splitlines():
+        assert json.loads(line)
+
+
+def test_the_plugin_without_a_right(applied: Cluster, plugin: Plugin) -> None:
+    applied.run_pod("idle", applied.lab.reference(applied.lab.busybox))
+    plugin.environ["KUBECONFIG"] = str(applied.kubeconfig("jane"))
+    refused = plugin.run("idle")
+    assert refused.code != 0
+    assert "cannot" in refused.stderr
+    assert "--user=jane" in refused.stderr or "jane" in refused.stderr
