@@ -140,8 +140,8 @@ def test_a_pull_from_its_first_byte_to_its_end(lab: Lab, cluster: Cluster) -> No
         assert phases[-1] == "Succeeded"
         assert "Pulling" in phases
         assert program.rss < 80 * MIB
-        time.sleep(UNASKED_S + 2)
-        assert program.threads == 1, "nothing is followed while nobody asks"
+        time.sleep(UNASKED_S)
+        wait_until(lambda: program.threads == 1)  # nothing is followed while nobody asks
 
 
 def test_a_pull_that_the_nodes_proxy_holds_back(lab: Lab, cluster: Cluster) -> None:
