@@ -46,7 +46,7 @@ TIMEOUT_S: Final = 30.0
 
 MAX_LIST_BYTES: Final = 64 << 20
 CUT_S: Final = 55.0
-"""How long a pod's stream lasts at least before the API server's own limit may have cut it (60 s)."""
+"""From this age on, the API server may have cut a stream of a pod: its limit is 60 s."""
 
 AGAIN_S: Final = 2.0
 """How long a stream that ends at once is not asked for again."""
