@@ -40,7 +40,8 @@ ARROWS: dict[str, set[str]] = {
     "logs": {"logs", "wire.logline", "wire.logtime", *_BASE},
     "kube": {"kube", "config", "environ", "noderoot", "tls", "yamltree", *_BASE},
     "kubectl": {
-        *("kubectl", "agent.names", "progress", "streaming", "wire.progress", *_BASE),
+        *("kubectl", "agent.names", "progress.endings", "progress.outcome", "progress.stream"),
+        *("progress.stream_watch", "progress.tracker", "streaming", "wire.progress", *_BASE),
     },
     "kubectl.refusals": {"", "agent.names", "errors"},
     "kubectl.copies": {
@@ -63,6 +64,7 @@ ARROWS: dict[str, set[str]] = {
     "progress.tracker": {"progress.totals", "progress.view", *_BASE},
     "progress.totals": {"progress.speed", "progress.view"},
     "progress.view": set(),
+    "progress.outcome": {"progress.endings", "progress.view", "cri.calls.redact", *_BASE},
     "progress.speed": set(),
     "progress.reference": _BASE,
     "progress.crio": {

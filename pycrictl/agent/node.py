@@ -68,7 +68,9 @@ class _Source:
 
     def run(self, connect: Connect) -> None:
         """Follow the pulls of the node until nobody asks."""
-        from pycrictl.progress.sources import Pace  # a quarter of the memory: not before it is used
+        from pycrictl.progress.outcome import Pace
+
+        # A quarter of the memory: not before it is used.
         from pycrictl.progress.watch import Knowledge, WatchRequest, watch
 
         owner = self._owner

@@ -45,7 +45,7 @@ class Kubectl:
             PycrictlError: kubectl refused; see ``refusals.of_text``.
         """
         process = self.start(words)
-        with _killed_at_the_end(process), self.listening(process) as complaint:
+        with self.listening(process) as complaint, _killed_at_the_end(process):
             assert process.stdout is not None
             output: bytes = process.stdout.read()
             process.wait()
@@ -91,6 +91,8 @@ class Kubectl:
     def listening(self, process: subprocess.Popen[bytes]) -> Iterator[Callable[[], str]]:
         """Read what a call writes to standard error as it comes, and pass notes on.
 
+        The process must have ended when the block does.
+
         Yields:
             A function that returns the error in it, once the process has ended.
         """
@@ -100,19 +102,23 @@ class Kubectl:
         reader.start()
 
         def complaint() -> str:
-            reader.join(1.0)
+            reader.join(1.0)  # a child of it may hold the pipe open
             return "\n".join(errors)
 
-        yield complaint
+        try:
+            yield complaint
+        finally:
+            reader.join(1.0)
 
     def _read(self, stream: IO[bytes], errors: list[str]) -> None:
-        for raw in stream:
-            line = raw.decode(errors="replace").rstrip()
-            if refusals.is_error(line):
-                errors.append(line)
-                del errors[:-_MOST_LINES]
-            elif line and not _REPEATED.match(line):
-                self.note(line)
+        with stream:
+            for raw in stream:
+                line = raw.decode(errors="replace").rstrip()
+                if refusals.is_error(line):
+                    errors.append(line)
+                    del errors[:-_MOST_LINES]
+                elif line and not _REPEATED.match(line):
+                    self.note(line)
 
 
 @contextmanager
@@ -123,3 +129,5 @@ def _killed_at_the_end(process: subprocess.Popen[bytes]) -> Iterator[None]:
         if process.poll() is None:
             process.kill()
             process.wait()
+        assert process.stdout is not None
+        process.stdout.close()

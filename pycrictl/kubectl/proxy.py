@@ -54,7 +54,7 @@ class Proxy:
         self._environ = environ
         self._stack = ExitStack()
         self._process: subprocess.Popen[bytes] | None = None
-        self._complaint: Callable[[], str] = str
+        self._listening = ExitStack()
 
     def __enter__(self) -> Proxy:
         self._socket = self._stack.enter_context(_private_folder(self._environ)) / "s"
@@ -93,7 +93,7 @@ class Proxy:
             preexec_fn=_ending_with(os.getpid()),
             process_group=0,  # Ctrl-C is for us, who end it
         )
-        self._complaint = self._stack.enter_context(self._kubectl.listening(process))
+        complaint = self._listening.enter_context(self._kubectl.listening(process))
         assert process.stdout is not None
         ready, _, _ = select.select([process.stdout], [], [], READY_S)
         if not ready:
@@ -101,7 +101,7 @@ class Proxy:
             raise ConnectError(f"kubectl proxy does not listen within {READY_S:g} s")
         if not process.stdout.readline():
             code = process.wait()
-            raise refusals.of_text(self._complaint(), code)
+            raise refusals.of_text(complaint(), code)
 
     def _end(self) -> None:
         if (process := self._process) is None:
@@ -115,6 +115,7 @@ class Proxy:
             process.wait()
         assert process.stdout is not None
         process.stdout.close()
+        self._listening.close()
 
 
 def _ending_with(parent: int) -> Callable[[], None]:

@@ -28,10 +28,9 @@ from pycrictl.kubectl.program import Kubectl
 from pycrictl.kubectl.proxy import Proxy
 from pycrictl.progress import stream
 from pycrictl.progress.endings import SETTLE_S, Sink
-from pycrictl.progress.sources import Pace
+from pycrictl.progress.outcome import Pace, conclude
 from pycrictl.progress.stream_watch import Follow, watch_reports
 from pycrictl.progress.tracker import Tracker
-from pycrictl.progress.watch import conclude
 from pycrictl.streaming.dial import dial
 from pycrictl.streaming.exchange import Exchange
 from pycrictl.streaming.loop import end_tasks, in_thread

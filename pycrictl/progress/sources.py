@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pycrictl._proto import cri_pb2
@@ -28,6 +28,7 @@ from pycrictl.progress.content import ContentWatcher, Ending, PollResult
 from pycrictl.progress.crio.watcher import CrioWatcher, open_crio
 from pycrictl.progress.endings import SETTLE_S, Endings, Sink
 from pycrictl.progress.namespaces import CRI_NAMESPACE, NamespacesWatcher, bare
+from pycrictl.progress.outcome import REOPEN_PAUSES_S, Pace, WatchOutcome, failed_items
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.tracker import Awaited, Phase, Tracker, View
 from pycrictl.units import format_duration
@@ -37,32 +38,8 @@ if TYPE_CHECKING:
     from pycrictl.progress.owners import Owners
     from pycrictl.wire.progress import Report
 
-REOPEN_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
-"""Pauses before a broken source is tried again; as many tries as there are pauses."""
-
 STALL_S: Final = 30.0
 """A layer that has received nothing for so long is stalled."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How often to look, and whether to go on when nothing is being pulled any more."""
-
-    interval_s: float
-    follow: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class WatchOutcome:
-    """How the watched pulls ended.
-
-    Attributes:
-        seen: whether there was any.
-        failures: image (empty if that was never known) and reason of each that failed.
-    """
-
-    seen: bool
-    failures: tuple[tuple[str, str], ...] = ()
 
 
 class ImageTracker(Tracker):
@@ -98,15 +75,6 @@ class ImageTracker(Tracker):
         """Take in a report on a wanted image."""
         if self.wants(report.image):
             super().apply(report, now=now, idle_s=idle_s, age_s=age_s)
-
-
-def failed_items(view: View) -> dict[str, str]:
-    """Return the last reason of each image with a failed item."""
-    failures: dict[str, str] = {}
-    for item in view.items:
-        if item.phase is Phase.FAILED:
-            failures[item.image] = item.error or failures.get(item.image, "")
-    return failures
 
 
 # containerd

@@ -16,7 +16,6 @@ from pycrictl.errors import (
     Interrupted,
     Invalid,
     NotFound,
-    PullFailed,
     PycrictlError,
     RemoteProtocolError,
     Unimplemented,
@@ -29,16 +28,11 @@ from pycrictl.progress.crio.watcher import CrioWatcher, open_crio
 from pycrictl.progress.endings import Sink
 from pycrictl.progress.failures import Failures
 from pycrictl.progress.namespaces import CRI_NAMESPACE, NamespacesWatcher, bare
+from pycrictl.progress.outcome import Pace, WatchOutcome, conclude
 from pycrictl.progress.owners import Owners
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.registry import tags
-from pycrictl.progress.sources import (
-    ImageTracker,
-    Pace,
-    WatchOutcome,
-    open_namespaces,
-    watch_content,
-)
+from pycrictl.progress.sources import ImageTracker, open_namespaces, watch_content
 from pycrictl.progress.stream_watch import watch_stream
 from pycrictl.units import quote
 
@@ -312,22 +306,3 @@ def _is_unsupported(exc: PycrictlError) -> bool:
     """Return whether a source does not exist, so that the next is tried (KEP-5334)."""
     is_refused = isinstance(exc, UpgradeRefused) and exc.status in _NOT_OFFERED
     return isinstance(exc, Unimplemented) or is_refused
-
-
-def conclude(outcome: WatchOutcome, pod: str, sink: Sink) -> None:
-    """Report how a watch ended.
-
-    Args:
-        pod: whose pulls were watched; empty for all.
-
-    Raises:
-        PullFailed: at least one pull failed.
-    """
-    if not outcome.seen:
-        whose = f' for "{pod}"' if pod else ""
-        sink.note(f"no image is being pulled{whose}")
-    if outcome.failures:
-        image, reason = outcome.failures[0]
-        more = f" (and {len(outcome.failures) - 1} more)" if len(outcome.failures) > 1 else ""
-        name = f" of {quote_reference(image)}" if image else ""
-        raise PullFailed(f"the pull{name} failed: {reason}{more}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +77,17 @@ def test_what_follows_two_dashes_is_no_option() -> None:
 def test_an_unknown_option() -> None:
     with pytest.raises(OptionError, match="--contxt"):
         read("--contxt=a")
+
+
+def test_it_imports_nothing_of_the_node(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['kubectl-image_pull_progress', 'web']\n"
+        "from pycrictl.cli.main import main\n"
+        "status = main(sys.argv[1:])\n"
+        "print(status, {'grpc', 'google.protobuf', 'tqdm', 'yaml', 'typer'} & sys.modules.keys())"
+    )
+    words = [sys.executable, "-c", code]
+    environ = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "1 set()\n"
+    assert "kubectl is not installed" in done.stderr

@@ -10,12 +10,8 @@ import pytest
 from pycrictl.containerd.client import ContainerdClient
 from pycrictl.containerd.settings import PullSettings
 from pycrictl.progress.content import ContentWatcher
-from pycrictl.progress.sources import (
-    ImageTracker,
-    Pace,
-    WatchOutcome,
-    watch_content,
-)
+from pycrictl.progress.outcome import Pace, WatchOutcome
+from pycrictl.progress.sources import ImageTracker, watch_content
 from pycrictl.progress.stream_watch import watch_stream
 from pycrictl.progress.tracker import Phase, Tracker, View
 from tests.cli.progress_server import http_streams

@@ -82,7 +82,7 @@ def image_pull_progress(
     from pycrictl.kube.node import NodePods
     from pycrictl.logs import journal
     from pycrictl.progress import watch
-    from pycrictl.progress.sources import Pace
+    from pycrictl.progress.outcome import Pace
     from pycrictl.show.displays.pulls import open_display
 
     request = watch.WatchRequest(

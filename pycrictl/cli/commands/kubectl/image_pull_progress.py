@@ -74,7 +74,7 @@ def image_pull_progress(
     from pycrictl.kubectl.pods import Asked
     from pycrictl.kubectl.program import Kubectl
     from pycrictl.kubectl.watch import watch
-    from pycrictl.progress.sources import Pace
+    from pycrictl.progress.outcome import Pace
     from pycrictl.show.displays.modes import choose
     from pycrictl.show.displays.pulls import open_display
 
