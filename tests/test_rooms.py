@@ -115,7 +115,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.app": {
         "servicelog",
         *("proxy", "containerd.daemon", "containerd.settings", "cri.calls.transport", "_proto"),
-        *("wire.codes", "signals", "streaming.loop", *_BASE),
+        *("copy.rules.quotas", "wire.codes", "signals", "streaming.loop", *_BASE),
     },
     "proxy.accept": {"servicelog", "wire.limits"},
     "proxy.admin": {"proxy.accept", "servicelog", "streaming.loop", *_BASE},
@@ -170,7 +170,14 @@ ARROWS: dict[str, set[str]] = {
     "proxy.figures": {
         "servicelog",
         *("proxy.figures", "proxy.lookup", "proxy.pulls", "proxy.relay", "proxy.serve"),
-        *("proxy.copies", "cri.calls.methods", "cri.calls.tracing", "wire.codes", ""),
+        *(
+            "proxy.copies",
+            "copy.rules.quotas",
+            "cri.calls.methods",
+            "cri.calls.tracing",
+            "wire.codes",
+            "",
+        ),
         *("progress.reference", "streaming.loop", "wire.limits", "_proto", *_BASE),
     },
     "proxy.figures.bulletin": {"kube.events", "proxy.pulls.book", "units"},
