@@ -10,6 +10,7 @@ import pytest
 
 from pycrictl.cli import argv, plugins
 from pycrictl.cli.declare import parameters, specs
+from pycrictl.cli.table import Entry
 from pycrictl.errors import OptionError
 
 PLUGIN = plugins.PLUGINS[0]
@@ -40,8 +41,9 @@ def test_the_name_says_which_plugin_it_is(
     assert plugins.completed() == (PLUGIN if is_completed else None)
 
 
-def test_the_summary_is_that_of_the_command() -> None:
-    assert PLUGIN.texts()[0] == f"{PLUGIN.summary}."
+@pytest.mark.parametrize("plugin", plugins.PLUGINS, ids=lambda plugin: plugin.name)
+def test_the_summary_is_that_of_the_command(plugin: Entry) -> None:
+    assert plugin.texts()[0] == f"{plugin.summary}."
 
 
 def test_options_of_the_connection_are_taken_out() -> None:

@@ -78,7 +78,7 @@ def container(objects: list[Document]) -> Document:
 
 
 def test_the_overlays_are_there() -> None:
-    assert OVERLAYS == ["base", "cri-o", "with-ca", "with-events"]
+    assert OVERLAYS == ["base", "cri-o", "with-ca", "with-copies", "with-events"]
 
 
 def test_nothing_is_left_behind(objects: list[Document]) -> None:
@@ -140,7 +140,7 @@ def test_every_volume_is_mounted(objects: list[Document]) -> None:
     mounts = container(objects)["volumeMounts"]
     assert [each["name"] for each in mounts if each["name"] not in volumes] == []
     assert volumes == {each["name"] for each in mounts}
-    assert all(each["readOnly"] for each in mounts)
+    assert all(each.get("readOnly") or each["name"] == "copies" for each in mounts)
     for word in container(objects)["args"]:
         if path := re.search(r"=(/.*)", word):
             assert any(path[1].startswith(each["mountPath"] + "/") for each in mounts)
@@ -148,10 +148,14 @@ def test_every_volume_is_mounted(objects: list[Document]) -> None:
 
 def test_the_agent_has_few_privileges(objects: list[Document]) -> None:
     pod, found = template(objects)["spec"], container(objects)["securityContext"]
-    is_crio = "SYS_PTRACE" in found["capabilities"].get("add", ())
+    added = found["capabilities"].get("add", [])
+    is_copying = "--spool-dir=/var/lib/pycrictl/copies" in container(objects)["args"]
     assert found["capabilities"]["drop"] == ["ALL"]
-    assert found["capabilities"].get("add", []) == (["SYS_PTRACE"] if is_crio else [])
-    assert pod.get("hostPID", False) == is_crio
+    if is_copying:
+        assert added == ["SYS_PTRACE", "DAC_OVERRIDE", "CHOWN", "FOWNER", "FSETID"]
+    else:
+        assert added in ([], ["SYS_PTRACE"])  # nothing, or what CRI-O takes
+    assert pod.get("hostPID", False) == ("SYS_PTRACE" in added)
     assert found["readOnlyRootFilesystem"] is True
     assert found["allowPrivilegeEscalation"] is False
     assert not pod.get("hostNetwork")
@@ -188,7 +192,10 @@ def test_the_users_role_is_the_one_that_errors_name(objects: list[Document]) -> 
 
 
 def test_every_right_has_its_reason() -> None:
-    for name in ("base/rbac.yaml", "base/users.yaml", "with-events/rbac.yaml"):
+    for name in (
+        *("base/rbac.yaml", "base/users.yaml", "with-events/rbac.yaml"),
+        "with-copies/users.yaml",
+    ):
         text = (FOLDER / name).read_text()
         rules = re.findall(r"(?m)^(.*)\n +- (?:apiGroups|nonResourceURLs):", text)
         assert rules

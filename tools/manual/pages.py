@@ -26,6 +26,9 @@ _BY_COMMAND: Final = "SINGLE COMMANDS"
 
 _SEE_COMPAT: Final = ("pycrictl-compat", 7)
 _SEE_SETTINGS: Final = ("pycrictl.toml", 5)
+_ON_NODE: Final = {"container-cp": "cp"}
+"""Commands of a node that a plugin of kubectl is the counterpart of, if they have other names."""
+
 _PLACED: Final = ("EXIT STATUS", "EXAMPLES")
 """Sections of a command's prose that do not stand behind its options, but further down."""
 
@@ -152,7 +155,8 @@ def _plugin(command: surface.Command) -> Iterator[str]:
     for what, line in examples(command):
         shown += [f"{what}:", roff.Lines((line,))]
     yield from _section("EXAMPLES", *shown)
-    yield from _see_also([("pycrictl", 1), (f"{_PROGRAM}-{command.name}", 1)])
+    on_node = _ON_NODE.get(command.name, command.name)
+    yield from _see_also([("pycrictl", 1), (f"{_PROGRAM}-{on_node}", 1), ("pycrictl-agent", 1)])
 
 
 def _description(command: surface.Command) -> Iterator[str]:

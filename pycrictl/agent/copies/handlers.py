@@ -72,9 +72,11 @@ class CopyHandlers:
             case "GET", [name]:
                 return self._respond(copies.find(name, owner, *pod[:3]).session)
             case "POST", [name, "commit"]:
+                await _body(request)
                 copy = copies.find(name, owner, *pod[:3])
                 return self._respond(await copies.commit(copy))
             case "POST", [name, "abandon"]:
+                await _body(request)
                 copies.refuse(name, owner)
                 copy = copies.find(name, owner, *pod[:3])
                 return self._respond(await copies.abandon(copy))
@@ -89,11 +91,7 @@ class CopyHandlers:
         raise Refused(404, _NO_SUCH)
 
     async def _begin(self, request: web.BaseRequest, owner: Owner, pod: PodOfNode) -> Session:
-        content = await request.content.read(MAX_BODY_BYTES + 1)
-        while len(content) <= MAX_BODY_BYTES and (more := await request.content.readany()):
-            content += more
-        if len(content) > MAX_BODY_BYTES:
-            raise Refused(413, "the object is too large")
+        content = await _body(request)
         try:
             document = json.loads(content)
             name, spec = parse_name(document), parse_spec(document)
@@ -110,6 +108,20 @@ class CopyHandlers:
             status=status,
             headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"},
         )
+
+
+async def _body(request: web.BaseRequest) -> bytes:
+    """Read a request's body, which is taken even where it says nothing.
+
+    Raises:
+        Refused: it is too large.
+    """
+    content = await request.content.read(MAX_BODY_BYTES + 1)
+    while len(content) <= MAX_BODY_BYTES and (more := await request.content.readany()):
+        content += more
+    if len(content) > MAX_BODY_BYTES:
+        raise Refused(413, "the object is too large")
+    return content
 
 
 def _offset(given: Mapping[str, str]) -> int:

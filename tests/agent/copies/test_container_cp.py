@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pycrictl.cri.calls.client import CriClient
@@ -161,3 +161,30 @@ def test_a_pod_of_another_node(
     assert b"there is no directory" in done.stderr
     done = plugin(str(tmp_path / "f"), "here:/to")
     assert b"offers no copies: it has no --spool-dir" in done.stderr
+
+
+def test_kubectls_proxy_is_killed(
+    plugin: Plugin, node: Path, container: Pretended, tmp_path: Path
+) -> None:
+    content = os.urandom(48 * MIB)
+    (tmp_path / "f").write_bytes(content)
+    process = plugin.start(str(tmp_path / "f"), "web:/to")
+    wait_until(lambda: any(one.stat().st_size > MIB for one in node.glob("*.tar")))
+    (proxy,) = proxies(plugin)
+    os.kill(proxy, signal.SIGKILL)
+    _, stderr = process.communicate(timeout=100)
+    assert process.returncode == 0, stderr
+    assert b"the copy was interrupted: " in stderr
+    assert (container.root / "to/f").read_bytes() == content
+    assert (plugin.kept, left(node), proxies(plugin)) == ([], [], [])
+
+
+def proxies(plugin: Plugin) -> list[int]:
+    """Return the processes of ``kubectl proxy`` that serve the plugin."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (folder / "cmdline").read_bytes()
+            if b"\0proxy\0" in words and str(plugin.runtime).encode() in words:
+                found.append(int(folder.name))
+    return found

@@ -1,0 +1,94 @@
+"""What a node does for a copy: by its proxy where there is one, else through /proc."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pycrictl.agent.copies.engine import Gone, NodeEngine
+from pycrictl.agent.copies.session import CopySpec, Direction
+from pycrictl.copy.archive.checksum import crc32
+from pycrictl.copy.tree.walk import OnSkip
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.errors import NotFound, Unimplemented
+from pycrictl.wire.tar.writer import END_OF_ARCHIVE
+from tests.copy.hostile import FILE, member
+from tests.copy.node.test_on_node import needs_root
+from tests.proxy.conftest import folder, start
+from tests.proxy.copier import Pretended
+from tests.proxy.program import Program
+from tests.waiting import wait_until
+
+__all__ = ["folder", "start"]
+
+pytestmark = needs_root
+
+ARCHIVE = member(b"f", FILE, b"content") + END_OF_ARCHIVE
+
+
+def ignore(_: object) -> None:
+    pass
+
+
+SKIP: OnSkip = ignore
+
+
+def spec(path: str, *, overwrite: bool = True) -> CopySpec:
+    return CopySpec(
+        Direction.TO,
+        path.encode(),
+        size_bytes=len(ARCHIVE),
+        crc32=crc32(ARCHIVE),
+        overwrite=overwrite,
+    )
+
+
+def test_by_the_proxy(container: Pretended, start: Callable[..., Program], tmp_path: Path) -> None:
+    proxy = start()
+    engine = NodeEngine(lambda: CriClient(str(proxy.socket_path), timeout_s=10))
+    place = engine.find("shop", "web", "uid1", "main")
+    summary = engine.place(place, spec("/to/new"), [memoryview(ARCHIVE)], SKIP)
+    assert (summary.files, summary.size_bytes) == (1, 7)
+    assert (container.root / "to/new").read_text() == "content"
+    found = bytearray()
+    engine.pack(place, CopySpec(Direction.FROM, b"/to/new"), found.extend, SKIP)
+    assert b"content" in found
+
+    def copies() -> list[tuple[str, str]]:
+        return re.findall(r" copy direction=(\w+) .*end=(\w+)", proxy.log())
+
+    wait_until(lambda: copies() == [("to", "done"), ("from", "done")])
+    # What the calls cannot ask for is done through /proc.
+    (container.root / "to/f").write_text("old")
+    engine.place(place, spec("/to", overwrite=False), [memoryview(ARCHIVE)], SKIP)
+    assert (container.root / "to/f").read_text() == "old"
+    assert len(copies()) == 2
+
+
+def test_a_container_that_is_not_there(container: Pretended, start: Callable[..., Program]) -> None:
+    proxy = start()
+    engine = NodeEngine(lambda: CriClient(str(proxy.socket_path), timeout_s=10))
+    place = engine.find("shop", "web", "uid1", "main")
+    engine.check(place)
+    container.pods = {}
+    with pytest.raises(Gone, match="was stopped or replaced"):
+        engine.check(place)
+    with pytest.raises(NotFound, match='container "main" of pod "shop/web" has not been made'):
+        engine.find("shop", "web", "uid1", "main")
+    assert os.listdir(container.root / "to") == []  # noqa: PTH208 (names alone)
+
+
+def test_a_container_with_a_kernel_of_its_own(
+    container: Pretended, start: Callable[..., Program]
+) -> None:
+    """Nothing is run in it."""
+    container.runtime_type = "io.containerd.kata.v2"
+    proxy = start()
+    engine = NodeEngine(lambda: CriClient(str(proxy.socket_path), timeout_s=10))
+    place = engine.find("shop", "web", "uid1", "main")
+    with pytest.raises(Unimplemented, match="has a kernel of its own"):
+        engine.place(place, spec("/to"), [memoryview(ARCHIVE)], SKIP)
