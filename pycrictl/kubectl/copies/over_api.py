@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -18,17 +18,15 @@ from typing import Any, Final
 from pycrictl.copy.archive.census import Census
 from pycrictl.copy.archive.checksum import wrong_checksum
 from pycrictl.copy.archive.measure import measure
-from pycrictl.copy.archive.pack import FilePart, pack_unread
 from pycrictl.copy.archive.pieces import PIECE_BYTES, Arriving
 from pycrictl.copy.archive.spool import Spool
 from pycrictl.copy.archive.unpack import Unpacker
 from pycrictl.copy.method import Watch
 from pycrictl.copy.rules import outcome
-from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import as_archive, not_as_archive, take_apart
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.tree.content import shrunk
-from pycrictl.copy.tree.places import LocalRoot, Source, open_destination, open_source
+from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
 from pycrictl.errors import (
     CopyError,
     PycrictlError,
@@ -37,6 +35,7 @@ from pycrictl.errors import (
     StreamError,
 )
 from pycrictl.kubectl.copies.api import CopyApi, Lost
+from pycrictl.kubectl.copies.parts import file_pieces, tree_pieces
 from pycrictl.kubectl.copies.patience import Patience
 from pycrictl.kubectl.copies.saved import CopyRecord, Kept, Saved
 from pycrictl.kubectl.copies.transfer import Transfer
@@ -96,7 +95,7 @@ class OverApi:
                 watch.on_total(size_bytes)
             arriving = Arriving(size_bytes)
             has_bytes = min(kept.open_arrived(), size_bytes)
-            for piece in _file_pieces(kept.fd, 0, has_bytes):
+            for piece in file_pieces(kept.fd, 0, has_bytes):
                 arriving.add(piece)
                 with _of_archive():
                     unpacker.receive_data(piece)
@@ -125,7 +124,7 @@ class OverApi:
             )
             record = replace(record, size_bytes=measured.size_bytes, crc32=measured.crc32)
             spec = self._spec("To", not_as_archive(path), rules, follow, record)
-            return self._send(record, spec, partial(_tree_pieces, source), measured.summary, watch)
+            return self._send(record, spec, partial(tree_pieces, source), measured.summary, watch)
 
     def pack_from(
         self, path: bytes, watch: Watch, *, follow: bool = False
@@ -177,7 +176,7 @@ class OverApi:
             return self._send(
                 record,
                 spec,
-                lambda offset: _file_pieces(spool.fd, offset, size_bytes),
+                lambda offset: file_pieces(spool.fd, offset, size_bytes),
                 census.summary,
                 watch,
             )
@@ -365,37 +364,6 @@ def _of_archive() -> Iterator[None]:
         raise CopyError(exc.message, hint=exc.hint) from exc
 
 
-def _tree_pieces(source: Source, offset: int) -> Generator[memoryview, None, None]:
-    """Yield the archive of a tree from an offset on; what is before that is not read."""
-    buffer = memoryview(bytearray(PIECE_BYTES))
-    with closing(pack_unread(source, on_skip=_ignore_skip, on_entry=_ignore_entry)) as parts:
-        for part in parts:
-            size_bytes = part.size_bytes if isinstance(part, FilePart) else len(part)
-            begin = min(offset, size_bytes)
-            offset -= begin
-            if isinstance(part, FilePart):
-                yield from _read_pieces(part.fd, part.offset + begin, size_bytes - begin, buffer)
-                continue
-            for start in range(begin, size_bytes, PIECE_BYTES):
-                yield part[start : start + PIECE_BYTES]
-
-
-def _file_pieces(fd: int, offset: int, end: int) -> Generator[memoryview, None, None]:
-    yield from _read_pieces(fd, offset, end - offset, memoryview(bytearray(PIECE_BYTES)))
-
-
-def _read_pieces(
-    fd: int, offset: int, size_bytes: int, buffer: memoryview
-) -> Generator[memoryview, None, None]:
-    end = offset + size_bytes
-    while offset < end:
-        count = os.preadv(fd, [buffer[: end - offset]], offset)
-        if not count:
-            raise shrunk()
-        yield buffer[:count]
-        offset += count
-
-
 def _status(found: dict[str, Any]) -> dict[str, Any]:
     status = found.get("status")
     if not isinstance(status, dict):
@@ -424,11 +392,3 @@ def _ignore(_: int) -> None:
 
 def _ignore_note(_: str) -> None:
     """Report nothing."""
-
-
-def _ignore_skip(_: Skipped) -> None:
-    """Do nothing: it was reported when the archive was measured."""
-
-
-def _ignore_entry(_: object) -> None:
-    """Count nothing."""
