@@ -2,7 +2,7 @@
 
 What it lets a kubelet's credential do is what a real one does (Node authorizer): pods of its own
 node with the field selector, events by creating and patching. Everybody else needs a ``Grant``.
-Answers have the shape that a real one's have (``tests/cluster/record.py`` compares).
+Answers have the shape that a real one's have.
 """
 
 from __future__ import annotations
