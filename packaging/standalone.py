@@ -32,6 +32,12 @@ _UNUSED: Final = frozenset(
     " lib-dynload mailbox modulefinder msilib multiprocessing pickletools plistlib poplib pyclbr"
     " pydoc pydoc_data site-packages smtplib sqlite3 tabnanny test this tkinter tomllib trace"
     " turtle turtledemo unittest venv wave xml xmlrpc zipapp zoneinfo"
+    " bdb cmd code codeop compileall filecmp fileinput ftplib netrc nturl2path optparse pdb pty"
+    " py_compile rlcompleter sched shelve statistics symtable webbrowser"
+    " asyncio/proactor_events.py ctypes/_aix.py ctypes/macholib ctypes/wintypes.py email/mime"
+    " html/parser.py _markupbase logging/config.py logging/handlers.py urllib/robotparser.py"
+    " grpc/framework tqdm/autonotebook.py tqdm/notebook.py tqdm/auto.py"
+    " tqdm/_tqdm_notebook.py wsgiref/validate.py"
     # Of several modules.
     " asyncio/windows_events.py asyncio/windows_utils.py concurrent/futures/process.py"
     " encodings/mbcs.py encodings/oem.py"
@@ -44,7 +50,7 @@ _UNUSED: Final = frozenset(
     " typer/rich_utils.py urllib3/contrib urllib3/http2/connection.py websockets/asyncio"
     " websockets/auth.py websockets/cli.py websockets/legacy websockets/sync websockets/trio"
     # Checksums are all that is asked of it.
-    " isal/igzip.py isal/igzip_threaded.py isal/isa-l isal/igzip_lib".split()
+    " isal/igzip.py isal/igzip_threaded.py isal/isa-l".split()
 )
 """What only serves other programs or other systems; modules of Python by name, others by path."""
 

@@ -42,11 +42,16 @@ def start() -> NoReturn:
     if suffix not in SUFFIXES:
         _fail(f"serves Pythons with modules in {', '.join(SUFFIXES)}; this one has {suffix}")
     umask = os.umask(0o077)
+    archive = sys.path[0]
     try:
         sys.path[0] = _unpacked(suffix)
     except KeyboardInterrupt:
         sys.exit(130)
     os.umask(umask)
+    # Packages of which the archive has a part, for the interpreter's own start.
+    for module in tuple(sys.modules.values()):
+        if paths := getattr(module, "__path__", None):
+            module.__path__ = [path.replace(archive, sys.path[0], 1) for path in paths]
     from pycrictl.__main__ import run
 
     run()

@@ -1,0 +1,130 @@
+"""An upgrade of the packages while the proxy is running: it hands over, and no pull fails."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.node.lab import Lab
+from tests.node.test_commands import SLOW_S, slow_image
+from tests.packaging.installing import files
+from tests.packaging.roots import Root, debian
+from tests.waiting import wait_until
+
+UNIT = "pycrictl-proxy.service"
+STAND_IN = f"""#!/bin/sh
+# In place of systemd, which does not run in this root.
+case "$*" in
+  *is-active*) exit 0 ;;
+  "reload {UNIT}")
+    echo reloaded >>/run/reloads
+    exec $(sed -n 's/^ExecReload=//p' /usr/lib/systemd/system/{UNIT}) ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("kind", ["deb", "rpm"])
+def test_the_proxy_hands_over_to_the_new_version(
+    kind: str, released: Path, tmp_path: Path, lab: Lab
+) -> None:
+    new = next(released.glob(f"*.{kind}"))
+    place = tmp_path / "place"
+    place.mkdir()
+    listen = f"unix://{lab.folder}/up/cri.sock"
+    with Root(place, debian("bookworm")) as root:
+        root.run("mkdir", "-p", "/run/systemd/system")
+        write(root, "/usr/bin/systemctl", STAND_IN)
+        root.run("chmod", "755", "/usr/bin/systemctl")
+        before = files(root)
+        install(kind, root, place, older(kind, new, tmp_path))
+        settings = f'upstream = "{lab.node.endpoint}"\nlisten = "{listen}"\n'
+        write(root, "/etc/pycrictl.toml", settings)
+        words = root.command("pycrictl", "proxy", "--config", "/etc/pycrictl.toml")
+        proxy = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+        try:
+            wait_until((lab.folder / "up" / "cri.sock").exists)
+            image, reference = slow_image(
+                lab, f"upgrade:{kind}", seed=1000 + len(kind) + ord(kind[0]), seconds=SLOW_S
+            )
+            words = root.command("pycrictl", "-r", listen, "-t", "60s", "pull", reference)
+            pull = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+            wait_until(lab.node.store.ingests)
+            root.run("rm", "-f", "/run/reloads")  # rpm's script cannot tell a first installation
+            install(kind, root, place, new)
+            assert root.run("cat", "/run/reloads").stdout == "reloaded\n"
+            assert root.run("cat", "/etc/pycrictl.toml").stdout == settings
+            assert [pid for pid in programs(root) if pid != proxy.pid]
+            lab.throttle.limit(None)
+            assert pull.communicate(timeout=60)[0].endswith(f"{image.config_digest}\n")
+            assert pull.returncode == 0
+            assert proxy.wait(60) == 0
+            assert "containerd" in root.run("pycrictl", "-r", listen, "version").stdout
+        finally:
+            for pid in programs(root):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+            proxy.communicate()
+        wait_until(lambda: not programs(root))
+        remove(kind, root, place)
+        left = files(root) - before - {"/run/reloads"}
+        assert {path for path in left if not re.search(r"/rpm|\.rpmsave$", path)} == set()
+
+
+def programs(root: Root) -> list[int]:
+    """The pids of all programs of pycrictl in the root."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            own = (entry / "ns" / "mnt").readlink() == root.namespace
+            if own and (entry / "comm").read_text() == "pycrictl\n":
+                found.append(int(entry.name))
+    return found
+
+
+def older(kind: str, package: Path, folder: Path) -> Path:
+    """The package with an earlier version."""
+    if kind == "rpm":
+        return package  # installed again, as `rpm --reinstall` has it, which runs all scripts
+    unpacked, made = folder / "older", folder / "older.deb"
+    subprocess.run(["dpkg-deb", "-R", package, unpacked], check=True)
+    control = unpacked / "DEBIAN" / "control"
+    text = re.sub(r"^Version: .*$", "Version: 0.0.1-1", control.read_text(), flags=re.MULTILINE)
+    control.write_text(text)
+    subprocess.run(["dpkg-deb", "-Znone", "-b", unpacked, made], check=True, capture_output=True)
+    return made
+
+
+def install(kind: str, root: Root, place: Path, package: Path) -> None:
+    if kind == "deb":
+        root.put(package, "/tmp/it.deb")
+        done = root.run("dpkg", "--force-unsafe-io", "-i", "/tmp/it.deb")
+        root.run("rm", "/tmp/it.deb")
+    else:
+        done = rpm(root, place, "-U", "--replacepkgs", str(package))
+    assert done.returncode == 0, done.stderr
+
+
+def remove(kind: str, root: Root, place: Path) -> None:
+    if kind == "deb":
+        done = root.run("dpkg", "--force-unsafe-io", "--purge", "pycrictl")
+    else:
+        done = rpm(root, place, "-e", "pycrictl")
+        root.run("rm", "-rf", "/var/lib/pycrictl", "/run/pycrictl")
+    assert done.returncode == 0, done.stderr
+
+
+def rpm(root: Root, place: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    inside = ("rpm", "--force-debian", "--root", str(place / "root"), "--nodeps", *words)
+    return subprocess.run(root.outside(*inside), capture_output=True, text=True, check=False)
+
+
+def write(root: Root, path: str, text: str) -> None:
+    subprocess.run(
+        root.command("tee", path), input=text, text=True, stdout=subprocess.DEVNULL, check=True
+    )
