@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Shells start background jobs with SIGINT ignored, and children inherit that: the programs that
 # tests interrupt would go on.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as nohup(1) starts everything
 
 # Tests start the program a thousand times: its modules are compiled once, also where the
 # environment says that no interpreter shall keep what it has compiled.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -44,6 +45,7 @@ def start(lab: Lab) -> Iterator[Callable[..., Program]]:
     for program in started:
         program.__exit__(None, None, None)
         program.log_path.unlink(missing_ok=True)
+        shutil.rmtree(program.state_path, ignore_errors=True)
 
 
 @pytest.fixture

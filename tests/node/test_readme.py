@@ -53,6 +53,17 @@ INSTEAD: Final = {
     "kubectl apply -k packaging/kubernetes/base": Other(
         "", "there is no cluster: tests/packaging/test_kubernetes.py reads what it applies"
     ),
+    "skopeo copy oci-archive:dist/pycrictl-0.1.0-image-amd64.tar:0.1.0-root"
+    " docker://registry.example.com/pycrictl:0.1.0-root": Other(
+        "", "it takes a built image: tests/packaging/test_image.py does it"
+    ),
+    "kubectl debug node/NODE -it --profile=sysadmin"
+    " --image=registry.example.com/pycrictl:0.1.0-root -- /usr/bin/pycrictl ps": Other(
+        "", "tests/packaging/test_image.py runs the image in such a pod"
+    ),
+    "kubectl container-cp -a shop/web:/var/lib/data ./data": Other(
+        "", "there is no cluster: tests/kubectl runs it"
+    ),
     "kubectl image-pull-progress web": Other("", "there is no cluster: tests/kubectl runs it"),
     "pycrictl why default/api": Other("", "test_why_a_pod_is_not_running runs it"),
     "make test": Other(f"cd {ROOT} && make -n test | grep pytest", "it is what runs this"),
