@@ -1,7 +1,8 @@
 """Build one folder of modules with the program and its dependencies, for all Pythons served.
 
 Compiled modules of different Pythons lie side by side: their names end in the interpreter's tag.
-Run as a program, this module updates the hashes in `bundled.txt`.
+The image has more, in a folder of their own. Run as a program, this module updates the hashes in
+the files of both.
 """
 
 from __future__ import annotations
@@ -14,18 +15,38 @@ import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-PINS: Final = Path(__file__).with_name("bundled.txt")
+WHEELS: Final = Path(__file__).resolve().parent.parent / "build" / "wheels"
+"""Where wheels are kept, so that the next build does not download them again."""
+
 PYTHONS: Final = ((3, 11), (3, 12), (3, 13), (3, 14))
 """The versions of CPython that bundles serve; wheels for all of them must exist."""
 
-GLIBC: Final = (2, 17)
-"""The oldest C library that the wheels run on."""
-
 MACHINES: Final = ("x86_64", "aarch64")
-"""Machines that `bundled.txt` has hashes for."""
+"""Machines that the files have hashes for."""
+
+
+@dataclass(frozen=True)
+class Pins:
+    """Projects in fixed versions.
+
+    Attributes:
+        file: the versions, with the hashes of the wheels.
+        pythons: the versions of CPython that need wheels.
+    """
+
+    file: Path
+    pythons: tuple[tuple[int, int], ...]
+
+
+PROGRAM: Final = Pins(Path(__file__).with_name("bundled.txt"), PYTHONS)
+"""What is in everything that has the program."""
+
+AGENT: Final = Pins(Path(__file__).parent / "image" / "modules.txt", ((3, 13),))
+"""What only the agent needs, which runs from the image: it has the one Python."""
 
 _PLATFORMS: Final = ("manylinux2014_{}", "manylinux_2_17_{}")
 _UNUSED: Final = frozenset({".pyi", ".pyx", ".pxd", ".pxi"})
@@ -38,20 +59,20 @@ def suffixes(machine: str) -> tuple[str, ...]:
     return tuple(f".{tag}-{machine}-linux-gnu.so" for tag in tags)
 
 
-def build(own_wheel: Path, folder: Path, *, wheels_folder: Path, machine: str) -> None:
-    """Make `folder` out of the program's wheel and those of its dependencies.
+def build(pins: Pins, folder: Path, *own_wheels: Path, machine: str) -> None:
+    """Make `folder` out of the wheels of the projects pinned, and others.
 
     Args:
-        own_wheel: of pycrictl.
+        pins: the projects.
         folder: replaced.
-        wheels_folder: kept, so that the next build does not download again.
+        own_wheels: pycrictl's, if it shall be there.
         machine: the one that runs it.
 
     Raises:
         subprocess.CalledProcessError: pip failed, and said why.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    for wheel in (own_wheel, *_wheels(wheels_folder / machine, machine)):
+    for wheel in (*own_wheels, *_wheels(pins, machine)):
         for name, content in _modules(wheel):
             path = folder / name
             if path.exists():
@@ -82,21 +103,23 @@ def files(folder: Path) -> list[Path]:
 
 
 def licenses(folder: Path) -> list[Path]:
-    """Return the license texts of a bundle."""
-    return [file for file in files(folder) if file.stem in ("LICENSE", "LICENCE")]
+    """Return the license texts of a bundle, and the notices that belong to them."""
+    return [file for file in files(folder) if file.stem in ("LICENSE", "LICENCE", "NOTICE")]
 
 
-def _wheels(folder: Path, machine: str) -> list[Path]:
+def _wheels(pins: Pins, machine: str) -> list[Path]:
     """Return the wheels for a machine, downloaded once for a state of the pins."""
-    done = folder / f"complete-{hashlib.sha256(PINS.read_bytes()).hexdigest()[:16]}"
+    folder = WHEELS / pins.file.stem / machine
+    done = folder / f"complete-{hashlib.sha256(pins.file.read_bytes()).hexdigest()[:16]}"
     if not done.exists():
         shutil.rmtree(folder, ignore_errors=True)
-        _download(["--require-hashes", "--requirement", str(PINS)], folder, machine)
+        words = ["--require-hashes", "--requirement", str(pins.file)]
+        _download(pins, words, folder, machine)
         done.touch()
     return sorted(folder.glob("*.whl"))
 
 
-def _download(words: list[str], folder: Path, machine: str) -> None:
+def _download(pins: Pins, words: list[str], folder: Path, machine: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     pip = [sys.executable, "-m", "pip", "download", "-qq", "--disable-pip-version-check"]
     pip += ["--no-deps", "--only-binary", ":all:", "--implementation", "cp"]
@@ -105,7 +128,7 @@ def _download(words: list[str], folder: Path, machine: str) -> None:
     with ExitStack() as stack:
         # Each into its own folder: they run at once, and some wheels are the same.
         downloads = []
-        for major, minor in PYTHONS:
+        for major, minor in pins.pythons:
             part = stack.enter_context(tempfile.TemporaryDirectory(dir=folder))
             command = [*pip, "--python-version", f"{major}.{minor}", "--dest", part, *words]
             downloads.append((part, stack.enter_context(subprocess.Popen(command))))
@@ -129,20 +152,20 @@ def _modules(wheel: Path) -> Iterator[tuple[str, bytes]]:
                 yield name, archive.read(name)
 
 
-def _lock() -> None:
-    """Write `bundled.txt` with the hashes of all wheels of the versions in it."""
-    lines = PINS.read_text().splitlines()
+def _lock(pins: Pins) -> None:
+    """Write the file with the hashes of all wheels of the versions in it."""
+    lines = pins.file.read_text().splitlines()
     comments = [line for line in lines if line.startswith("#")]
-    pins = sorted(line.removesuffix(" \\") for line in lines if "==" in line)
+    versions = sorted(line.removesuffix(" \\") for line in lines if "==" in line)
     with tempfile.TemporaryDirectory() as scratch:
         for machine in MACHINES:
-            _download(pins, Path(scratch), machine)
+            _download(pins, versions, Path(scratch), machine)
         hashes = _hashes(Path(scratch).glob("*.whl"))
     entries = [
         " \\\n".join([pin, *(f"    --hash=sha256:{digest}" for digest in hashes[_project(pin)])])
-        for pin in pins
+        for pin in versions
     ]
-    PINS.write_text("\n".join([*comments, *entries]) + "\n")
+    pins.file.write_text("\n".join([*comments, *entries]) + "\n")
 
 
 def _hashes(wheels: Iterable[Path]) -> dict[str, list[str]]:
@@ -159,4 +182,5 @@ def _project(pin: str) -> str:
 
 
 if __name__ == "__main__":
-    _lock()
+    for each in (PROGRAM, AGENT):
+        _lock(each)

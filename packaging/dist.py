@@ -86,7 +86,7 @@ def _build(names: set[str], output: Path) -> None:
         work = Path(scratch)
         modules, shared = work / "modules", work / "share"
         machine = platform.machine()
-        bundle.build(wheel, modules, wheels_folder=ROOT / "build" / "wheels", machine=machine)
+        bundle.build(bundle.PROGRAM, modules, wheel, machine=machine)
         bundle.share(wheel, shared)
         if "pyz" in names:
             pyz.build(modules, output / "pycrictl.pyz")

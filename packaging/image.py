@@ -1,5 +1,7 @@
 """Build the container images: the standalone program on nothing but a C library and certificates.
 
+It has what the agent needs, which other packages leave to who wants it.
+
 One runs as nobody in particular; the other, whose tag ends in ``-root``, as root, for pods that
 work on the node. They have the same layers. Each has its list of contents attached.
 """
@@ -14,11 +16,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Final
 
+import bundle
 import interpreter
 import process
 import sbom
+import standalone
 import tree
-from standalone import Program
 
 _SOURCES: Final = Path(__file__).with_name("image")
 _PACKAGES: Final = _SOURCES / "packages.txt"
@@ -38,7 +41,7 @@ _MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 _NOTHING: Final = "application/vnd.oci.empty.v1+json"
 
 
-def build(program: Program, output: Path, work: Path) -> None:
+def build(program: standalone.Program, output: Path, work: Path) -> None:
     """Write an archive of an OCI layout with both images.
 
     Raises:
@@ -48,10 +51,10 @@ def build(program: Program, output: Path, work: Path) -> None:
     base, own, layout = work / "base", work / "own", work / "layout"
     _place_system(base, work / "apt")
     (own / "usr/bin").mkdir(parents=True)
-    (own / "usr/lib/pycrictl").mkdir(parents=True)
-    shutil.copy(program.folder / "pycrictl", own / "usr/lib/pycrictl")
-    for name in ("lib", "licenses"):
-        shutil.copytree(program.folder / name, own / "usr/lib/pycrictl" / name)
+    folder, modules = own / "usr/lib/pycrictl", work / "modules"
+    shutil.copytree(program.folder, folder, ignore=shutil.ignore_patterns("share"))
+    bundle.build(bundle.AGENT, modules, machine=program.machine)
+    standalone.add_agent(program, modules, folder)
     (own / "usr/bin/pycrictl").symlink_to("../lib/pycrictl/pycrictl")
     layers = [_layer(folder, program.time_s) for folder in (base, own)]
     created = datetime.fromtimestamp(program.time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -80,9 +83,9 @@ def build(program: Program, output: Path, work: Path) -> None:
         _umoci("config", "--image", image, *words)
     _umoci("gc", "--layout", str(layout))
     packages = {name: version for _, name, version in interpreter.pins(_PACKAGES)}
-    _attach(
-        layout, sbom.document(program.version, interpreter.contents(program.root), packages), facts
-    )
+    compiled = interpreter.contents(program.root)
+    pins = (bundle.PROGRAM, bundle.AGENT)
+    _attach(layout, sbom.document(program.version, compiled, packages, pins), facts)
     path = output / f"pycrictl-{program.version}-image-{architecture}.tar"
     with path.open("wb") as file:
         _pack(layout, file, program.time_s)

@@ -19,6 +19,7 @@ import zipfile
 from pathlib import Path
 from typing import Any, Final
 
+import bundle
 import sbom
 from tree import HOMEPAGE
 
@@ -109,7 +110,7 @@ def provenance(version: str, commit: str, sums: dict[str, str]) -> dict[str, Any
     source = f"git+{HOMEPAGE}@refs/tags/v{version}"
     wheels = [
         {"uri": f"pkg:pypi/{name}@{pin}", "digest": {"sha256": digest}}
-        for name, (pin, digests) in sbom.pins().items()
+        for name, (pin, digests) in sbom.pins(bundle.PROGRAM, bundle.AGENT).items()
         for digest in digests
     ]
     return {

@@ -1,6 +1,6 @@
 """Say what a release contains: a CycloneDX document of the bundled projects, in JSON.
 
-It is made of `bundled.txt`, the wheels that it names, and the sources of the interpreter. No time
+It is made of files of pins, the wheels that they name, and the sources of the interpreter. No time
 and no random number is in it: the same sources give the same document.
 """
 
@@ -10,10 +10,9 @@ import json
 import re
 import uuid
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from email.message import Message
 from email.parser import HeaderParser
-from pathlib import Path
 from typing import Any, Final
 
 import bundle
@@ -22,8 +21,11 @@ from tree import HOMEPAGE
 
 MEDIA_TYPE: Final = "application/vnd.cyclonedx+json"
 
-_ROOT: Final = Path(__file__).resolve().parent.parent
-_SPDX: Final = {"3-Clause BSD License": "BSD-3-Clause", "ISC License": "ISC"}
+_SPDX: Final = {
+    "3-Clause BSD License": "BSD-3-Clause",
+    "Apache 2.0": "Apache-2.0",
+    "ISC License": "ISC",
+}
 """What some wheels call their license, and SPDX calls it."""
 
 _INTERPRETER: Final = {
@@ -36,6 +38,7 @@ def document(
     version: str,
     compiled: Mapping[str, str] | None = None,
     packages: Mapping[str, str] | None = None,
+    bundled: Sequence[bundle.Pins] = (bundle.PROGRAM,),
 ) -> bytes:
     """Return the document of this version of the program.
 
@@ -43,6 +46,7 @@ def document(
         version: of the program.
         compiled: what the interpreter has, by Debian's source packages; those of `sources` if None.
         packages: Debian's beside it in an image, with their versions.
+        bundled: the projects whose wheels are in it.
     """
     program = {
         "type": "application",
@@ -55,7 +59,7 @@ def document(
         "externalReferences": [{"type": "vcs", "url": HOMEPAGE}],
     }
     components = [
-        *_bundled(),
+        *_bundled(bundled),
         *_compiled(interpreter.sources() if compiled is None else compiled),
         *(
             _component(f"pkg:deb/debian/{each}@{number}")
@@ -77,18 +81,19 @@ def document(
     return (json.dumps(found, indent=2) + "\n").encode()
 
 
-def pins() -> dict[str, tuple[str, list[str]]]:
+def pins(*bundled: bundle.Pins) -> dict[str, tuple[str, list[str]]]:
     """Return version and SHA-256 of the wheels of each bundled project."""
     found: dict[str, tuple[str, list[str]]] = {}
-    for entry in re.split(r"\n(?=[^ #])", bundle.PINS.read_text("utf-8")):
-        if pin := re.match(r"([\w.-]+)==([\w.]+)", entry):
-            found[pin[1]] = pin[2], re.findall(r"sha256:([0-9a-f]{64})", entry)
+    for each in bundled:
+        for entry in re.split(r"\n(?=[^ #])", each.file.read_text("utf-8")):
+            if pin := re.match(r"([\w.-]+)==([\w.]+)", entry):
+                found[pin[1]] = pin[2], re.findall(r"sha256:([0-9a-f]{64})", entry)
     return found
 
 
-def _bundled() -> Iterator[dict[str, Any]]:
+def _bundled(bundled: Sequence[bundle.Pins]) -> Iterator[dict[str, Any]]:
     about = {_key(head["Name"]): head for head in _metadata()}
-    for name, (version, sums) in pins().items():
+    for name, (version, sums) in pins(*bundled).items():
         head = about[_key(name)]
         text = head["License-Expression"] or head["License"]
         yield {
@@ -122,7 +127,7 @@ def _component(purl: str) -> dict[str, Any]:
 
 
 def _metadata() -> Iterator[Message]:
-    for wheel in (_ROOT / "build" / "wheels").rglob("*.whl"):
+    for wheel in bundle.WHEELS.rglob("*.whl"):
         with zipfile.ZipFile(wheel) as archive:
             (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
             yield HeaderParser().parsestr(archive.read(name).decode())

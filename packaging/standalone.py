@@ -18,6 +18,7 @@ from typing import Final
 
 import bundle
 import process
+import tree
 
 _SOURCES: Final = Path(__file__).with_name("standalone")
 _UNPACK: Final = Path(__file__).parent / "pyz" / "unpack.py"
@@ -32,11 +33,11 @@ _UNUSED: Final = frozenset(
     " lib-dynload mailbox modulefinder msilib multiprocessing pickletools plistlib poplib pyclbr"
     " pydoc pydoc_data site-packages smtplib sqlite3 tabnanny test this tkinter tomllib trace"
     " turtle turtledemo unittest venv wave xml xmlrpc zipapp zoneinfo"
-    " bdb cmd code codeop compileall filecmp fileinput ftplib netrc nturl2path optparse pdb pty"
-    " py_compile rlcompleter sched shelve statistics symtable webbrowser"
+    " bdb cmd code codeop compileall filecmp fileinput fractions ftplib netrc nturl2path optparse"
+    " pdb pty py_compile rlcompleter sched shelve statistics symtable webbrowser"
     " asyncio/proactor_events.py ctypes/_aix.py ctypes/macholib ctypes/wintypes.py email/mime"
-    " html/parser.py _markupbase logging/config.py logging/handlers.py urllib/robotparser.py"
-    " grpc/framework tqdm/autonotebook.py tqdm/notebook.py tqdm/auto.py"
+    " html/parser.py http/cookiejar.py _markupbase logging/config.py logging/handlers.py"
+    " urllib/robotparser.py grpc/framework tqdm/autonotebook.py tqdm/notebook.py tqdm/auto.py"
     " tqdm/_tqdm_notebook.py wsgiref/validate.py"
     # Of several modules.
     " asyncio/windows_events.py asyncio/windows_utils.py concurrent/futures/process.py"
@@ -45,10 +46,14 @@ _UNUSED: Final = frozenset(
     " google/protobuf/compiler google/protobuf/internal/json_format_benchmark.py"
     " google/protobuf/internal/message_benchmark.py google/protobuf/internal/testing_refleaks.py"
     " grpc/_cython/_credentials grpc/beta prometheus_client/aiohttp prometheus_client/django"
-    " prometheus_client/twisted shellingham/nt.py tqdm/_utils.py tqdm/completion.sh tqdm/contrib"
-    " tqdm/dask.py tqdm/keras.py tqdm/rich.py tqdm/tk.py typer/_click/_winconsole.py"
-    " typer/rich_utils.py urllib3/contrib urllib3/http2/connection.py websockets/asyncio"
-    " websockets/auth.py websockets/cli.py websockets/legacy websockets/sync websockets/trio"
+    " prometheus_client/openmetrics/parser.py prometheus_client/twisted shellingham/nt.py"
+    " tqdm/_utils.py tqdm/completion.sh tqdm/contrib tqdm/dask.py tqdm/keras.py tqdm/rich.py"
+    " tqdm/tk.py typer/_click/_winconsole.py"
+    " typer/__main__.py typer/cli.py typer/rich_utils.py typer/testing.py urllib3/contrib"
+    " urllib3/http2/connection.py websockets/asyncio websockets/auth.py websockets/cli.py"
+    " websockets/legacy websockets/sync websockets/trio"
+    # Of the image's.
+    " aiohttp/pytest_plugin.py aiohttp/test_utils.py aiohttp/worker.py cffi multidict/_testcapi"
     # Checksums are all that is asked of it.
     " isal/igzip.py isal/igzip_threaded.py isal/isa-l".split()
 )
@@ -57,8 +62,8 @@ _UNUSED: Final = frozenset(
 _CODE_PAGES: Final = ("encodings/cp[0-35-9]*.py", "encodings/mac_*.py")
 """Encodings of other systems; names in archives of type zip are in cp437."""
 
-_WITH_LIBRARIES: Final = ("google/_upb/_message.*.so", "grpc/_cython/cygrpc.*.so")
-"""Modules that need a library of the bundle; not every node has one for C++."""
+_OF_AGENT: Final = (Path("netrc.py"),)
+"""Unused modules of Python that the agent's dependencies import."""
 
 _UNUSED_PREFIXES: Final = ("config-3", "_sysconfigdata")
 
@@ -103,26 +108,32 @@ def build(program: Program, modules: Path, shared: Path) -> None:
     sources = folder / "sources"
     _copy(stdlib, sources, _of_python(stdlib))
     _copy(modules, sources, _of_bundle(modules, _suffixes(program.machine)))
-    strip = f"{program.machine}-linux-gnu-strip"
-    process.run(strip, "--strip-unneeded", *map(str, sorted(sources.rglob("*.so"))))
-    for file in sorted((program.root / "programs/lib").iterdir()):
-        shutil.copy(file, sources)
-        process.run("patchelf", "--set-rpath", "$ORIGIN", str(sources / file.name))
-    for name in _WITH_LIBRARIES:
-        (module,) = sources.glob(name)
-        up = "/".join(".." for _ in module.relative_to(sources).parent.parts)
-        process.run("patchelf", "--set-rpath", f"$ORIGIN/{up}", str(module))
-    _compile(program.root, sources, folder / "lib")
-    shutil.rmtree(sources)
+    shutil.copytree(program.root / "programs/lib", sources, dirs_exist_ok=True)
+    shutil.copytree(program.root / "licenses", folder / "licenses")
+    _finish(program, sources, modules, folder)
     shutil.copy(program.root / "programs/folder", folder / "pycrictl")
     shutil.copytree(shared, folder / "share")
-    shutil.copytree(program.root / "licenses", folder / "licenses")
-    for file in bundle.licenses(modules):
-        target = folder / "licenses" / file.relative_to(modules).parts[0].split("-")[0]
-        target.mkdir(exist_ok=True)
-        shutil.copy(file, target)
-    for path in folder.rglob("*"):
-        path.chmod(0o755 if path.is_dir() or path == folder / "pycrictl" else 0o644)
+    for page in (folder / "share/man").rglob("*.[1-9]"):
+        page.with_name(f"{page.name}.gz").write_bytes(tree.packed(page.read_bytes()))
+        page.unlink()
+    _set_modes(folder)
+
+
+def add_agent(program: Program, modules: Path, folder: Path) -> None:
+    """Add to a copy of the program's folder what its agent needs.
+
+    Args:
+        modules: made by `bundle`.
+        folder: the copy.
+
+    Raises:
+        subprocess.CalledProcessError: a tool failed, and said why.
+    """
+    sources = folder / "sources"
+    _copy(program.root / _STDLIB, sources, iter(_OF_AGENT))
+    _copy(modules, sources, _of_bundle(modules, _suffixes(program.machine)))
+    _finish(program, sources, modules, folder)
+    _set_modes(folder)
 
 
 def archive(program: Program, output: Path, _work: Path) -> None:
@@ -158,6 +169,30 @@ def single(program: Program, output: Path, work: Path) -> None:
                     _add(entries, name, module, zipfile.ZIP_DEFLATED)
             _add(entries, _PACKED, packed, zipfile.ZIP_STORED)
     path.chmod(0o755)
+
+
+def _finish(program: Program, sources: Path, modules: Path, folder: Path) -> None:
+    """Move modules to the folder, compiled and stripped, with the license texts of a bundle."""
+    compiled = sorted(sources.rglob("*.so*"))
+    strip = f"{program.machine}-linux-gnu-strip"
+    process.run(strip, "--strip-unneeded", *map(str, compiled))
+    libraries = {file.name for file in (program.root / "programs/lib").iterdir()}
+    for file in compiled:
+        # Not every node has a library for C++.
+        if libraries & {*process.output("patchelf", "--print-needed", str(file)).split()}:
+            up = [".." for _ in file.relative_to(sources).parent.parts]
+            process.run("patchelf", "--set-rpath", "/".join(["$ORIGIN", *up]), str(file))
+    _compile(program.root, sources, folder / "lib")
+    shutil.rmtree(sources)
+    for text in bundle.licenses(modules):
+        target = folder / "licenses" / text.relative_to(modules).parts[0].split("-")[0]
+        target.mkdir(exist_ok=True)
+        shutil.copy(text, target)
+
+
+def _set_modes(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() or path == folder / "pycrictl" else 0o644)
 
 
 def _compile(root: Path, sources: Path, target: Path) -> None:

@@ -42,12 +42,10 @@ def place(folder: Path, root: Path, *, elsewhere: dict[str, str]) -> Path:
     for unit in _UNITS:
         write(root / "usr/lib/systemd/system" / unit.name, _installed(unit.read_text()))
     for file in bundle.files(folder / "share"):
-        name, content = str(file.relative_to(folder / "share")), file.read_bytes()
-        if name.startswith("man/"):
-            name, content = f"{name}.gz", packed(content)
+        name = str(file.relative_to(folder / "share"))
         for here, there in elsewhere.items():
             name = name.replace(here, there)
-        write(root / "usr/share" / name, content)
+        write(root / "usr/share" / name, file.read_bytes())
     documents = root / "usr/share/doc/pycrictl"
     shutil.copytree(folder / "licenses", documents / "licenses")
     for example in _EXAMPLES:

@@ -104,8 +104,10 @@ def test_what_is_bundled_is_what_is_asked_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pins = dict(
         line.removesuffix(" \\").split("==")
-        for line in (ROOT / "packaging" / "bundled.txt").read_text().splitlines()
+        for name in ("bundled.txt", "image/modules.txt")
+        for line in (ROOT / "packaging" / name).read_text().splitlines()
         if "==" in line
     )
-    for requirement in map(Requirement, project["dependencies"]):
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["agent"]]
+    for requirement in map(Requirement, wanted):
         assert requirement.specifier.contains(Version(pins[requirement.name]))

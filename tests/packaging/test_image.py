@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import ssl
 import subprocess
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from pycrictl import __version__
 from pycrictl._proto import cri_pb2
+from tests.agent.standing import Cluster, standing
+from tests.kube.apiserver import make_node_certificates
 from tests.node import programs
 from tests.node.kubelet import RUNTIME
 from tests.node.lab import Lab
 from tests.node.test_commands import SLOW_S, slow_image
+from tests.packaging.building import ROOT
+from tests.packaging.test_standalone import needs_old_c_library
 from tests.waiting import wait_until
 
 NONROOT = 65532
@@ -41,6 +50,13 @@ def pushed(layout: Path, lab: Lab) -> str:
         words = ["skopeo", "copy", "--quiet", "--preserve-digests", "--dest-tls-verify=false"]
         subprocess.run([*words, f"oci:{layout}:{tag}", f"docker://{name}:{tag}"], check=True)
     return name
+
+
+@pytest.fixture
+def cluster(run_folder: Path, tmp_path: Path) -> Iterator[Cluster]:
+    """An API server, and whom it serves."""
+    with standing(make_node_certificates(run_folder), tmp_path) as made:
+        yield made
 
 
 class Ran:
@@ -74,9 +90,18 @@ class Ran:
 
 
 def start(
-    lab: Lab, folder: Path, image: str, *words: str, on_the_node: bool = False, name: str = "main"
+    lab: Lab,
+    folder: Path,
+    image: str,
+    *words: str,
+    on_the_node: bool = False,
+    name: str = "main",
+    more: cri_pb2.ContainerConfig | None = None,
 ) -> Ran:
-    """Runs the image's program as a pod with these words, or as `kubectl debug node` does."""
+    """Runs the image's program as a pod with these words, or as `kubectl debug node` does.
+
+    ``more`` is what else the container's config says.
+    """
     kubelet = lab.node.kubelet
     kubelet.pull(image)
     logs = folder / name
@@ -104,6 +129,8 @@ def start(
             linux=cri_pb2.LinuxContainerConfig(security_context=context),
         ),
     )
+    if more is not None:
+        request.config.MergeFrom(more)
     made = kubelet.call(
         RUNTIME + "CreateContainer", request, cri_pb2.CreateContainerResponse
     ).container_id
@@ -161,6 +188,75 @@ def test_logs_in_a_debug_pod(lab: Lab, pushed: str, tmp_path: Path) -> None:
     assert (ran.ended(), ran.output) == (0, f"pycrictl version {__version__}\n")
 
 
+def test_the_agent_serves_as_in_the_manifests(
+    lab: Lab, pushed: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    text = (ROOT / "packaging/kubernetes/base/daemonset.yaml").read_text("utf-8")
+    pod = yaml.safe_load(text)["spec"]["template"]["spec"]
+    (agent,) = pod["containers"]
+    rights = agent["securityContext"]
+    kubeconfig = cluster.api.kubeconfig(
+        inline=True, token="api-token", client_certificate_data="", client_key_data=""
+    )
+    (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
+    secrets, runtime = "/var/run/secrets/progress.pycrictl.dev", "/run/containerd"
+    assert {secrets, runtime} < {mount["mountPath"] for mount in agent["volumeMounts"]}
+    socket = Path(lab.node.endpoint.removeprefix("unix://"))
+    mounts = [
+        cri_pb2.Mount(container_path=place, host_path=str(folder), readonly=True)
+        for place, folder in ((secrets, tmp_path), (runtime, socket.parent))
+    ]
+    context = cri_pb2.LinuxContainerSecurityContext(
+        run_as_user=cri_pb2.Int64Value(value=pod["securityContext"]["runAsUser"]),
+        run_as_group=cri_pb2.Int64Value(value=pod["securityContext"]["runAsGroup"]),
+        readonly_rootfs=rights["readOnlyRootFilesystem"],
+        no_new_privs=not rights["allowPrivilegeEscalation"],
+        capabilities=cri_pb2.Capability(drop_capabilities=rights["capabilities"]["drop"]),
+        seccomp=cri_pb2.SecurityProfile(
+            profile_type=cri_pb2.SecurityProfile.ProfileType.RuntimeDefault
+        ),
+    )
+    more = cri_pb2.ContainerConfig(
+        command=agent["command"],
+        envs=[cri_pb2.KeyValue(key="NODE_NAME", value=b"n1")],
+        mounts=mounts,
+        linux=cri_pb2.LinuxContainerConfig(security_context=context),
+    )
+    here = ("--listen=127.0.0.1:0", f"--kubeconfig={secrets}/kubeconfig")
+    image = f"{pushed}:{__version__}"
+    ran = start(lab, tmp_path, image, *agent["args"], *here, name="agent", more=more)
+    served = re.compile(r"serving address=127\.0\.0\.1:(\d+) ")
+    wait_until(lambda: served.search(ran.output), log=tmp_path / "agent" / "0.log")
+    port = int(served.findall(ran.output)[0])
+
+    def asked(path: str) -> tuple[int, bytes]:
+        context = ssl._create_unverified_context()
+        with closing(HTTPSConnection("127.0.0.1", port, context=context, timeout=30)) as connection:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+
+    assert asked("/livez") == (200, b"ok")
+    wait_until(lambda: asked("/readyz")[0] == 200, log=tmp_path / "agent" / "0.log")
+    cluster.stand_behind(port)
+    cluster.add_pod("web")
+    assert "web" in cluster.kubectl().good("get", "imagepulls")
+
+
+def test_modules_of_the_image_need_no_newer_c_library(layout: Path, tmp_path: Path) -> None:
+    for blob in (layout / "blobs" / "sha256").iterdir():
+        if tarfile.is_tarfile(blob):
+            with tarfile.open(blob) as entries:
+                entries.extractall(tmp_path, filter="tar")
+    folder = tmp_path / "usr/lib/pycrictl"
+    found = {file.name.partition(".")[0] for file in folder.rglob("*.so")}
+    assert found >= {"_rust", "_cffi_backend", "_http_parser", "_multidict", "cygrpc"}
+    assert sum(needs_old_c_library(file) for file in folder.rglob("*.so")) > 10
+    licensed = {text.parent.name for text in (folder / "licenses").rglob("*") if text.is_file()}
+    pins = (ROOT / "packaging/image/modules.txt").read_text("utf-8")
+    assert licensed >= {*re.findall(r"^([\w-]+)==", pins, re.MULTILINE)}
+
+
 def test_each_image_has_its_list_of_contents(layout: Path) -> None:
     def blob(digest: str) -> Any:
         content = (layout / "blobs" / digest.replace(":", "/")).read_bytes()
@@ -182,6 +278,7 @@ def test_each_image_has_its_list_of_contents(layout: Path) -> None:
         parts = {part["purl"].partition("@")[0] for part in listed["components"]}
         assert parts >= {
             *("pkg:pypi/grpcio", "pkg:deb/debian/openssl", "pkg:deb/debian/python3.13"),
+            *("pkg:pypi/aiohttp", "pkg:pypi/cryptography", "pkg:pypi/cffi"),
             *("pkg:deb/debian/zlib", "pkg:deb/debian/libc6", "pkg:deb/debian/ca-certificates"),
         }
     assert users == {f"{NONROOT}:{NONROOT}", "0:0"}

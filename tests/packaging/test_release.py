@@ -68,7 +68,8 @@ def test_provenance_names_every_file_and_all_that_went_in() -> None:
     source, *rest = definition["resolvedDependencies"]
     assert source["digest"] == {"gitCommit": "c" * 40}
     assert source["uri"] == definition["externalParameters"]["source"]
-    bundled = (ROOT / "packaging" / "bundled.txt").read_text("utf-8")
+    files = ("bundled.txt", "image/modules.txt")
+    bundled = "".join((ROOT / "packaging" / name).read_text("utf-8") for name in files)
     hashes = re.findall("sha256:([0-9a-f]{64})", bundled)
     assert [each["digest"]["sha256"] for each in rest] == hashes
 
