@@ -303,7 +303,9 @@ def test_a_pull_of_ctr_is_shown_with_its_namespace(lab: Lab, command: list[str])
     socket_path = lab.node.endpoint.removeprefix("unix://")
     words = ["ctr", "-a", socket_path, "-n", "default", "images", "pull", "--plain-http", reference]
     watch_words = [*command, "image-pull-progress", "--no-kube", "--progress"]
+    active = ["ctr", "-a", socket_path, "-n", "default", "content", "active"]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as ctr:
+        wait_until(lambda: b"layer-" in subprocess.check_output(active))
         run = subprocess.run([*watch_words, "json"], capture_output=True)
         assert ctr.wait(60) == 0
     assert (run.returncode, run.stderr) == (0, b"")

@@ -379,7 +379,7 @@ def test_a_storm_leaves_nothing_behind(fake: FakeServer, start: Start) -> None:
         wait_until(future.done)
         codes.append(future.code())
     assert set(codes) == allowed
-    wait_until(lambda: not status(proxy)["running"])
+    wait_until(lambda: not status(proxy)["running"], log=proxy.log_path)
     found = status(proxy)
     assert (found["slotsTaken"], found["waiting"], found["joined"]) == (0, [], [])
     proxy.channel.close()
