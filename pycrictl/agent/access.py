@@ -16,11 +16,11 @@ from typing import Final, Generic, TypeVar
 from aiohttp import web
 
 from pycrictl.agent import frontproxy
+from pycrictl.agent.api.names import AUDIENCE, Document
+from pycrictl.agent.api.status import Refusal
 from pycrictl.agent.apiserver import ApiServer
 from pycrictl.agent.frontproxy import Trust, User
-from pycrictl.agent.names import AUDIENCE, Document
 from pycrictl.agent.peers import subject_of
-from pycrictl.agent.status import Refusal
 from pycrictl.errors import PycrictlError
 
 TOKEN_S: Final = 120.0

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from pycrictl.agent.names import Document
+from pycrictl.agent.api.names import Document
 from pycrictl.errors import (
     ConnectError,
     DeadlineExceeded,

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from pycrictl.agent import frontproxy
 from pycrictl.agent.access import Access
+from pycrictl.agent.api.names import PORT, SERVICE
 from pycrictl.agent.apiserver import ApiServer
 from pycrictl.agent.cluster import Cluster
 from pycrictl.agent.copies.engine import NodeEngine
@@ -27,7 +28,6 @@ from pycrictl.agent.events import Events
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
 from pycrictl.agent.frontproxy import Trust, parse_trust
-from pycrictl.agent.names import PORT, SERVICE
 from pycrictl.agent.node import Connect, NodePulls, ReadJournal
 from pycrictl.agent.peers import Peers
 from pycrictl.agent.reflector import Reflector

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from pycrictl.agent.api.names import Document
 from pycrictl.agent.apiserver import ApiServer
-from pycrictl.agent.names import Document
 from pycrictl.agent.node import NodePulls
 from pycrictl.agent.objects import is_waiting, objects_of
 from pycrictl.agent.peers import Peers

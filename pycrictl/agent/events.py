@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pycrictl.agent.names import Document
+from pycrictl.agent.api.names import Document
+from pycrictl.agent.api.table import progress
 from pycrictl.agent.objects import PullPhase, is_waiting, objects_of
-from pycrictl.agent.table import progress
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.events import (
     MAX_MESSAGE,

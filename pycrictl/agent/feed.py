@@ -10,8 +10,8 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 from typing import Final
 
+from pycrictl.agent.api.names import Document
 from pycrictl.agent.cluster import Cluster, Round, Scope
-from pycrictl.agent.names import Document
 from pycrictl.agent.objects import PullPhase
 from pycrictl.agent.reflector import Reflector
 from pycrictl.agent.store import Event, Gone, Key, Store, key_of

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pycrictl.agent.names import Document
+from pycrictl.agent.api.names import Document
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
-from pycrictl.agent.names import GROUP_VERSION, KIND, Document
+from pycrictl.agent.api.names import GROUP_VERSION, KIND, Document
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.failures import REASONS
 from pycrictl.progress.reference import is_same_image

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import aiohttp
 
+from pycrictl.agent.api.names import SERVICE, Document
 from pycrictl.agent.apiserver import ApiServer, abandon, lines
-from pycrictl.agent.names import SERVICE, Document
 from pycrictl.errors import (
     ConfigError,
     ConnectError,

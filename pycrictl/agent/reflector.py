@@ -8,8 +8,8 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Final, Generic, TypeVar
 
+from pycrictl.agent.api.names import Document
 from pycrictl.agent.apiserver import ApiServer, Expired
-from pycrictl.agent.names import Document
 from pycrictl.errors import PycrictlError
 from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks

@@ -12,17 +12,17 @@ from typing import Final
 
 from aiohttp import web
 
-from pycrictl.agent import discovery, openapi
 from pycrictl.agent.access import Access
-from pycrictl.agent.answers import Query, form_of, parameters, parse_query, refuse, respond
+from pycrictl.agent.api import discovery, openapi
+from pycrictl.agent.api.answers import Query, form_of, parameters, parse_query, refuse, respond
+from pycrictl.agent.api.names import COPIES, GROUP, GROUP_VERSION, RESOURCE, SUBRESOURCE, is_name
+from pycrictl.agent.api.status import Refusal, not_found, pod_not_found
 from pycrictl.agent.cluster import Cluster, Scope
 from pycrictl.agent.copies.routes import CopyRoutes
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
 from pycrictl.agent.frontproxy import User
-from pycrictl.agent.names import COPIES, GROUP, GROUP_VERSION, RESOURCE, SUBRESOURCE, is_name
 from pycrictl.agent.objects import pod_of
-from pycrictl.agent.status import Refusal, not_found, pod_not_found
 from pycrictl.agent.streaming import LONGEST_S, PLAIN_S, Streams
 from pycrictl.agent.watching import Watch
 from pycrictl.errors import Denied, PycrictlError

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
-from pycrictl.agent.names import Document
+from pycrictl.agent.api.names import Document
 
 MAX_REMOVED: Final = 2000
 """How many objects that are gone are remembered for those who watch from before that."""

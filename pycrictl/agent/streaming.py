@@ -9,11 +9,11 @@ from typing import Final
 
 from aiohttp import web
 
+from pycrictl.agent.api.status import Refusal, pod_not_found
 from pycrictl.agent.node import NodePulls
 from pycrictl.agent.objects import needs_of
 from pycrictl.agent.peers import Peers
 from pycrictl.agent.records import reports_of, wanted
-from pycrictl.agent.status import Refusal, pod_not_found
 from pycrictl.errors import Denied, NotFound, PycrictlError
 from pycrictl.kube.pods import Pod
 from pycrictl.units import escape

@@ -14,10 +14,10 @@ from typing import Final
 
 from aiohttp import web
 
-from pycrictl.agent.answers import JSON, Form, Query, add_warnings
+from pycrictl.agent.api.answers import JSON, Form, Query, add_warnings
+from pycrictl.agent.api.names import GROUP_VERSION, KIND, Document
+from pycrictl.agent.api.status import expired
 from pycrictl.agent.feed import Feed
-from pycrictl.agent.names import GROUP_VERSION, KIND, Document
-from pycrictl.agent.status import expired
 from pycrictl.agent.store import Change, Event, Gone, Key, key_of
 
 LEAST_TIMEOUT_S: Final = 1800

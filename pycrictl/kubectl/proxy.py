@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from pycrictl.agent.names import GROUP
+from pycrictl.agent.api.names import GROUP
 from pycrictl.errors import ConnectError
 from pycrictl.kubectl import refusals
 from pycrictl.kubectl.program import Kubectl

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from pycrictl import __version__
-from pycrictl.agent.names import GROUP, VERSION
+from pycrictl.agent.api.names import GROUP, VERSION
 from pycrictl.errors import (
     ConnectError,
     Denied,

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 from urllib.parse import urlencode
 
-from pycrictl.agent.names import GROUP, GROUP_VERSION
+from pycrictl.agent.api.names import GROUP, GROUP_VERSION
 from pycrictl.errors import (
     ConnectError,
     Interrupted,

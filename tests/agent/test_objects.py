@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from pycrictl.agent.api.selectors import fits_labels, parse_fields
+from pycrictl.agent.api.status import Refusal
+from pycrictl.agent.api.table import age, cells
 from pycrictl.agent.frontproxy import is_signed_by, parse_trust
 from pycrictl.agent.objects import NodePull, is_waiting, objects_of
 from pycrictl.agent.records import reports_of, wanted
-from pycrictl.agent.selectors import fits_labels, parse_fields
-from pycrictl.agent.status import Refusal
 from pycrictl.agent.store import Gone, Store
-from pycrictl.agent.table import age, cells
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.progress.tracker import Tracker
 from pycrictl.wire.progress import Report

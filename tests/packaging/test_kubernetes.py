@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from pycrictl import __version__
-from pycrictl.agent.names import AUDIENCE, GROUP, PORT, SERVICE, VERSION
+from pycrictl.agent.api.names import AUDIENCE, GROUP, PORT, SERVICE, VERSION
 from pycrictl.cli.declare import parameters, specs
 from pycrictl.cli.table import BY_NAME
 from pycrictl.kubectl import refusals

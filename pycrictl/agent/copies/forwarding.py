@@ -16,10 +16,10 @@ from urllib.parse import urlencode
 import aiohttp
 from aiohttp import WSMsgType, web
 
+from pycrictl.agent.api.names import COPIES
 from pycrictl.agent.copies.refusals import Refused
 from pycrictl.agent.copies.session import Owner
 from pycrictl.agent.copies.stream import wants_stream
-from pycrictl.agent.names import COPIES
 from pycrictl.agent.peers import Peers
 from pycrictl.copy.archive.pieces import MAX_MESSAGE_BYTES, PROTOCOL
 from pycrictl.errors import PycrictlError

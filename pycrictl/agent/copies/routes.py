@@ -5,6 +5,8 @@ from __future__ import annotations
 from aiohttp import web
 
 from pycrictl.agent.access import Access
+from pycrictl.agent.api.names import COPIES, GROUP_VERSION
+from pycrictl.agent.api.status import Refusal, pod_not_found
 from pycrictl.agent.cluster import Cluster
 from pycrictl.agent.copies.forwarding import Forwarding, owner_of
 from pycrictl.agent.copies.handlers import CopyHandlers, PodOfNode
@@ -12,8 +14,6 @@ from pycrictl.agent.copies.refusals import RETRY_S, Refused
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import Owner
 from pycrictl.agent.frontproxy import User
-from pycrictl.agent.names import COPIES, GROUP_VERSION
-from pycrictl.agent.status import Refusal, pod_not_found
 from pycrictl.kube.pods import Pod
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from pycrictl.agent.names import COPY_KIND
+from pycrictl.agent.api.names import COPY_KIND
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import check_container_path
 from pycrictl.errors import UsageError

@@ -10,7 +10,7 @@ from http.client import HTTPConnection, HTTPException
 from typing import Any, Final
 from urllib.parse import quote
 
-from pycrictl.agent.names import COPIES, COPY_KIND, GROUP, VERSION
+from pycrictl.agent.api.names import COPIES, COPY_KIND, GROUP, VERSION
 from pycrictl.copy.archive.pieces import PROTOCOL
 from pycrictl.copy.stream.connection import CopyConnection
 from pycrictl.errors import (

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from pycrictl.agent.names import Document
-from pycrictl.agent.status import Refusal
+from pycrictl.agent.api.names import Document
+from pycrictl.agent.api.status import Refusal
 
 FIELDS: Final[dict[str, Callable[[Document], str]]] = {
     "metadata.name": lambda one: str(one["metadata"]["name"]),

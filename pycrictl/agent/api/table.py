@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from pycrictl.agent.names import META, Document
+from pycrictl.agent.api.names import META, Document
 from pycrictl.progress.reference import parse
 from pycrictl.units import escape, format_bytes, format_duration
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pycrictl.agent.names import GROUP, RESOURCE, Document
+from pycrictl.agent.api.names import GROUP, RESOURCE, Document
 from pycrictl.units import escape
 
 _REASONS: Final = {

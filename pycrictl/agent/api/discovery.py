@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pycrictl.agent.names import (
+from pycrictl.agent.api.names import (
     COPIES,
     COPY_KIND,
     GROUP,

@@ -9,10 +9,10 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
-from pycrictl.agent.names import GROUP_VERSION, KIND, META, Document
-from pycrictl.agent.selectors import FieldSelector, fits_labels, parse_fields
-from pycrictl.agent.status import Refusal
-from pycrictl.agent.table import partial_metadata, table
+from pycrictl.agent.api.names import GROUP_VERSION, KIND, META, Document
+from pycrictl.agent.api.selectors import FieldSelector, fits_labels, parse_fields
+from pycrictl.agent.api.status import Refusal
+from pycrictl.agent.api.table import partial_metadata, table
 from pycrictl.units import escape, parse_bool
 
 MAX_QUERY_CHARS: Final = 16 * 1024

@@ -7,7 +7,7 @@ import json
 from typing import Any, Final
 
 from pycrictl import __version__
-from pycrictl.agent.names import (
+from pycrictl.agent.api.names import (
     GROUP,
     GROUP_VERSION,
     KIND,
