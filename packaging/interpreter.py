@@ -7,7 +7,6 @@ chroot; debootstrap and dpkg-dev.
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import shutil
 from pathlib import Path
@@ -19,7 +18,6 @@ GLIBC: Final = (2, 31)
 """The oldest C library that the program runs on: that of `_SUITE`."""
 
 _SUITE: Final = "bullseye"
-_MIRROR: Final = "http://deb.debian.org/debian"
 _PACKAGES: Final = "gcc,libc6-dev,libffi-dev,liblzma-dev,make,perl,pkg-config,zlib1g-dev"
 _LINKED: Final = {
     "libffi-dev": "libffi",
@@ -93,8 +91,8 @@ def apt(folder: Path, release: str) -> list[str]:
     for name in ("lists/partial", "cache/archives/partial", "sources"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
-    kinds = ("deb", "deb-src")
-    lines = [f"{kind} [signed-by={keys}] {_mirror()} {release} main\n" for kind in kinds]
+    source = f"[signed-by={keys}] {_mirror()} {release} main\n"
+    lines = [f"{kind} {source}" for kind in ("deb", "deb-src")]
     (folder / "sources.list").write_text("".join(lines))
     (folder / "status").touch()
     settings = {
@@ -113,7 +111,7 @@ def apt(folder: Path, release: str) -> list[str]:
 
 
 def _mirror() -> str:
-    return os.environ.get("DEBIAN_MIRROR", _MIRROR)
+    return process.output(str(Path(__file__).with_name("mirror.sh"))).strip()
 
 
 def pins(file: Path) -> list[tuple[str, str, str]]:

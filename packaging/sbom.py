@@ -99,13 +99,7 @@ def _bundled(bundled: Sequence[bundle.Pins]) -> Iterator[dict[str, Any]]:
         yield {
             **_component(f"pkg:pypi/{name}@{version}"),
             "licenses": [{"expression": _SPDX.get(text, text)}],
-            "externalReferences": [
-                {
-                    "type": "distribution",
-                    "url": f"https://pypi.org/project/{name}/{version}/",
-                    "hashes": [{"alg": "SHA-256", "content": each} for each in sums],
-                }
-            ],
+            "hashes": [{"alg": "SHA-256", "content": each} for each in sums],
         }
 
 

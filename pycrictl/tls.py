@@ -28,9 +28,11 @@ def client_context(
     """
     import ssl
 
-    context = ssl.create_default_context(cafile=ca_file, cadata=ca_data)
-    context.verify_flags = ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VERIFY_X509_PARTIAL_CHAIN
-    if not verifies:
+    if verifies:
+        context = ssl.create_default_context(cafile=ca_file, cadata=ca_data)
+        context.verify_flags = ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VERIFY_X509_PARTIAL_CHAIN
+    else:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context

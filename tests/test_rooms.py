@@ -57,7 +57,7 @@ ARROWS: dict[str, set[str]] = {
     "kubectl.proxy": {
         *("kubectl.program", "kubectl.refusals", "agent.api.names", "streaming.target", "errors"),
     },
-    "streaming": {"streaming", "wire", "environ", "signals", *_BASE},
+    "streaming": {"streaming", "wire", "environ", "signals", "tls", *_BASE},
     "progress": {
         *("progress", "wire", "cri", "containerd", "streaming", "kube.pods", "_proto", *_BASE),
     },

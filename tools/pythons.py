@@ -22,7 +22,6 @@ PLACE: Final = ROOT / "build" / "pythons"
 RELEASES: Final = {"3.11": "bookworm", "3.13": "trixie", "3.14": "sid"}
 """The releases of Debian whose `python3` has a version."""
 
-_MIRROR: Final = "http://deb.debian.org/debian"
 _PACKAGES: Final = (
     "python3-venv,git,bash,bash-completion,zsh,fish,jq,man-db,mandoc,procps,iproute2,openssl,"
     "busybox-static,util-linux,kubernetes-client"
@@ -105,7 +104,8 @@ def _interpreter(version: str) -> tuple[list[str], str]:
     if not (root / "usr" / "bin" / name).exists():
         shutil.rmtree(root, ignore_errors=True)
         debootstrap = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}"]
-        _run(*debootstrap, RELEASES[version], str(root), _MIRROR)
+        mirror = subprocess.check_output(ROOT / "packaging" / "mirror.sh", text=True).strip()
+        _run(*debootstrap, RELEASES[version], str(root), mirror)
     script = f"mount --bind {root} {root}; cd {root}; "
     for path in _SHARED:
         make = "mkdir -p" if Path(path).is_dir() else "touch"

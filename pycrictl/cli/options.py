@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, TypeVar
 from pycrictl import units
 from pycrictl.cli import crictl
 from pycrictl.cli.declare import Argument, BadParameter, Option
+from pycrictl.errors import UsageError
 
 T = TypeVar("T")
 
@@ -79,6 +80,17 @@ def split_pairs(values: Sequence[str] | None, option: str) -> dict[str, str]:
     return pairs
 
 
+def named(name: str | None, kind: str) -> str:
+    """Return what was named, empty if nothing was.
+
+    Raises:
+        UsageError: the name is empty, which would stand for everything.
+    """
+    if name == "":
+        raise UsageError(f"the name of the {kind} is empty", hint="is a script's variable not set?")
+    return name or ""
+
+
 OUTPUT_FORMATS: Final = ("json", "yaml", "table", "jsonpath=…")
 Output = Annotated[
     str,
@@ -94,6 +106,24 @@ Progress = Annotated[
         metavar="auto|bar|plain|json|none",
         help="How to show progress; auto is bars on a terminal.",
     ),
+]
+OnlyContainer = Annotated[
+    str | None,
+    Option("--container", "-c", metavar="CONTAINER", help="Only for this container."),
+]
+Aggregate = Annotated[bool, Option("--aggregate", help="Show only the total.")]
+ProgressInterval = Annotated[
+    float | None,
+    Option(
+        "--interval",
+        **INTERVAL,
+        help="Pause between two looks (default: 0.25 for bars, else 1).",
+        show_default=False,
+    ),
+]
+ClusterNamespace = Annotated[
+    str | None,
+    Option("--namespace", "-n", metavar="NAMESPACE", help="Namespace (default: kubectl's own)."),
 ]
 
 NoManifest = Annotated[

@@ -49,6 +49,21 @@ class Watch(NamedTuple):
             self.on_note(_ABSOLUTE)
 
 
+class Announced(NamedTuple):
+    """An archive of which size and checksum are known before it comes.
+
+    Attributes:
+        pieces: of it, each used before the next is asked for. An error that comes from there leaves
+            the destination as it was.
+        size_bytes: how long it shall be.
+        crc32: its checksum.
+    """
+
+    pieces: Iterable[memoryview]
+    size_bytes: int
+    crc32: int
+
+
 class Method(Protocol):
     """A way to copy from and to one container.
 
@@ -89,6 +104,24 @@ class Method(Protocol):
 
     def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
         """Unpack an archive, which comes from a descriptor, into a directory of the container."""
+
+
+class Placing(Method, Protocol):
+    """A method that the service of a node has for its clients, too."""
+
+    def place(self, archive: Announced, path: bytes, rules: Rules, watch: Watch) -> Summary:
+        """Unpack an archive to where a path says, as ``CopyToContainer`` does.
+
+        If the path is a directory, what the archive holds goes into it, each entry under its own
+        name; ``DIR/.`` requires a directory. Otherwise the archive must hold one file or directory,
+        which gets the path as its name.
+
+        Args:
+            archive: what comes.
+            path: in the container.
+            rules: what may be in the archive.
+            watch: called while the copy goes on.
+        """
 
 
 def first_to_serve(methods: Iterable[M], act: Callable[[M], T]) -> T:

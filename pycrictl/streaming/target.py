@@ -106,23 +106,19 @@ def tls_context(files: TlsFiles | None) -> ssl.SSLContext:
     Raises:
         ConfigError: the files cannot be used.
     """
-    import ssl  # most streams are on this machine, and not encrypted
+    from pycrictl.tls import client_context  # most streams are not encrypted
 
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.set_alpn_protocols(["http/1.1"])
-    if files is None:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        return context
-    if (files.cert is None) != (files.key is None):
+    given = files or TlsFiles()
+    if (given.cert is None) != (given.key is None):
         raise ConfigError("a TLS certificate and its key go together, only one of them is given")
-    path = files.ca
+    path = given.ca
     try:
-        context.load_verify_locations(files.ca) if files.ca else context.load_default_certs()
-        if files.cert is not None:
-            path = files.cert
+        context = client_context(verifies=files is not None, ca_file=given.ca)
+        context.set_alpn_protocols(["http/1.1"])
+        if given.cert is not None:
+            path = given.cert
             # Without a password function, OpenSSL would ask for one on the terminal.
-            context.load_cert_chain(files.cert, files.key, password=lambda: "")
+            context.load_cert_chain(given.cert, given.key, password=lambda: "")
     except (OSError, ValueError) as exc:
         raise ConfigError(f'cannot use the TLS file "{path}": {reason_of(exc)}') from exc
     return context

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import subprocess
@@ -29,7 +28,7 @@ def debian(suite: str) -> str:
         if not folder.exists():
             partial = folder.with_suffix(".partial")
             shutil.rmtree(partial, ignore_errors=True)
-            mirror = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
+            mirror = subprocess.check_output(ROOT / "packaging/mirror.sh", text=True).strip()
             make = ["debootstrap", "--variant=minbase", suite, str(partial), mirror]
             subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
             partial.rename(folder)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pycrictl._proto import cri_pb2
 from pycrictl.agent.copies.session import CopySpec, Place
-from pycrictl.copy.method import Watch, first_to_serve
+from pycrictl.copy.method import Announced, Placing, Watch, first_to_serve
 from pycrictl.copy.node import on_node
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.stream.over_rpc import OverRpc
@@ -107,7 +107,7 @@ class NodeEngine:
         """See ``Engine``."""
         watch = Watch(_ignore, on_skip)
 
-        def act(method: OverRpc | on_node.OnNode) -> None:
+        def act(method: Placing) -> None:
             with closing(method.pack_from(spec.path, watch, follow=spec.follow_links)) as pieces:
                 for piece in pieces:
                     write(piece)
@@ -124,21 +124,15 @@ class NodeEngine:
     ) -> Summary:
         """See ``Engine``."""
         watch = Watch(_ignore, on_skip)
+        archive = Announced(pieces, spec.size_bytes, spec.crc32)
         with self._methods(place) as methods:
             return first_to_serve(
                 methods,
-                lambda method: method.place(
-                    pieces,
-                    spec.path,
-                    spec.rules,
-                    watch,
-                    size_bytes=spec.size_bytes,
-                    crc32=spec.crc32,
-                ),
+                lambda method: method.place(archive, spec.path, spec.rules, watch),
             )
 
     @contextmanager
-    def _methods(self, place: Place) -> Iterator[list[OverRpc | on_node.OnNode]]:
+    def _methods(self, place: Place) -> Iterator[list[Placing]]:
         raise_descriptor_limit()
         with self._open_client() as client:
             container_id = place.container_id

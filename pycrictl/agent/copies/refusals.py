@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from pycrictl.agent.copies.engine import Gone
@@ -61,3 +63,14 @@ def refused(exc: Exception) -> Refused:
         return Refused(code, f"{exc.message} ({exc.hint})" if exc.hint else exc.message)
     log.error("a copy failed", exc_info=exc)
     return Refused(code, f"the agent failed: {type(exc).__name__}: {exc}")
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Raise any error as a refusal; see ``refused``."""
+    try:
+        yield
+    except Refused:
+        raise
+    except Exception as exc:
+        raise refused(exc) from exc

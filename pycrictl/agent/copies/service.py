@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from pycrictl.agent.copies import work
 from pycrictl.agent.copies.engine import Engine, Gone, replaced
 from pycrictl.agent.copies.job import Copy, make_archive, put
-from pycrictl.agent.copies.refusals import Refused, refused
+from pycrictl.agent.copies.refusals import Refused, refused, refusing
 from pycrictl.agent.copies.session import (
     LIFETIME_S,
     NAME,
@@ -153,7 +154,7 @@ class Copies:
         if name in self._copies:
             raise Refused(409, "there is a copy of that name")
         name = name or new_name()
-        try:
+        with refusing():
             self._quotas.check_size(spec.size_bytes)
             if len(self._copies) >= MAX_SESSIONS:
                 raise Refused(429, f"there are {MAX_SESSIONS} copies on this node; try again later")
@@ -163,26 +164,24 @@ class Copies:
             if name in self._copies or (name, owner) in self._unwanted:
                 raise Refused(409, "the copy was given up before it began")
             self._quotas.take(place.sandbox_id)
-        except Exception as exc:
-            raise refused(exc) from exc
         phase = CopyPhase.TRANSFERRING if spec.direction is Direction.TO else CopyPhase.MEASURING
         session = Session(
             name, owner, place, spec, phase, spec.size_bytes, spec.crc32,
             created=moment(time.time()), heard_s=self._clock(),
         )  # fmt: skip
         copy = self._copies[session.name] = Copy(session, None)
-        try:
-            self._space.hold(session.name, spec.size_bytes)
-            copy.archive = await work.run(lambda: self._store.open_archive(session, is_new=True))
-            await self._save(session)
-        except BaseException as exc:
-            self._free(copy)
-            self._forget(copy)
-            if not isinstance(exc, Exception):
+        with refusing():
+            try:
+                self._space.hold(name, spec.size_bytes)
+                archive = await work.run(lambda: self._store.open_archive(session, is_new=True))
+                copy.archive = archive
+                await self._save(session)
+            except BaseException:
+                self._free(copy)
+                self._forget(copy)
                 raise
-            raise refused(exc) from exc
         if copy.is_unwanted:  # it was given up meanwhile, and its files were made after that
-            copy.archive.close()
+            archive.close()
             self._store.remove(session)
             raise Refused(409, "the copy was given up before it began")
         copy.arriving = Arriving(spec.size_bytes)
@@ -241,13 +240,12 @@ class Copies:
         session = copy.session
         if session.phase is CopyPhase.FAILED:
             raise Refused(session.code, session.message)
-        try:
-            await work.run(lambda: self._engine.check(session.place))
-        except Gone as exc:
-            await self._fail(copy, exc)
-            raise refused(exc) from exc
-        except Exception as exc:
-            raise refused(exc) from exc
+        with refusing():
+            try:
+                await work.run(lambda: self._engine.check(session.place))
+            except Gone as exc:
+                await self._fail(copy, exc)
+                raise
 
     async def commit(self, copy: Copy) -> Session:
         """Put what has arrived into its place, or end a copy that the client has whole.
@@ -327,30 +325,27 @@ class Copies:
             self._space.hold(session.name, size_bytes)
             self._space.wrote(session.name, size_bytes)
 
-        try:
+        async with self._failing(copy):
             crc32 = await work.start(lambda: make_archive(copy, self._engine, admit))
             assert copy.archive is not None
             session.outcome = copy.success(Summary())
             session.size_bytes, session.crc32 = copy.archive.size_bytes, crc32
             session.phase = CopyPhase.TRANSFERRING
             await self._save(session)
-        except Exception as exc:
-            await self._fail(copy, exc)
 
     async def _place(self, copy: Copy) -> None:
         session = copy.session
-        try:
+        summary = None
+        async with self._failing(copy):
             await self._save(session)
-            summary = await work.start(lambda: put(copy, self._engine))
-        except Cancelled as exc:
-            if not self._is_stopping:
-                await self._fail(copy, exc)
-                return
-            session.phase = CopyPhase.TRANSFERRING  # nothing was changed: it can be done again
-            await self._save_quietly(session)
-        except Exception as exc:
-            await self._fail(copy, exc)
-        else:
+            try:
+                summary = await work.start(lambda: put(copy, self._engine))
+            except Cancelled:
+                if not self._is_stopping:
+                    raise
+                session.phase = CopyPhase.TRANSFERRING  # nothing was changed: it can be done again
+                await self._save_quietly(session)
+        if summary is not None:
             session.outcome = copy.success(summary)
             session.phase = CopyPhase.SUCCEEDED
             self._end(copy, "done")
@@ -361,7 +356,7 @@ class Copies:
     async def _take_up(self, copy: Copy) -> None:
         """Go on with a session of an earlier agent."""
         session = copy.session
-        try:
+        async with self._failing(copy):
             if session.phase is CopyPhase.COMMITTING:
                 raise Refused(
                     500,
@@ -375,14 +370,21 @@ class Copies:
                 return
             copy.archive = self._store.open_archive(session)
             has_bytes = copy.archive.size_bytes
-            if has_bytes > session.size_bytes:
+            is_arriving = session.spec.direction is Direction.TO
+            if has_bytes > session.size_bytes or (
+                has_bytes < session.size_bytes and not is_arriving
+            ):
                 raise Refused(500, "the session's archive is damaged; begin again")
-            if session.spec.direction is Direction.TO:
+            if is_arriving:
                 session.offset = has_bytes
-            elif has_bytes < session.size_bytes:
-                raise Refused(500, "the session's archive is damaged; begin again")
             self._space.hold(session.name, session.size_bytes)
             self._space.wrote(session.name, has_bytes)
+
+    @asynccontextmanager
+    async def _failing(self, copy: Copy) -> AsyncIterator[None]:
+        """Make any error that of a copy."""
+        try:
+            yield
         except Exception as exc:
             await self._fail(copy, exc)
 

@@ -11,7 +11,7 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -21,7 +21,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.copy.archive.checksum import Checksum, wrong_checksum
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.archive.unpack import Unpacker
-from pycrictl.copy.method import Watch
+from pycrictl.copy.method import Announced, Watch
 from pycrictl.copy.node.local import TreeCopy
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import Existing, not_running
@@ -55,7 +55,7 @@ class Runtime(Protocol):
 
 
 class OnNode:
-    """The method ``node``; see ``Method`` for its functions.
+    """The method ``node``; see ``Placing`` for its functions.
 
     They raise ``FailedPrecondition`` if the container is not running, or stops in the meantime, and
     ``CopyError`` as ``Arrival`` and ``walk`` do.
@@ -118,31 +118,8 @@ class OnNode:
             watch.note_names(has_absolute=unpacker.has_absolute)
             return summary
 
-    def place(
-        self,
-        pieces: Iterable[memoryview],
-        path: bytes,
-        rules: Rules,
-        watch: Watch,
-        *,
-        size_bytes: int,
-        crc32: int,
-    ) -> Summary:
-        """Unpack an archive to where a path says, as ``CopyToContainer`` does.
-
-        If the path is a directory, what the archive holds goes into it, each entry under its own
-        name; ``DIR/.`` requires a directory. Otherwise the archive must hold one file or directory,
-        which gets the path as its name.
-
-        Args:
-            pieces: of the archive, each used before the next is asked for. An error that comes from
-                there leaves the destination as it was.
-            path: in the container.
-            rules: what may be in the archive.
-            watch: called while the copy goes on.
-            size_bytes: how long the archive was announced to be.
-            crc32: its announced checksum.
-        """
+    def place(self, archive: Announced, path: bytes, rules: Rules, watch: Watch) -> Summary:
+        """See ``Placing``."""
         checksum = Checksum()
         with self._root() as root, open_destination(root, path) as destination:
             is_directory = destination.existing is Existing.DIRECTORY
@@ -153,15 +130,17 @@ class OnNode:
                 on_bytes=watch.on_bytes,
                 single=not (is_directory or destination.text.wants_contents),
             ) as unpacker:
-                for piece in pieces:
-                    if unpacker.size_bytes + len(piece) > size_bytes:
-                        raise CopyError(f"more than the {size_bytes} announced bytes arrived")
+                for piece in archive.pieces:
+                    if unpacker.size_bytes + len(piece) > archive.size_bytes:
+                        raise CopyError(
+                            f"more than the {archive.size_bytes} announced bytes arrived"
+                        )
                     checksum.add(piece)
                     unpacker.receive_data(piece)
-                if unpacker.size_bytes == size_bytes and checksum.value != crc32:
+                if unpacker.size_bytes == archive.size_bytes and checksum.value != archive.crc32:
                     raise wrong_checksum()
                 root.check_running()
-                summary = unpacker.finish(size_bytes=size_bytes)
+                summary = unpacker.finish(size_bytes=archive.size_bytes)
                 root.check_running()
                 return summary
 

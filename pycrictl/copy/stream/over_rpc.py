@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.method import Watch
+from pycrictl.copy.method import Announced, Watch
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import as_archive, not_as_archive, take_apart
 from pycrictl.copy.rules.summary import Summary
@@ -50,7 +50,7 @@ _RECEIVING: Final = (
 
 
 class OverRpc:
-    """A ``Method``; see there.
+    """The method ``rpc``; see ``Placing`` for its functions.
 
     Args:
         client: of the runtime service.
@@ -194,26 +194,17 @@ class OverRpc:
         watch.note_names(has_absolute=census.has_absolute)
         return _summary(found, census.summary, watch.on_skip)
 
-    def place(
-        self,
-        pieces: Iterable[memoryview],
-        path: bytes,
-        rules: Rules,
-        watch: Watch,
-        *,
-        size_bytes: int,
-        crc32: int,
-    ) -> Summary:
-        """Send an archive that is at hand to where a path says; see ``OnNode.place``."""
+    def place(self, archive: Announced, path: bytes, rules: Rules, watch: Watch) -> Summary:
+        """See ``Placing``."""
         from pycrictl.copy.stream.transfer import send
 
         self._require_plain(rules)
-        url = self._ask_to(path, size_bytes, crc32)
+        url = self._ask_to(path, archive.size_bytes, archive.crc32)
         with self._opened(url) as connection:
             found = send(
                 connection,
-                pieces,
-                size_bytes,
+                archive.pieces,
+                archive.size_bytes,
                 outcome_s=self._outcome_s,
                 on_bytes=watch.on_bytes,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
-from pycrictl.copy.method import Watch
+from pycrictl.copy.method import Announced, Watch
 from pycrictl.copy.node.on_node import OnNode
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.policy import Rules
@@ -29,19 +29,17 @@ def take_in(
 ) -> Summary:
     """Unpack what a client sends into a container, and send the client the outcome.
 
-    What the path means is said at ``OnNode.place``.
+    What the path means is said at ``Placing.place``.
 
     On any error nothing was changed, and the reason was sent to the client if it still listens.
     """
     skips = Skips()
     try:
         summary = OnNode(locate).place(
-            _received(connection, check_wanted),
+            Announced(_received(connection, check_wanted), size_bytes, checksum),
             path,
             rules,
             Watch(_ignore, skips.add),
-            size_bytes=size_bytes,
-            crc32=checksum,
         )
     except Exception as exc:
         on_done()

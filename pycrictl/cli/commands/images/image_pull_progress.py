@@ -9,7 +9,6 @@ from pycrictl.cli import options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, client_of, proxy_of
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Argument, Option
-from pycrictl.errors import UsageError
 
 
 def image_pull_progress(
@@ -22,10 +21,7 @@ def image_pull_progress(
             show_default=False,
         ),
     ] = None,
-    container: Annotated[
-        str | None,
-        Option("--container", "-c", metavar="CONTAINER", help="Only for this container."),
-    ] = None,
+    container: options.OnlyContainer = None,
     image: Annotated[
         str | None, Option("--image", metavar="IMAGE", help="Only pulls of this image.")
     ] = None,
@@ -33,7 +29,7 @@ def image_pull_progress(
         bool,
         Option("--follow", help="Keep watching when no pull is left, until Ctrl-C."),
     ] = False,
-    aggregate: Annotated[bool, Option("--aggregate", help="Show only the total.")] = False,
+    aggregate: options.Aggregate = False,
     progress: options.Progress = "auto",
     source: Annotated[
         str,
@@ -58,15 +54,7 @@ def image_pull_progress(
         ),
     ] = None,
     admin_socket: AdminSocket = DEFAULT,
-    interval: Annotated[
-        float | None,
-        Option(
-            "--interval",
-            **options.INTERVAL,
-            help="Pause between two looks (default: 0.25 for bars, else 1).",
-            show_default=False,
-        ),
-    ] = None,
+    interval: options.ProgressInterval = None,
 ) -> None:
     """Show the progress of image pulls, whoever started them.
 
@@ -86,9 +74,9 @@ def image_pull_progress(
     from pycrictl.show.displays.pulls import open_display
 
     request = watch.WatchRequest(
-        pod=_named(pod, "pod"),
-        container=_named(container, "container"),
-        image=_named(image, "image"),
+        pod=options.named(pod, "pod"),
+        container=options.named(container, "container"),
+        image=options.named(image, "image"),
         source=source,
         wants_manifests=not no_manifest,
     )
@@ -105,7 +93,7 @@ def image_pull_progress(
         stack.callback(display.close)
         found = proxy_of(client, admin_socket)
         proxy = stack.enter_context(client_of(found, client)) if found is not None else None
-        namespace = _named(containerd_namespace, "namespace")
+        namespace = options.named(containerd_namespace, "namespace")
         knowledge = watch.Knowledge(
             None if namespace else proxy,
             None if no_kube else NodePods(root=root),
@@ -113,14 +101,3 @@ def image_pull_progress(
             (namespace,) if namespace else (),
         )
         watch.watch(client, request, display, pace, knowledge)
-
-
-def _named(name: str | None, kind: str) -> str:
-    """Return what was named, empty if nothing was.
-
-    Raises:
-        UsageError: the name is empty, which would stand for every pull of the node.
-    """
-    if name == "":
-        raise UsageError(f"the name of the {kind} is empty", hint="is a script's variable not set?")
-    return name or ""

@@ -4,53 +4,28 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pycrictl.cli import options
+from pycrictl.cli import copy_options, options
 from pycrictl.cli.context import AppContext, Exit
-from pycrictl.cli.declare import Argument, Option
+from pycrictl.cli.declare import Option
 
 
 def container_cp(
     app: AppContext,
-    source: Annotated[
-        str,
-        Argument(
-            metavar="SRC", help="What to copy; - for an archive on stdin.", show_default=False
-        ),
-    ],
-    destination: Annotated[
-        str,
-        Argument(
-            metavar="DST", help="Where to copy it; - for an archive on stdout.", show_default=False
-        ),
-    ],
+    source: copy_options.Source,
+    destination: copy_options.Destination,
     container: Annotated[
         str,
         Option(
             "--container", "-c", metavar="CONTAINER", help="Container (default: the pod's own)."
         ),
     ] = "",
-    namespace: Annotated[
-        str,
-        Option(
-            "--namespace", "-n", metavar="NAMESPACE", help="Namespace (default: kubectl's own)."
-        ),
-    ] = "",
-    archive: Annotated[
-        bool,
-        Option("--archive", "-a", help="Keep owners, times, and set-id and sticky bits."),
-    ] = False,
-    follow_link: Annotated[
-        bool, Option("--follow-link", "-L", help="If SRC is a link, copy its target.")
-    ] = False,
-    max_size: Annotated[
-        int | None,
-        Option("--max-size", **options.SIZE, help="Refuse to copy more, such as 10Gi."),
-    ] = None,
-    no_clobber: Annotated[
-        bool, Option("--no-clobber", help="Do not replace existing files.")
-    ] = False,
+    namespace: options.ClusterNamespace = None,
+    archive: copy_options.Archive = False,
+    follow_link: copy_options.FollowLink = False,
+    max_size: copy_options.MaxSize = None,
+    no_clobber: copy_options.NoClobber = False,
     progress: options.Progress = "auto",
-    quiet: Annotated[bool, Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: copy_options.Quiet = False,
     resume: Annotated[
         bool, Option("--resume", help="Take up the same copy where a killed program left it.")
     ] = False,
@@ -88,6 +63,6 @@ def container_cp(
     request = spec.parse(source, destination, form="POD:PATH or NAMESPACE/POD:PATH")
     rules = Rules(archive=archive, no_clobber=no_clobber, max_size_bytes=max_size)
     how = CopyOptions(rules=rules, follow=follow_link)
-    where = InCluster(tuple(app.handed_on), namespace, container, retries, resume)
+    where = InCluster(tuple(app.handed_on), namespace or "", container, retries, resume)
     copier = partial(opened, where, how, app.env.environ)
     raise Exit(copying.carry_out(app, request, how, copier, quiet=quiet, progress=progress))

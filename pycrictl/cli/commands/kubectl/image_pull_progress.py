@@ -7,7 +7,6 @@ from typing import Annotated
 from pycrictl.cli import options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Argument, Option
-from pycrictl.errors import UsageError
 
 
 def image_pull_progress(
@@ -21,16 +20,8 @@ def image_pull_progress(
             show_default=False,
         ),
     ] = None,
-    container: Annotated[
-        str | None,
-        Option("--container", "-c", metavar="CONTAINER", help="Only for this container."),
-    ] = None,
-    namespace: Annotated[
-        str | None,
-        Option(
-            "--namespace", "-n", metavar="NAMESPACE", help="Namespace (default: kubectl's own)."
-        ),
-    ] = None,
+    container: options.OnlyContainer = None,
+    namespace: options.ClusterNamespace = None,
     all_namespaces: Annotated[
         bool, Option("--all-namespaces", "-A", help="Pulls for pods of all namespaces.")
     ] = False,
@@ -50,17 +41,9 @@ def image_pull_progress(
             " until Ctrl-C.",
         ),
     ] = False,
-    aggregate: Annotated[bool, Option("--aggregate", help="Show only the total.")] = False,
+    aggregate: options.Aggregate = False,
     progress: options.Progress = "auto",
-    interval: Annotated[
-        float | None,
-        Option(
-            "--interval",
-            **options.INTERVAL,
-            help="Pause between two looks (default: 0.25 for bars, else 1).",
-            show_default=False,
-        ),
-    ] = None,
+    interval: options.ProgressInterval = None,
 ) -> None:
     """Show the progress of image pulls in a cluster.
 
@@ -79,12 +62,12 @@ def image_pull_progress(
     from pycrictl.show.displays.pulls import open_display
 
     asked = Asked(
-        tuple(_named(name, "pod") for name in names or ()),
-        _named(selector, "label selector"),
-        _named(namespace, "namespace"),
+        tuple(options.named(name, "pod") for name in names or ()),
+        options.named(selector, "label selector"),
+        options.named(namespace, "namespace"),
         all_namespaces,
-        _named(node, "node"),
-        _named(container, "container"),
+        options.named(node, "node"),
+        options.named(container, "container"),
     )
     asked.check()
     outlet = choose(progress, app.env, stdout="progress")
@@ -95,14 +78,3 @@ def image_pull_progress(
         watch(kubectl, asked, display, pace, app.env.environ)
     finally:
         display.close()
-
-
-def _named(name: str | None, kind: str) -> str:
-    """Return what was named, empty if nothing was.
-
-    Raises:
-        UsageError: the name is empty, which would stand for everything.
-    """
-    if name == "":
-        raise UsageError(f"the name of the {kind} is empty", hint="is a script's variable not set?")
-    return name or ""

@@ -4,32 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pycrictl.cli import options, stream_options
+from pycrictl.cli import copy_options, options, stream_options
 from pycrictl.cli.context import AppContext, Exit
-from pycrictl.cli.declare import Argument, Option
+from pycrictl.cli.declare import Option
 
 
 def cp(
     app: AppContext,
-    source: Annotated[
-        str,
-        Argument(
-            metavar="SRC", help="What to copy; - for an archive on stdin.", show_default=False
-        ),
-    ],
-    destination: Annotated[
-        str,
-        Argument(
-            metavar="DST", help="Where to copy it; - for an archive on stdout.", show_default=False
-        ),
-    ],
-    archive: Annotated[
-        bool,
-        Option("--archive", "-a", help="Keep owners, times, and set-id and sticky bits."),
-    ] = False,
-    follow_link: Annotated[
-        bool, Option("--follow-link", "-L", help="If SRC is a link, copy its target.")
-    ] = False,
+    source: copy_options.Source,
+    destination: copy_options.Destination,
+    archive: copy_options.Archive = False,
+    follow_link: copy_options.FollowLink = False,
     in_place: Annotated[
         bool,
         Option("--in-place", help="Write into a single file that is mounted at DST."),
@@ -42,10 +27,7 @@ def cp(
             help="Refuse to copy more files, directories and links; 0 for no limit.",
         ),
     ] = 1_000_000,
-    max_size: Annotated[
-        int | None,
-        Option("--max-size", **options.SIZE, help="Refuse to copy more, such as 10Gi."),
-    ] = None,
+    max_size: copy_options.MaxSize = None,
     method: Annotated[
         str,
         Option(
@@ -54,11 +36,9 @@ def cp(
             help="Use the runtime's RPCs, this node's file systems, or tar in the container.",
         ),
     ] = "auto",
-    no_clobber: Annotated[
-        bool, Option("--no-clobber", help="Do not replace existing files.")
-    ] = False,
+    no_clobber: copy_options.NoClobber = False,
     progress: options.Progress = "auto",
-    quiet: Annotated[bool, Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: copy_options.Quiet = False,
     tls_ca: stream_options.TlsCa = "",
     tls_cert: stream_options.TlsCert = "",
     tls_key: stream_options.TlsKey = "",

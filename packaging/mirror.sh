@@ -1,0 +1,5 @@
+#!/bin/sh
+# Prints where this machine's apt has Debian from.
+set -eu
+apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' |
+  sort -u | grep -m 1 . || { echo 'no Debian among the sources of apt: apt-get update' >&2; exit 1; }
