@@ -223,15 +223,19 @@ def _websocket(side: Side) -> Callable[[list[bytes]], object]:
     return read
 
 
-def _spdy(data: bytes, chance: random.Random) -> None:
-    core = SpdyConnection()
-    for _ in range(3):
-        core.open_stream((("streamtype", "stdout"),))
+def _feed(core: Any, data: bytes, chance: random.Random) -> None:
     for piece in pieces(data, chance):
         core.receive_data(piece)
         core.events_received()
         core.data_to_send()
     core.receive_eof()
+
+
+def _spdy(data: bytes, chance: random.Random) -> None:
+    core = SpdyConnection()
+    for _ in range(3):
+        core.open_stream((("streamtype", "stdout"),))
+    _feed(core, data, chance)
     assert core.is_closed
 
 
@@ -241,21 +245,13 @@ def _command(data: bytes, chance: random.Random) -> None:
     )
     streams = Streams(stdin=True, stdout=True, stderr=True)
     core = remote_command(transport, protocol, streams)  # type: ignore[arg-type]
-    for piece in pieces(data, chance):
-        core.receive_data(piece)
-        core.events_received()
-        core.data_to_send()
-    core.receive_eof()
+    _feed(core, data, chance)
     assert core.is_over
 
 
 def _forward(data: bytes, chance: random.Random) -> None:
     core = SpdyForward(80) if chance.randrange(2) else WebSocketForward(80)
-    for piece in pieces(data, chance):
-        core.receive_data(piece)
-        core.events_received()
-        core.data_to_send()
-    core.receive_eof()
+    _feed(core, data, chance)
     assert core.is_over
 
 
