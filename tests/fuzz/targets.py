@@ -240,11 +240,12 @@ def _spdy(data: bytes, chance: random.Random) -> None:
 
 
 def _command(data: bytes, chance: random.Random) -> None:
+    transport: Any
     transport, protocol = chance.choice(
         (("spdy", "v4.channel.k8s.io"), ("websocket", "v4.channel.k8s.io"), ("websocket", ""))
     )
     streams = Streams(stdin=True, stdout=True, stderr=True)
-    core = remote_command(transport, protocol, streams)  # type: ignore[arg-type]
+    core = remote_command(transport, protocol, streams)
     _feed(core, data, chance)
     assert core.is_over
 
