@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pycrictl.cli.archive_streams import check_input, input_of, output_of, write_all
@@ -145,12 +144,7 @@ class _Meter:
             self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     def finish(self, summary: Summary | None) -> None:

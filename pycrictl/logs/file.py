@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Final
 
 from pycrictl.errors import PycrictlError
@@ -111,12 +110,7 @@ class LogFile:
     def __enter__(self) -> LogFile:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

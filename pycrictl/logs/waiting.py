@@ -6,7 +6,6 @@ import ctypes
 import os
 import select
 import time
-from types import TracebackType
 from typing import Final
 
 IDLE_S: Final = 1.0
@@ -79,12 +78,7 @@ class LogWatch:
     def __enter__(self) -> LogWatch:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

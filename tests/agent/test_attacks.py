@@ -15,7 +15,7 @@ import pytest
 from pycrictl.agent import serving
 from pycrictl.agent.app import Agent
 from tests.agent.attackers import FORGED, Hands, ask, context_of, names
-from tests.agent.standing import AUDIENCE, OWN, Cluster
+from tests.agent.standing import AUDIENCE, OWN, Cluster, token_of
 from tests.kube.access import Grant, User
 from tests.kube.tokens import API_AUDIENCE, Token
 from tests.waiting import wait_until
@@ -24,12 +24,14 @@ BASE = f"/apis/{AUDIENCE}/v1alpha1"
 PULLS = f"{BASE}/imagepulls"
 OF_PROXY = (
     *("/apis", f"/apis/{AUDIENCE}", BASE, PULLS, f"{PULLS}?watch=true", "/openapi/v2"),
-    *("/openapi/v3", f"/openapi/v3{BASE}", f"{BASE}/namespaces/default/imagepulls/web.main"),
+    *("/openapi/v3", f"/openapi/v3{BASE}", f"{BASE}/namespaces/default/imagepulls"),
+    *(f"{BASE}/namespaces/default/{each}" for each in ("imagepulls/web.main", "pods/web")),
     f"{BASE}/namespaces/default/pods/web/imagepullprogress",
     f"{BASE}/watch/namespaces/default/pods/web/imagepullprogress",
 )
 OF_PEERS = ("/node/v1alpha1/pulls", "/node/v1alpha1/pods/default/web/imagepullprogress")
 OF_KUBELET = "/imagePullProgress/default/web"
+OF_NOBODY = ("/", "/metrics", "/nosuch", "/version", "/node", "/debug", f"{OF_KUBELET}/main")
 
 
 @pytest.fixture
@@ -56,6 +58,13 @@ def bearer(token: str) -> dict[str, str]:
 
 
 # Without the front proxy's certificate
+
+
+def test_nothing_without_a_credential(cluster: Cluster, address: tuple[str, int]) -> None:
+    for path in (*OF_PROXY, *OF_PEERS, OF_KUBELET, *OF_NOBODY):
+        code, content = ask(address, path, headers={**FORGED, **bearer("made-up")})
+        assert (code, json.loads(content)["reason"]) == (401, "Unauthorized"), path
+        assert b"web" not in content
 
 
 def test_no_other_certificate_opens_anything(
@@ -91,32 +100,32 @@ def test_the_front_proxy_is_no_agent_and_has_no_rights_of_its_own(
 def test_a_front_proxy_that_is_believed_no_more(
     cluster: Cluster, agent: Agent, address: tuple[str, int], hands: Hands
 ) -> None:
-    assert ask(address, PULLS, hands.front_proxy, FORGED)[0] == 200
     (found,) = cluster.api.objects.documents("", "configmaps")
-    changed = {**found, "data": {**found["data"], "requestheader-allowed-names": '["other"]'}}
-    cluster.api.objects.add("", "configmaps", changed)
-    wait_until(lambda: ask(address, PULLS, hands.front_proxy, FORGED)[0] == 401)
-    for text in ("[]x", '"front-proxy-client"', "{}"):  # what cannot be read lets nobody in
-        changed = {**found, "data": {**found["data"], "requestheader-allowed-names": text}}
-        cluster.api.objects.add("", "configmaps", changed)
-        time.sleep(0.3)
-        assert ask(address, PULLS, hands.front_proxy, FORGED)[0] in (0, 401)
-    cluster.api.objects.add("", "configmaps", found)
-    wait_until(lambda: ask(address, PULLS, hands.front_proxy, FORGED)[0] == 200)
+    good = dict(found["data"])
+
+    def refuses(headers: dict[str, str], **data: str) -> bool:
+        before = agent.access.trust
+        changed = {**good, **{key.replace("_", "-"): value for key, value in data.items()}}
+        cluster.api.objects.add("", "configmaps", {**found, "data": changed})
+        wait_until(lambda: agent.access.trust != before)
+        return ask(address, PULLS, hands.front_proxy, headers)[0] in (0, 401)
+
+    assert ask(address, PULLS, hands.front_proxy, FORGED)[0] == 200
+    assert refuses(FORGED, requestheader_allowed_names='["other"]')
+    assert refuses(FORGED, requestheader_allowed_names='"front-proxy-client"')  # nobody is allowed
+    assert refuses(FORGED, requestheader_username_headers='["X-Other-User"]')
+    assert ask(address, PULLS, hands.front_proxy, {"X-Other-User": "jane"})[0] == 200
+    assert refuses(FORGED, requestheader_client_ca_file=good["client-ca-file"])
+    assert not refuses(FORGED)
 
 
 # Tokens
 
 
-def token_of(name: str, number: int) -> str:
-    claims = json.dumps({"sub": name, "jti": number}).encode()
-    return f"e30.{base64.urlsafe_b64encode(claims).rstrip(b'=').decode()}.x"
-
-
-@pytest.mark.parametrize("path", OF_PEERS)
 def test_only_the_agents_own_token_for_agents(
-    cluster: Cluster, address: tuple[str, int], path: str
+    cluster: Cluster, agent: Agent, address: tuple[str, int]
 ) -> None:
+    path, other = OF_PEERS
     tokens = cluster.api.tokens
     own, jane = User(OWN), User("jane", ("system:masters",))
     refused = {
@@ -126,7 +135,7 @@ def test_only_the_agents_own_token_for_agents(
         "somebody else's": Token(jane, (AUDIENCE,)),
         "another namespace's": Token(User(OWN.replace(":pycrictl:", ":default:")), (AUDIENCE,)),
     }
-    for number, (what, token) in enumerate(refused.items()):
+    for number, (what, token) in enumerate(refused.items(), 1):
         text = token_of(OWN, number)
         tokens[text] = token
         for _ in range(2):  # what was answered once is remembered
@@ -135,7 +144,12 @@ def test_only_the_agents_own_token_for_agents(
         assert ask(address, path, headers=bearer(text))[0] in (400, 401)
     basic = {"Authorization": f"Basic {base64.b64encode(b'a:b').decode()}"}
     assert ask(address, path, headers=basic)[0] == 401
-    assert ask(address, path, headers=bearer(cluster.token))[0] not in (401, 403)
+    before = agent.access.reviews
+    for _ in range(5):
+        assert ask(address, path, headers=bearer(cluster.token))[0] == 200
+    assert agent.access.reviews == before + 1, "the answer is kept"
+    assert ask(address, other, headers=bearer(token_of(OWN, 1)))[0] == 401
+    assert ask(address, other, headers=bearer(cluster.token))[0] not in (401, 403)
 
 
 def test_the_token_for_agents_opens_nothing_else(
@@ -156,15 +170,22 @@ def test_the_kubelets_routes_are_for_who_may_reach_the_node(
     cluster.api.grants.append(Grant("eve", [{**allowed, "resourceNames": ["n2"]}]))
     for name in ("bob", "eve"):
         cluster.api.tokens[name] = Token(User(name))
-    assert ask(address, OF_KUBELET)[0] == 401
+    cluster.api.tokens["for agents"] = Token(User("bob"), (AUDIENCE,))
+    for headers in ({}, bearer("made-up"), bearer("for agents")):
+        assert ask(address, OF_KUBELET, headers=headers)[0] == 401
     assert ask(address, OF_KUBELET, hands.all["another CA"])[0] in (0, 401)
     assert ask(address, OF_KUBELET, hands.all["user"], FORGED)[0] == 403
-    assert ask(address, OF_KUBELET, headers=bearer("eve"))[0] == 403
-    for code in (
-        ask(address, f"{OF_KUBELET}?timeoutSeconds=1", hands.all["admin"])[0],
-        ask(address, f"{OF_KUBELET}?timeoutSeconds=1", headers=bearer("bob"))[0],
+    code, content = ask(address, OF_KUBELET, headers=bearer("eve"))
+    assert (code, json.loads(content)["message"]) == (
+        403,
+        "Forbidden (user=eve, verb=get, resource=nodes, subresource=proxy, name=n1)",
+    )
+    missing = "/imagePullProgress/default/nosuch"
+    for code, content in (
+        ask(address, missing, hands.all["admin"]),
+        ask(address, missing, headers=bearer("bob")),
     ):
-        assert code not in (0, 401, 403)
+        assert (code, json.loads(content)["message"]) == (404, 'pods "nosuch" not found')
 
 
 # Namespaces
@@ -183,9 +204,8 @@ def through(cluster: Cluster, path: str) -> tuple[int, bytes]:
     return ask(("127.0.0.1", cluster.api.port), path, (own.cert("jane"), own.key("jane")))
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_no_path_leads_to_another_namespace(cluster: Cluster, agent: Agent, jane: None) -> None:
+    for path in (
         "imagepulls/../../secret/imagepulls",
         "imagepulls/../../secret/imagepulls/db.main",
         "imagepulls/web.main/../../../secret/imagepulls/db.main",
@@ -193,6 +213,7 @@ def through(cluster: Cluster, path: str) -> tuple[int, bytes]:
         "imagepulls/..%2f..%2fsecret%2fimagepulls",
         "imagepulls%2f..%2f..%2fsecret%2fimagepulls",
         "imagepulls/.%00./secret",
+        "imagepulls/db.main",
         "imagepulls//db.main",
         "imagepulls/./db.main",
         "imagepulls;/../secret",
@@ -205,20 +226,15 @@ def through(cluster: Cluster, path: str) -> tuple[int, bytes]:
         f"imagepulls/{'a' * 5000}",
         f"imagepulls/{'a/' * 500}",
         f"imagepulls/{'%2e%2e%2f' * 300}secret/imagepulls",
-    ],
-)
-def test_no_path_leads_to_another_namespace(
-    cluster: Cluster, agent: Agent, jane: None, path: str
-) -> None:
-    code, content = through(cluster, f"{BASE}/namespaces/default/{path}")
-    assert 400 <= code < 500
-    assert b"registry.test" not in content
-    assert json.loads(content)["kind"] == "Status"
+    ):
+        code, content = through(cluster, f"{BASE}/namespaces/default/{path}")
+        assert 400 <= code < 500, path
+        assert b"registry.test" not in content, path
+        assert json.loads(content)["kind"] == "Status"
 
 
-@pytest.mark.parametrize(
-    "selector",
-    [
+def test_no_selector_leads_to_another_namespace(cluster: Cluster, agent: Agent, jane: None) -> None:
+    for selector in (
         "metadata.namespace=secret",
         "metadata.namespace=secret,metadata.name=db.main",
         "metadata.namespace!=default",
@@ -228,16 +244,13 @@ def test_no_path_leads_to_another_namespace(
         "spec.podName=db",
         "metadata.name=web.main,metadata.name=db.main",
         "spec.podName=web,metadata.namespace=secret",
-    ],
-)
-def test_no_selector_leads_to_another_namespace(
-    cluster: Cluster, agent: Agent, jane: None, selector: str
-) -> None:
-    path = f"{BASE}/namespaces/default/imagepulls?fieldSelector={selector}"
-    code, content = through(cluster, path)
-    assert (code, names(content)) == (200, [])
-    _, lines = through(cluster, f"{path}&watch=true&timeoutSeconds=1")
-    assert b"registry.test" not in lines
+        "spec.nodeName=n1,metadata.namespace!=default",
+    ):
+        path = f"{BASE}/namespaces/default/imagepulls?fieldSelector={selector}"
+        code, content = through(cluster, path)
+        assert (code, names(content)) == (200, []), selector
+        _, lines = through(cluster, f"{path}&watch=true&timeoutSeconds=1")
+        assert b"registry.test" not in lines, selector
 
 
 def test_a_name_that_was_authorized_is_the_name_that_is_answered(
@@ -310,39 +323,29 @@ def test_who_holds_connections_open_does_not_keep_the_api_server_out(
             pass
 
 
-@pytest.mark.parametrize(
-    ("head", "body"),
-    [
-        (b"GET / HTTP/1.1\r\nA: " + b"a" * 200_000, b""),
-        (b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\n\r\n", b""),
-        (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 20_000 + b"\r\n", b""),
-        (b"POST /apis HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n", b"a" * 100_000),
-        (
-            b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
-            b"5\r\naaaaa\r\n" * 9,
-        ),
-        (b"\x16\x03\x01" * 100, b""),
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b""),
-        (
-            b"GET / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
-            b"0\r\n\r\n",
-        ),
-    ],
-)
-def test_requests_that_are_none(
-    cluster: Cluster, agent: Agent, address: tuple[str, int], head: bytes, body: bytes
-) -> None:
-    with context_of(None).wrap_socket(socket.create_connection(address, timeout=20)) as attacker:
-        answer = b"-"
-        try:
-            attacker.sendall(head + body)
-            while got := attacker.recv(65536):
-                answer += got
-                assert len(answer) < 100_000
-        except OSError:
-            pass
-    assert re.match(rb"-($|HTTP/1\.[01] (4\d\d|501|505) )", answer), answer[:200]
-    assert ask(address, "/livez")[0] == 200
+def test_requests_that_are_none(agent: Agent, address: tuple[str, int]) -> None:
+    for request in (
+        b"GET / HTTP/1.1\r\nA: " + b"a" * 200_000,
+        b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 20_000 + b"\r\n",
+        b"POST /apis HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n" + b"a" * 100_000,
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + b"5\r\naaaaa\r\n" * 9,
+        b"\x16\x03\x01" * 100,
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    ):
+        raw = socket.create_connection(address, timeout=20)
+        with context_of(None).wrap_socket(raw) as attacker:
+            answer = b"-"
+            try:
+                attacker.sendall(request)
+                while got := attacker.recv(65536):
+                    answer += got
+                    assert len(answer) < 100_000
+            except OSError:
+                pass
+        assert re.match(rb"-($|HTTP/1\.[01] (4\d\d|501|505) )", answer), answer[:200]
+        assert ask(address, "/livez")[0] == 200
 
 
 def test_watchers_of_one_user_do_not_take_the_place_of_others(
@@ -386,6 +389,7 @@ def test_names_and_errors_are_escaped_where_they_are_shown(
     address: tuple[str, int],
     hands: Hands,
     capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     waiting = {"waiting": {"reason": f"ErrImagePull{EVIL}", "message": f"no {EVIL}"}}
     cluster.add_pod("evil", image=f"registry.test/{EVIL}:1", state=waiting)
@@ -401,3 +405,9 @@ def test_names_and_errors_are_escaped_where_they_are_shown(
         address, f"{BASE}/namespaces/default/pods/evil/imagepullprogress", hands.front_proxy, FORGED
     )
     assert b"\x1b" not in lines
+    _, whole = ask(address, PULLS, hands.front_proxy, FORGED)
+    assert b"\x1b" not in whole
+    images = {one["spec"]["image"] for one in json.loads(whole)["items"]}
+    assert f"registry.test/{EVIL}:1" in images
+    ask(address, "/x%1b[31m", headers={"X-Remote-User": "e\x7fvil"})
+    assert all(record.getMessage().isprintable() for record in caplog.records)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import NoReturn
 
 from pycrictl.agent.apiserver import ApiServer
 from pycrictl.agent.node import NodePulls
@@ -21,10 +22,10 @@ def test_the_journal_says_when_a_pull_is_tried_again() -> None:
         asked.append(since_s)
         return [JournalLine(failed_at_s, "kubelet", line)]
 
-    def load() -> None:
+    def load() -> NoReturn:
         raise AssertionError
 
-    pulls = NodePulls(standing.no_runtime, ApiServer(load), "n1", read)  # type: ignore[arg-type]
+    pulls = NodePulls(standing.no_runtime, ApiServer(load), "n1", read)
     pulls.look_for_failures()
     assert not asked, "no pod waits in vain"
     found = parse_pod(standing.pod("web", state=BACK_OFF))

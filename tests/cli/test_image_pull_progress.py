@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,17 @@ def url(text: str) -> cri_pb2.ImagePullProgressResponse:
     return cri_pb2.ImagePullProgressResponse(url=text)
 
 
+@contextmanager
+def streams(
+    fake: FakeServer, *scripts: Any, repeat: bool = False, cut: Sequence[int] = ()
+) -> Iterator[Any]:
+    """The runtime has two pods, and its call leads to these streams."""
+    with http_streams(*scripts, cut=cut) as server:
+        fake.prepare("ListPodSandbox", PODS)
+        fake.prepare("ImagePullProgress", url(server.url), repeat=repeat)
+        yield server
+
+
 def watch(fake: FakeServer, *words: str) -> Run:
     return Run("-r", fake.endpoint, "image-pull-progress", "--interval", "0.05", *words)
 
@@ -51,9 +64,7 @@ def objects(run: Run) -> list[dict[str, Any]]:
 
 
 def test_newline_delimited_json(fake: FakeServer) -> None:
-    with http_streams(STORY) as server:
-        fake.prepare("ListPodSandbox", PODS)
-        fake.prepare("ImagePullProgress", url(server.url))
+    with streams(fake, STORY):
         run = watch(fake, "web", "--progress", "json")
     assert (run.code, run.stderr) == (0, "")
     final = {entry["layer"]: entry for entry in objects(run)}
@@ -74,9 +85,7 @@ def test_websocket(fake: FakeServer) -> None:
 
 
 def test_a_broken_stream_is_taken_up_again_and_the_map_survives(fake: FakeServer) -> None:
-    with http_streams(STORY[:2], [record(0, 100), record(1, 100)], cut=[0]) as server:
-        fake.prepare("ListPodSandbox", PODS)
-        fake.prepare("ImagePullProgress", url(server.url), url(server.url))
+    with streams(fake, STORY[:2], [record(0, 100), record(1, 100)], cut=[0], repeat=True) as server:
         run = watch(fake, "web", "--progress", "json")
         assert server.connections == 2
     assert run.code == 0
@@ -105,9 +114,7 @@ def test_a_url_that_is_refused_meanwhile_is_asked_for_again(
     fake: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_watch, "REOPEN_PAUSES_S", (0.01, 0.01))
-    with http_streams(STORY[:2], 404, STORY, cut=[0]) as server:
-        fake.prepare("ListPodSandbox", PODS)
-        fake.prepare("ImagePullProgress", url(server.url), repeat=True)
+    with streams(fake, STORY[:2], 404, STORY, cut=[0], repeat=True):
         run = watch(fake, "web", "--progress", "json")
     assert run.code == 0
 
@@ -116,9 +123,7 @@ def test_what_was_offered_once_is_not_called_unknown(
     fake: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_watch, "REOPEN_PAUSES_S", (0.01, 0.01))
-    with http_streams(STORY[:2], 404, 404, 404, cut=[0]) as server:
-        fake.prepare("ListPodSandbox", PODS)
-        fake.prepare("ImagePullProgress", url(server.url), repeat=True)
+    with streams(fake, STORY[:2], 404, 404, 404, cut=[0], repeat=True):
         run = watch(fake, "web", "--progress", "json")
     assert run.code == 1
     last = run.stderr.splitlines()[-1]
@@ -131,9 +136,7 @@ def test_a_pull_that_goes_on_later_is_waited_for(
 ) -> None:
     """Its proxy was killed, and kubelet tries again after a while."""
     monkeypatch.setattr(stream_watch, "REOPEN_PAUSES_S", (0.01, 0.01))
-    with http_streams(STORY[:2], [], [], STORY[2:], cut=[0]) as server:
-        fake.prepare("ListPodSandbox", PODS)
-        fake.prepare("ImagePullProgress", url(server.url), repeat=True)
+    with streams(fake, STORY[:2], [], [], STORY[2:], cut=[0], repeat=True) as server:
         run = watch(fake, "web", "--progress", "json")
         assert server.connections == 4
     assert run.code == 0
@@ -146,9 +149,7 @@ def test_a_pull_that_does_not_go_on_has_failed(
 ) -> None:
     monkeypatch.setattr(stream_watch, "REOPEN_PAUSES_S", (0.01, 0.01))
     monkeypatch.setattr(stream_watch, "RESUME_S", 0.2)
-    with http_streams(STORY[:2], *[[]] * 100, cut=[0]) as server:
-        fake.prepare("ListPodSandbox", PODS)
-        fake.prepare("ImagePullProgress", url(server.url), repeat=True)
+    with streams(fake, STORY[:2], *[[]] * 100, cut=[0], repeat=True):
         run = watch(fake, "web")
     assert run.code == 1
     assert "nothing is being pulled any more; 2 layers unfinished\n" in run.stderr
@@ -163,9 +164,7 @@ def test_an_end_that_names_no_layers_is_that_of_all(
     monkeypatch.setattr(stream_watch, "REOPEN_PAUSES_S", (0.01, 0.01))
     error = {"error": "no such image"} if phase == "failed" else {}
     end = {"image": IMAGE, "progress": 0, "total": 0, "phase": phase, **error}
-    with http_streams(STORY[:3], [end], cut=[0]) as server:
-        fake.prepare("ListPodSandbox", PODS)
-        fake.prepare("ImagePullProgress", url(server.url), repeat=True)
+    with streams(fake, STORY[:3], [end], cut=[0], repeat=True):
         run = watch(fake, "web", "--progress", "json")
     assert run.code == (phase == "failed")
     assert {e["layer"]: e["phase"] for e in objects(run)} == dict.fromkeys(LAYERS, phase)
@@ -173,9 +172,7 @@ def test_an_end_that_names_no_layers_is_that_of_all(
 
 def test_a_failed_pull_ends_with_its_reason(fake: FakeServer) -> None:
     story = [record(0, 100), record(1, 40, error="401 \x1b[31mUnauthorized")]
-    with http_streams(story) as server:
-        fake.prepare("ListPodSandbox", PODS)
-        fake.prepare("ImagePullProgress", url(server.url))
+    with streams(fake, story):
         run = watch(fake, "web")
     assert run.code == 1
     last = run.stderr.splitlines()[-1]
@@ -185,36 +182,28 @@ def test_a_failed_pull_ends_with_its_reason(fake: FakeServer) -> None:
 
 def test_only_one_image(fake: FakeServer) -> None:
     other = {"image": "registry.example/other:1", "layer": LAYERS[0], "progress": 5, "total": 5}
-    with http_streams([*STORY, other]) as server:
-        fake.prepare("ListPodSandbox", PODS)
-        fake.prepare("ImagePullProgress", url(server.url))
+    with streams(fake, [*STORY, other]):
         run = watch(fake, "web", "--progress", "json", "--image", "registry.example/other:1")
     assert run.code == 0
     assert {entry["image"] for entry in objects(run)} == {"registry.example/other:1"}
 
 
 def test_a_stream_that_ends_too_soon_is_told(fake: FakeServer) -> None:
-    with http_streams(STORY[:2]) as server:
-        fake.prepare("ListPodSandbox", PODS)
-        fake.prepare("ImagePullProgress", url(server.url))
+    with streams(fake, STORY[:2]):
         run = watch(fake, "web")
     assert run.code == 0
     assert "nothing is being pulled any more; 2 layers unfinished\n" in run.stderr
 
 
 def test_nothing_is_being_pulled(fake: FakeServer) -> None:
-    with http_streams([]) as server:
-        fake.prepare("ListPodSandbox", PODS)
-        fake.prepare("ImagePullProgress", url(server.url))
+    with streams(fake, []):
         run = watch(fake, "web")
     assert (run.code, run.stderr) == (0, 'no image is being pulled for "web"\n')
 
 
 @pytest.mark.parametrize("text", [WEB, WEB[:20], "web", "default/web"])
 def test_names_of_a_pod(fake: FakeServer, text: str) -> None:
-    with http_streams([]) as server:
-        fake.prepare("ListPodSandbox", PODS)
-        fake.prepare("ImagePullProgress", url(server.url))
+    with streams(fake, []):
         assert watch(fake, text).code == 0
     assert fake.calls[-1].request.pod_sandbox_id == WEB
 
@@ -308,9 +297,7 @@ def test_a_container_that_is_not_there_yet_but_in_the_pods_spec(
 
 @pytest.mark.parametrize("status", [404, 405])
 def test_a_stream_that_is_not_offered(fake: FakeServer, status: int) -> None:
-    with http_streams(status) as server:
-        fake.prepare("ListPodSandbox", PODS)
-        fake.prepare("ImagePullProgress", url(server.url))
+    with streams(fake, status):
         run = watch(fake, "web", "--source", "cri")
     assert run.code == 1
     assert run.stderr.startswith("pycrictl: the runtime does not offer ImagePullProgress: ")
@@ -371,9 +358,7 @@ def test_usage(fake: FakeServer, words: list[str], line: str) -> None:
 
 
 def test_ctrl_c_ends_the_watch_only(fake: FakeServer) -> None:
-    with http_streams(STORY, cut=[0]) as server:
-        fake.prepare("ListPodSandbox", PODS)
-        fake.prepare("ImagePullProgress", url(server.url), repeat=True)
+    with streams(fake, STORY, cut=[0], repeat=True):
         words = ("image-pull-progress", "--follow", "--progress", "json", "web")
         process = start("-r", fake.endpoint, *words)
         assert process.stdout is not None

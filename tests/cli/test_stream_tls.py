@@ -97,29 +97,16 @@ def test_with_everything(fake: FakeServer, certificates: Certificates, words: li
 
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
-def test_another_authority(
+def test_servers_that_are_not_trusted(
     fake: FakeServer, certificates: Certificates, others: Certificates, words: list[str]
 ) -> None:
-    with runtime(fake, certificates):
-        done = run(fake, words, "--tls-ca", others.ca, "--tls-sni", "node.test")
-    assert_one_line(done, "certificate")
-
-
-@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
-def test_another_name(fake: FakeServer, certificates: Certificates, words: list[str]) -> None:
-    """crictl's default name is localhost, which this certificate is not for."""
-    with runtime(fake, certificates):
-        done = run(fake, words, "--tls-ca", certificates.ca)
-    assert_one_line(done, "localhost")
-
-
-@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
-def test_a_file_that_is_not_there(
-    fake: FakeServer, certificates: Certificates, words: list[str]
-) -> None:
-    with runtime(fake, certificates):
-        done = run(fake, words, "--tls-ca", "/nonexistent.pem")
-    assert_one_line(done, '"/nonexistent.pem"')
+    for options, reason in (
+        (["--tls-ca", others.ca, "--tls-sni", "node.test"], "certificate"),
+        (["--tls-ca", certificates.ca], "localhost"),  # crictl's default name
+        (["--tls-ca", "/nonexistent.pem"], '"/nonexistent.pem"'),
+    ):
+        with runtime(fake, certificates):
+            assert_one_line(run(fake, words, *options), reason)
 
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)

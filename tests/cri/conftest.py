@@ -7,9 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.cri.calls.client import CriClient
+from tests.fakecri import FakeServer
 from tests.fakecri.fixtures import fake
 
 __all__ = ["fake"]
+
+
+@pytest.fixture
+def client(fake: FakeServer) -> Iterator[CriClient]:
+    with CriClient(fake.path, timeout_s=5.0) as client:
+        yield client
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import grpc
 import pytest
@@ -17,12 +17,6 @@ ASKS: dict[str, Callable[[CriClient], str]] = {
     "Attach": lambda client: sessions.attach_url(client, "c\n", stdin=False, tty=False),
     "PortForward": lambda client: sessions.forward_url(client, "c\n"),
 }
-
-
-@pytest.fixture
-def client(fake: FakeServer) -> Iterator[CriClient]:
-    with CriClient(fake.path, timeout_s=5.0) as client:
-        yield client
 
 
 @pytest.mark.parametrize("stdin", [False, True])

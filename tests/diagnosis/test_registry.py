@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import json
 import ssl
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
 from pycrictl.containerd.mirrors import Site
 from pycrictl.diagnosis.registry import RANGE_BYTES, Route, try_route
 from tests.once import made_once
+from tests.serving import Handler, serving
 from tests.streaming.servers import Certificates, make_certificates
 
 LAYER = b"x" * (2 * RANGE_BYTES)
 
 
-class Registry(BaseHTTPRequestHandler):
+class Registry(Handler):
     """One repository ``a/b`` with one tag, whose token is free for all, or a login."""
 
     mode: ClassVar[str] = "open"
     ranges: ClassVar[list[str | None]] = []
-
-    def log_message(self, *_: Any) -> None:
-        pass
 
     def do_GET(self) -> None:
         host = self.headers["Host"]
@@ -54,36 +50,17 @@ class Registry(BaseHTTPRequestHandler):
             self._answer(200 if self.path == "/v2/" else 404, b"{}")
 
     def _answer(self, status: int, body: bytes, challenge: str = "") -> None:
-        self.send_response(status)
-        if challenge:
-            self.send_header("WWW-Authenticate", challenge)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
         try:
-            self.wfile.write(body)
+            self.send(status, body, **({"WWW_Authenticate": challenge} if challenge else {}))
         except OSError:
             pass  # the client has enough
 
 
-class Quiet(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, *_: Any) -> None:
-        pass
-
-
 @contextmanager
-def serving(mode: str = "open", context: ssl.SSLContext | None = None) -> Iterator[str]:
+def registry(mode: str = "open", context: ssl.SSLContext | None = None) -> Iterator[str]:
     handler = type("Handler", (Registry,), {"mode": mode, "ranges": []})
-    server = Quiet(("127.0.0.1", 0), handler)
-    if context is not None:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    yield f"{'http' if context is None else 'https'}://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join(60)
-    server.server_close()
+    with serving(handler, context) as port:
+        yield f"{'http' if context is None else 'https'}://127.0.0.1:{port}"
 
 
 @pytest.fixture
@@ -101,7 +78,7 @@ def verdicts(route: Route) -> dict[str, bool | None]:
 
 @pytest.mark.parametrize("mode", ["open", "token"])
 def test_a_good_way(mode: str) -> None:
-    with serving(mode) as url:
+    with registry(mode) as url:
         route = try_route(Site(url), "reg", "a/b")
     assert verdicts(route) == {
         "dns": True, "tcp": True, "tls": None, "auth": True, "first byte": True, "speed": True,
@@ -113,21 +90,21 @@ def test_a_good_way(mode: str) -> None:
 
 
 def test_a_registry_that_wants_a_login() -> None:
-    with serving("login") as url:
+    with registry("login") as url:
         route = try_route(Site(url), "reg", "a/b")
     assert route.trouble is None
     assert "a login is needed" in route.steps[3].text
 
 
 def test_a_repository_that_is_not_there() -> None:
-    with serving() as url:
+    with registry() as url:
         route = try_route(Site(url), "reg", "no/such")
     assert route.trouble is not None
     assert (route.trouble.name, route.trouble.text) == ("first byte", "no repository no/such")
 
 
 def test_a_server_that_is_no_registry() -> None:
-    with serving("broken") as url:
+    with registry("broken") as url:
         route = try_route(Site(url), "reg")
     assert route.trouble is not None
     assert route.trouble.name == "auth"
@@ -136,7 +113,7 @@ def test_a_server_that_is_no_registry() -> None:
 
 def test_a_server_that_says_nothing() -> None:
     began_at = time.monotonic()
-    with serving("silent") as url:
+    with registry("silent") as url:
         route = try_route(Site(url), "reg")
         took_s = time.monotonic() - began_at
     assert route.trouble is not None
@@ -156,7 +133,7 @@ def test_a_name_that_does_not_exist() -> None:
 
 
 def test_certificates(certificates: Certificates) -> None:
-    with serving(context=certificates.server_context()) as url:
+    with registry(context=certificates.server_context()) as url:
         unknown = try_route(Site(url), "reg")
         known = try_route(Site(url, ca=str(certificates.ca)), "reg")
         unchecked = try_route(Site(url, verifies=False), "reg")

@@ -223,39 +223,36 @@ def _websocket(side: Side) -> Callable[[list[bytes]], object]:
     return read
 
 
+def _feed(core: Any, data: bytes, chance: random.Random) -> None:
+    for piece in pieces(data, chance):
+        core.receive_data(piece)
+        core.events_received()
+        core.data_to_send()
+    core.receive_eof()
+
+
 def _spdy(data: bytes, chance: random.Random) -> None:
     core = SpdyConnection()
     for _ in range(3):
         core.open_stream((("streamtype", "stdout"),))
-    for piece in pieces(data, chance):
-        core.receive_data(piece)
-        core.events_received()
-        core.data_to_send()
-    core.receive_eof()
+    _feed(core, data, chance)
     assert core.is_closed
 
 
 def _command(data: bytes, chance: random.Random) -> None:
+    transport: Any
     transport, protocol = chance.choice(
         (("spdy", "v4.channel.k8s.io"), ("websocket", "v4.channel.k8s.io"), ("websocket", ""))
     )
     streams = Streams(stdin=True, stdout=True, stderr=True)
-    core = remote_command(transport, protocol, streams)  # type: ignore[arg-type]
-    for piece in pieces(data, chance):
-        core.receive_data(piece)
-        core.events_received()
-        core.data_to_send()
-    core.receive_eof()
+    core = remote_command(transport, protocol, streams)
+    _feed(core, data, chance)
     assert core.is_over
 
 
 def _forward(data: bytes, chance: random.Random) -> None:
     core = SpdyForward(80) if chance.randrange(2) else WebSocketForward(80)
-    for piece in pieces(data, chance):
-        core.receive_data(piece)
-        core.events_received()
-        core.data_to_send()
-    core.receive_eof()
+    _feed(core, data, chance)
     assert core.is_over
 
 

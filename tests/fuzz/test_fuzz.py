@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from typing import Any
 
 import pytest
 
@@ -26,8 +27,8 @@ def test_short_run(target: Target) -> None:
     assert result.accepted > 0  # some input is good, so that more than the first check is fed
 
 
-def found(read: object, *, errors: tuple[type[Exception], ...] = ()) -> list[str]:
-    target = Target("test", read, (b"seed of some length",), errors)  # type: ignore[arg-type]
+def found(read: Any, *, errors: tuple[type[Exception], ...] = ()) -> list[str]:
+    target = Target("test", read, (b"seed of some length",), errors)
     result = run(target, random.Random(1), goes_on=few)
     return [failure.problem for failure in result.failures]
 

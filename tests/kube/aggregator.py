@@ -14,12 +14,12 @@ import ssl
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from tests.kube.access import MASTERS, User
 from tests.kube.objects import DISCOVERY_V2, Document, group_document, status
+from tests.serving import Handler
 
 _HOP_BY_HOP = {
     *("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"),
@@ -107,7 +107,7 @@ class _Guard(threading.Thread):
         self._end.close()
 
 
-def forward(handler: BaseHTTPRequestHandler, how: Forwarding, target: str, body: bytes) -> None:
+def forward(handler: Handler, how: Forwarding, target: str, body: bytes) -> None:
     """Hand a request on, and its answer back."""
     peer = f"{how.host}:{how.port}"
     hops = [*handler.headers.get_all("X-Forwarded-For", []), str(handler.client_address[0])]
@@ -130,7 +130,7 @@ def forward(handler: BaseHTTPRequestHandler, how: Forwarding, target: str, body:
     except OSError as exc:
         reason = (exc.strerror or str(exc)).lower()
         text = f"error trying to reach service: dial tcp {peer}: connect: {reason}\n"
-        answer(handler, 503, text.encode(), "text/plain; charset=utf-8")
+        handler.send(503, text.encode(), "text/plain; charset=utf-8")
         return
     with upstream:
         if "upgrade" in handler.headers.get("Connection", "").lower():
@@ -146,7 +146,7 @@ def forward(handler: BaseHTTPRequestHandler, how: Forwarding, target: str, body:
 
 
 def _exchange(
-    handler: BaseHTTPRequestHandler,
+    handler: Handler,
     upstream: socket.socket,
     target: str,
     headers: list[tuple[str, str]],
@@ -183,14 +183,14 @@ def _exchange(
             with suppress(OSError):  # cut, so that nobody takes it for the end
                 socket.socket.shutdown(handler.connection, socket.SHUT_RDWR)
         elif guard.reason == "late":
-            write(handler, 504, status(504, _TIMED_OUT, "Timeout"))
+            handler.send_document(504, status(504, _TIMED_OUT, "Timeout"))
         else:
             text = f"error trying to reach service: {exc}\n"
-            answer(handler, 503, text.encode(), "text/plain; charset=utf-8")
+            handler.send(503, text.encode(), "text/plain; charset=utf-8")
 
 
 def _upgrade(
-    handler: BaseHTTPRequestHandler,
+    handler: Handler,
     upstream: socket.socket,
     target: str,
     headers: list[tuple[str, str]],
@@ -208,20 +208,6 @@ def _upgrade(
                 if not data:
                     return
                 other[one].sendall(data)
-
-
-def answer(handler: BaseHTTPRequestHandler, code: int, content: bytes, type_: str) -> None:
-    """Send a whole answer."""
-    handler.send_response(code)
-    handler.send_header("Content-Type", type_)
-    handler.send_header("Content-Length", str(len(content)))
-    handler.end_headers()
-    handler.wfile.write(content)
-
-
-def write(handler: BaseHTTPRequestHandler, code: int, document: Any) -> None:
-    """Send a document."""
-    answer(handler, code, json.dumps(document).encode() + b"\n", "application/json")
 
 
 # What the API server asks on its own

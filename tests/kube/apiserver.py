@@ -14,7 +14,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -34,6 +33,7 @@ from tests.kube.objects import (
 )
 from tests.kube.tokens import Token
 from tests.once import made_once
+from tests.serving import Handler, serving
 from tests.streaming.servers import Certificates, make_certificates
 
 NODE = "n1"
@@ -162,16 +162,13 @@ class ApiServer:
         }
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """One request; ``server.api`` says what to answer."""
+class _Handler(Handler):
+    """One request; ``api`` says what to answer."""
 
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: object) -> None:
-        pass
+    api: ApiServer
 
     def do_GET(self) -> None:
-        api: ApiServer = self.server.api  # type: ignore[attr-defined]  # set where it is made
+        api = self.api
         content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         body = json.loads(content) if content.startswith(b"{") else None
         api.asked.append((self.command, self.path, body))
@@ -187,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, api: ApiServer, code: int, document: Any) -> None:
         if isinstance(document, Iterator):
-            self._stream(document)
+            self.send_lines(document)
             return
         content = api.raw or json.dumps(document).encode()
         is_v2 = isinstance(document, dict) and document.get("kind") == "APIGroupDiscoveryList"
@@ -199,16 +196,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b" ")
             threading.Event().wait(0.05)
         self.wfile.write(content)
-
-    def _stream(self, events: Iterator[Any]) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        for event in events:
-            line = json.dumps(event).encode() + b"\n"
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
-        self.wfile.write(b"0\r\n\r\n")
 
     def _hand_on(self, api: ApiServer, body: bytes) -> bool:
         """Hand a request on that is for an APIService or for a port of a node."""
@@ -374,38 +361,23 @@ def _access_review(api: ApiServer, body: Any, user: User) -> dict[str, Any]:
     return {**body, "status": allowed}
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-    def handle_error(self, *_: Any) -> None:
-        pass  # a client that does not trust it, or has enough
-
-
 @contextmanager
 def serve(certificates: Certificates, port: int = 0) -> Iterator[ApiServer]:
     """Serve on the loopback; ``certificates`` are of ``make_node_certificates``."""
-    api = ApiServer(certificates, Certificates(certificates.folder / "front-proxy"))
+    made = ApiServer(certificates, Certificates(certificates.folder / "front-proxy"))
+
+    class Bound(_Handler):
+        api = made
+
     context = certificates.server_context()
     context.load_verify_locations(certificates.ca)
     context.verify_mode = ssl.CERT_OPTIONAL
-    server = _Server(("127.0.0.1", port), _Handler)
-    # The handshake is made by the thread that answers, so that nobody's holds up the others.
-    server.socket = context.wrap_socket(
-        server.socket, server_side=True, do_handshake_on_connect=False
-    )
-    server.api = api  # type: ignore[attr-defined]  # for the handler
-    api.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield api
-    finally:
-        if api.silence is not None:
-            api.silence.set()
-        server.shutdown()
-        thread.join(60)
-        server.server_close()
+    with serving(Bound, context, port=port) as made.port:
+        try:
+            yield made
+        finally:
+            if made.silence is not None:
+                made.silence.set()
 
 
 def make_node_certificates(folder: Path) -> Certificates:

@@ -6,29 +6,33 @@ All of it over TLS, with bearer tokens for users. The agent's answers are script
 from __future__ import annotations
 
 import json
-import ssl
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from tests.kube import access
+from tests.kube.access import Request, User
 from tests.kube.apiserver import make_node_certificates
+from tests.kube.objects import (
+    Document,
+    Kind,
+    Objects,
+    group_document,
+    kind_of,
+    own_groups,
+    resource_list,
+    status,
+)
+from tests.serving import Handler, serving
 from tests.streaming.servers import Certificates
 
 GROUP = "progress.pycrictl.dev"
 ROOT = f"/apis/{GROUP}/v1alpha1"
-Document = dict[str, Any]
-
-_RESOURCES = {
-    "v1": [("pods", "Pod", "po"), ("namespaces", "Namespace", "ns"), ("nodes", "Node", "no")],
-    "apps/v1": [("deployments", "Deployment", "deploy")],
-}
-_PULLS = [("imagepulls", "ImagePull", "ipull")]
 
 
 @dataclass
@@ -147,216 +151,118 @@ def event(kind: str, document: Document, version: str = "2") -> Document:
     return {"type": kind, "object": {**document, "metadata": metadata}}
 
 
-def failure(code: int, reason: str, message: str, **details: Any) -> Document:
-    """Make a ``metav1.Status``."""
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": message,
-        "reason": reason,
-        "details": details,
-        "code": code,
-    }
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: object) -> None:
-        pass
+class _Handler(Handler):
+    cluster: Cluster
 
     def do_GET(self) -> None:
-        cluster: Cluster = self.server.cluster  # type: ignore[attr-defined]  # set where it is made
         user = (self.headers["Authorization"] or "").removeprefix("Bearer ")
         user = self.headers["Impersonate-User"] or user
-        cluster.asked.append((self.path, user))
+        self.cluster.asked.append((self.path, user))
         try:
-            self._route(cluster, user)
+            self._route(access.parse("GET", self.path), User(user))
         except OSError:
             self.close_connection = True
 
-    def _route(self, cluster: Cluster, user: str) -> None:
-        url = urlsplit(self.path)
-        path, query = url.path.rstrip("/"), dict(parse_qsl(url.query))
-        if user == "expired":
-            return self._send(401, failure(401, "Unauthorized", "Unauthorized"))
-        if path.startswith(f"/apis/{GROUP}"):
-            return self._agent(cluster, user, path, query)
-        if (found := _discovery(cluster, path)) is not None:
-            return self._send(200, found)
-        parts = path.split("/")
-        kind = next((one for one in ("pods", "deployments", "nodes") if one in parts), "")
-        if not kind:
-            return self._send(404, failure(404, "NotFound", "the server could not find it"))
-        namespace = parts[parts.index("namespaces") + 1] if "namespaces" in parts else ""
-        objects = [
-            one
-            for one in getattr(cluster, kind)
-            if namespace in ("", one["metadata"].get("namespace", ""))
-        ]
-        if parts[-1] != kind:
-            name = parts[-1]
-            for one in objects:
-                if one["metadata"]["name"] == name:
-                    return self._send(200, one)
-            group = ".apps" if kind == "deployments" else ""
-            text = f'{kind}{group} "{name}" not found'
-            return self._send(404, failure(404, "NotFound", text, name=name, kind=kind))
-        return self._send(200, _select(kind, objects, query))
+    def _route(self, request: Request, user: User) -> None:
+        kind = kind_of(request)
+        parts = request.path.strip("/").split("/")
+        if user.name == "expired":
+            self.send_document(401, status(401, "Unauthorized", "Unauthorized"))
+        elif request.path.startswith(f"/apis/{GROUP}"):
+            self._agent(request, user)
+        elif parts == ["api"]:
+            self.send_document(200, {"kind": "APIVersions", "versions": ["v1"]})
+        elif parts == ["apis"]:
+            offered = self.cluster.versions if self.cluster.is_installed else ()
+            groups = [*own_groups(), *(group_document(GROUP, version) for version in offered)]
+            document = {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+            self.send_document(200, document)
+        elif kind is None:
+            group, version = ("", "", *parts[1:])[-2:]
+            found = resource_list(group, version)
+            missing = status(404, "the server could not find it", "NotFound")
+            self.send_document(200 if found else 404, found or missing)
+        else:
+            self._stored(kind, request)
 
-    def _agent(self, cluster: Cluster, user: str, path: str, query: dict[str, str]) -> None:
-        if not cluster.is_installed:
-            return self._write(404, b"404 page not found\n", "text/plain")
-        if path == f"/apis/{GROUP}":
+    def _stored(self, kind: Kind, request: Request) -> None:
+        objects = Objects()
+        for group, name in (("", "pods"), ("apps", "deployments"), ("", "nodes")):
+            objects.replace(group, name, {"items": getattr(self.cluster, name)})
+        if request.verb == "list":
+            query = dict(parse_qsl(urlsplit(self.path).query))
+            self.send_document(200, objects.select(kind, request, query))
+        elif (found := objects.find(kind, request)) is not None:
+            self.send_document(200, found)
+        else:
+            what = f"{kind.resource}.{kind.group}" if kind.group else kind.resource
+            text = f'{what} "{request.name}" not found'
+            details = {"name": request.name, "kind": kind.resource}
+            self.send_document(404, status(404, text, "NotFound", **details))
+
+    def _agent(self, request: Request, user: User) -> None:
+        cluster = self.cluster
+        is_known = cluster.is_installed and "v1alpha1" in cluster.versions
+        if cluster.is_installed and request.path == f"/apis/{GROUP}":
             versions = [{"groupVersion": f"{GROUP}/{v}", "version": v} for v in cluster.versions]
-            return self._send(200, {"kind": "APIGroup", "name": GROUP, "versions": versions})
-        if "v1alpha1" not in cluster.versions:
-            return self._write(404, b"404 page not found\n", "text/plain")
-        if path == ROOT:
-            return self._send(200, _resources(f"{GROUP}/v1alpha1", _PULLS))
-        if user in cluster.denied:
-            return self._send(403, _forbidden(user, path, query))
+            document = {"kind": "APIGroup", "name": GROUP, "versions": versions}
+            return self.send_document(200, document)
+        if not is_known:
+            return self.send(404, b"404 page not found\n", "text/plain")
+        if request.path == ROOT:
+            names = {"kind": "ImagePull", "name": "imagepulls", "singularName": "imagepull"}
+            entry = {**names, "namespaced": True, "verbs": ["get", "list", "watch"]}
+            document = {"kind": "APIResourceList", "groupVersion": f"{GROUP}/v1alpha1"}
+            return self.send_document(200, {**document, "resources": [entry]})
+        if user.name in cluster.denied:
+            text = access.forbidden_message(user, replace(request, name=""))
+            details = {"group": GROUP, "kind": request.kind}
+            return self.send_document(403, status(403, text, "Forbidden", **details))
         if cluster.refusals:
-            code, body = cluster.refusals.pop(0)
-            return self._write(code, body, "application/json")
-        if path.endswith("/imagepullprogress"):
+            return self.send(*cluster.refusals.pop(0))
+        if request.subresource:
             script = cluster.streams.pop(0) if cluster.streams else Stream([])
             if isinstance(script, tuple):
-                return self._send(*script)
-            return self._stream(cluster, script)
-        if query.get("watch") == "true":
-            return self._stream(cluster, cluster.watches.pop(0) if cluster.watches else _HOLD)
+                return self.send_document(*script)
+            return self._stream(script)
+        if request.verb == "watch":
+            return self._stream(cluster.watches.pop(0) if cluster.watches else _HOLD)
         turn = cluster.pulls.pop(0) if len(cluster.pulls) > 1 else (cluster.pulls or [[]])[0]
-        namespace = path.split("/")[5] if "/namespaces/" in path else ""
-        node = query.get("fieldSelector", "").removeprefix("spec.nodeName=")
+        node = request.field_selector.removeprefix("spec.nodeName=")
         items = [
             one
             for one in turn
-            if namespace in ("", one["metadata"]["namespace"])
+            if request.namespace in ("", one["metadata"]["namespace"])
             and node in ("", one["spec"]["nodeName"])
         ]
-        version = {"resourceVersion": "1"}
-        return self._send(200, {"kind": "ImagePullList", "metadata": version, "items": items})
+        metadata = {"resourceVersion": "1"}
+        self.send_document(200, {"kind": "ImagePullList", "metadata": metadata, "items": items})
+        return None
 
-    def _stream(self, cluster: Cluster, script: Stream) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        for line in script.lines:
-            data = json.dumps(line).encode() + b"\n"
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-            time.sleep(script.pause_s)
-        if script.ending == "hold":
-            cluster.closed.wait(60)
-        if script.ending == "end":
-            self.wfile.write(b"0\r\n\r\n")
-        else:
-            self.close_connection = True
+    def _stream(self, script: Stream) -> None:
+        def lines() -> Iterator[Document]:
+            for line in script.lines:
+                yield line
+                time.sleep(script.pause_s)
+            if script.ending == "hold":
+                self.cluster.closed.wait(60)
 
-    def _send(self, code: int, document: Document) -> None:
-        self._write(code, json.dumps(document).encode(), "application/json")
-
-    def _write(self, code: int, content: bytes, kind: str) -> None:
-        self.send_response(code)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+        self.send_lines(lines(), is_whole=script.ending == "end")
 
 
 _HOLD = Stream([], ending="hold")
 
 
-def _select(kind: str, objects: list[Document], query: dict[str, str]) -> Document:
-    node = query.get("fieldSelector", "").removeprefix("spec.nodeName=")
-    terms = [term.split("=") for term in query.get("labelSelector", "").split(",") if term]
-    items = [
-        one
-        for one in objects
-        if node in ("", one.get("spec", {}).get("nodeName"))
-        and all(one["metadata"].get("labels", {}).get(key) == value for key, value in terms)
-    ]
-    name = {"pods": "Pod", "deployments": "Deployment", "nodes": "Node"}[kind]
-    version = "apps/v1" if kind == "deployments" else "v1"
-    return {"kind": f"{name}List", "apiVersion": version, "metadata": {}, "items": items}
-
-
-def _forbidden(user: str, path: str, query: dict[str, str]) -> Document:
-    """Refuse in the words of a real API server."""
-    parts = path.split("/")
-    namespace = parts[parts.index("namespaces") + 1] if "namespaces" in parts else ""
-    where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
-    what = "pods/imagepullprogress" if parts[-1] == "imagepullprogress" else "imagepulls"
-    verb = "watch" if what == "imagepulls" and query.get("watch") else "list"
-    verb = "watch" if "watch" in parts else "get" if what != "imagepulls" else verb
-    text = (
-        f'{what.partition("/")[0]}.{GROUP} is forbidden: User "{user}" cannot {verb} resource'
-        f' "{what}" in API group "{GROUP}" {where}'
-    )
-    return failure(403, "Forbidden", text, group=GROUP, kind=what)
-
-
-def _discovery(cluster: Cluster, path: str) -> Document | None:
-    if path == "/api":
-        return {"kind": "APIVersions", "versions": ["v1"]}
-    if path == "/apis":
-        names = [("apps", "v1"), *((GROUP, v) for v in cluster.versions if cluster.is_installed)]
-        groups = [
-            {
-                "name": name,
-                "versions": [{"groupVersion": f"{name}/{version}", "version": version}],
-                "preferredVersion": {"groupVersion": f"{name}/{version}", "version": version},
-            }
-            for name, version in names
-        ]
-        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
-    version = path.removeprefix("/apis/").removeprefix("/api/")
-    if version not in _RESOURCES:
-        return None
-    return _resources(version, _RESOURCES[version])
-
-
-def _resources(version: str, kinds: list[tuple[str, str, str]]) -> Document:
-    resources = [
-        {
-            "name": name,
-            "singularName": kind.lower(),
-            "namespaced": kind not in ("Namespace", "Node"),
-            "kind": kind,
-            "verbs": ["get", "list", "watch"],
-            "shortNames": [short],
-        }
-        for name, kind, short in kinds
-    ]
-    return {"kind": "APIResourceList", "groupVersion": version, "resources": resources}
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, *_: Any) -> None:
-        pass
-
-
 @contextmanager
 def running(run_folder: Path) -> Iterator[Cluster]:
     """Serve on a free port of the loopback."""
-    cluster = Cluster(make_node_certificates(run_folder))
-    context = cluster.certificates.server_context()
-    assert isinstance(context, ssl.SSLContext)
-    server = _Server(("127.0.0.1", 0), _Handler)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    server.cluster = cluster  # type: ignore[attr-defined]  # for the handler
-    cluster.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield cluster
-    finally:
-        cluster.closed.set()
-        server.shutdown()
-        thread.join(60)
-        server.server_close()
+    made = Cluster(make_node_certificates(run_folder))
+
+    class Bound(_Handler):
+        cluster = made
+
+    with serving(Bound, made.certificates.server_context()) as made.port:
+        try:
+            yield made
+        finally:
+            made.closed.set()

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.kubectl.cluster import Cluster, Document, Stream, event, failure, pod, pull
+from tests.kube.objects import Document, status
+from tests.kubectl.cluster import Cluster, Stream, event, pod, pull
 from tests.kubectl.plugin import Plugin
 from tests.waiting import wait_until
 
@@ -86,7 +87,7 @@ def test_a_stream_that_breaks_goes_on(cluster: Cluster, plugin: Plugin) -> None:
     cluster.pods = [pod("web")]
     cluster.streams = [
         Stream(records([4, 8, 12]), 0.05, "cut"),
-        (503, failure(503, "ServiceUnavailable", "the server is currently unable to handle it")),
+        (503, status(503, "the server is currently unable to handle it", "ServiceUnavailable")),
         Stream([*records([12, 16]), *records([20], "done")], 0.05),
     ]
     run = plugin.run("web", "--progress=json", "--interval=0.05")
@@ -101,7 +102,7 @@ def test_a_cluster_that_stays_away_ends_it(
     cluster: Cluster, plugin: Plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.pods = [pod("web")]
-    gone = failure(503, "ServiceUnavailable", "error trying to reach service: no endpoints")
+    gone = status(503, "error trying to reach service: no endpoints", "ServiceUnavailable")
     cluster.streams = [Stream(records([4]), ending="cut"), *[(503, gone)] * 9]
     run = plugin.run("web")
     assert run.code == 1
@@ -190,7 +191,7 @@ def test_pods_by_their_labels(cluster: Cluster, plugin: Plugin, words: tuple[str
 
 
 def test_a_watch_that_is_too_old_begins_again(cluster: Cluster, plugin: Plugin) -> None:
-    expired = {"type": "ERROR", "object": failure(410, "Expired", "too old")}
+    expired = {"type": "ERROR", "object": status(410, "too old", "Expired")}
     cluster.pulls = [
         [pull("web", total=5, progress=1)],
         [pull("web", "Succeeded", total=5, progress=5)],

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.kubectl.imagepulls import ExpiredError, Pulls, Wanted
-from tests.kubectl.cluster import event, failure, pull
+from tests.kube.objects import status
+from tests.kubectl.cluster import event, pull
 
 
 def listing(*items: Any) -> bytes:
@@ -107,7 +108,7 @@ def test_a_bookmark_moves_the_version() -> None:
 def test_an_error_ends_the_watch() -> None:
     pulls = Pulls(Wanted())
     with pytest.raises(ExpiredError, match="too old"):
-        pulls.receive_data(line({"type": "ERROR", "object": failure(410, "Expired", "too old")}))
+        pulls.receive_data(line({"type": "ERROR", "object": status(410, "too old", "Expired")}))
 
 
 @pytest.mark.parametrize("text", [b"{", b"[]", b"3", b'{"type": "ADDED"}', b"\xff" * 100])

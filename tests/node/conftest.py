@@ -7,12 +7,13 @@ import ssl
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.proxy.program import Program
+from tests.serving import Handler, serving
 
 from . import programs
 from .copying import containers, cp, program, proxy, start_container
@@ -20,7 +21,6 @@ from .house import House
 from .kubelet import Pod
 from .lab import Lab
 from .programs import Crictl
-from .throttle import QuietServer
 
 __all__ = ["containers", "cp", "program", "proxy", "start_container"]
 
@@ -77,9 +77,21 @@ def unknown_ca(tmp_path: Path) -> Iterator[str]:
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "registry.pem", tmp_path / "registry.key")
-    server = QuietServer((name, 0), BaseHTTPRequestHandler)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever).start()
-    yield f"{name}:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with serving(Handler, context, name) as port:
+        yield f"{name}:{port}"
+
+
+@pytest.fixture
+def start(lab: Lab) -> Iterator[Callable[..., Program]]:
+    """Starts a proxy with these flags; it ends with the test."""
+    started: list[Program] = []
+
+    def run(*flags: str) -> Program:
+        program = Program(lab.folder, lab.node.endpoint, *flags)
+        started.append(program)
+        return program.__enter__()
+
+    yield run
+    for each in started:
+        each.__exit__(None, None, None)
+        each.log_path.unlink(missing_ok=True)

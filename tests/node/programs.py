@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import http.server
 import os
 import select
 import socket
 import subprocess
 import termios
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from tests.serving import Handler, serving
+
 from .kubelet import Pod
 from .lab import Lab
-from .throttle import QuietServer
 
 Crictl = Callable[..., subprocess.CompletedProcess[bytes]]
 
@@ -67,22 +66,14 @@ class Session:
 
 @contextmanager
 def web_server(data: bytes) -> Iterator[int]:
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Site(Handler):
+        protocol_version = "HTTP/1.0"
+
         def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            self.send(200, data)
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with QuietServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join(60)
+    with serving(Site) as port:
+        yield port
 
 
 @contextmanager

@@ -14,8 +14,9 @@ from pathlib import Path
 from pycrictl.wire.portforward import ForwardOpened
 
 from .lab import Lab
+from .programs import closed_port
 from .streams import Trace, open_forward, run_command
-from .test_spdy import closed_port, echo_server
+from .test_spdy import echo_server
 
 EVERY_BYTE = bytes(range(256))
 

@@ -32,22 +32,6 @@ from .lab import MIB, Lab
 
 
 @pytest.fixture
-def start(lab: Lab) -> Iterator[Callable[..., Program]]:
-    """Starts a proxy with these flags; it ends with the test."""
-    started: list[Program] = []
-
-    def run(*flags: str) -> Program:
-        program = Program(lab.folder, lab.node.endpoint, *flags)
-        started.append(program)
-        return program.__enter__()
-
-    yield run
-    for program in started:
-        program.__exit__(None, None, None)
-        program.log_path.unlink(missing_ok=True)
-
-
-@pytest.fixture
 def stack() -> Iterator[ExitStack]:
     with ExitStack() as stack:
         yield stack

@@ -248,22 +248,6 @@ def test_a_failure_that_only_the_journal_knows(
     assert lines[0]["error"].endswith("not found")
 
 
-@pytest.fixture
-def start(lab: Lab) -> Iterator[Callable[..., Program]]:
-    """Starts a proxy with these flags; it ends with the test."""
-    started: list[Program] = []
-
-    def run(*flags: str) -> Program:
-        program = Program(lab.folder, lab.node.endpoint, *flags)
-        started.append(program)
-        return program.__enter__()
-
-    yield run
-    for program in started:
-        program.__exit__(None, None, None)
-        program.log_path.unlink(missing_ok=True)
-
-
 def test_a_proxy_on_the_node_is_found_and_knows_better(
     lab: Lab, start: Callable[..., Program], command: list[str]
 ) -> None:

@@ -21,6 +21,7 @@ from pycrictl.wire.portforward import (
 
 from .kubelet import Kubelet, Pod
 from .lab import MIB, Lab
+from .programs import closed_port
 from .streams import open_forward, run_command
 
 
@@ -46,14 +47,6 @@ def echo_server() -> Iterator[int]:
         yield server.getsockname()[1]
         server.shutdown(socket.SHUT_RDWR)
     thread.join(5)
-
-
-@contextmanager
-def closed_port() -> Iterator[int]:
-    """A port of this machine where nobody listens."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield taken.getsockname()[1]
 
 
 @pytest.fixture

@@ -5,20 +5,18 @@ import http.client
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 
 import pytest
 
+from tests.serving import Handler, serving
 from tests.waiting import wait_until
 
-from .throttle import QuietServer, Throttle
+from .throttle import Throttle
 
 BODY = bytes(range(256)) * 4096  # 1 MiB
 
 
-class _Upstream(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
+class _Upstream(Handler):
     def do_GET(self) -> None:
         start = int(self.headers.get("Range", "bytes=0-")[6:-1])
         self.send_response(206 if start else 200)
@@ -30,22 +28,14 @@ class _Upstream(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET
 
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
 
 @pytest.fixture
 def throttle() -> Iterator[Throttle]:
-    upstream = QuietServer(("127.0.0.1", 0), _Upstream)
-    thread = threading.Thread(target=upstream.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    throttle = Throttle(upstream.server_port)
-    throttle.start()
-    yield throttle
-    throttle.stop()
-    upstream.shutdown()
-    thread.join()
-    upstream.server_close()
+    with serving(_Upstream) as port:
+        throttle = Throttle(port)
+        throttle.start()
+        yield throttle
+        throttle.stop()
 
 
 def get(

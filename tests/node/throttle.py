@@ -8,8 +8,9 @@ import re
 import threading
 import time
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
+
+from tests.serving import Handler, QuietServer
 
 _HOP_HEADERS: Final = {"connection", "keep-alive", "transfer-encoding"}
 _CHUNKS_PER_S: Final = 20
@@ -176,22 +177,11 @@ class Throttle:
             self._faults += (fault,)
 
 
-class QuietServer(ThreadingHTTPServer):
-    """A server that prints nothing when a connection breaks, which may be after its test."""
-
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        pass
-
-
 class _Server(QuietServer):
     throttle: Throttle
-    request_queue_size = 128
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(Handler):
     server: _Server
 
     def do_GET(self) -> None:
@@ -211,9 +201,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._pass_on(throttle, fault, left_bytes)
 
     do_HEAD = do_GET
-
-    def log_message(self, format: str, *args: object) -> None:
-        """No log: `Throttle.requests` has them."""
 
     def _pass_on(self, throttle: Throttle, fault: Fault | None, left_bytes: int) -> None:
         upstream = http.client.HTTPConnection("127.0.0.1", throttle.upstream_port, timeout=30)

@@ -41,7 +41,7 @@ from tests.streaming.servers import (
     run,
     serve,
 )
-from tests.wire.frames import TEXT, close_frame, frame
+from tests.wire.frames import TEXT, frame
 
 
 @pytest.fixture(scope="module")
@@ -96,19 +96,6 @@ def test_a_slow_drip_of_frames() -> None:
     stream = FRAMES + END
     pieces = [stream[start : start + 7] for start in range(0, len(stream), 7)]
     assert watch(websocket(*pieces, pause_s=0.001)).reports == REPORTS
-
-
-@pytest.mark.parametrize("code", [1001, 1011])
-def test_a_server_that_breaks_down(code: int) -> None:
-    error = failure(websocket(FRAMES, close_frame(code)), reports=3)
-    assert type(error) is StreamError
-    assert error.message.endswith(f"closed the stream with status {code}")
-
-
-def test_a_server_that_goes_away() -> None:
-    error = failure(websocket(FRAMES, stays=False), reports=3)
-    assert type(error) is StreamError
-    assert error.message.endswith("dropped the connection without closing the stream")
 
 
 def test_a_reset_in_the_middle_of_a_frame() -> None:

@@ -11,7 +11,6 @@ import os
 import re
 import termios
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self
 from unicodedata import east_asian_width
 
@@ -188,12 +187,7 @@ class Terminal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stderr.close()
         os.close(self._outer)
 

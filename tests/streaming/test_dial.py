@@ -123,9 +123,10 @@ def test_a_token_is_not_shown() -> None:
 # TCP
 
 
-def test_plain() -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_plain(host: str) -> None:
     async def scenario() -> bytes:
-        async with serve(echo) as address:
+        async with serve(echo, host=host) as address:
             connection = await dial(parse_url(f"http://{address}/x"), timeout_s=10)
             assert connection.label == f"http://{address}"
             answer = await exchange(connection, b"hello")
@@ -149,17 +150,6 @@ def test_the_end_is_empty() -> None:
                 connection.abort()
 
     assert run(scenario()) == b""
-
-
-def test_ipv6() -> None:
-    async def scenario() -> bytes:
-        async with serve(echo, host="::1") as address:
-            connection = await dial(parse_url(f"http://{address}/x"), timeout_s=10)
-            answer = await exchange(connection, b"hello")
-            await connection.close()
-            return answer
-
-    assert run(scenario()) == b"hello"
 
 
 def test_nobody_there() -> None:

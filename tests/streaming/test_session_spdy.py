@@ -14,7 +14,7 @@ from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.streaming.pump import Ends, Input, Output
 from pycrictl.streaming.session import run_command
 from pycrictl.wire.command import ExitReported, OutcomeUnknown, Streams
-from pycrictl.wire.spdy.frames import Data, GoAway, Ping, ResetStatus, RstStream, SynReply
+from pycrictl.wire.spdy.frames import Data, Frame, GoAway, Ping, ResetStatus, RstStream, SynReply
 from tests.streaming.servers import read_head, run, serve
 
 from .spdy_server import SUCCESS, UPGRADE, SpdyPeer, failure
@@ -187,23 +187,33 @@ def test_a_farewell_ends_nothing_that_is_open() -> None:
     assert Scene(talk).run(stdin=b"in") == ExitReported(0)
 
 
-def test_a_farewell_in_place_of_streams() -> None:
+@pytest.mark.parametrize(
+    ("accepts", "frames", "reason"),
+    [
+        (False, lambda _: [GoAway(0)], "refused the stream"),
+        (
+            False,
+            lambda ids: [RstStream(ids["stderr"], ResetStatus.REFUSED_STREAM)],
+            "refused the stream stderr",
+        ),
+        (True, lambda ids: [SynReply(ids["stdout"])], "STREAM_IN_USE"),
+        (
+            True,
+            lambda ids: [Data(ids["stdout"], b"", True), Data(ids["stdout"], b"late")],
+            "STREAM_ALREADY_CLOSED",
+        ),
+    ],
+)
+def test_frames_that_end_it(
+    accepts: bool, frames: Callable[[dict[str, int]], list[Frame]], reason: str
+) -> None:
     async def talk(peer: SpdyPeer) -> None:
-        await peer.open(4)
-        peer.send(GoAway(0))
+        await (peer.accept(4) if accepts else peer.open(4))
+        for frame in frames(peer.ids):
+            peer.send(frame)
         await until_gone(peer)
 
-    with pytest.raises(StreamError, match="refused the stream"):
-        Scene(talk).run()
-
-
-def test_a_stream_that_is_refused() -> None:
-    async def talk(peer: SpdyPeer) -> None:
-        await peer.open(4)
-        peer.send(RstStream(peer.ids["stderr"], ResetStatus.REFUSED_STREAM))
-        await until_gone(peer)
-
-    with pytest.raises(StreamError, match="refused the stream stderr"):
+    with pytest.raises(RemoteProtocolError if accepts else StreamError, match=reason):
         Scene(talk).run()
 
 
@@ -275,27 +285,6 @@ def test_an_outcome_that_is_none() -> None:
     with pytest.raises(RemoteProtocolError, match="not a Status object") as caught:
         Scene(talk).run()
     assert "\x1b" not in caught.value.message
-
-
-def test_replies_again_and_again() -> None:
-    async def talk(peer: SpdyPeer) -> None:
-        await peer.accept(4)
-        peer.send(SynReply(peer.ids["stdout"]))
-        await until_gone(peer)
-
-    with pytest.raises(RemoteProtocolError, match="STREAM_IN_USE"):
-        Scene(talk).run()
-
-
-def test_data_after_its_end() -> None:
-    async def talk(peer: SpdyPeer) -> None:
-        await peer.accept(4)
-        peer.end("stdout")
-        peer.send(Data(peer.ids["stdout"], b"late"))
-        await until_gone(peer)
-
-    with pytest.raises(RemoteProtocolError, match="STREAM_ALREADY_CLOSED"):
-        Scene(talk).run()
 
 
 def test_pings_are_answered() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from google.protobuf.message import DecodeError
@@ -238,10 +237,5 @@ class CriClient:
     def __enter__(self) -> CriClient:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

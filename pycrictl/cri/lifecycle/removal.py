@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
@@ -22,6 +22,8 @@ from pycrictl.errors import FailedPrecondition, PycrictlError, RemoteProtocolErr
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
     from pycrictl.cri.calls.client import CriClient
 
 
@@ -81,22 +83,15 @@ def _remove_container(
     named = f"container {quote(target.text)}"
     is_stopped = False
     try:
-        if target.error is not None:
-            raise target.error
-        answer = lookup.call(
-            client,
-            "ContainerStatus",
-            cri_pb2.ContainerStatusRequest(container_id=target.id),
-            what=f"removing {named}",
-        )
-        _check_status(answer.status.id, named)
+        request = cri_pb2.ContainerStatusRequest(container_id=target.id)
+        answer = _status(client, target, "ContainerStatus", request, named)
         if answer.status.state == cri_pb2.CONTAINER_RUNNING:
             if not force:
                 raise _still_running(named)
             stop_container(client, target, grace_s=0)
             is_stopped = True
-        request = cri_pb2.RemoveContainerRequest(container_id=target.id)
-        lookup.call(client, "RemoveContainer", request, what=f"removing {named}")
+        removal = cri_pb2.RemoveContainerRequest(container_id=target.id)
+        lookup.call(client, "RemoveContainer", removal, what=f"removing {named}")
     except PycrictlError as error:
         return Removal(target.text, is_stopped, error)
     if keep_logs:
@@ -110,15 +105,8 @@ def _remove_pod(client: CriClient, target: Target, *, force: bool) -> Removal:
     named = f"pod sandbox {quote(target.text)}"
     is_stopped = False
     try:
-        if target.error is not None:
-            raise target.error
-        answer = lookup.call(
-            client,
-            "PodSandboxStatus",
-            cri_pb2.PodSandboxStatusRequest(pod_sandbox_id=target.id),
-            what=f"removing {named}",
-        )
-        _check_status(answer.status.id, named)
+        request = cri_pb2.PodSandboxStatusRequest(pod_sandbox_id=target.id)
+        answer = _status(client, target, "PodSandboxStatus", request, named)
         if answer.status.state == cri_pb2.SANDBOX_READY:
             if not force:
                 raise _still_running(named)
@@ -137,11 +125,15 @@ def remove_pod(client: CriClient, target: Target) -> None:
     lookup.call(client, "RemovePodSandbox", request, what=what)
 
 
-def _check_status(status_id: str, named: str) -> None:
+def _status(client: CriClient, target: Target, call: str, request: Message, named: str) -> Any:
+    if target.error is not None:
+        raise target.error
+    answer = lookup.call(client, call, request, what=f"removing {named}")
     # Less than is wanted of a status that is shown: what is broken can still be removed. But an
     # empty status says nothing about the state: its zero means a running pod.
-    if not status_id:
+    if not answer.status.id:
         raise RemoteProtocolError(f"the runtime gave no status of {named}")
+    return answer
 
 
 def _still_running(named: str) -> FailedPrecondition:

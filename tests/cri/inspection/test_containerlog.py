@@ -21,11 +21,6 @@ EXITED = cri_pb2.CONTAINER_EXITED
 AWAY = Status(grpc.StatusCode.UNAVAILABLE, "restarting")
 
 
-@pytest.fixture
-def client(fake: FakeServer) -> CriClient:
-    return CriClient(fake.path, timeout_s=5)
-
-
 def answer(
     *, path: str = "/pods/web/2.log", attempt: int = 0, state: cri_pb2.ContainerState = EXITED
 ) -> cri_pb2.ContainerStatusResponse:
@@ -49,18 +44,16 @@ class Clock:
 
 def test_the_log(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ContainerStatus", answer(), answer(state=RUNNING, attempt=1))
-    with client:
-        assert container_log(client, ID) == ContainerLog(ID, "/pods/web/2.log", False)
-        assert container_log(client, ID) == ContainerLog(ID, "/pods/web/2.log", True)
+    assert container_log(client, ID) == ContainerLog(ID, "/pods/web/2.log", False)
+    assert container_log(client, ID) == ContainerLog(ID, "/pods/web/2.log", True)
 
 
 def test_the_log_of_the_attempt_before(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ContainerStatus", answer(state=RUNNING, attempt=2), answer(state=RUNNING))
-    with client:
-        found = container_log(client, ID, previous=True)
-        assert found == ContainerLog(ID, "/pods/web/1.log", False)
-        with pytest.raises(PycrictlError, match=r'"web" has no earlier attempt'):
-            container_log(client, ID, previous=True)
+    found = container_log(client, ID, previous=True)
+    assert found == ContainerLog(ID, "/pods/web/1.log", False)
+    with pytest.raises(PycrictlError, match=r'"web" has no earlier attempt'):
+        container_log(client, ID, previous=True)
 
 
 def test_no_log_path(fake: FakeServer, client: CriClient) -> None:
@@ -86,64 +79,58 @@ def test_previous_path(path: str, previous: str) -> None:
 def test_reopen(fake: FakeServer, client: CriClient) -> None:
     refusal = Status(grpc.StatusCode.UNKNOWN, "container is not running")
     fake.prepare("ReopenContainerLog", cri_pb2.ReopenContainerLogResponse(), refusal)
-    with client:
+    reopen_log(client, ID)
+    with pytest.raises(PycrictlError, match=r"reopening the log of .* is not running"):
         reopen_log(client, ID)
-        with pytest.raises(PycrictlError, match=r"reopening the log of .* is not running"):
-            reopen_log(client, ID)
     assert fake.calls[0].request.container_id == ID
 
 
 def test_life_is_asked_about_once_a_second(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ContainerStatus", answer(state=RUNNING), answer())
     clock = Clock()
-    with client:
-        life = Life(client, ContainerLog(ID, "/log", True), clock=clock)
-        for passed_s, lives, asked in ((0.9, True, 0), (0.1, True, 1), (0.5, True, 1), (0.6, 0, 2)):
-            clock.now += passed_s
-            assert life.lasts() == lives
-            assert len(fake.calls) == asked
-        clock.now += 60
-        assert not life.lasts()
+    life = Life(client, ContainerLog(ID, "/log", True), clock=clock)
+    for passed_s, lives, asked in ((0.9, True, 0), (0.1, True, 1), (0.5, True, 1), (0.6, 0, 2)):
+        clock.now += passed_s
+        assert life.lasts() == lives
+        assert len(fake.calls) == asked
+    clock.now += 60
+    assert not life.lasts()
     assert len(fake.calls) == 2
 
 
 def test_what_has_ended_is_not_asked_about(fake: FakeServer, client: CriClient) -> None:
     clock = Clock()
-    with client:
-        life = Life(client, ContainerLog(ID, "/log", False), clock=clock)
-        clock.now += 60
-        assert not life.lasts()
+    life = Life(client, ContainerLog(ID, "/log", False), clock=clock)
+    clock.now += 60
+    assert not life.lasts()
     assert fake.calls == []
 
 
 def test_a_removed_container_has_ended(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ContainerStatus", Status(grpc.StatusCode.NOT_FOUND, "gone"))
     clock = Clock()
-    with client:
-        life = Life(client, ContainerLog(ID, "/log", True), clock=clock)
-        clock.now += 1
-        assert not life.lasts()
+    life = Life(client, ContainerLog(ID, "/log", True), clock=clock)
+    clock.now += 1
+    assert not life.lasts()
 
 
 def test_a_runtime_that_is_away(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ContainerStatus", AWAY, answer(state=RUNNING), AWAY, AWAY)
     clock = Clock()
-    with client:
-        life = Life(client, ContainerLog(ID, "/log", True), clock=clock)
-        for _ in range(3):
-            clock.now += 9
-            assert life.lasts()
-        clock.now += 2
-        with pytest.raises(Unavailable):
-            life.lasts()
+    life = Life(client, ContainerLog(ID, "/log", True), clock=clock)
+    for _ in range(3):
+        clock.now += 9
+        assert life.lasts()
+    clock.now += 2
+    with pytest.raises(Unavailable):
+        life.lasts()
 
 
 def test_other_failures_count_at_once(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ContainerStatus", Status(grpc.StatusCode.PERMISSION_DENIED, "no"))
     clock = Clock()
-    with client:
-        life = Life(client, ContainerLog(ID, "/log", True), clock=clock)
-        clock.now += 1
-        with pytest.raises(PycrictlError) as caught:
-            life.lasts()
+    life = Life(client, ContainerLog(ID, "/log", True), clock=clock)
+    clock.now += 1
+    with pytest.raises(PycrictlError) as caught:
+        life.lasts()
     assert not isinstance(caught.value, NotFound)

@@ -14,11 +14,6 @@ from tests.fakecri import FakeServer, Status, hang
 NO_CGROUP = Status(grpc.StatusCode.UNKNOWN, "cgroupPath is empty")
 
 
-@pytest.fixture
-def client(fake: FakeServer) -> CriClient:
-    return CriClient(fake.path, timeout_s=5)
-
-
 def pod_stats(identifier: str) -> cri_pb2.PodSandboxStats:
     stats = cri_pb2.PodSandboxStats()
     stats.attributes.id = identifier
@@ -51,8 +46,7 @@ CONDITION = cri_pb2.PodSandboxStatsFilter(id=WHOLE_ID, label_selector={"k": "v"}
 def test_one_call_where_all_can_be_measured(fake: FakeServer, client: CriClient) -> None:
     stats = [pod_stats("b"), pod_stats("a")]
     fake.prepare("ListPodSandboxStats", cri_pb2.ListPodSandboxStatsResponse(stats=stats))
-    with client:
-        sample = sample_pods(client, CONDITION)
+    sample = sample_pods(client, CONDITION)
     assert [each.attributes.id for each in sample.stats] == ["a", "b"]
     assert sample.failures == ()
     assert fake.methods() == ["StreamPodSandboxStats", "ListPodSandboxStats"]
@@ -62,8 +56,7 @@ def test_one_by_one_where_one_cannot(fake: FakeServer, client: CriClient) -> Non
     fake.prepare("ListPodSandboxStats", NO_CGROUP)
     fake.prepare("ListPodSandbox", pods("b", "no-cgroup", "stopped", "a"))
     fake.prepare("PodSandboxStats", one_pod, repeat=True)
-    with client:
-        sample = sample_pods(client, CONDITION)
+    sample = sample_pods(client, CONDITION)
     assert [each.attributes.id for each in sample.stats] == ["a", "b"]
     assert [failure.message for failure in sample.failures] == [
         "pod no-cgroup (name-no-cgroup): cgroupPath is empty"
@@ -108,8 +101,7 @@ def test_containers_one_by_one(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ListContainers", cri_pb2.ListContainersResponse(containers=found))
     fake.prepare("ContainerStats", one, repeat=True)
     condition = cri_pb2.ContainerStatsFilter(pod_sandbox_id="p", label_selector={"k": "v"})
-    with client:
-        sample = sample_containers(client, condition)
+    sample = sample_containers(client, condition)
     assert [each.attributes.id for each in sample.stats] == ["a", "b"]
     assert [failure.message.partition(": ")[2] for failure in sample.failures] == [
         "internal error: no metrics"

@@ -21,16 +21,10 @@ def whole(request: Any, context: Any) -> Any:
     return cri_pb2.ContainerStatusResponse(status=complete)
 
 
-@pytest.fixture
-def client(fake: FakeServer) -> CriClient:
-    return CriClient(fake.path, timeout_s=5)
-
-
 def test_statuses_in_order(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ContainerStatus", whole, repeat=True)
     ids = [str(number) for number in range(40)]
-    with client:
-        found = list(status.container_statuses(client, ids, verbose=True))
+    found = list(status.container_statuses(client, ids, verbose=True))
     assert [each.status.id for each in found] == ids
     assert all(call.request.verbose for call in fake.calls)
 
@@ -46,10 +40,9 @@ def test_what_went_away_since_it_was_listed_is_left_out(
     fake: FakeServer, client: CriClient
 ) -> None:
     fake.prepare("ContainerStatus", whole, repeat=True)
-    with client:
-        found = list(
-            status.container_statuses(client, ["a", "gone", "b"], verbose=False, is_listed=True)
-        )
+    found = list(
+        status.container_statuses(client, ["a", "gone", "b"], verbose=False, is_listed=True)
+    )
     assert [each.status.id for each in found] == ["a", "b"]
 
 
@@ -118,6 +111,5 @@ def test_addresses(fake: FakeServer, client: CriClient) -> None:
 
     fake.prepare("PodSandboxStatus", pod, repeat=True)
     pods = [cri_pb2.PodSandbox(id=name) for name in ("two", "host", "gone")]
-    with client:
-        found = status.pod_addresses(client, pods)
+    found = status.pod_addresses(client, pods)
     assert found == {"two": "10.0.0.5,fd00::5", "host": ""}

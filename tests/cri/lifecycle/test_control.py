@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import grpc
 import pytest
 
@@ -13,12 +11,6 @@ from pycrictl.errors import NotFound, UsageError
 from tests.fakecri import FakeServer, Status
 
 MISSING = Status(grpc.StatusCode.NOT_FOUND, "gone")
-
-
-@pytest.fixture
-def client(fake: FakeServer) -> Iterator[CriClient]:
-    with CriClient(fake.path, timeout_s=5.0) as client:
-        yield client
 
 
 def test_ids() -> None:

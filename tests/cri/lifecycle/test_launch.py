@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import grpc
 import pytest
 
@@ -20,12 +18,6 @@ CONTAINER = cri_pb2.ContainerConfig(
         cri_pb2.Mount(image=cri_pb2.ImageSpec(image="x/data:1")),
     ],
 )
-
-
-@pytest.fixture
-def client(fake: FakeServer) -> Iterator[CriClient]:
-    with CriClient(fake.path, timeout_s=5.0) as client:
-        yield client
 
 
 def test_all_images_of_a_container_are_pulled() -> None:

@@ -14,11 +14,6 @@ from pycrictl.errors import DeadlineExceeded, Exhausted, PycrictlError, RuntimeF
 from tests.fakecri import FakeServer, Status, hang
 
 
-@pytest.fixture
-def client(fake: FakeServer) -> CriClient:
-    return CriClient(fake.path, timeout_s=5)
-
-
 def containers(first: int, count: int, *, label_bytes: int = 0) -> list[cri_pb2.Container]:
     return [
         cri_pb2.Container(id=str(number), labels={"big": "x" * label_bytes})
@@ -63,8 +58,7 @@ def test_a_stream_is_used_where_it_is_offered(
     getattr(two, field).add()
     getattr(two, field).add()
     fake.prepare(stream, [one, part(), two])
-    with client:
-        assert len(fetch(client)) == 3
+    assert len(fetch(client)) == 3
     assert fake.methods() == [stream]
 
 
@@ -79,16 +73,14 @@ def test_a_runtime_without_streams_is_asked_for_one_message(
     answer = method(unary).response_type()
     getattr(answer, answer.DESCRIPTOR.fields[0].name).add()
     fake.prepare(unary, answer)
-    with client:
-        assert len(fetch(client)) == 1
+    assert len(fetch(client)) == 1
     assert fake.methods() == [stream, unary]
 
 
 def test_the_filter_goes_with_both(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ListContainers", None)
     condition = cri_pb2.ContainerFilter(id="a", label_selector={"k": "v"})
-    with client:
-        assert fetch.containers(client, condition) == []
+    assert fetch.containers(client, condition) == []
     assert [call.request.filter for call in fake.calls] == [condition, condition]
 
 
@@ -99,8 +91,7 @@ def test_a_list_larger_than_any_message(fake: FakeServer, client: CriClient) -> 
     ]
     assert sum(part.ByteSize() for part in parts) > 20_000_000
     fake.prepare("StreamContainers", parts)
-    with client:
-        found = fetch.containers(client)
+    found = fetch.containers(client)
     assert [int(each.id) for each in found] == list(range(10_000))
 
 

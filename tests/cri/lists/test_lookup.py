@@ -24,11 +24,6 @@ GONE = Status(grpc.StatusCode.NOT_FOUND, "gone")
 WHOLE_ID = "ab" * 32
 
 
-@pytest.fixture
-def client(fake: FakeServer) -> CriClient:
-    return CriClient(fake.path, timeout_s=5)
-
-
 def pods(*numbers: int) -> list[cri_pb2.PodSandbox]:
     return [
         cri_pb2.PodSandbox(
@@ -46,12 +41,11 @@ def test_a_pod_out_of_a_streamed_list(fake: FakeServer, client: CriClient) -> No
     ]
     fake.prepare("StreamPodSandboxes", parts, parts, parts)
     fake.offer("ListContainers", None)
-    with client:
-        assert find_pod(client, f"{9999:064x}").metadata.name == "pod4999"
-        with pytest.raises(UsageError, match=r'"pod7" matches 2 pods: 0{13} \(ns/pod7\), '):
-            find_pod(client, "pod7")
-        with pytest.raises(NotFound, match='no pod "nosuch"'):
-            find_pod(client, "nosuch")
+    assert find_pod(client, f"{9999:064x}").metadata.name == "pod4999"
+    with pytest.raises(UsageError, match=r'"pod7" matches 2 pods: 0{13} \(ns/pod7\), '):
+        find_pod(client, "pod7")
+    with pytest.raises(NotFound, match='no pod "nosuch"'):
+        find_pod(client, "nosuch")
 
 
 def test_a_container_of_one_pod(fake: FakeServer, client: CriClient) -> None:
@@ -59,11 +53,10 @@ def test_a_container_of_one_pod(fake: FakeServer, client: CriClient) -> None:
     found[0].metadata.name = found[1].metadata.name = "main"
     found[1].created_at = 1
     fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=found))
-    with client:
-        newest = find_container(client, "main", pod_sandbox_id="p")
-        assert newest is not None
-        assert newest.id == "a1"
-        assert find_container(client, "other", pod_sandbox_id="p") is None
+    newest = find_container(client, "main", pod_sandbox_id="p")
+    assert newest is not None
+    assert newest.id == "a1"
+    assert find_container(client, "other", pod_sandbox_id="p") is None
     assert fake.methods() == ["StreamContainers", "ListContainers"] * 2
     assert {call.request.filter.pod_sandbox_id for call in fake.calls} == {"p"}
 
@@ -238,10 +231,9 @@ def test_names_to_select_by(client: CriClient, node: Lookup) -> None:
 
 def test_an_id_of_the_other_kind(fake: FakeServer, client: CriClient) -> None:
     fake.offer("PodSandboxStatus", None)
-    with client:
-        found = hint(client, cri_pb2.ExecRequest(container_id=WHOLE_ID))
-        assert found == "it is a pod: 'pycrictl inspectp' shows it"
-        assert hint(client, cri_pb2.ExecRequest(container_id="web")) is None
+    found = hint(client, cri_pb2.ExecRequest(container_id=WHOLE_ID))
+    assert found == "it is a pod: 'pycrictl inspectp' shows it"
+    assert hint(client, cri_pb2.ExecRequest(container_id="web")) is None
     assert fake.methods() == ["PodSandboxStatus"]
 
 

@@ -311,14 +311,14 @@ def test_a_session_belongs_to_its_user(
         work.api.get(name)
 
 
-def _as_joe(self: object, name: str, *values: object) -> None:
+def _as_joe(self: Any, name: str, *values: object) -> None:
     from http.client import HTTPConnection
 
     original = HTTPConnection.__dict__["putheader"]
     assert original is _as_joe
-    self._output(f"{name}: {', '.join(map(str, values))}".encode())  # type: ignore[attr-defined]
+    self._output(f"{name}: {', '.join(map(str, values))}".encode())
     if name == "User-Agent":
-        self._output(b"X-User: joe")  # type: ignore[attr-defined]
+        self._output(b"X-User: joe")
 
 
 def test_quotas(start: Start, work: Workstation, container: Pretended, tmp_path: Path) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import os
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from pycrictl.containerd.store import Manifest
 from pycrictl.progress.registry import client, manifest
 from pycrictl.progress.registry.manifest import Inquiry, ask, platform_digest
 from pycrictl.progress.registry.question import Credentials, Question, credentials_of
+from tests.serving import Handler, serving
 
 LAYER, CONFIG, ONE = (f"sha256:{letter * 64}" for letter in "abc")
 MANIFEST: dict[str, Any] = {
@@ -47,22 +47,9 @@ class FakeRegistry:
         self.wanted = ""
         self.delay_s = 0.0
         self.requests: list[tuple[str, str, str, str]] = []
-        outer = self
+        self.host = ""
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                outer.answer(self)
-
-            do_POST = do_GET
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Say nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.host = f"127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+    def answer(self, handler: Handler) -> None:
         authorization = handler.headers["Authorization"] or ""
         body = handler.rfile.read(int(handler.headers["Content-Length"] or 0)).decode()
         self.requests.append((handler.command, handler.path, authorization, body))
@@ -73,25 +60,31 @@ class FakeRegistry:
             status, content = 404, b"{}"
         elif path.startswith("/v2/") and self.wanted not in ("", authorization):
             status, content = 401, b"{}"
-        handler.send_response(status)
-        if status == 401:
-            handler.send_header("WWW-Authenticate", self.challenge)
-        handler.send_header("Content-Length", str(len(content)))
-        handler.end_headers()
-        handler.wfile.write(content)
+        headers = {"WWW_Authenticate": self.challenge} if status == 401 else {}
+        handler.send(status, content, **headers)
 
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+
+@contextmanager
+def running() -> Iterator[FakeRegistry]:
+    registry = FakeRegistry()
+
+    class Answering(Handler):
+        def do_GET(self) -> None:
+            registry.answer(self)
+
+        do_POST = do_GET
+
+    with serving(Answering) as port:
+        registry.host = f"127.0.0.1:{port}"
+        yield registry
 
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
     """A registry, and no skopeo."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    server = FakeRegistry()
-    yield server
-    server.close()
+    with running() as registry:
+        yield registry
 
 
 def question(server: FakeRegistry, credentials: Credentials | None = None) -> Question:
@@ -152,13 +145,12 @@ def test_a_registry_token_is_sent_as_it_is(server: FakeRegistry) -> None:
 
 
 def test_credentials_go_nowhere_else_in_clear(server: FakeRegistry) -> None:
-    other = FakeRegistry()
-    other.documents["/token"] = b'{"token": "good"}'
-    server.wanted = "Bearer good"
-    server.challenge = f'Bearer realm="http://localhost:{other.host.partition(":")[2]}/token"'
-    assert ask(question(server, ME)) is None
-    assert not other.requests
-    other.close()
+    with running() as other:
+        other.documents["/token"] = b'{"token": "good"}'
+        server.wanted = "Bearer good"
+        server.challenge = f'Bearer realm="http://localhost:{other.host.partition(":")[2]}/token"'
+        assert ask(question(server, ME)) is None
+        assert not other.requests
 
 
 @pytest.mark.parametrize(
@@ -185,9 +177,11 @@ def test_a_slow_registry_is_given_up(server: FakeRegistry, monkeypatch: pytest.M
     assert inquiry.manifest is None
 
 
-def test_nobody_listens(server: FakeRegistry) -> None:
-    server.close()
-    assert ask(question(server)) is None
+def test_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with running() as gone:
+        pass
+    assert ask(question(gone)) is None
 
 
 def test_machines() -> None:
@@ -276,12 +270,11 @@ def test_credentials_are_never_in_arguments_or_on_a_disk(skopeo: Path) -> None:
 
 def test_when_skopeo_fails_nobody_else_is_asked(skopeo: Path) -> None:
     (skopeo.parent / "skopeo.status").write_text("1")
-    server = FakeRegistry()
-    assert ask(Question(f"{server.host}/b:1")) is None
-    assert not server.requests
-    # It takes no registry token but in its arguments.
-    assert ask(Question(f"{server.host}/b:1", Credentials(registry_token="t"))) is not None
-    server.close()
+    with running() as server:
+        assert ask(Question(f"{server.host}/b:1")) is None
+        assert not server.requests
+        # It takes no registry token but in its arguments.
+        assert ask(Question(f"{server.host}/b:1", Credentials(registry_token="t"))) is not None
 
 
 def test_skopeo_is_not_waited_for(skopeo: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 from pycrictl.progress.registry.tags import resolve
+from tests.serving import Handler, serving
 
 Answer = Callable[[BaseHTTPRequestHandler], tuple[int, dict[str, str], bytes]]
 
@@ -22,28 +23,13 @@ def digest(content: bytes) -> str:
 def registry(answer: Answer) -> Iterator[str]:
     """A registry on the loopback; yields its host."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
-
+    class Registry(Handler):
         def do_GET(self) -> None:
             status, headers, content = answer(self)
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(content))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(content)
+            self.send(status, content, **headers)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join(60)
-        server.server_close()
+    with serving(Registry) as port:
+        yield f"127.0.0.1:{port}"
 
 
 def test_a_registry_that_answers() -> None:

@@ -134,59 +134,51 @@ def test_handler_is_cancelled_with_its_call(
         assert ended.wait(PATIENCE_S / 2)
 
 
+class Held:
+    """Answers what it was asked; if that is ``wait``, once it is let go."""
+
+    def __init__(self) -> None:
+        self.began = threading.Event()
+        self._release = asyncio.Event()
+
+    async def answer(self, request: CallRequest, peer: Peer) -> Answer:
+        if request.message == b"wait":
+            self.began.set()
+            await self._release.wait()
+        return Answer(response=request.message)
+
+    async def let_go(self) -> None:
+        self._release.set()
+
+
 def test_own_calls_work_without_a_runtime(
     folder: Path, serve: Callable[..., Proxy], stack: ExitStack
 ) -> None:
-    began = threading.Event()
-    release: list[asyncio.Event] = []
-
-    async def answer(request: CallRequest, peer: Peer) -> Answer:
-        if request.message == b"wait":
-            release.append(asyncio.Event())
-            began.set()
-            await release[0].wait()
-        return Answer(response=request.message)
-
-    proxy = serve({OWN: answer})
+    held = Held()
+    proxy = serve({OWN: held.answer})
     channel = stack.enter_context(channel_to(proxy.path))
     waiting = own(channel).future(b"wait", timeout=PATIENCE_S)
-    assert began.wait(PATIENCE_S)
+    assert held.began.wait(PATIENCE_S)
     assert own(channel)(b"x", timeout=PATIENCE_S) == b"x"
     assert "cannot be reached" in unavailable(channel, folder / "runtime.sock")
     assert own(channel)(b"y", timeout=PATIENCE_S) == b"y"
-
-    async def let_go() -> None:
-        release[0].set()
-
-    proxy.run(let_go())
+    proxy.run(held.let_go())
     assert waiting.result(timeout=PATIENCE_S) == b"wait"
 
 
 def test_own_call_outlives_the_runtime(
     runtime: Runtime, serve: Callable[..., Proxy], stack: ExitStack
 ) -> None:
-    began = threading.Event()
-    release: list[asyncio.Event] = []
-
-    async def answer(request: CallRequest, peer: Peer) -> Answer:
-        release.append(asyncio.Event())
-        began.set()
-        await release[0].wait()
-        return Answer(response=b"still here")
-
-    proxy = serve({OWN: answer})
+    held = Held()
+    proxy = serve({OWN: held.answer})
     channel = stack.enter_context(channel_to(proxy.path))
     back_again(channel)
-    call = own(channel).future(b"", timeout=PATIENCE_S)
-    assert began.wait(PATIENCE_S)
+    call = own(channel).future(b"wait", timeout=PATIENCE_S)
+    assert held.began.wait(PATIENCE_S)
     runtime.stop()
     assert "cannot be reached" in unavailable(channel, runtime.path)
-
-    async def let_go() -> None:
-        release[0].set()
-
-    proxy.run(let_go())
-    assert call.result(timeout=PATIENCE_S) == b"still here"
+    proxy.run(held.let_go())
+    assert call.result(timeout=PATIENCE_S) == b"wait"
 
 
 def test_own_and_forwarded_answers_share_the_connection(

@@ -1,0 +1,84 @@
+"""HTTP servers of tests, which print nothing."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers requests; a test's own adds ``do_GET``."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def send(
+        self, code: int, content: bytes, type_: str = "application/json", **headers: str
+    ) -> None:
+        """Send a whole answer; names of headers have underscores."""
+        self.send_response(code)
+        self.send_header("Content-Type", type_)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def send_document(self, code: int, document: Any) -> None:
+        self.send(code, json.dumps(document).encode() + b"\n")
+
+    def send_lines(self, documents: Iterable[Any], *, is_whole: bool = True) -> None:
+        """Send documents as they come, a line and a chunk each; or break off after them."""
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for document in documents:
+            line = json.dumps(document).encode() + b"\n"
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+        if is_whole:
+            self.wfile.write(b"0\r\n\r\n")
+        else:
+            self.close_connection = True
+
+
+class QuietServer(ThreadingHTTPServer):
+    """A server that prints nothing when a connection breaks, which may be after its test."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def serving(
+    handler: type[BaseHTTPRequestHandler],
+    context: ssl.SSLContext | None = None,
+    host: str = "127.0.0.1",
+    port: int = 0,
+) -> Iterator[int]:
+    """Serve meanwhile; yield the port."""
+    server = QuietServer((host, port), handler)
+    if context is not None:
+        # The handshake is made by the thread that answers, so that nobody's holds up the others.
+        server.socket = context.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join(60)
+        server.server_close()
