@@ -6,8 +6,10 @@ without.
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -40,6 +42,7 @@ IDLE_S = 8.0
 MEMORY_ROUNDS = 3
 MEMORY_CALLS = 1000
 MEMORY_PULLS = 100
+SCRAPES = 10
 SETTLE_S = 2.0
 MIB = 1024 * 1024
 TIMEOUT_S = 30.0
@@ -99,13 +102,14 @@ def _figures(measure: Callable[[Call], float], rounds: int) -> Measured:
 
 
 def _memory() -> Measured:
-    """Resident bytes after the same calls and pulls."""
+    """Resident bytes after the same calls and pulls, and scrapes of the metrics."""
     found: list[list[int]] = []
     with _node() as lab:
         for _ in range(MEMORY_ROUNDS):
             with _pair(lab) as proxies:
                 for proxy in proxies:
                     _use(lab, proxy)
+                _scrape(proxies[0])
                 time.sleep(SETTLE_S)
                 found.append([resident_bytes(proxy.pid) for proxy in proxies])
     rich, plain = (median(values) for values in zip(*found, strict=True))
@@ -120,6 +124,14 @@ def _use(lab: Lab, proxy: Program) -> None:
     pod = lab.node.kubelet.run_pod(f"use-{proxy.pid}")
     for _ in range(MEMORY_PULLS):
         proxy.kubelet.pull(lab.reference(lab.busybox), pod)
+
+
+def _scrape(proxy: Program) -> None:
+    where = re.search(r" metrics listen=(\S+)", proxy.log())
+    assert where is not None
+    for _ in range(SCRAPES):
+        with urllib.request.urlopen(f"http://{where[1]}/metrics", timeout=TIMEOUT_S) as answer:
+            answer.read()
 
 
 def _list_call(channel: grpc.Channel) -> Call:

@@ -249,7 +249,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "proxy.pulls.limiter": {"google"},
     "proxy.pulls.progress": {"google"},
     "proxy.copies.service": {"google"},
-    "proxy.figures.metrics": {"prometheus_client"},
+    "proxy.figures.prometheus": {"prometheus_client"},
     "proxy.figures.recorder": {"google"},
     "show": {"google", "yaml"},
     "show.displays.meters": {"tqdm"},

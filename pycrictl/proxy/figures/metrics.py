@@ -15,16 +15,25 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
 
-import prometheus_client
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
-
 from pycrictl import __version__
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.cri.calls.methods import method
 from pycrictl.proxy.copies.service import Copies
 from pycrictl.proxy.figures.health import Health
+from pycrictl.proxy.figures.prometheus import (
+    CONTENT_TYPE,
+    Collector,
+    CollectorRegistry,
+    Counter,
+    CounterMetricFamily,
+    Gauge,
+    Histogram,
+    HistogramMetricFamily,
+    Metric,
+    ProcessCollector,
+    disable_created_metrics,
+    text_of,
+)
 from pycrictl.proxy.figures.record import Outcome, PullRecord
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.relay.calls import CallRecord
@@ -114,7 +123,7 @@ class Metrics:
         self._calls: dict[tuple[str, str], _CallCount] = {}
         self._added: dict[str, _Added] = {}
         registry = self.registry = CollectorRegistry()
-        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's
         ProcessCollector(registry=registry)
 
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -288,8 +297,8 @@ class Metrics:
     async def _metrics(self) -> Page:
         self._up.set(not await self._sources.health.problem())
         # Some milliseconds of work, which calls need not wait for.
-        body = await asyncio.to_thread(prometheus_client.generate_latest, self.registry)
-        return Page(200, body, prometheus_client.CONTENT_TYPE_PLAIN_0_0_4)
+        body = await asyncio.to_thread(text_of, self.registry)
+        return Page(200, body, CONTENT_TYPE)
 
     async def _live(self) -> Page:
         return Page(200, b"ok\n")

@@ -170,8 +170,8 @@ class PullQueue(Generic[OutcomeT]):
         """
         if pull not in self.book.running:
             raise ValueError(f"pull {pull} is not running")
-        out = self._advance(now)
         ended = self.book.running.pop(pull)
+        out = self._advance(now)
         self.taken -= ended.takes_slot
         self._forget_key(ended)
         for call in list(ended.calls.values()):
@@ -305,7 +305,7 @@ class PullQueue(Generic[OutcomeT]):
         self._forget_key(pull)
         if pull.is_waiting:
             self._leave_line(pull)
-        else:
+        elif pull.number in self.book.running:  # else it has just ended
             out.append(PullAbandoned(pull.number))
 
     def _leave_line(self, pull: Pull) -> None:

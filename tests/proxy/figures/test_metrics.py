@@ -309,7 +309,8 @@ def test_nothing_is_named(fake: FakeServer, start: Start) -> None:
 def test_without_metrics_nothing_is_imported(fake: FakeServer, start: Start) -> None:
     proxy = start()
     assert " metrics " not in proxy.log()
-    command = "import sys; import pycrictl.proxy.app; print('prometheus_client' in sys.modules)"
+    library = "pycrictl.proxy.figures.prometheus"
+    command = f"import sys; import pycrictl.proxy.app; print({library!r} in sys.modules)"
     ran = subprocess.run(
         [sys.executable, "-c", command], capture_output=True, text=True, check=True
     )

@@ -235,6 +235,19 @@ def test_a_caller_whose_deadline_passed_unnoticed_is_not_started() -> None:
     assert (ended, started) == (Finished(1, 1, "ok"), PullStarted(3, 3))
 
 
+def test_a_pull_that_ends_after_the_unnoticed_deadline_of_its_last_caller_is_not_abandoned() -> (
+    None
+):
+    queue = PullQueue[str](1)
+    queue.submit(1, A, now=0, deadline=3)
+    queue.submit(2, B, now=0)
+    late, started = queue.finish(1, "ok", now=4)
+    assert isinstance(late, Refused)
+    assert (late.ticket, late.reason) == (1, Reason.DEADLINE)
+    assert started == PullStarted(2, 2)
+    assert queue.taken == 1
+
+
 def test_the_deadline_of_a_caller_that_is_gone_means_nothing() -> None:
     queue = held()
     queue.submit(2, A, now=0, deadline=3)

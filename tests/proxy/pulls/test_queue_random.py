@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -97,11 +98,18 @@ class Decisions(RuleBasedStateMachine):
             assert joined == same, "an equal pull is joined, and only that"
 
     @precondition(lambda self: any(pull.is_running for pull in self.pulls.values()))
-    @rule(data=st.data(), outcome=st.integers(0, 2))
-    def finish(self, data: st.DataObject, outcome: int) -> None:
+    @rule(data=st.data(), outcome=st.integers(0, 2), unnoticed_s=st.integers(0, 12))
+    def finish(self, data: st.DataObject, outcome: int, unnoticed_s: int) -> None:
+        """The end of a pull may be seen before deadlines that have just passed."""
+        if self.policy is Policy.WAIT:
+            self.now += unnoticed_s
         running = [number for number, pull in self.pulls.items() if pull.is_running]
         number = data.draw(st.sampled_from(running))
-        waiting = list(self.pulls[number].tickets)
+        waiting = [
+            ticket
+            for ticket in self.pulls[number].tickets
+            if self.deadlines.get(ticket, math.inf) > self.now
+        ]
         self.outcome = (number, outcome)
         decisions = self.queue.finish(
             number, outcome, now=self.now, error="failed" if outcome else ""
@@ -201,6 +209,7 @@ class Decisions(RuleBasedStateMachine):
                 self.pulls[pull].leader = ticket
             case PullAbandoned(pull):
                 assert self.pulls[pull].is_running
+                assert self.outcome is None or self.outcome[0] != pull, "it is over"
                 assert not self.pulls[pull].tickets
             case Finished(pull, ticket, outcome):
                 assert ticket in self.pulls[pull].tickets
