@@ -8,7 +8,7 @@ import contextlib
 import ipaddress
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -122,6 +122,11 @@ class Peers:
             self._failed()
             raise RemoteProtocolError("its answer is not valid")
         return found
+
+    async def find(self, fits: Callable[[str], bool]) -> list[str]:
+        """Return the nodes that have an agent and a name that fits, as far as is known."""
+        await self._know(lambda: any(map(fits, self._addresses)))
+        return [node for node in self._addresses if fits(node)]
 
     async def lines(
         self, node: str, host_ip: str, path: str, query: Mapping[str, str]
@@ -240,18 +245,20 @@ class Peers:
             raise ConnectError(f"its agent at {netloc}:{port} cannot be reached") from None
 
     async def _address(self, node: str, host_ip: str) -> tuple[str, int]:
-        age_s = time.monotonic() - self._looked_at
-        if self._namespace and (
-            age_s >= ADDRESSES_S or (node not in self._addresses and age_s >= MISSING_S)
-        ):
-            async with self._lock:
-                if time.monotonic() - self._looked_at >= MISSING_S:
-                    await self._look()
+        await self._know(lambda: node in self._addresses)
         if (found := self._addresses.get(node)) is not None:
             return found
         if _is_address(host_ip):
             return host_ip, self._port
         raise Unavailable("no agent runs on it, as far as is known")
+
+    async def _know(self, is_enough: Callable[[], bool]) -> None:
+        """Ask for the addresses again if they are old, or not enough and not quite new."""
+        age_s = time.monotonic() - self._looked_at
+        if self._namespace and (age_s >= ADDRESSES_S or (age_s >= MISSING_S and not is_enough())):
+            async with self._lock:
+                if time.monotonic() - self._looked_at >= MISSING_S:
+                    await self._look()
 
     async def _look(self) -> None:
         """Ask for the endpoints of the Service (``discovery.k8s.io/v1``), by node."""

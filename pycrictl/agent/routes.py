@@ -16,13 +16,14 @@ from pycrictl.agent.access import Access
 from pycrictl.agent.api import discovery, openapi
 from pycrictl.agent.api.answers import Query, form_of, parameters, parse_query, refuse, respond
 from pycrictl.agent.api.names import COPIES, GROUP, GROUP_VERSION, RESOURCE, SUBRESOURCE, is_name
-from pycrictl.agent.api.status import Refusal, not_found, pod_not_found
+from pycrictl.agent.api.status import Refusal, expired, not_found, pod_not_found
 from pycrictl.agent.cluster import Cluster, Scope
 from pycrictl.agent.copies.routes import CopyRoutes
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
 from pycrictl.agent.frontproxy import User
 from pycrictl.agent.objects import pod_of
+from pycrictl.agent.store import Gone
 from pycrictl.agent.streaming import LONGEST_S, PLAIN_S, Streams
 from pycrictl.agent.watching import Watch
 from pycrictl.errors import Denied, PycrictlError
@@ -180,6 +181,12 @@ class Routes:
                 scope = Scope(given.get("namespace", ""), given.get("pod", ""))
                 objects = await self._cluster.of_own_node(scope)
                 return respond({"items": objects})
+            case ["listed"]:
+                scope = Scope(*(given.get(key, "") for key in Scope._fields))
+                try:
+                    return respond({"items": self._feeds.listed(scope, int(query.version or 0))})
+                except Gone:
+                    raise expired(query.version) from None
             case ["pods", namespace, name, "imagepullprogress"]:
                 pod = await self._streams.find(namespace, name)
                 if pod is None:
