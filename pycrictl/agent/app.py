@@ -31,7 +31,7 @@ from pycrictl.agent.frontproxy import Trust, parse_trust
 from pycrictl.agent.node import Connect, NodePulls, ReadJournal
 from pycrictl.agent.peers import Peers
 from pycrictl.agent.reflector import Reflector
-from pycrictl.agent.routes import Routes
+from pycrictl.agent.routes import Routes, health
 from pycrictl.agent.serving import Certificates, Door
 from pycrictl.agent.streaming import Streams
 from pycrictl.copy.rules.quotas import Quotas
@@ -51,6 +51,10 @@ TLS_BUFFER_BYTES: Final = 32 * 1024
 
 CHECK_S: Final = 60.0
 """How often it is looked whether files of certificates have changed."""
+
+
+UNREACHED_S: Final = 60.0
+"""How long the API server may be away until the agent is not ready: it may be starting anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +140,14 @@ class Agent:
             self.access, cluster, Forwarding(self.peers), settings.node, self.copies
         )
         self.routes = Routes(
-            self.access, cluster, self.feeds, self.streams, copies, self.figures, self._unready
+            self.access,
+            cluster,
+            self.feeds,
+            self.streams,
+            copies,
+            self.figures,
+            self._ailment,
+            self._unready,
         )
         names = [SERVICE, f"{SERVICE}.{settings.namespace}.svc", settings.node, "localhost"]
         self._certificates = Certificates(
@@ -248,11 +259,22 @@ class Agent:
             except ConfigError as exc:
                 self._log.warning("no_certificate", error=exc.message)
 
+    def _ailment(self) -> str:
+        """Return why only a new start helps. A loop that hangs answers no probe at all."""
+        if self.pulls.is_stuck:
+            return "the source of the node's pulls hangs"
+        tasks = self._task, self._reflector.task
+        return "" if not any(task and task.done() for task in tasks) else "a task has ended"
+
     def _unready(self) -> str:
         trust = self.access.trust
         if trust is None:
             return "the API server has not said yet whom to trust"
-        return "" if trust.proxy_ca else "the API server names no front proxy to trust"
+        if not trust.proxy_ca:
+            return "the API server names no front proxy to trust"
+        if self._reflector.failing_s > UNREACHED_S:
+            return f"the API server cannot be asked: {self._reflector.error}"
+        return ""
 
     async def _open_page(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer on the address of the metrics, where nobody is asked who they are."""
@@ -261,8 +283,7 @@ class Agent:
             return web.Response(status=404, text="404 not found\n")
         if path == "/metrics":
             return self.figures.page()
-        why = self._unready() if path == "/readyz" else ""
-        return web.Response(text=why or "ok", status=503 if why else 200)
+        return await health(self._unready() if path == "/readyz" else self._ailment())
 
     def _gauges(self) -> Mapping[str, tuple[str, float]]:
         copies = self.copies.snapshot() if self.copies is not None else {}

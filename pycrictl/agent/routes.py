@@ -48,7 +48,8 @@ class Routes:
         streams: of single pods.
         copies: of containers' files.
         figures: count.
-        is_ready: returns why the agent is not; empty if it is.
+        ailment: returns why the agent should be started anew; empty if it should not.
+        unready: returns why the agent is not ready; empty if it is.
     """
 
     def __init__(
@@ -59,7 +60,8 @@ class Routes:
         streams: Streams,
         copies: CopyRoutes,
         figures: Figures,
-        is_ready: Callable[[], str],
+        ailment: Callable[[], str],
+        unready: Callable[[], str],
     ) -> None:
         self._access = access
         self._cluster = cluster
@@ -67,7 +69,8 @@ class Routes:
         self._streams = streams
         self._copies = copies
         self._figures = figures
-        self._is_ready = is_ready
+        self._ailment = ailment
+        self._unready = unready
         self._watches: dict[str, int] = {}
         self._log = Log(__name__)
 
@@ -113,9 +116,9 @@ class Routes:
                 raise Refusal(413, "a body is not taken")
         match words:
             case ["livez" | "healthz"]:
-                return "health", self._live()
+                return "health", health(self._ailment())
             case ["readyz"]:
-                return "health", self._ready()
+                return "health", health(self._unready())
             case ["metrics"]:
                 return "metrics", self._metrics(request)
             case ["node", "v1alpha1", *rest]:
@@ -125,15 +128,6 @@ class Routes:
             case ["imagePullProgress", namespace, pod, container]:
                 return "kubelet", self._kubelet(request, namespace, pod, container, given)
         return "api", self._api(request, words, given)
-
-    # For everyone
-
-    async def _live(self) -> web.Response:
-        return web.Response(text="ok")
-
-    async def _ready(self) -> web.Response:
-        why = self._is_ready()
-        return web.Response(text=why or "ok", status=503 if why else 200)
 
     # For who has the right
 
@@ -313,6 +307,11 @@ class Routes:
     def watches(self) -> int:
         """How many watches and streams are open."""
         return sum(self._watches.values())
+
+
+async def health(why: str) -> web.Response:
+    """Answer a probe: why it fails, if it does."""
+    return web.Response(text=why or "ok", status=503 if why else 200)
 
 
 def _is_of_copies(words: list[str]) -> bool:

@@ -191,7 +191,7 @@ def test_nothing_is_watched_while_nobody_asks(
     asked = len(cluster.api.asked)
     time.sleep(2.5)
     assert len(cluster.api.asked) == asked
-    assert agent.pulls._reflector._task is None
+    assert agent.pulls._reflector.task is None
 
 
 def test_too_many_watches(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
