@@ -74,6 +74,10 @@ class ApiServer:
         """Create an object, such as a review; return it as the server has it."""
         return await self._call("POST", path, document=document)
 
+    async def put(self, path: str, document: Document) -> Any:
+        """Replace an object, which must still have the resource version that the new one has."""
+        return await self._call("PUT", path, document=document)
+
     async def pages(self, path: str, query: Mapping[str, str]) -> AsyncIterator[Document]:
         """Iterate over a list, page by page."""
         more = {**query, "limit": str(PAGE)}

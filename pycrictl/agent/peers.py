@@ -59,19 +59,20 @@ class Peers:
         namespace: that of the Service; empty: only the nodes' own addresses are known.
         port: of agents that are no endpoint of it.
         token_file: the service account's token for agents; empty if there is none.
-        authority: PEM of the CA of the agents' certificates; empty: they are not verified.
+
+    Attributes:
+        authority: PEM of the CA of the agents' certificates; empty: they are not verified; None: it
+            is not known yet, and nobody is asked.
     """
 
-    def __init__(
-        self, api: ApiServer, *, namespace: str, port: int, token_file: str, authority: str = ""
-    ) -> None:
+    def __init__(self, api: ApiServer, *, namespace: str, port: int, token_file: str) -> None:
+        self.authority: str | None = None
         self.asked = 0
         self.failures = 0
         self._api = api
         self._namespace = namespace
         self._port = port
         self._token_file = token_file
-        self._authority = authority
         self._addresses: dict[str, tuple[str, int]] = {}
         self._looked_at = -ADDRESSES_S
         self._lock = asyncio.Lock()
@@ -226,10 +227,12 @@ class Peers:
     @asynccontextmanager
     async def _reached(self, node: str, host_ip: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """Give where the agent of a node is, and what a request to it needs."""
+        if self.authority is None:
+            raise Unavailable("this agent has just begun, and cannot verify it yet")
         host, port = await self._address(node, host_ip)
         headers = {"Authorization": f"Bearer {self._token()}", "User-Agent": "pycrictl-agent"}
         netloc = f"[{host}]" if ":" in host else host
-        server_hostname = SERVICE if self._authority else None
+        server_hostname = SERVICE if self.authority else None
         self.asked += 1
         try:
             yield (
@@ -280,9 +283,7 @@ class Peers:
 
     def _connections(self) -> aiohttp.ClientSession:
         if self._session is None:
-            context = client_context(
-                verifies=bool(self._authority), ca_data=self._authority or None
-            )
+            context = client_context(verifies=bool(self.authority), ca_data=self.authority or None)
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
                     ssl=context, limit=2 * AT_ONCE + 1000, keepalive_timeout=30

@@ -260,9 +260,9 @@ def test_a_config_map_without_a_front_proxy(data: Any) -> None:
 def test_a_certificate_that_is_over() -> None:
     from cryptography import x509
 
-    from pycrictl.agent.certificate import self_signed
+    from pycrictl.agent.certificate import serving
 
-    pem, _ = self_signed(["pycrictl-agent", "127.0.0.1"])
+    pem, _ = serving(["pycrictl-agent", "127.0.0.1"])
     certificate = x509.load_pem_x509_certificate(pem)
     from cryptography.hazmat.primitives.serialization import Encoding
 

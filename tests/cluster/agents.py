@@ -23,6 +23,7 @@ READ: Final = ["get", "list", "watch"]
 RULES: Final = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": READ},
     {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": READ},
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "update"]},
     {
         "apiGroups": ["authentication.k8s.io"],
         "resources": ["tokenreviews"],
@@ -81,6 +82,11 @@ class Agents:
         self._cluster.apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
             {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": "pycrictl-agent-ca", "namespace": NAMESPACE},
+            },
             role(NAME, RULES),
             binding(NAME, "ClusterRole", account),
             binding(NAME, "Role", account, "kube-system", reader),
