@@ -147,7 +147,8 @@ class Agents:
             *("-r", endpoint or self._cluster.lab.node.endpoint),
             *("agent", "--listen", f"{address}:{PORT}", "--node-name", node),
             *("--kubeconfig", str(self.kubeconfig), "--peer-token", str(self.peer_token)),
-            *("--metrics-listen", f"{address}:{PORT + 1}", "--log-level", "info"),
+            *("--peer-namespace", NAMESPACE, "--log-level", "info"),
+            *("--metrics-listen", f"{address}:{PORT + 1}"),
         ]
         self._daemons[node] = Daemon(command, self.folder / f"{node}.log")
         self._daemons[node].start(lambda: is_ready(address), timeout_s=START_S)
