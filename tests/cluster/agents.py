@@ -165,6 +165,16 @@ class Agents:
         self.stop(node)
         self._daemons[node].start(lambda: is_ready(address), timeout_s=START_S)
 
+    def publish(self, node: str, address: str) -> None:
+        """Put an agent that runs otherwise into the API."""
+        self._endpoints[node] = address
+        self._publish()
+
+    def withdraw(self, node: str) -> None:
+        """Take an agent out of the API."""
+        del self._endpoints[node]
+        self._publish()
+
     def _publish(self) -> None:
         self._cluster.apply(
             {
