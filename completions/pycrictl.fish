@@ -737,10 +737,10 @@ function __pycrictl_describe --no-scope-shadowing
                 '--listen'\t''\t'Where to serve' \
                 '--node-name'\t''\t'The name of this node (default: $NODE_NAME, else as the kubelet has it)' \
                 '--kubeconfig'\t'@file'\t'Ask the API server as this kubeconfig says (default: as the pod\'s service account)' \
-                '--tls-cert'\t'@file'\t'Serve with this certificate (default: a self-signed one)' \
+                '--tls-cert'\t'@file'\t'Serve with this certificate (default: one made at each start)' \
                 '--tls-key'\t'@file'\t'The key of --tls-cert' \
                 '--client-ca'\t'@file'\t'The CA of the cluster\'s users, for the kubelet\'s routes (default: as the API server says)' \
-                '--peer-ca'\t'@file'\t'The CA of all agents\' certificates (default: they are not verified)' \
+                '--peer-ca'\t'@file'\t'The CA of all agents\' certificates (default: that of the Secret pycrictl-agent-ca; with --tls-cert they are not verified)' \
                 '--peer-token'\t'@file'\t'The service account\'s token for the audience progress.pycrictl.dev, which agents show to each other' \
                 '--peer-namespace'\t''\t'The namespace of the agents\' Service, pycrictl-agent (default: this pod\'s)' \
                 '--admin-socket'\t'@socket'\t'The admin socket of a proxy on the node, which is asked if it is there' \

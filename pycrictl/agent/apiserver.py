@@ -74,6 +74,10 @@ class ApiServer:
         """Create an object, such as a review; return it as the server has it."""
         return await self._call("POST", path, document=document)
 
+    async def put(self, path: str, document: Document) -> Any:
+        """Replace an object, which must still have the resource version that the new one has."""
+        return await self._call("PUT", path, document=document)
+
     async def pages(self, path: str, query: Mapping[str, str]) -> AsyncIterator[Document]:
         """Iterate over a list, page by page."""
         more = {**query, "limit": str(PAGE)}
@@ -99,14 +103,17 @@ class ApiServer:
             Expired: it cannot begin, or go on, from there.
         """
         silence_s = float(query["timeoutSeconds"]) + _SLACK_S
-        async with self._response("GET", path, {**query, "watch": "true"}) as response:
-            async for line in lines(response.content, MAX_LINE_BYTES, silence_s):
-                event = _decoded(line)
-                if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
-                    raise RemoteProtocolError("the API server's watch sent what is not an event")
-                if event.get("type") == "ERROR":
-                    raise _of_status(event["object"])
-                yield event
+        try:
+            async with self._response("GET", path, {**query, "watch": "true"}) as response:
+                async for line in lines(response.content, MAX_LINE_BYTES, silence_s):
+                    event = _decoded(line)
+                    if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
+                        raise RemoteProtocolError("the API server's watch sent no event")
+                    if event.get("type") == "ERROR":
+                        raise _of_status(event["object"])
+                    yield event
+        except TimeoutError:
+            raise self._too_late() from None
 
     async def close(self) -> None:
         """End all connections."""
@@ -129,10 +136,13 @@ class ApiServer:
                 async with self._response(method, path, query, document) as response:
                     content = await _content(response)
         except TimeoutError:
-            self.failures += 1
-            limit = format_duration(self._timeout_s)
-            raise DeadlineExceeded(f"the API server did not answer within {limit}") from None
+            raise self._too_late() from None
         return _decoded(content)
+
+    def _too_late(self) -> DeadlineExceeded:
+        self.failures += 1
+        limit = format_duration(self._timeout_s)
+        return DeadlineExceeded(f"the API server did not answer within {limit}")
 
     @asynccontextmanager
     async def _response(

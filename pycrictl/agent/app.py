@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from pycrictl.agent import frontproxy
+from pycrictl.agent import authority, frontproxy
 from pycrictl.agent.access import Access
 from pycrictl.agent.api.names import PORT, SERVICE
 from pycrictl.agent.apiserver import ApiServer
@@ -30,12 +30,12 @@ from pycrictl.agent.figures import Figures
 from pycrictl.agent.frontproxy import Trust, parse_trust
 from pycrictl.agent.node import Connect, NodePulls, ReadJournal
 from pycrictl.agent.peers import Peers
-from pycrictl.agent.reflector import Reflector
-from pycrictl.agent.routes import Routes
+from pycrictl.agent.reflector import FIRST_REST_S, LONGEST_REST_S, Reflector
+from pycrictl.agent.routes import Routes, health
 from pycrictl.agent.serving import Certificates, Door
 from pycrictl.agent.streaming import Streams
 from pycrictl.copy.rules.quotas import Quotas
-from pycrictl.errors import ConfigError, UsageError
+from pycrictl.errors import ConfigError, PycrictlError, UsageError
 from pycrictl.kube.client import KubeClient
 from pycrictl.kube.credential import Credential
 from pycrictl.kube.events import TIMEOUT_S
@@ -53,6 +53,10 @@ CHECK_S: Final = 60.0
 """How often it is looked whether files of certificates have changed."""
 
 
+UNREACHED_S: Final = 60.0
+"""How long the API server may be away until the agent is not ready: it may be starting anew."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How an agent runs.
@@ -62,7 +66,8 @@ class Settings:
         node: the name of its node.
         certificate_file, key_file: to serve with; empty for a self-signed certificate.
         client_ca: PEM of the CA of the cluster's users; empty for what the API server says.
-        peer_ca: PEM of the CA of the agents' certificates; empty: they are not verified.
+        peer_ca: PEM of the CA of the agents' certificates; empty for that of their Secret, if
+            they serve by it, else they are not verified.
         peer_token_file: the service account's token for agents; empty if there is none.
         namespace: of the agents' Service; empty if there is none.
         metrics_listen: where ``/metrics`` is for everyone; None for nowhere.
@@ -121,8 +126,9 @@ class Agent:
             namespace=settings.namespace,
             port=settings.listen[1] or PORT,
             token_file=settings.peer_token_file,
-            authority=settings.peer_ca,
         )
+        if settings.peer_ca or settings.certificate_file or not settings.namespace:
+            self.peers.authority = settings.peer_ca
         self._events: Events | None = None
         if settings.writes_events:
             self._events = Events(self.pulls, lambda: KubeClient(load(), timeout_s=TIMEOUT_S))
@@ -136,7 +142,14 @@ class Agent:
             self.access, cluster, Forwarding(self.peers), settings.node, self.copies
         )
         self.routes = Routes(
-            self.access, cluster, self.feeds, self.streams, copies, self.figures, self._unready
+            self.access,
+            cluster,
+            self.feeds,
+            self.streams,
+            copies,
+            self.figures,
+            self._ailment,
+            self._unready,
         )
         names = [SERVICE, f"{SERVICE}.{settings.namespace}.svc", settings.node, "localhost"]
         self._certificates = Certificates(
@@ -159,6 +172,7 @@ class Agent:
         self.ready = asyncio.Event()
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._joining: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin to serve; the API server need not be there yet."""
@@ -172,11 +186,12 @@ class Agent:
         if self._events is not None:
             self._events.start()
         self._task = asyncio.create_task(self._keep_open())
+        if self.peers.authority is None:
+            self._joining = asyncio.create_task(self._join())
 
     async def stop(self) -> None:
         """End everything."""
-        if self._task is not None:
-            await end_tasks([self._task])
+        await end_tasks([task for task in (self._task, self._joining) if task is not None])
         if self._events is not None:
             await self._events.stop()
         await self._reflector.stop()
@@ -230,6 +245,26 @@ class Agent:
             self._log.info("trust", proxy=bool(found and found.proxy_ca))
             self._news.set()
 
+    async def _join(self) -> None:
+        """Learn by whose certificates agents know each other, and serve with one."""
+        rest_s, is_news = FIRST_REST_S, True
+        while True:
+            try:
+                found = await authority.shared(self.api, self._settings.namespace)
+                break
+            except PycrictlError as exc:
+                if is_news:
+                    self._log.warning("no_authority", error=exc.message)
+                is_news = False
+            await asyncio.sleep(rest_s)
+            rest_s = min(2 * rest_s, LONGEST_REST_S)
+        if found is None:
+            self._log.warning("agents_not_verified", secret=authority.SECRET)
+        else:
+            self._certificates.sign(found)
+        self.peers.authority = found.certificate.decode("ascii") if found is not None else ""
+        self._news.set()
+
     async def _keep_open(self) -> None:
         """Serve with new settings when a CA or the serving certificate has changed."""
         stamp = self._certificates.stamp()
@@ -248,11 +283,25 @@ class Agent:
             except ConfigError as exc:
                 self._log.warning("no_certificate", error=exc.message)
 
+    def _ailment(self) -> str:
+        """Return why only a new start helps. A loop that hangs answers no probe at all."""
+        if self.pulls.is_stuck:
+            return "the source of the node's pulls hangs"
+        has_ended = any(task and task.done() for task in (self._task, self._reflector.task))
+        has_failed = self.peers.authority is None and self._joining and self._joining.done()
+        return "a task has ended" if has_ended or has_failed else ""
+
     def _unready(self) -> str:
         trust = self.access.trust
         if trust is None:
             return "the API server has not said yet whom to trust"
-        return "" if trust.proxy_ca else "the API server names no front proxy to trust"
+        if not trust.proxy_ca:
+            return "the API server names no front proxy to trust"
+        if self.peers.authority is None:
+            return "by which authority agents know each other is not known yet"
+        if self._reflector.failing_s > UNREACHED_S:
+            return f"the API server cannot be asked: {self._reflector.error}"
+        return ""
 
     async def _open_page(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer on the address of the metrics, where nobody is asked who they are."""
@@ -261,8 +310,7 @@ class Agent:
             return web.Response(status=404, text="404 not found\n")
         if path == "/metrics":
             return self.figures.page()
-        why = self._unready() if path == "/readyz" else ""
-        return web.Response(text=why or "ok", status=503 if why else 200)
+        return await health(self._unready() if path == "/readyz" else self._ailment())
 
     def _gauges(self) -> Mapping[str, tuple[str, float]]:
         copies = self.copies.snapshot() if self.copies is not None else {}

@@ -1,6 +1,7 @@
-"""A serving certificate for an agent that is given none: self-signed, made at each start.
+"""Serving certificates for agents that are given none, made at each start.
 
-Nobody verifies it: the API server is told so (``insecureSkipTLSVerify``), as for metrics-server.
+They are of the agents' own authority (``authority.py``), or self-signed where there is none. The
+API server verifies neither: it is told so (``insecureSkipTLSVerify``), as for metrics-server.
 """
 
 from __future__ import annotations
@@ -10,34 +11,72 @@ import os
 import ssl
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 VALID: Final = timedelta(days=3650)
 
+_NAME: Final = "pycrictl agents"
 
-def self_signed(names: Sequence[str]) -> tuple[bytes, bytes]:
-    """Return the PEM of a certificate for these names and addresses, and of its key."""
+
+class Pair(NamedTuple):
+    """A certificate and its key, both as PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+def authority() -> Pair:
+    """Return the certificate of a new authority."""
+    return _made([_NAME], None, is_authority=True)
+
+
+def serving(names: Sequence[str], authority: Pair | None = None) -> Pair:
+    """Return a certificate for these names and addresses.
+
+    Args:
+        names: the first is the common name.
+        authority: who signs it; None for itself.
+
+    Raises:
+        ValueError: the authority cannot be read.
+    """
+    return _made(names, authority, is_authority=False)
+
+
+def _made(names: Sequence[str], authority: Pair | None, *, is_authority: bool) -> Pair:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0][:64])])
+    signer, issuer = key, subject
+    if authority is not None:
+        own = x509.load_pem_x509_certificate(authority.certificate)
+        loaded = serialization.load_pem_private_key(authority.key, None)
+        if not isinstance(loaded, ec.EllipticCurvePrivateKey):
+            raise ValueError("the authority's key is of another kind")
+        if loaded.public_key() != own.public_key():
+            raise ValueError("the authority's key is of another certificate")
+        signer, issuer = loaded, own.subject
     now = datetime.now(UTC)
-    certificate = (
+    builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
-        .issuer_name(subject)
+        .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + VALID)
-        .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), False)
-        .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
-        .sign(key, hashes.SHA256())
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), True)
     )
-    return (
+    if not is_authority:
+        server = x509.oid.ExtendedKeyUsageOID.SERVER_AUTH
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([_general(name) for name in names]), False
+        ).add_extension(x509.ExtendedKeyUsage([server]), False)
+    certificate = builder.sign(signer, hashes.SHA256())
+    return Pair(
         certificate.public_bytes(serialization.Encoding.PEM),
         key.private_bytes(
             serialization.Encoding.PEM,
@@ -47,10 +86,10 @@ def self_signed(names: Sequence[str]) -> tuple[bytes, bytes]:
     )
 
 
-def load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+def load(context: ssl.SSLContext, pair: Pair) -> None:
     """Have a context serve with a certificate; its key never touches a disk."""
     with os.fdopen(os.memfd_create("serving"), "wb") as file:
-        file.write(certificate + b"\n" + key)
+        file.write(pair.certificate + b"\n" + pair.key)
         file.flush()
         context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
 

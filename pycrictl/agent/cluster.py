@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pycrictl.agent.api.names import Document
 from pycrictl.agent.apiserver import ApiServer
@@ -17,6 +17,7 @@ from pycrictl.agent.node import NodePulls
 from pycrictl.agent.objects import is_waiting, objects_of
 from pycrictl.agent.peers import Peers
 from pycrictl.agent.reflector import Reflector, list_all
+from pycrictl.agent.store import Gone, is_of
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.servicelog import Log
@@ -24,6 +25,9 @@ from pycrictl.units import escape
 
 PULLS: Final = "/node/v1alpha1/pulls"
 """Where an agent answers for its own node."""
+
+LISTED: Final = "/node/v1alpha1/listed"
+"""Where an agent says what it had listed, of all nodes."""
 
 MAX_NAMED: Final = 10
 """How many nodes that do not answer are named in a warning."""
@@ -58,6 +62,11 @@ class Scope(NamedTuple):
         terms = {"metadata.name": self.pod, "spec.nodeName": self.node}
         found = [f"{key}={value}" for key, value in terms.items() if value]
         return {"fieldSelector": ",".join(found or ["status.phase=Pending"])}
+
+    @property
+    def query_of_peers(self) -> dict[str, str]:
+        """What other agents are asked with."""
+        return {key: value for key, value in self._asdict().items() if value}
 
     def has(self, document: Document) -> bool:
         """Return whether an object belongs to it."""
@@ -103,6 +112,11 @@ class Cluster:
         self._peers = peers
         self._log = Log(__name__)
         self._silent: set[str] = set()
+
+    @property
+    def node(self) -> str:
+        """The name of this node."""
+        return self._own.node
 
     async def pods(self, scope: Scope) -> list[Pod]:
         """Return the pods that a list is about."""
@@ -157,6 +171,22 @@ class Cluster:
         self._silent = (self._silent - nodes.keys()) | silent.keys()
         return Round(objects, silent)
 
+    async def listed(self, scope: Scope, version: int) -> list[Document]:
+        """Return what another agent had listed at a version of its own.
+
+        Raises:
+            Gone: it does not say.
+        """
+        query = {**scope.query_of_peers, "resourceVersion": str(version)}
+        for node in await self._peers.find(lambda node: is_of(version, node)):
+            try:
+                answer = await self._peers.get(node, "", LISTED, query)
+            except PycrictlError:
+                continue
+            found = [one for one in _items(answer) if is_object(one) and scope.has(one)]
+            return [one for one in found if _is_number(one["metadata"].get("resourceVersion"))]
+        raise Gone
+
     async def of_own_node(self, scope: Scope) -> list[Document]:
         """Return the objects of this node.
 
@@ -177,16 +207,13 @@ class Cluster:
         try:
             if node == self._own.node:
                 return await self.of_own_node(scope)
-            asked = scope._replace(node="")._asdict()
-            query = {key: value for key, value in asked.items() if value}
+            query = scope._replace(node="").query_of_peers
             answer = await self._peers.get(node, host_ip, PULLS, query)
         except PycrictlError as exc:
             return escape(exc.message)
-        items = answer.get("items")
-        found = items if isinstance(items, list) else []
         # A node speaks for itself only.
         of_node = scope._replace(node=node)
-        return [one for one in found if is_object(one) and of_node.has(one)]
+        return [one for one in _items(answer) if is_object(one) and of_node.has(one)]
 
 
 def is_object(document: object) -> bool:
@@ -202,6 +229,15 @@ def is_object(document: object) -> bool:
         status.get("phase"),
     ]
     return all(isinstance(one, str) for one in texts)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20
+
+
+def _items(answer: Document) -> list[Any]:
+    items = answer.get("items")
+    return items if isinstance(items, list) else []
 
 
 def _address(pods: Iterable[Pod]) -> str:

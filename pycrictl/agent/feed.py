@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
@@ -14,7 +13,7 @@ from pycrictl.agent.api.names import Document
 from pycrictl.agent.cluster import Cluster, Round, Scope
 from pycrictl.agent.objects import PullPhase
 from pycrictl.agent.reflector import Reflector
-from pycrictl.agent.store import Event, Gone, Key, Store, key_of
+from pycrictl.agent.store import Event, Gone, Key, Store, key_of, tag_of
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.pods import Pod
 from pycrictl.servicelog import Log
@@ -83,7 +82,7 @@ class Feed:
     Args:
         cluster: asks for them.
         scope: which they are.
-        tag: of the versions of this agent's run.
+        tag: of the versions of this agent.
     """
 
     def __init__(self, cluster: Cluster, scope: Scope, tag: int) -> None:
@@ -112,8 +111,11 @@ class Feed:
         """How many watch it."""
         return len(self._watchers)
 
-    async def refresh(self) -> None:
+    async def refresh(self, version: int = 0) -> None:
         """See to it that what is stored is fresh.
+
+        Args:
+            version: of whichever agent; what is stored shall be newer.
 
         Raises:
             PycrictlError: the API server does not say which pods there are.
@@ -121,8 +123,18 @@ class Feed:
         self.used_at = time.monotonic()
         asked_at = self.used_at
         async with self._lock:
-            if self._round_at < asked_at - FRESH_S:
+            if self._round_at < asked_at - FRESH_S or self.store.version < version:
                 await self._round()
+
+    async def listed(self, version: int) -> list[Document] | None:
+        """Return what another agent had listed at a version; None for a version of this one.
+
+        Raises:
+            Gone: it does not know that any more, or does not answer.
+        """
+        if self.store.is_own(version):
+            return None
+        return await self._cluster.listed(self._scope, version)
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[Watcher]:
@@ -213,7 +225,7 @@ class Feeds:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._tag = random.randrange(1000)
+        self._tag = tag_of(cluster.node)
         self._feeds: OrderedDict[Scope, Feed] = OrderedDict()
 
     def get(self, scope: Scope) -> Feed:
@@ -224,6 +236,16 @@ class Feeds:
         self._feeds.move_to_end(scope)
         self._forget()
         return feed
+
+    def listed(self, scope: Scope, version: int) -> list[Document]:
+        """Return what was listed of a scope at a version of this agent.
+
+        Raises:
+            Gone: that is not known.
+        """
+        if (feed := self._feeds.get(scope)) is None:
+            raise Gone
+        return feed.store.listed(version)
 
     @property
     def watchers(self) -> int:

@@ -43,6 +43,9 @@ JOURNAL_S: Final = 5.0
 FIRST_LOOK_S: Final = 3.0
 RETRY_S: Final = 2.0
 
+STUCK_S: Final = 120.0
+"""How long a source may give no sign of life: whatever it waits for has a shorter limit."""
+
 _SAME_S: Final = 2.0
 """Two times of a beginning that are no further apart are the same."""
 
@@ -65,6 +68,7 @@ class _Source:
         self._began: dict[str, float] = {}
         self.pulls: list[NodePull] = []
         self.has_looked = False
+        self.alive_at = time.monotonic()
 
     def run(self, connect: Connect) -> None:
         """Follow the pulls of the node until nobody asks."""
@@ -94,6 +98,7 @@ class _Source:
 
     def show(self, view: View) -> None:
         """Take a picture of all pulls."""
+        self.alive_at = time.monotonic()
         self.pulls, self.has_looked = pulls_in(view, self._began), True
         self._began = {one.image: one.began_s for one in self.pulls}
         self._owner.look_for_failures()
@@ -177,6 +182,12 @@ class NodePulls:
     def is_running(self) -> bool:
         """Whether a source is being followed."""
         return self._source is not None
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the source hangs: its thread cannot be ended but with the process."""
+        source = self._source
+        return source is not None and time.monotonic() - source.alive_at > STUCK_S
 
     @property
     def error(self) -> str:

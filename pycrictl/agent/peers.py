@@ -8,7 +8,7 @@ import contextlib
 import ipaddress
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -59,19 +59,20 @@ class Peers:
         namespace: that of the Service; empty: only the nodes' own addresses are known.
         port: of agents that are no endpoint of it.
         token_file: the service account's token for agents; empty if there is none.
-        authority: PEM of the CA of the agents' certificates; empty: they are not verified.
+
+    Attributes:
+        authority: PEM of the CA of the agents' certificates; empty: they are not verified; None: it
+            is not known yet, and nobody is asked.
     """
 
-    def __init__(
-        self, api: ApiServer, *, namespace: str, port: int, token_file: str, authority: str = ""
-    ) -> None:
+    def __init__(self, api: ApiServer, *, namespace: str, port: int, token_file: str) -> None:
+        self.authority: str | None = None
         self.asked = 0
         self.failures = 0
         self._api = api
         self._namespace = namespace
         self._port = port
         self._token_file = token_file
-        self._authority = authority
         self._addresses: dict[str, tuple[str, int]] = {}
         self._looked_at = -ADDRESSES_S
         self._lock = asyncio.Lock()
@@ -122,6 +123,11 @@ class Peers:
             self._failed()
             raise RemoteProtocolError("its answer is not valid")
         return found
+
+    async def find(self, fits: Callable[[str], bool]) -> list[str]:
+        """Return the nodes that have an agent and a name that fits, as far as is known."""
+        await self._know(lambda: any(map(fits, self._addresses)))
+        return [node for node in self._addresses if fits(node)]
 
     async def lines(
         self, node: str, host_ip: str, path: str, query: Mapping[str, str]
@@ -221,10 +227,12 @@ class Peers:
     @asynccontextmanager
     async def _reached(self, node: str, host_ip: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """Give where the agent of a node is, and what a request to it needs."""
+        if self.authority is None:
+            raise Unavailable("this agent has just begun, and cannot verify it yet")
         host, port = await self._address(node, host_ip)
         headers = {"Authorization": f"Bearer {self._token()}", "User-Agent": "pycrictl-agent"}
         netloc = f"[{host}]" if ":" in host else host
-        server_hostname = SERVICE if self._authority else None
+        server_hostname = SERVICE if self.authority else None
         self.asked += 1
         try:
             yield (
@@ -240,18 +248,20 @@ class Peers:
             raise ConnectError(f"its agent at {netloc}:{port} cannot be reached") from None
 
     async def _address(self, node: str, host_ip: str) -> tuple[str, int]:
-        age_s = time.monotonic() - self._looked_at
-        if self._namespace and (
-            age_s >= ADDRESSES_S or (node not in self._addresses and age_s >= MISSING_S)
-        ):
-            async with self._lock:
-                if time.monotonic() - self._looked_at >= MISSING_S:
-                    await self._look()
+        await self._know(lambda: node in self._addresses)
         if (found := self._addresses.get(node)) is not None:
             return found
         if _is_address(host_ip):
             return host_ip, self._port
         raise Unavailable("no agent runs on it, as far as is known")
+
+    async def _know(self, is_enough: Callable[[], bool]) -> None:
+        """Ask for the addresses again if they are old, or not enough and not quite new."""
+        age_s = time.monotonic() - self._looked_at
+        if self._namespace and (age_s >= ADDRESSES_S or (age_s >= MISSING_S and not is_enough())):
+            async with self._lock:
+                if time.monotonic() - self._looked_at >= MISSING_S:
+                    await self._look()
 
     async def _look(self) -> None:
         """Ask for the endpoints of the Service (``discovery.k8s.io/v1``), by node."""
@@ -273,9 +283,7 @@ class Peers:
 
     def _connections(self) -> aiohttp.ClientSession:
         if self._session is None:
-            context = client_context(
-                verifies=bool(self._authority), ca_data=self._authority or None
-            )
+            context = client_context(verifies=bool(self.authority), ca_data=self.authority or None)
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
                     ssl=context, limit=2 * AT_ONCE + 1000, keepalive_timeout=30

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import Callable, Mapping
 from typing import Final, Generic, TypeVar
 
@@ -70,21 +71,27 @@ class Reflector(Generic[T]):
         self._query = query
         self._parse = parse
         self._on_change = on_change
+        self._failed_at = 0.0
         self._asked = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
         self._log = Log(__name__)
 
     def start(self) -> None:
         """Begin, if it has not begun."""
-        if self._task is None:
+        if self.task is None:
             self._asked.clear()
-            self._task = asyncio.create_task(self._run())
+            self.task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
         """End the watch; ``items`` stays as it is, and grows old."""
-        task, self._task = self._task, None
+        task, self.task = self.task, None
         if task is not None:
             await end_tasks([task])
+
+    @property
+    def failing_s(self) -> float:
+        """How long the list cannot be asked for; 0 if it can, as far as is known."""
+        return 0.0 if self.error is None else time.monotonic() - self._failed_at
 
     async def ready(self, timeout_s: float) -> None:
         """Return when the list has been asked for once.
@@ -113,6 +120,7 @@ class Reflector(Generic[T]):
                 continue
             except PycrictlError as exc:
                 if self.error is None:
+                    self._failed_at = time.monotonic()
                     self._log.warning("no_watch", path=self._path, error=exc.message)
                 self.error = exc
                 self._changed()

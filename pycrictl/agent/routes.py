@@ -16,13 +16,14 @@ from pycrictl.agent.access import Access
 from pycrictl.agent.api import discovery, openapi
 from pycrictl.agent.api.answers import Query, form_of, parameters, parse_query, refuse, respond
 from pycrictl.agent.api.names import COPIES, GROUP, GROUP_VERSION, RESOURCE, SUBRESOURCE, is_name
-from pycrictl.agent.api.status import Refusal, not_found, pod_not_found
+from pycrictl.agent.api.status import Refusal, expired, not_found, pod_not_found
 from pycrictl.agent.cluster import Cluster, Scope
 from pycrictl.agent.copies.routes import CopyRoutes
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
 from pycrictl.agent.frontproxy import User
 from pycrictl.agent.objects import pod_of
+from pycrictl.agent.store import Gone
 from pycrictl.agent.streaming import LONGEST_S, PLAIN_S, Streams
 from pycrictl.agent.watching import Watch
 from pycrictl.errors import Denied, PycrictlError
@@ -47,7 +48,8 @@ class Routes:
         streams: of single pods.
         copies: of containers' files.
         figures: count.
-        is_ready: returns why the agent is not; empty if it is.
+        ailment: returns why the agent should be started anew; empty if it should not.
+        unready: returns why the agent is not ready; empty if it is.
     """
 
     def __init__(
@@ -58,7 +60,8 @@ class Routes:
         streams: Streams,
         copies: CopyRoutes,
         figures: Figures,
-        is_ready: Callable[[], str],
+        ailment: Callable[[], str],
+        unready: Callable[[], str],
     ) -> None:
         self._access = access
         self._cluster = cluster
@@ -66,7 +69,8 @@ class Routes:
         self._streams = streams
         self._copies = copies
         self._figures = figures
-        self._is_ready = is_ready
+        self._ailment = ailment
+        self._unready = unready
         self._watches: dict[str, int] = {}
         self._log = Log(__name__)
 
@@ -112,9 +116,9 @@ class Routes:
                 raise Refusal(413, "a body is not taken")
         match words:
             case ["livez" | "healthz"]:
-                return "health", self._live()
+                return "health", health(self._ailment())
             case ["readyz"]:
-                return "health", self._ready()
+                return "health", health(self._unready())
             case ["metrics"]:
                 return "metrics", self._metrics(request)
             case ["node", "v1alpha1", *rest]:
@@ -124,15 +128,6 @@ class Routes:
             case ["imagePullProgress", namespace, pod, container]:
                 return "kubelet", self._kubelet(request, namespace, pod, container, given)
         return "api", self._api(request, words, given)
-
-    # For everyone
-
-    async def _live(self) -> web.Response:
-        return web.Response(text="ok")
-
-    async def _ready(self) -> web.Response:
-        why = self._is_ready()
-        return web.Response(text=why or "ok", status=503 if why else 200)
 
     # For who has the right
 
@@ -180,6 +175,12 @@ class Routes:
                 scope = Scope(given.get("namespace", ""), given.get("pod", ""))
                 objects = await self._cluster.of_own_node(scope)
                 return respond({"items": objects})
+            case ["listed"]:
+                scope = Scope(*(given.get(key, "") for key in Scope._fields))
+                try:
+                    return respond({"items": self._feeds.listed(scope, int(query.version or 0))})
+                except Gone:
+                    raise expired(query.version) from None
             case ["pods", namespace, name, "imagepullprogress"]:
                 pod = await self._streams.find(namespace, name)
                 if pod is None:
@@ -306,6 +307,11 @@ class Routes:
     def watches(self) -> int:
         """How many watches and streams are open."""
         return sum(self._watches.values())
+
+
+async def health(why: str) -> web.Response:
+    """Answer a probe: why it fails, if it does."""
+    return web.Response(text=why or "ok", status=503 if why else 200)
 
 
 def _is_of_copies(words: list[str]) -> bool:

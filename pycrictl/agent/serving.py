@@ -194,7 +194,12 @@ class Certificates:
         if bool(certificate_file) != bool(key_file):
             raise UsageError("--tls-cert and --tls-key go together")
         self._files = certificate_file, key_file
-        self._own = None if certificate_file else certificate.self_signed(names)
+        self._names = names
+        self._own = None if certificate_file else certificate.serving(names)
+
+    def sign(self, authority: certificate.Pair) -> None:
+        """Serve with a certificate of this authority in place of a self-signed one."""
+        self._own = certificate.serving(self._names, authority)
 
     def stamp(self) -> tuple[int, ...]:
         """Return what changes when the files do."""
@@ -218,7 +223,7 @@ class Certificates:
         context.num_tickets = 0
         try:
             if self._own is not None:
-                certificate.load(context, *self._own)
+                certificate.load(context, self._own)
             else:
                 context.load_cert_chain(*self._files)
         except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError

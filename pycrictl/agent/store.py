@@ -1,13 +1,13 @@
 """The objects of a list as they change, each change with a version. Pure: no clock of its own.
 
 Versions are what makes a watch go on where a list ended. They are whole numbers that grow with
-time, of whichever agent: milliseconds, and in the last three decimals a tag of the agent. A version
-of another agent, or of one that has been restarted, says nothing of what was listed: a watch from
-there begins with all objects, and only if that list is recent.
+time, of whichever agent: milliseconds, and in the last six decimals a tag of the agent's node. What
+another agent had listed at a version of its own only that agent can say.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
 from collections.abc import Iterable
 from enum import StrEnum
@@ -18,10 +18,7 @@ from pycrictl.agent.api.names import Document
 MAX_REMOVED: Final = 2000
 """How many objects that are gone are remembered for those who watch from before that."""
 
-FOREIGN_S: Final = 60.0
-"""How old the list of another agent may be that a watch begins from."""
-
-_TAGS: Final = 1000
+_TAGS: Final = 1_000_000
 
 Key: TypeAlias = tuple[str, str]
 """Namespace and name."""
@@ -47,6 +44,16 @@ class Gone(Exception):
     """What has changed since a version is not known any more."""
 
 
+def tag_of(node: str) -> int:
+    """Return the tag of a node's agent. Of 5,000 nodes, some pairs share one; most do not."""
+    return zlib.crc32(node.encode()) % _TAGS
+
+
+def is_of(version: int, node: str) -> bool:
+    """Return whether a version may be one of a node's agent."""
+    return version % _TAGS == tag_of(node)
+
+
 def key_of(document: Document) -> Key:
     """Return what an object is found by."""
     return document["metadata"]["namespace"], document["metadata"]["name"]
@@ -56,12 +63,12 @@ class Store:
     """What is listed and watched.
 
     Args:
-        tag: of this agent's run, below 1000.
+        tag: see ``tag_of``.
         now_s: wall time at which it begins.
     """
 
     def __init__(self, tag: int, now_s: float) -> None:
-        self._tag = tag % _TAGS
+        self._tag = tag
         self._objects: dict[Key, tuple[Document, int, int]] = {}  # made at, changed at
         self._removed: deque[Event] = deque()
         self.version = self._oldest = self._version(now_s)
@@ -107,23 +114,62 @@ class Store:
             self._oldest = self._removed.popleft().version
         return events
 
-    def since(self, version: int, now_s: float) -> list[Event]:
-        """Return what has changed since a version, the oldest first.
+    def is_own(self, version: int) -> bool:
+        """Return whether a version is one of this agent."""
+        return version % _TAGS == self._tag
+
+    def since(self, version: int) -> list[Event]:
+        """Return what has changed since a version of this agent, the oldest first.
 
         Raises:
             Gone: that is not known.
         """
-        if version % _TAGS != self._tag or not self._oldest <= version <= self.version:
-            age_s = now_s - version / _TAGS / 1000
-            if not -FOREIGN_S <= age_s <= FOREIGN_S:
-                raise Gone
-            return [Event(Change.ADDED, one, at) for one, _, at in self._objects.values()]
+        if not (self.is_own(version) and self._oldest <= version <= self.version):
+            raise Gone
         events = [event for event in self._removed if event.version > version]
         for document, made, changed in self._objects.values():
             if changed > version:
                 change = Change.ADDED if made > version else Change.MODIFIED
                 events.append(Event(change, document, changed))
         return sorted(events, key=lambda event: event.version)
+
+    def listed(self, version: int) -> list[Document]:
+        """Return the objects that there were at a version of this agent, as they were seen last.
+
+        Raises:
+            Gone: that is not known.
+        """
+        news = self.since(version)
+        made = {key_of(event.document) for event in news if event.change is Change.ADDED}
+        return [
+            *(one for one in self.objects() if key_of(one) not in made),
+            *(event.document for event in news if event.change is Change.DELETED),
+        ]
+
+    def differences(self, listed: Iterable[Document], version: int) -> list[Event]:
+        """Return what is different from what another agent had listed, what is gone first.
+
+        Args:
+            listed: see ``listed``.
+            version: of the other agent; those of this store are higher from now on.
+        """
+        before = {key_of(one): one for one in listed}
+        self.version = at = max(self.version, (version // _TAGS + 1) * _TAGS + self._tag)
+        gone, rest = [], []
+        for key, was in before.items():
+            found = self.find(key)
+            if found is None or found["metadata"]["uid"] != was["metadata"]["uid"]:
+                gone.append(Event(Change.DELETED, _versioned(was, at), at))
+        for document in self.objects():
+            known = before.get(key_of(document))
+            if known is None or known["metadata"]["uid"] != document["metadata"]["uid"]:
+                change = Change.ADDED
+            elif _is_same(known, document) and int(known["metadata"]["resourceVersion"]) <= version:
+                continue
+            else:
+                change = Change.MODIFIED
+            rest.append(Event(change, _versioned(document, at), at))
+        return gone + rest
 
     def _version(self, now_s: float) -> int:
         return int(now_s * 1000) * _TAGS + self._tag

@@ -53,15 +53,23 @@ class Watch:
         query, feed = self._query, self._feed
         timeout_s = query.timeout_s or random.randint(LEAST_TIMEOUT_S, 2 * LEAST_TIMEOUT_S)
         ends_at = time.monotonic() + timeout_s
-        await feed.refresh()
+        version = int(query.version or 0)
+        is_going_on = not query.initial_events and version > 0
+        await feed.refresh(version if is_going_on else 0)
         response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache"})
         response.enable_chunked_encoding()
         add_warnings(response, feed.warnings)
+        listed: list[Document] | None = None
+        try:
+            if is_going_on:
+                listed = await feed.listed(version)
+        except Gone:
+            return await self._end_expired(request, response)
         async with feed.watching() as watcher:
             # From here on nothing is awaited until the first events are taken from the store, so
             # that those which the watcher gets follow them without a gap.
             try:
-                lines = self._first()
+                lines = self._first(listed)
                 await response.prepare(request)
                 await _send(response, lines)
                 marked_at = time.monotonic()
@@ -76,27 +84,40 @@ class Watch:
                         marked_at = time.monotonic()
                     await _send(response, lines)
             except Gone:
-                if not response.prepared:
-                    await response.prepare(request)
-                status = expired(query.version or str(self._version)).document
-                await _send(response, [_line("ERROR", status)])
+                return await self._end_expired(request, response)
         await response.write_eof()
         return response
 
-    def _first(self) -> list[bytes]:
-        """Return what the watch begins with."""
+    async def _end_expired(
+        self, request: web.BaseRequest, response: web.StreamResponse
+    ) -> web.StreamResponse:
+        """Let the client list anew."""
+        if not response.prepared:
+            await response.prepare(request)
+        status = expired(self._query.version or str(self._version)).document
+        await _send(response, [_line("ERROR", status)])
+        await response.write_eof()
+        return response
+
+    def _first(self, listed: list[Document] | None) -> list[bytes]:
+        """Return what the watch begins with.
+
+        Args:
+            listed: what another agent had listed, at whose version the watch goes on.
+        """
         query, store = self._query, self._feed.store
         self._version = store.version
-        if query.initial_events is False:
+        version = int(query.version or 0)
+        if query.initial_events is False and not version:
             self._shown = {key_of(one) for one in store.objects() if self._fits(one)}
             return []
-        if query.initial_events or query.version in ("", "0"):
+        if query.initial_events or not version:
             events = [Event(Change.ADDED, one, store.version) for one in store.objects()]
             lines = self._lines(events)
             if query.initial_events:
                 lines.append(self._bookmark(is_end=True))
             return lines
-        events = store.since(int(query.version), time.time())
+        events = store.since(version) if listed is None else store.differences(listed, version)
         news = {key_of(event.document) for event in events}
         self._shown = {
             key_of(one) for one in store.objects() if key_of(one) not in news and self._fits(one)

@@ -23,6 +23,7 @@ from pycrictl.errors import (
 )
 
 AGENT_NAMESPACE: Final = "pycrictl"
+_AGENTS: Final = f"kubectl -n {AGENT_NAMESPACE} get pods -o wide"
 VIEW_ROLE: Final = "pycrictl-imagepulls-view"
 """The ClusterRole of the manifests that lets a user see pulls; it is aggregated to ``view``."""
 
@@ -84,13 +85,13 @@ def of_answer(refusal: UpgradeRefused) -> PycrictlError:
         case 403:
             return _forbidden(message)
         case 404 if reason == "NotFound" and status.get("details", {}).get("name"):
-            return NotFound(message, code="NotFound", details=message)
+            return _not_found(message)
         case 404:
             return Unimplemented(f"the API server does not know {GROUP}/{VERSION}")
         case 502:
             return Unavailable(f"cannot reach the API server: {text}")
         case 503 if message and not message.startswith("error trying to reach service"):
-            return Unavailable(f"the agent answers: {message}")
+            return Unavailable(f"the agent answers: {message}", hint=_AGENTS)
         case 503:
             return not_available(text)
         case 429:
@@ -107,8 +108,7 @@ def not_available(text: str) -> PycrictlError:
     """Return the error for an agent that is installed and does not answer."""
     return Unavailable(
         f"the agent is installed but does not answer: {text}",
-        hint=f"kubectl -n {AGENT_NAMESPACE} get pods; kubectl describe apiservice"
-        f" {VERSION}.{GROUP}",
+        hint=f"{_AGENTS}; kubectl describe apiservice {VERSION}.{GROUP}",
     )
 
 
@@ -131,13 +131,19 @@ def _of_reason(reason: str, message: str) -> PycrictlError:
         case "Forbidden":
             return _forbidden(message)
         case "NotFound":
-            return NotFound(message, code=reason, details=message)
+            return _not_found(message)
         case "ServiceUnavailable":
             return not_available(message)
         case "Unauthorized":
             return _unauthorized()
     named = f" ({reason})" if reason else ""
     return RuntimeFault(f"the API server refused{named}: {message}", code=reason or "Unknown")
+
+
+def _not_found(message: str) -> PycrictlError:
+    kind = message.partition(" ")[0].partition(".")[0]
+    hint = f"'kubectl get {kind} -A' shows which there are" if kind.isalpha() else None
+    return NotFound(message, code="NotFound", details=message, hint=hint)
 
 
 def _unreachable(text: str) -> PycrictlError:

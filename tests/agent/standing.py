@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pycrictl.agent.app import Agent, Settings
+from pycrictl.agent.authority import SECRET
 from pycrictl.errors import ConnectError
 from pycrictl.kube.credential import read_kubeconfig
 from tests.kube.access import Grant, User
@@ -96,6 +97,9 @@ class Cluster:
         ]
         rules[2]["resources"], rules[3]["resources"] = ["tokenreviews"], ["subjectaccessreviews"]
         api.grants.append(Grant(OWN, rules))
+        rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "update"]}
+        api.grants.append(Grant(OWN, [{**rule, "resourceNames": [SECRET]}], "pycrictl"))
+        self.add_secret()
         api.tokens["api-token"] = Token(User(OWN))
         api.tokens[self.token] = Token(User(OWN), (AUDIENCE,))
         (folder / "token").write_text(self.token)
@@ -103,7 +107,12 @@ class Cluster:
         (folder / "kubeconfig").write_text(json.dumps(kubeconfig))
 
     def start(
-        self, node: str = "n1", connect: Callable[[], Connected] = no_runtime, **settings: Any
+        self,
+        node: str = "n1",
+        connect: Callable[[], Connected] = no_runtime,
+        *,
+        waits: bool = True,
+        **settings: Any,
     ) -> Agent:
         """Start the agent of a node; the first one stands behind the API server."""
 
@@ -120,7 +129,8 @@ class Cluster:
                 connect,
             )
             await found.start()
-            await found.ready.wait()
+            if waits:
+                await found.ready.wait()
             return found
 
         agent = self.loop.run(begin())
@@ -146,6 +156,11 @@ class Cluster:
                 "endpoints": [{"addresses": ["127.0.0.1"], "nodeName": node}],
             },
         )
+
+    def add_secret(self, **data: str) -> None:
+        """Create or replace the Secret of the agents' authority, as the manifests have it."""
+        metadata = {"name": SECRET, "namespace": "pycrictl"}
+        self.api.objects.add("", "secrets", {"metadata": metadata, "type": "Opaque", "data": data})
 
     def add_pod(self, name: str, **changes: Any) -> dict[str, Any]:
         """Create or replace a pod that waits for its image."""

@@ -182,13 +182,40 @@ def test_a_store_forgets_and_says_so() -> None:
     first = store.replace(objects, NOW_S + 1)
     assert [event.change for event in first] == ["ADDED"]
     assert store.replace(objects, NOW_S + 2) == []
-    assert store.since(first[0].version, NOW_S + 2) == []
+    assert store.since(first[0].version) == []
     with pytest.raises(Gone):
-        store.since(first[0].version - 2_000_000, NOW_S + 200)
+        store.since(first[0].version - 2_000_000_000)
     (gone,) = store.replace([], NOW_S + 3)
     assert gone.change == "DELETED"
-    assert store.since(first[0].version, NOW_S + 4) == [gone]
-    assert gone.version % 1000 == 7
+    assert store.since(first[0].version) == [gone]
+    assert gone.version % 1_000_000 == 7
+
+
+def test_what_another_agent_had_listed() -> None:
+    """Its clock is a minute ahead; what it had listed is known all the same."""
+    theirs, ours = Store(7, NOW_S + 60), Store(8, NOW_S)
+    pods = {name: pod()._replace(name=name, uid=name) for name in ("same", "gone", "anew", "late")}
+    theirs.replace(
+        objects_of([pods[one] for one in ("same", "gone", "anew")], (), "n1"), NOW_S + 61
+    )
+    version = theirs.version
+    theirs.replace(objects_of([pods["same"], pods["late"]], (), "n1"), NOW_S + 70)
+    listed = theirs.listed(version)
+    assert sorted(one["spec"]["podName"] for one in listed) == ["anew", "gone", "same"]
+    pods["anew"] = pods["anew"]._replace(uid="another")
+    ours.replace(objects_of([pods[one] for one in ("same", "anew", "late")], (), "n1"), NOW_S + 1)
+    events = ours.differences(listed, version)
+    assert [(event.change, event.document["spec"]["podName"]) for event in events] == [
+        ("DELETED", "gone"),
+        ("DELETED", "anew"),
+        ("ADDED", "anew"),
+        ("ADDED", "late"),
+    ]
+    assert all(event.version > version for event in events)
+    (later,) = ours.replace(objects_of([pods["same"], pods["anew"]], (), "n1"), NOW_S + 2)
+    assert later.version > events[-1].version
+    with pytest.raises(Gone):
+        theirs.listed(version - 2_000_000_000_000)
 
 
 def test_a_pod_of_the_same_name_is_another() -> None:
@@ -233,9 +260,9 @@ def test_a_config_map_without_a_front_proxy(data: Any) -> None:
 def test_a_certificate_that_is_over() -> None:
     from cryptography import x509
 
-    from pycrictl.agent.certificate import self_signed
+    from pycrictl.agent.certificate import serving
 
-    pem, _ = self_signed(["pycrictl-agent", "127.0.0.1"])
+    pem, _ = serving(["pycrictl-agent", "127.0.0.1"])
     certificate = x509.load_pem_x509_certificate(pem)
     from cryptography.hazmat.primitives.serialization import Encoding
 

@@ -26,6 +26,7 @@ class Reflector:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self.agent = 0
         self.phases: dict[str, str] = {}
         self.version = ""
 
@@ -79,7 +80,7 @@ class Reflector:
         proxy = self._cluster.api.front_proxy
         context = context_of((proxy.cert("client"), proxy.key("client")))
         connection = context.wrap_socket(
-            socket.create_connection(self._cluster.agents[0].door.address, timeout=60)
+            socket.create_connection(self._cluster.agents[self.agent].door.address, timeout=60)
         )
         fields = ["Host: a", "X-Remote-User: reflector", "Connection: close"]
         request = "\r\n".join([f"GET {PATH}?{query} HTTP/1.1", *fields, "", ""])
@@ -121,6 +122,21 @@ def test_a_list_that_is_kept(cluster: Cluster, recorded: str) -> None:
         assert next(events) in ("MODIFIED", "DELETED")  # lists of pods have only those that wait
     if "metadata.name" in RECORDED[recorded][0]:
         assert reflector.phases == {"web.main": "Succeeded"}
+
+
+@pytest.mark.parametrize("recorded", [key for key, (_, *more) in RECORDED.items() if more])
+def test_a_list_of_one_agent_and_a_watch_of_another(cluster: Cluster, recorded: str) -> None:
+    cluster.start("n1")
+    cluster.start("n2")
+    cluster.add_pod("web")
+    reflector = Reflector(cluster)
+    with closing(reflector.run(RECORDED[recorded])) as events:
+        assert next(events) == "LISTED"
+        assert reflector.phases == {"web.main": "Waiting"}
+        cluster.api.objects.remove("", "pods", "default", "web")
+        reflector.agent = 1
+        assert next(events) == "DELETED"
+    assert reflector.phases == {}
 
 
 @pytest.mark.parametrize("recorded", [key for key, (_, *more) in RECORDED.items() if more])

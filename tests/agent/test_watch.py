@@ -87,13 +87,44 @@ def test_versions_of_which_nothing_is_known(cluster: Cluster, version: str) -> N
     assert (found["object"]["code"], found["object"]["reason"]) == (410, "Expired")
 
 
-def test_the_list_of_another_agent(cluster: Cluster) -> None:
-    """The API server may have asked another one a moment ago."""
+@pytest.mark.parametrize("more", ["", "&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"])
+def test_the_list_of_another_agent(cluster: Cluster, more: str) -> None:
+    """The API server may have asked another one a moment ago: that one is asked what it was."""
     cluster.start("n1")
+    cluster.start("n2")
+    for name in ("web", "db", "gone"):
+        cluster.add_pod(name)
+    version = ask(cluster, "").document["metadata"]["resourceVersion"]
+    cluster.api.objects.remove("", "pods", "default", "gone")
+    cluster.add_pod("db", state={"waiting": {"reason": "ImagePullBackOff"}})
+    cluster.add_pod("late")
+    cluster.agents.reverse()
+    found = events(cluster, f"resourceVersion={version}{more}")
+    assert names(found) == [
+        ("DELETED", "gone.main"),
+        ("MODIFIED", "db.main"),
+        ("ADDED", "late.main"),
+    ]
+    assert all(int(one["object"]["metadata"]["resourceVersion"]) > int(version) for one in found)
+    assert (
+        events(cluster, f"resourceVersion={version}&fieldSelector=metadata.name=web.main", 1)[0][
+            "object"
+        ]["code"]
+        == 410
+    ), "that list was not asked for"
+
+
+def test_the_list_of_an_agent_that_is_gone(cluster: Cluster) -> None:
+    """Nobody knows what was listed: the client has to list again, and that is the end of it."""
+    cluster.start("n1")
+    cluster.start("n2")
     cluster.add_pod("web")
-    mine = cluster.agents[0].feeds
-    version = int(time.time() * 1000) * 1000 + (mine._tag + 1) % 1000
-    assert names(events(cluster, f"resourceVersion={version}", 1)) == [("ADDED", "web.main")]
+    version = ask(cluster, "").document["metadata"]["resourceVersion"]
+    cluster.loop.run(cluster.agents.pop(0).stop())
+    (found,) = events(cluster, f"resourceVersion={version}", 1)
+    assert (found["type"], found["object"]["code"]) == ("ERROR", 410)
+    version = ask(cluster, "").document["metadata"]["resourceVersion"]
+    assert events(cluster, f"resourceVersion={version}", 1) == []
 
 
 def test_tables(cluster: Cluster) -> None:
@@ -160,7 +191,7 @@ def test_nothing_is_watched_while_nobody_asks(
     asked = len(cluster.api.asked)
     time.sleep(2.5)
     assert len(cluster.api.asked) == asked
-    assert agent.pulls._reflector._task is None
+    assert agent.pulls._reflector.task is None
 
 
 def test_too_many_watches(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

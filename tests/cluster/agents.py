@@ -23,6 +23,7 @@ READ: Final = ["get", "list", "watch"]
 RULES: Final = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": READ},
     {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": READ},
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "update"]},
     {
         "apiGroups": ["authentication.k8s.io"],
         "resources": ["tokenreviews"],
@@ -81,6 +82,11 @@ class Agents:
         self._cluster.apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
             {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": "pycrictl-agent-ca", "namespace": NAMESPACE},
+            },
             role(NAME, RULES),
             binding(NAME, "ClusterRole", account),
             binding(NAME, "Role", account, "kube-system", reader),
@@ -141,7 +147,8 @@ class Agents:
             *("-r", endpoint or self._cluster.lab.node.endpoint),
             *("agent", "--listen", f"{address}:{PORT}", "--node-name", node),
             *("--kubeconfig", str(self.kubeconfig), "--peer-token", str(self.peer_token)),
-            *("--metrics-listen", f"{address}:{PORT + 1}", "--log-level", "info"),
+            *("--peer-namespace", NAMESPACE, "--log-level", "info"),
+            *("--metrics-listen", f"{address}:{PORT + 1}"),
         ]
         self._daemons[node] = Daemon(command, self.folder / f"{node}.log")
         self._daemons[node].start(lambda: is_ready(address), timeout_s=START_S)
@@ -157,6 +164,16 @@ class Agents:
         """End a node's agent and start it anew."""
         self.stop(node)
         self._daemons[node].start(lambda: is_ready(address), timeout_s=START_S)
+
+    def publish(self, node: str, address: str) -> None:
+        """Put an agent that runs otherwise into the API."""
+        self._endpoints[node] = address
+        self._publish()
+
+    def withdraw(self, node: str) -> None:
+        """Take an agent out of the API."""
+        del self._endpoints[node]
+        self._publish()
 
     def _publish(self) -> None:
         self._cluster.apply(

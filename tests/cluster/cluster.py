@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -276,6 +277,29 @@ class Cluster:
         }
         metadata = {"name": name, "namespace": namespace}
         self.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+    @contextmanager
+    def node(self, name: str, address: str) -> Iterator[None]:
+        """Have a node without a kubelet meanwhile."""
+        self.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+        self._patch_status("node", name, addresses=[{"type": "InternalIP", "address": address}])
+        yield
+        words = ("delete", "pods", f"--field-selector=spec.nodeName={name}")
+        self.kubectl.good(*words, "--force", "--grace-period=0")
+        self.kubectl.good("delete", "node", name)
+
+    def let_wait(self, name: str, reference: str, address: str) -> str:
+        """Let a pod's container wait for its image, as a kubelet says it; return the pod's UID."""
+        waiting = {"reason": "ContainerCreating"}
+        container: dict[str, Any] = {"name": "c0", "image": reference, "imageID": ""}
+        container |= {"state": {"waiting": waiting}, "ready": False, "restartCount": 0}
+        address_of = {"hostIP": address, "hostIPs": [{"ip": address}]}
+        self._patch_status("pod", name, **address_of, containerStatuses=[container])
+        return str(self.kubectl.document("get", "pod", name)["metadata"]["uid"])
+
+    def _patch_status(self, kind: str, name: str, **status: Any) -> None:
+        words = ("patch", kind, name, "--subresource=status", "--type=merge", "-p")
+        self.kubectl.good(*words, json.dumps({"status": status}))
 
     def phase(self, name: str, namespace: str = "default") -> str:
         """Return a pod's phase; nothing if there is none."""

@@ -156,19 +156,41 @@ def test_the_api_server_is_restarted_in_the_middle(cluster: Cluster, agents: Age
 @pytest.fixture
 def other_node(cluster: Cluster, agents: Agents) -> Iterator[Lab]:
     """A second node: a containerd and an agent; the kubelet is played by the test."""
-    address = [{"type": "InternalIP", "address": OTHER_ADDRESS}]
-    cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": OTHER}})
-    patch = json.dumps({"status": {"addresses": address}})
-    cluster.kubectl.good(
-        "patch", "node", OTHER, "--subresource=status", "--type=merge", "-p", patch
-    )
-    with Lab() as lab:
+    with cluster.node(OTHER, OTHER_ADDRESS), Lab() as lab:
         agents.start(OTHER, OTHER_ADDRESS, lab.node.endpoint, serves=False)
         yield lab
         agents.stop(OTHER)
-    force = ("--force", "--grace-period=0")
-    cluster.kubectl.good("delete", "pods", f"--field-selector=spec.nodeName={OTHER}", *force)
-    cluster.kubectl.good("delete", "node", OTHER)
+
+
+def test_a_list_of_one_agent_and_a_watch_of_another(cluster: Cluster, agents: Agents) -> None:
+    """The API server asks any of them; what is deleted in between is reported whoever answers."""
+    kubectl, path = cluster.kubectl, f"{BASE}/namespaces/default/imagepulls"
+    agents.start(OTHER, OTHER_ADDRESS)
+    try:
+        wait_until(lambda: len(tags_of(kubectl)) == 2)
+        pairs = set()
+        for number in range(8):
+            cluster.run_pod(name := f"gone{number}", "nowhere.test/x:1")
+            wait_until(lambda name=name: name in kubectl.good("get", "--raw", path))  # type: ignore[misc]
+            version = json.loads(kubectl.good("get", "--raw", path))["metadata"]["resourceVersion"]
+            kubectl.good("delete", "pod", name, "--force", "--grace-period=0")
+            query = f"watch=true&resourceVersion={version}&timeoutSeconds=3"
+            lines = kubectl.good("get", "--raw", f"{path}?{query}").splitlines()
+            events = [json.loads(one) for one in lines]
+            found = [(one["type"], one["object"]["metadata"]["name"]) for one in events]
+            assert found == [("DELETED", f"{name}.c0")]
+            answered = events[0]["object"]["metadata"]["resourceVersion"]
+            pairs.add((version[-6:], answered[-6:]))
+        assert any(listed != watched for listed, watched in pairs), pairs
+    finally:
+        agents.stop(OTHER)
+        agents.withdraw(OTHER)
+
+
+def tags_of(kubectl: Kubectl) -> set[str]:
+    """Which agents answer, by the tags of their versions."""
+    lists = [kubectl.document("get", "imagepulls") for _ in range(6)]
+    return {one["metadata"]["resourceVersion"][-6:] for one in lists}
 
 
 def test_a_second_node(cluster: Cluster, agents: Agents, other_node: Lab) -> None:
@@ -176,13 +198,7 @@ def test_a_second_node(cluster: Cluster, agents: Agents, other_node: Lab) -> Non
     image = lab.layout.image("far:1", lab.layout.random_layers([9 << 20, 5 << 20], seed=1070))
     reference = lab.push(image)
     cluster.run_pod("far", reference, node=OTHER)
-    status = {"phase": "Pending", "hostIP": OTHER_ADDRESS, "hostIPs": [{"ip": OTHER_ADDRESS}]}
-    waiting = {"name": "c0", "image": reference, "imageID": "", "ready": False, "restartCount": 0}
-    waiting["state"] = {"waiting": {"reason": "ContainerCreating"}}
-    status["containerStatuses"] = [waiting]
-    words = ("patch", "pod", "far", "--subresource=status", "--type=merge", "-p")
-    kubectl.good(*words, json.dumps({"status": status}))
-    uid = kubectl.document("get", "pod", "far")["metadata"]["uid"]
+    uid = cluster.let_wait("far", reference, OTHER_ADDRESS)
     config = lab.node.kubelet.pod_config("far", uid=uid)
     lab.throttle.limit(image.layers_bytes / 25)
     pod = lab.node.kubelet.run_pod(config)

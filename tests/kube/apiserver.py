@@ -337,11 +337,18 @@ def _stored(
                 found = merged(found, body)
                 api.objects.add(kind.group, kind.resource, found)
             return 200, found
+        case "update", _ if _is_outdated(api.objects.find(kind, request), body):
+            return 409, status(409, "the object has been modified", "Conflict")
         case "create" | "update", _:
             body["metadata"].setdefault("namespace", request.namespace)
             api.objects.add(kind.group, kind.resource, body)
             return 201, body
     return 405, status(405, "the server does not allow this method on the requested resource")
+
+
+def _is_outdated(found: Any, body: Any) -> bool:
+    version = body["metadata"].get("resourceVersion")
+    return found is not None and version and found["metadata"]["resourceVersion"] != version
 
 
 def _access_review(api: ApiServer, body: Any, user: User) -> dict[str, Any]:

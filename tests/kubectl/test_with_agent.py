@@ -82,6 +82,7 @@ def test_the_agent_gets_the_rights_that_its_own_tests_give_it(run_folder: Path) 
     ]
     assert sorted(given) == [
         ([""], ["pods"], ["list", "watch"]),
+        ([""], ["secrets"], ["get", "update"]),
         (["authentication.k8s.io"], ["tokenreviews"], ["create"]),
         (["authorization.k8s.io"], ["subjectaccessreviews"], ["create"]),
         (["discovery.k8s.io"], ["endpointslices"], ["list"]),

@@ -168,7 +168,8 @@ def test_the_certificate_is_verified_where_there_is_a_ca(run_folder: Path) -> No
     spec = one(build("base", run_folder), "APIService")["spec"]
     assert spec["insecureSkipTLSVerify"] is True
     objects = build("with-ca", run_folder)
-    spec, secret = one(objects, "APIService")["spec"], one(objects, "Secret")["data"]
+    spec = one(objects, "APIService")["spec"]
+    secret = one(objects, "Secret", "pycrictl-agent-tls")["data"]
     assert "insecureSkipTLSVerify" not in spec
     authority = base64.b64decode(spec["caBundle"])
     assert authority == base64.b64decode(secret["ca.crt"])

@@ -51,7 +51,7 @@ def agent(
         Option(
             "--tls-cert",
             metavar="FILE",
-            help="Serve with this certificate (default: a self-signed one).",
+            help="Serve with this certificate (default: one made at each start).",
         ),
     ] = "",
     tls_key: Annotated[
@@ -71,7 +71,8 @@ def agent(
         Option(
             "--peer-ca",
             metavar="FILE",
-            help="The CA of all agents' certificates (default: they are not verified).",
+            help="The CA of all agents' certificates (default: that of the Secret"
+            " pycrictl-agent-ca; with --tls-cert they are not verified).",
         ),
     ] = "",
     peer_token: Annotated[

@@ -1,0 +1,72 @@
+"""The agents' own authority: by it they know each other, also where nobody has set one up.
+
+The first agent makes it and puts it into a Secret that the manifests bring along empty; it may only
+be read by agents, and by who may read the Secrets of their namespace.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Final
+
+from pycrictl.agent import certificate
+from pycrictl.agent.api.names import Document
+from pycrictl.agent.apiserver import ApiServer
+from pycrictl.agent.certificate import Pair
+from pycrictl.errors import NotFound, RemoteProtocolError, RuntimeFault
+
+SECRET: Final = "pycrictl-agent-ca"
+CERTIFICATE: Final = "ca.crt"
+KEY: Final = "ca.key"
+
+TRIES: Final = 5
+
+
+async def shared(api: ApiServer, namespace: str) -> Pair | None:
+    """Return the authority of the agents; None if there is no Secret for it.
+
+    Raises:
+        PycrictlError: that is not known, or what the Secret has is none.
+    """
+    path = f"/api/v1/namespaces/{namespace}/secrets/{SECRET}"
+    for _ in range(TRIES):
+        try:
+            secret = await api.get(path)
+        except NotFound:
+            return (
+                None  # whoever took it away wants none; a right that is missing is another matter
+            )
+        if not isinstance(secret, dict):
+            break
+        if (found := _parsed(secret)) is not None:
+            return found
+        made = certificate.authority()
+        data = {CERTIFICATE: _text(made.certificate), KEY: _text(made.key)}
+        try:
+            # With the version that was read: of several agents at once, one has its way.
+            await api.put(path, {**secret, "data": data})
+        except RuntimeFault as exc:
+            if exc.code != "409":
+                raise
+    raise RemoteProtocolError(f"the Secret {SECRET} has no authority")
+
+
+def _parsed(secret: Document) -> Pair | None:
+    """Return what a Secret has; None if it is empty.
+
+    Raises:
+        RemoteProtocolError: it has something else.
+    """
+    data = secret.get("data") or {}
+    if not data:
+        return None
+    try:
+        found = Pair(*(base64.b64decode(data[key], validate=True) for key in (CERTIFICATE, KEY)))
+        certificate.serving(["x"], found)
+    except (KeyError, TypeError, ValueError):
+        raise RemoteProtocolError(f"the Secret {SECRET} has no authority") from None
+    return found
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")

@@ -1,0 +1,130 @@
+"""By which certificates agents know each other, and what others get in their place."""
+
+from __future__ import annotations
+
+import base64
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pycrictl.agent import certificate
+from tests.agent.standing import Cluster
+from tests.waiting import wait_until
+
+PULLS = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls"
+SERVER_NAME = "pycrictl-agent"
+
+
+def listed(cluster: Cluster) -> dict[str, Any]:
+    found = cluster.ask(PULLS, certificate=cluster.front_proxy, user="jane").document["items"]
+    return {one["metadata"]["name"]: one["status"] for one in found}
+
+
+def secret(cluster: Cluster) -> dict[str, str]:
+    (found,) = cluster.api.objects.documents("", "secrets")
+    return {key: base64.b64decode(text).decode() for key, text in found["data"].items()}
+
+
+@pytest.fixture
+def redirected(cluster: Cluster, tmp_path: Path) -> Iterator[list[bytes]]:
+    """What comes to whoever stands in the place of the agent of n2."""
+    got: list[bytes] = []
+    pair = certificate.serving([SERVER_NAME])
+    (tmp_path / "theirs.pem").write_bytes(pair.certificate + pair.key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "theirs.pem")
+
+    def answer() -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            with suppress(OSError), client, context.wrap_socket(client, server_side=True) as found:
+                found.settimeout(10)
+                got.append(found.recv(65536))
+
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        cluster.add_endpoint("n2", listener.getsockname()[1])
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield got
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(60)
+
+
+def test_agents_that_begin_at_once_have_one_authority(cluster: Cluster) -> None:
+    threads = [threading.Thread(target=cluster.start, args=(f"n{one}",)) for one in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(cluster.agents) == 3
+    cluster.add_pod("one", node="n1")
+    cluster.add_pod("two", node="n2")
+    cluster.add_pod("three", node="n3")
+    assert len(listed(cluster)) == 3
+    assert all(agent.peers.failures == 0 for agent in cluster.agents)
+    context = ssl.create_default_context(cadata=secret(cluster)["ca.crt"])
+    for agent in cluster.agents:
+        with (
+            socket.create_connection(agent.door.address, timeout=30) as plain,
+            context.wrap_socket(plain, server_hostname=SERVER_NAME),
+        ):
+            pass
+
+
+def test_nobody_else_gets_an_agents_token(cluster: Cluster, redirected: list[bytes]) -> None:
+    agent = cluster.start("n1")
+    cluster.add_pod("db", node="n2")
+    (status,) = listed(cluster).values()
+    assert status["unknown"] is True
+    assert "cannot be reached" in status["error"]
+    assert agent.peers.asked > 0
+    assert not [one for one in redirected if one]
+
+
+def test_without_the_secret_agents_are_not_verified(
+    cluster: Cluster, redirected: list[bytes]
+) -> None:
+    """It is told in SECURITY.md what that means."""
+    cluster.api.objects.remove("", "secrets", "pycrictl", "pycrictl-agent-ca")
+    cluster.start("n1")
+    cluster.add_pod("db", node="n2")
+    listed(cluster)
+    assert any(b"Authorization: Bearer " in one for one in redirected)
+
+
+@pytest.mark.parametrize("what", ["no right", "no certificate", "half", "another key"])
+def test_an_authority_that_cannot_be_read_is_none(
+    cluster: Cluster, redirected: list[bytes], what: str
+) -> None:
+    """No agent is asked then, rather than one that cannot be verified."""
+    own, other = certificate.authority(), certificate.authority()
+    good = base64.b64encode(own.certificate).decode()
+    match what:
+        case "no right":
+            cluster.api.grants = [one for one in cluster.api.grants if one.namespace != "pycrictl"]
+        case "no certificate":
+            cluster.add_secret(**{"ca.crt": "aGVsbG8=", "ca.key": "aGVsbG8="})
+        case "half":
+            cluster.add_secret(**{"ca.crt": good})
+        case "another key":
+            text = base64.b64encode(other.key).decode()
+            cluster.add_secret(**{"ca.crt": good, "ca.key": text})
+    agent = cluster.start("n1", waits=False)
+    wait_until(lambda: agent.access.trust is not None)
+    cluster.add_pod("db", node="n2")
+    ready = cluster.ask("/readyz")
+    assert ready.status == 503
+    assert ready.content.startswith(b"by which authority agents know each other")
+    (status,) = listed(cluster).values()
+    assert status["error"].endswith("cannot verify it yet")
+    assert not redirected
+    cluster.api.objects.remove("", "secrets", "pycrictl", "pycrictl-agent-ca")

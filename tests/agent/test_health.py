@@ -1,0 +1,92 @@
+"""What an agent answers to probes: whether it lives, and whether it is of use."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.agent.standing import Cluster
+from tests.kube.access import User
+from tests.kube.tokens import Token
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+
+PULLS = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls"
+
+
+def probe(cluster: Cluster, path: str) -> tuple[int, str]:
+    found = cluster.ask(path)
+    return found.status, found.content.decode()
+
+
+def test_a_source_that_hangs(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread waits in the runtime for ever; only a new process helps."""
+    monkeypatch.setattr("pycrictl.agent.node.STUCK_S", 2.0)
+    monkeypatch.setattr("pycrictl.agent.node.FIRST_LOOK_S", 0.1)
+    released = threading.Event()
+
+    @contextmanager
+    def connect() -> Iterator[tuple[CriClient, CriClient | None]]:
+        released.wait(60)
+        yield None, None  # type: ignore[misc]  # nobody gets that far before the end
+
+    cluster.start(connect=connect)
+    cluster.add_pod("web")
+    assert probe(cluster, "/livez") == (200, "ok")
+    assert cluster.ask(PULLS, certificate=cluster.front_proxy, user="jane").status == 200
+    assert probe(cluster, "/livez") == (200, "ok")
+    try:
+        wait_until(lambda: probe(cluster, "/livez")[0] == 503)
+        assert probe(cluster, "/livez")[1] == "the source of the node's pulls hangs"
+        assert probe(cluster, "/readyz") == (200, "ok")
+    finally:
+        released.set()
+
+
+def test_work_that_has_ended(cluster: Cluster) -> None:
+    """What the front proxy's authority is would never be learnt again."""
+    agent = cluster.start()
+    task = agent._reflector.task
+    assert task is not None
+    task.cancel()
+    wait_until(lambda: probe(cluster, "/livez") == (503, "a task has ended"))
+
+
+def test_the_api_server_is_away(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a moment that is no matter; then other agents are of more use."""
+    monkeypatch.setattr("pycrictl.agent.app.UNREACHED_S", 2.0)
+    agent = cluster.start()
+    cluster.loop.run(agent._reflector.stop())
+    del cluster.api.tokens["api-token"]
+    cluster.loop.run(_start(agent._reflector.start))
+    wait_until(lambda: agent._reflector.error is not None)
+    assert probe(cluster, "/readyz") == (200, "ok")
+    wait_until(lambda: probe(cluster, "/readyz")[0] == 503)
+    why = "the API server cannot be asked: the API server answered 401: Unauthorized"
+    assert probe(cluster, "/readyz")[1] == why
+    assert probe(cluster, "/livez") == (200, "ok")
+    cluster.api.tokens["api-token"] = Token(User("system:serviceaccount:pycrictl:pycrictl-agent"))
+    wait_until(lambda: probe(cluster, "/readyz") == (200, "ok"))
+
+
+async def _start(begin: object) -> None:
+    assert callable(begin)
+    begin()
+
+
+def test_nobody_to_trust(cluster: Cluster) -> None:
+    agent = cluster.start()
+    (found,) = cluster.api.objects.documents("", "configmaps")
+    data = {**found["data"], "requestheader-client-ca-file": "none"}
+    cluster.api.objects.add("", "configmaps", {**found, "data": data})
+    wait_until(lambda: not agent.access.trust or not agent.access.trust.proxy_ca)
+    wait_until(
+        lambda: probe(cluster, "/readyz") == (503, "the API server names no front proxy to trust")
+    )
+    assert probe(cluster, "/livez") == (200, "ok")
