@@ -126,21 +126,30 @@ def agent(
         ),
     ] = 0,
     container_copy_size_limit: Annotated[
-        int,
+        int | None,
         Option(
             "--container-copy-size-limit",
             **options.SIZE,
-            help="The most bytes of one copy, such as 2Gi; 0 for no limit.",
+            help="The most bytes of one copy, such as 2Gi; 0 for no limit (default).",
         ),
-    ] = 0,
+    ] = None,
     container_copies_per_pod: Annotated[
-        int,
+        int | None,
         Option(
             "--container-copies-per-pod",
             **options.NATURAL,
-            help="The most copies of a pod at once; 0 for no limit.",
+            help="The most copies of a pod at once; 0 for no limit (default).",
         ),
-    ] = 0,
+    ] = None,
+    kubelet_config: Annotated[
+        str,
+        Option(
+            "--kubelet-config",
+            metavar="FILE",
+            help="Take the quotas of copies that are not given from kubelet's configuration, such"
+            " as /var/lib/kubelet/config.yaml.",
+        ),
+    ] = "",
     log_format: Annotated[
         str, Option("--log-format", metavar="text|json", help="How log lines look.")
     ] = "text",
@@ -169,6 +178,7 @@ def agent(
     from pycrictl import noderoot
     from pycrictl.config import read_text
     from pycrictl.kube import credential
+    from pycrictl.kube.kubelet_config import copy_quotas
     from pycrictl.logs import journal
     from pycrictl.proxy.serve.systemd import is_journal, notify
     from pycrictl.servicelog import LogFormat, LogLevel, write_to
@@ -204,6 +214,9 @@ def agent(
             reason = (exc.strerror or str(exc)).lower()
             raise ConfigError(f"cannot read --{option} {quote(path, 4096)}: {reason}") from None
 
+    size_limit_bytes, copies_per_pod = copy_quotas(
+        kubelet_config, container_copy_size_limit, container_copies_per_pod
+    )
     settings = service.Settings(
         listen=service.address(listen, "listen"),
         node=node_name or environ.get("NODE_NAME", "") or load().node,
@@ -219,8 +232,8 @@ def agent(
         writes_events=events,
         spool_dir=spool_dir,
         spool_limit_bytes=spool_size,
-        copy_size_limit_bytes=container_copy_size_limit,
-        copies_per_pod=container_copies_per_pod,
+        copy_size_limit_bytes=size_limit_bytes,
+        copies_per_pod=copies_per_pod,
     )
     write_to(stderr, form, level, has_priorities=is_journal(stderr, environ))
     read_journal = partial(journal.read, root=Path(noderoot.directory()))
