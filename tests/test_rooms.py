@@ -203,6 +203,7 @@ ARROWS: dict[str, set[str]] = {
         *("agent", "copy", "cri.calls.client", "kube.pods", "_proto"),
         *_BASE,
     },
+    "agent.copies.audit": {"agent.copies.session", "servicelog"},
     "agent.copies.session": {"agent.api.names", "copy.rules", *_BASE},
     "agent.copies.spool": _BASE,
     "agent.copies.store": {"agent.copies.session", "copy.archive", *_BASE},

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.kube.credential import Credential
 
+SPOOL_SIZE_BYTES: Final = 10 << 30
 PEER_TOKEN: Final = "/var/run/secrets/progress.pycrictl.dev/token"
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
@@ -122,9 +123,10 @@ def agent(
         Option(
             "--spool-size",
             **options.SIZE,
-            help="What all copies may take there, such as 10Gi; 0 for no limit.",
+            show_default=False,
+            help="What all copies may take there, such as 50Gi; 0 for no limit (default: 10Gi).",
         ),
-    ] = 0,
+    ] = SPOOL_SIZE_BYTES,
     container_copy_size_limit: Annotated[
         int | None,
         Option(
