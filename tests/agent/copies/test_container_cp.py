@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import time
@@ -12,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from pycrictl.cri.calls.client import CriClient
 from tests.agent.copies.conftest import Plugin, plugin_of
@@ -26,6 +29,7 @@ from tests.waiting import wait_until
 
 pytestmark = needs_root
 
+ROOT = Path(__file__).parents[3]
 EXECUTE = {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}
 
 
@@ -95,6 +99,24 @@ def test_who_may(
         "copy_spool_bytes 0.0",
     ):
         assert f"pycrictl_agent_{one}\n" in page
+    check_metrics(page)
+
+
+def check_metrics(page: str) -> None:
+    """Dashboard and man page have all metrics that there are, and no others."""
+    families = {one.name: one for one in text_string_to_metric_families(page)}
+    if shutil.which("promtool"):
+        subprocess.run(["promtool", "check", "metrics"], input=page.encode(), check=True)
+    dashboard = (ROOT / "packaging/grafana/pycrictl-agent.json").read_text()
+    ids = [panel["id"] for panel in json.loads(dashboard)["panels"]]
+    assert len(set(ids)) == len(ids)
+    samples = {one.name for family in families.values() for one in family.samples}
+    assert set(re.findall(r"\bpycrictl_agent_\w+", dashboard)) == samples
+    prose = (ROOT / "man/prose/pycrictl-agent.md").read_text().partition("# METRICS")[2]
+    terms = re.findall(r"`(pycrictl_agent_\w+)(?:\{([a-z,]+)\})?`", prose)
+    assert {name: set(filter(None, labels.split(","))) for name, labels in terms} == {
+        one.name: set(one.labels) for family in families.values() for one in family.samples
+    }
 
 
 def test_too_many(
