@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import ssl
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -64,6 +66,7 @@ class ApiServer:
         limit_s: when a request that is no watch is cut; 60 s in a real one.
         raw: what it answers instead of documents.
         refusals: statuses that it refuses events with, by method.
+        restart: ends it and all its connections, and starts it again some seconds later.
         asked: method, target and body of each request.
     """
 
@@ -80,6 +83,7 @@ class ApiServer:
     raw: bytes = b""
     refusals: dict[str, int] = field(default_factory=dict)
     asked: list[tuple[str, str, Any]] = field(default_factory=list)
+    restart: Callable[[float], None] = field(default=lambda _: None)
 
     def __post_init__(self) -> None:
         self.pods = PODS
@@ -171,7 +175,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        api: ApiServer = self.server.api  # type: ignore[attr-defined]  # set where it is made
+        api: ApiServer = self.server.api  # type: ignore[attr-defined]  # of _Server
         content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         body = json.loads(content) if content.startswith(b"{") else None
         api.asked.append((self.command, self.path, body))
@@ -378,6 +382,40 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
+    def __init__(self, api: ApiServer, port: int) -> None:
+        self.api = api
+        self._open: set[Any] = set()
+        super().__init__(("127.0.0.1", port), _Handler)
+        context = api.certificates.server_context()
+        context.load_verify_locations(api.certificates.ca)
+        context.verify_mode = ssl.CERT_OPTIONAL
+        # The handshake is made by the thread that answers, so that nobody's holds up the others.
+        self.socket = context.wrap_socket(
+            self.socket, server_side=True, do_handshake_on_connect=False
+        )
+        api.port = self.server_address[1]
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.02,))
+        self._thread.start()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def end(self) -> None:
+        self.shutdown()
+        self._thread.join(60)
+        self.server_close()
+
+    def cut(self) -> None:
+        """End all connections."""
+        for one in list(self._open):
+            with suppress(OSError):
+                socket.socket.shutdown(one, socket.SHUT_RDWR)
+
     def handle_error(self, *_: Any) -> None:
         pass  # a client that does not trust it, or has enough
 
@@ -386,26 +424,22 @@ class _Server(ThreadingHTTPServer):
 def serve(certificates: Certificates, port: int = 0) -> Iterator[ApiServer]:
     """Serve on the loopback; ``certificates`` are of ``make_node_certificates``."""
     api = ApiServer(certificates, Certificates(certificates.folder / "front-proxy"))
-    context = certificates.server_context()
-    context.load_verify_locations(certificates.ca)
-    context.verify_mode = ssl.CERT_OPTIONAL
-    server = _Server(("127.0.0.1", port), _Handler)
-    # The handshake is made by the thread that answers, so that nobody's holds up the others.
-    server.socket = context.wrap_socket(
-        server.socket, server_side=True, do_handshake_on_connect=False
-    )
-    server.api = api  # type: ignore[attr-defined]  # for the handler
-    api.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
+    server = _Server(api, port)
+
+    def restart(away_s: float) -> None:
+        nonlocal server
+        server.end()
+        server.cut()
+        time.sleep(away_s)
+        server = _Server(api, api.port)
+
+    api.restart = restart
     try:
         yield api
     finally:
         if api.silence is not None:
             api.silence.set()
-        server.shutdown()
-        thread.join(60)
-        server.server_close()
+        server.end()
 
 
 def make_node_certificates(folder: Path) -> Certificates:
