@@ -534,6 +534,7 @@ _pycrictl_describe() {
                 '--spool-size='
                 '--container-copy-size-limit='
                 '--container-copies-per-pod='
+                '--kubelet-config=@file'
                 '--log-format=text|json'
                 '--log-level=debug|info|warning|error'
             )

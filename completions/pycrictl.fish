@@ -696,7 +696,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--when-full'\t'wait|retry'\t'With no free slot, wait in line (default) or retry a few times' \
                 '--retry-interval'\t''\t'With retry: the pause between tries (default: 10s)' \
                 '--retries'\t''\t'With retry: how many retries (default: 3)' \
-                '--kubelet-config'\t'@file'\t'Take the limit from kubelet\'s configuration, such as /var/lib/kubelet/config.yaml' \
+                '--kubelet-config'\t'@file'\t'Take the limit and the quotas of copies from kubelet\'s configuration, such as /var/lib/kubelet/config.yaml' \
                 '--config'\t'@file'\t'TOML file with these options as keys (default: /etc/pycrictl.toml)' \
                 '--drain-timeout'\t''\t'How long pulls and copies may go on after SIGTERM (default: no limit)' \
                 '--admin-socket'\t'@socket'\t'Socket for pull-limiter (default: unix:///run/pycrictl/admin.sock)' \
@@ -746,9 +746,10 @@ function __pycrictl_describe --no-scope-shadowing
                 '--admin-socket'\t'@socket'\t'The admin socket of a proxy on the node, which is asked if it is there' \
                 '--metrics-listen'\t''\t'Serve /metrics for Prometheus, /livez and /readyz there, without TLS, for everyone (default: nowhere)' \
                 '--spool-dir'\t'@directory'\t'Offer copies of containers\' files, and keep them there on their way; a restart takes them up (default: no copies)' \
-                '--spool-size'\t''\t'What all copies may take there, such as 10Gi; 0 for no limit' \
-                '--container-copy-size-limit'\t''\t'The most bytes of one copy, such as 2Gi; 0 for no limit' \
-                '--container-copies-per-pod'\t''\t'The most copies of a pod at once; 0 for no limit' \
+                '--spool-size'\t''\t'What all copies may take there, such as 50Gi; 0 for no limit (default: 10Gi)' \
+                '--container-copy-size-limit'\t''\t'The most bytes of one copy, such as 2Gi; 0 for no limit (default)' \
+                '--container-copies-per-pod'\t''\t'The most copies of a pod at once; 0 for no limit (default)' \
+                '--kubelet-config'\t'@file'\t'Take the quotas of copies that are not given from kubelet\'s configuration, such as /var/lib/kubelet/config.yaml' \
                 '--log-format'\t'text|json'\t'How log lines look' \
                 '--log-level'\t'debug|info|warning|error'\t'The least that is logged (default: info, with --debug debug)'
         case 'completion'

@@ -1,7 +1,7 @@
 """``release.py``: make a release of the commit that is checked out, in ``build/release``.
 
 All is built in a clean clone: first what `.ci/run` checks, then the packages and the image. To them
-come a bill of materials (CycloneDX), the plugin of kubectl for krew, the manifests of krew and
+come a bill of materials (CycloneDX), the plugins of kubectl for krew, the manifests of krew and
 Homebrew, SHA256SUMS, and a statement of what they were made from (in-toto, SLSA provenance). With a
 key, gpg signs SHA256SUMS and the statement.
 """
@@ -27,7 +27,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 OUTPUT: Final = ROOT / "build" / "release"
 
 _CHANNELS: Final = Path(__file__).with_name("channels")
-_PLUGIN: Final = "kubectl-image-pull-progress"
+_PLUGINS: Final = "kubectl-plugins"
 _BUILD_TYPE: Final = f"{HOMEPAGE}/blob/main/CONTRIBUTING.md#releases"
 _TARGETS: Final = ("dist", "image")
 
@@ -79,7 +79,7 @@ def complete(folder: Path, version: str, *, commit: str) -> None:
     (folder / f"pycrictl-{version}.cdx.json").write_bytes(sbom.document(version))
     for program in folder.glob("*.bin"):
         stem = program.stem.removeprefix("pycrictl-")
-        _pack_plugin(program, folder / f"{_PLUGIN}-{stem}.zip")
+        _pack_plugins(program, folder / f"{_PLUGINS}-{stem}.zip")
     sums = _sums(folder)
     for template in _CHANNELS.iterdir():
         text = rendered(template.read_text("utf-8"), version, sums)
@@ -155,8 +155,8 @@ def _build(*, is_checked: bool) -> Path:
     return clone / "dist"
 
 
-def _pack_plugin(program: Path, path: Path) -> None:
-    """Pack the single file as krew takes it; the name that krew links to it makes it the plugin."""
+def _pack_plugins(program: Path, path: Path) -> None:
+    """Pack the single file as krew takes it; the name that krew links to it makes it a plugin."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for file, name in ((program, "pycrictl"), (ROOT / "LICENSE", "LICENSE")):
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))

@@ -20,7 +20,10 @@ PLUGINS: Final = (
 
 _SOURCES: Final = Path(__file__).parent
 _UNITS: Final = sorted(_SOURCES.glob("pycrictl-proxy.*"))
-_EXAMPLES: Final = ("prometheus/pycrictl.rules.yaml", "grafana/pycrictl-proxy.json")
+_EXAMPLES: Final = (
+    "prometheus/pycrictl.rules.yaml",
+    *("grafana/pycrictl-proxy.json", "grafana/pycrictl-agent.json"),
+)
 
 
 def place(folder: Path, root: Path, *, elsewhere: dict[str, str]) -> Path:

@@ -27,6 +27,12 @@ _PRIORITIES: Final = (
 )
 
 
+class Whole(str):
+    """A value that is written whole: its length is bounded elsewhere, and its end matters."""
+
+    __slots__ = ()
+
+
 def pairs(event: str, fields: dict[str, object]) -> str:
     """Return one line: the event's name, then each field that is not empty.
 
@@ -36,14 +42,14 @@ def pairs(event: str, fields: dict[str, object]) -> str:
     words = [event]
     for key, value in fields.items():
         text = str(value)
+        if len(text) > MAX_VALUE_CHARS and not isinstance(value, Whole):
+            text = text[:MAX_VALUE_CHARS] + "…"
         if text:
             words.append(f"{key}={_word(text)}")
     return " ".join(words)
 
 
 def _word(text: str) -> str:
-    if len(text) > MAX_VALUE_CHARS:
-        text = text[:MAX_VALUE_CHARS] + "…"
     is_plain = text.isascii() and text.isprintable() and not any(c in text for c in ' "=\\')
     return text if is_plain else json.dumps(text)
 

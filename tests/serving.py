@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -56,6 +57,24 @@ class QuietServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
+    def __init__(self, *given: Any) -> None:
+        self._open: set[Any] = set()
+        super().__init__(*given)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def cut(self) -> None:
+        """End all connections."""
+        for one in list(self._open):
+            with suppress(OSError):
+                socket.socket.shutdown(one, socket.SHUT_RDWR)
+
     def handle_error(self, *_: object) -> None:
         pass
 
@@ -82,3 +101,4 @@ def serving(
         server.shutdown()
         thread.join(60)
         server.server_close()
+        server.cut()

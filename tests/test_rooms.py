@@ -97,7 +97,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "diagnosis": {
         *("diagnosis", "cri", "progress", "logs", "kube", "containerd", "noderoot", "_proto"),
-        *("proxy.pulls.kubelet_config", *_BASE),
+        *_BASE,
     },
     "diagnosis.findings": set(),
     "diagnosis.disks": {"diagnosis.findings", *_BASE},
@@ -122,7 +122,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.operators": {
         "servicelog",
         *("proxy.admin", "proxy.handover", "proxy.pulls", "proxy.relay", "proxy.settings"),
-        *("containerd.daemon", "containerd.settings", "_proto", *_BASE),
+        *("containerd.daemon", "containerd.settings", "kube.kubelet_config", "_proto", *_BASE),
     },
     "proxy.accept": {"servicelog", "wire.limits"},
     "proxy.admin": {"proxy.accept", "servicelog", "streaming.loop", *_BASE},
@@ -136,7 +136,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "proxy.settings": {
         "servicelog",
-        *("proxy.pulls.decisions", "proxy.pulls.kubelet_config", "proxy.serve", "copy.tree"),
+        *("proxy.pulls.decisions", "kube.kubelet_config", "proxy.serve", "copy.tree"),
         *("proxy.figures.history", "copy.rules"),
         *("config", "noderoot", *_BASE),
     },
@@ -161,6 +161,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.pulls": {
         *("proxy.pulls", "proxy.lookup", "proxy.relay.calls", "proxy.relay.upstream"),
         *("servicelog", "proxy.serve.tokens", "progress", "containerd.settings"),
+        "kube.kubelet_config",
         *("cri.calls.client", "cri.calls.redact", "streaming.loop", "wire.codes", "wire.progress"),
         *("_proto", *_BASE),
     },
@@ -171,9 +172,8 @@ ARROWS: dict[str, set[str]] = {
     "proxy.pulls.reports": {
         *("proxy.pulls.book", "progress.reference", "progress.tracker", "wire.progress"),
     },
-    "proxy.pulls.status": {"proxy.pulls", "containerd.settings", *_BASE},
+    "proxy.pulls.status": {"proxy.pulls", "containerd.settings", "kube.kubelet_config", *_BASE},
     "proxy.pulls.forecast": {"proxy.pulls.book"},
-    "proxy.pulls.kubelet_config": {"config", "noderoot", "kube.kubelet", "yamltree", *_BASE},
     "proxy.figures": {
         "servicelog",
         *("proxy.figures", "proxy.lookup", "proxy.pulls", "proxy.relay", "proxy.serve"),
@@ -203,6 +203,7 @@ ARROWS: dict[str, set[str]] = {
         *("agent", "copy", "cri.calls.client", "kube.pods", "_proto"),
         *_BASE,
     },
+    "agent.copies.audit": {"agent.copies.session", "servicelog"},
     "agent.copies.session": {"agent.api.names", "copy.rules", *_BASE},
     "agent.copies.spool": _BASE,
     "agent.copies.store": {"agent.copies.session", "copy.archive", *_BASE},

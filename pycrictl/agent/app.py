@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +17,7 @@ from pycrictl.agent.access import Access
 from pycrictl.agent.api.names import PORT, SERVICE
 from pycrictl.agent.apiserver import ApiServer
 from pycrictl.agent.cluster import Cluster
+from pycrictl.agent.copies.audit import End, fields_of
 from pycrictl.agent.copies.engine import NodeEngine
 from pycrictl.agent.copies.forwarding import Forwarding
 from pycrictl.agent.copies.routes import CopyRoutes
@@ -139,7 +139,7 @@ class Agent:
         self.figures = Figures()
         self.copies = self._own_copies(connect) if settings.spool_dir else None
         copies = CopyRoutes(
-            self.access, cluster, Forwarding(self.peers), settings.node, self.copies
+            self.access, cluster, Forwarding(self.peers), settings.node, self.copies, self._audit
         )
         self.routes = Routes(
             self.access,
@@ -213,19 +213,6 @@ class Agent:
             with connect() as (runtime, proxy):
                 yield runtime if proxy is None else proxy
 
-        def audit(session: Session, how: str) -> None:
-            place = session.place
-            self._log.info(
-                "copy",
-                user=session.owner.name,
-                pod=f"{place.namespace}/{place.pod}",
-                container=place.container,
-                direction=session.spec.direction.value.lower(),
-                path=os.fsdecode(session.spec.path),
-                size_bytes=session.size_bytes,
-                end=how,
-            )
-
         return Copies(
             Store(settings.spool_dir),
             NodeEngine(open_client),
@@ -234,8 +221,13 @@ class Agent:
                 copies_per_pod=settings.copies_per_pod,
             ),
             spool_limit_bytes=settings.spool_limit_bytes,
-            audit=audit,
+            audit=self._audit,
         )
+
+    def _audit(self, session: Session, end: End) -> None:
+        """Leave a line about a copy that is over or was refused."""
+        self._log.info("copy", **fields_of(session, end))
+        self.figures.copied(session.spec.direction.value.lower(), end.value, session.offset)
 
     def _trust_changed(self) -> None:
         # A list that cannot be renewed is not forgotten: the front proxy is still the same.
@@ -315,10 +307,14 @@ class Agent:
     def _gauges(self) -> Mapping[str, tuple[str, float]]:
         copies = self.copies.snapshot() if self.copies is not None else {}
         return {
-            "copies": ("Copies under way.", copies.get("copies", 0)),
+            "copies_running": ("Copies under way.", copies.get("copies", 0)),
             "copy_spool_bytes": (
                 "What copies take of the disk, or will.",
                 copies.get("spool_bytes", 0),
+            ),
+            "copy_spool_limit_bytes": (
+                "What they may take (--spool-size); 0 for no limit.",
+                self._settings.spool_limit_bytes,
             ),
             "connections": ("Open connections.", self.door.connections),
             "watches": ("Open watches and streams.", self.routes.watches),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -25,11 +25,18 @@ class Figures:
         self.gauges: Callable[[], Mapping[str, tuple[str, float]]] = dict
         self.counters: Callable[[], Mapping[str, tuple[str, float]]] = dict
         self._requests: Counter[tuple[str, int]] = Counter()
+        self._copies: Counter[tuple[str, str]] = Counter()
+        self._copy_bytes: Counter[tuple[str]] = Counter()
         self._refused = Seldom(Log(__name__).warning, "refused")
 
     def answered(self, kind: str, status: int) -> None:
         """Count a request by its kind and how it was answered."""
         self._requests[kind, status] += 1
+
+    def copied(self, direction: str, end: str, moved_bytes: int) -> None:
+        """Count a copy that is over or was refused."""
+        self._copies[direction, end] += 1
+        self._copy_bytes[direction,] += moved_bytes
 
     def refused(self, kind: str, status: int, peer: str) -> None:
         """Log that a request was refused; of many, some."""
@@ -48,6 +55,25 @@ class Figures:
         """How many requests of a kind were answered with a status."""
         return self._requests
 
+    @property
+    def labelled(self) -> Iterable[tuple[str, str, list[str], Counter[Any]]]:
+        """What is counted apart: names, helps, labels, and counts by their values."""
+        return (
+            ("requests", "Requests, by kind and status.", ["kind", "code"], self._requests),
+            (
+                "copies",
+                "Copies that are over or were refused, by direction and end.",
+                ["direction", "end"],
+                self._copies,
+            ),
+            (
+                "copy_bytes",
+                "Bytes of archives that arrived, of all copies that are over.",
+                ["direction"],
+                self._copy_bytes,
+            ),
+        )
+
 
 class _Collector:
     """Gives the figures to the library (``prometheus_client.registry.Collector``)."""
@@ -58,12 +84,11 @@ class _Collector:
     def collect(self):  # type: ignore[no-untyped-def]  # of the library's types, imported inside
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        requests = CounterMetricFamily(
-            "pycrictl_agent_requests", "Requests, by kind and status.", labels=["kind", "code"]
-        )
-        for (kind, status), count in sorted(self._figures.requests.items()):
-            requests.add_metric([kind, str(status)], count)
-        yield requests
+        for name, text, labels, counts in self._figures.labelled:
+            family = CounterMetricFamily(f"pycrictl_agent_{name}", text, labels=labels)
+            for values, count in sorted(counts.items()):
+                family.add_metric([str(value) for value in values], count)
+            yield family
         for name, (text, value) in self._figures.counters().items():
             yield CounterMetricFamily(f"pycrictl_agent_{name}", text, value)
         for name, (text, value) in self._figures.gauges().items():

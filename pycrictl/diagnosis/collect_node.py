@@ -26,9 +26,9 @@ from pycrictl.diagnosis.node import NodeFacts
 from pycrictl.diagnosis.registry import Route, try_route
 from pycrictl.errors import ConfigError
 from pycrictl.kube.kubelet import configuration, find_kubelet
+from pycrictl.kube.kubelet_config import find_kubelet_config, read_kubelet_config
 from pycrictl.progress.leases import EXPIRY_LABEL, LeaseBook, created_at
 from pycrictl.progress.reference import parse
-from pycrictl.proxy.pulls.kubelet_config import find_kubelet_config, read_kubelet_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -14,9 +14,9 @@ from pycrictl._proto import cri_pb2
 from pycrictl.containerd.daemon import listener_pid
 from pycrictl.containerd.settings import pull_settings
 from pycrictl.errors import ConfigError
+from pycrictl.kube.kubelet_config import find_kubelet_config, read_kubelet_config
 from pycrictl.proxy.admin import Call
 from pycrictl.proxy.handover import Predecessor
-from pycrictl.proxy.pulls.kubelet_config import find_kubelet_config, read_kubelet_config
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter import PullLimiter
 from pycrictl.proxy.pulls.queue import PullQueue

@@ -1,7 +1,7 @@
 """The proxy's settings: from flags, from a TOML file with the flags' names, from kubelet's own.
 
-Each setting takes the first of: its flag, its key in the file, for the limit kubelet's
-configuration, the default. Flags and file are checked by the same rules.
+Each setting takes the first of: its flag, its key in the file, for the limit and the quotas of
+copies kubelet's configuration, the default. Flags and file are checked by the same rules.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pycrictl.config import Setting, socket_path
 from pycrictl.copy.rules.policy import MAX_ENTRIES
 from pycrictl.copy.tree.content import DEFAULT_FOLDER
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
+from pycrictl.kube.kubelet_config import copy_quotas, read_kubelet_config
 from pycrictl.proxy.figures.history import STATE_FOLDER
 from pycrictl.proxy.pulls.decisions import Policy
-from pycrictl.proxy.pulls.kubelet_config import read_kubelet_config
 from pycrictl.proxy.serve.stream_server import Address, parse_address
 from pycrictl.servicelog import LogFormat, LogLevel
 from pycrictl.units import parse_duration, parse_size, quote
@@ -113,6 +113,11 @@ def load(
     if len(set(sockets)) < len(sockets):
         raise UsageError("upstream, listen and admin-socket must be three different sockets")
     limit, origin = _limit(source, file, values)
+    size_limit_bytes, copies_per_pod = copy_quotas(
+        values["kubelet-config"],
+        values["container-copy-size-limit"],
+        values["container-copies-per-pod"],
+    )
     return ProxySettings(
         upstream=values["upstream"],
         listen=values["listen"],
@@ -125,9 +130,9 @@ def load(
         retries=values["retries"],
         drain_timeout_s=values["drain-timeout"],
         kubelet_config=values["kubelet-config"],
-        copy_size_limit_bytes=values["container-copy-size-limit"],
+        copy_size_limit_bytes=size_limit_bytes,
         copy_entry_limit=values["container-copy-entry-limit"],
-        copies_per_pod=values["container-copies-per-pod"],
+        copies_per_pod=copies_per_pod,
         spool_dir=values["spool-dir"],
         state_dir=values["state-dir"],
         log_format=values["log-format"],
@@ -316,9 +321,9 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "kubelet-config": "",
     "drain-timeout": None,
     "stream-address": Address("127.0.0.1", 0),
-    "container-copy-size-limit": 0,
+    "container-copy-size-limit": None,
     "container-copy-entry-limit": MAX_ENTRIES,
-    "container-copies-per-pod": 0,
+    "container-copies-per-pod": None,
     "spool-dir": DEFAULT_FOLDER,
     "state-dir": STATE_FOLDER,
     "log-format": LogFormat.TEXT,

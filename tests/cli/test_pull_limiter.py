@@ -14,13 +14,13 @@ import pytest
 import yaml
 
 from pycrictl.containerd.settings import PullSettings
+from pycrictl.kube.kubelet_config import KubeletConfig
 from pycrictl.proxy.admin import AdminServer, Call
 from pycrictl.proxy.figures.history import append
 from pycrictl.proxy.figures.record import Outcome
 from pycrictl.proxy.lookup import PodKey
 from pycrictl.proxy.pulls.book import PullKey
 from pycrictl.proxy.pulls.decisions import Policy
-from pycrictl.proxy.pulls.kubelet_config import KubeletPulls
 from pycrictl.proxy.pulls.layer_poller import Progress
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, status_document
@@ -94,7 +94,7 @@ def document() -> dict[str, Any]:
             copy("to", "c", "/a\x1b", "copying", 3 * 1024**2),
             copy("from", "d", "/b", "waiting", 0),
         ],
-        "kubelet": kubelet_document(KubeletPulls("k.yaml"), ""),
+        "kubelet": kubelet_document(KubeletConfig("k.yaml"), ""),
         "containerd": containerd_document(PullSettings()),
     }
 

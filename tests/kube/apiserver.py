@@ -11,8 +11,9 @@ import base64
 import json
 import ssl
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,7 @@ class ApiServer:
         limit_s: when a request that is no watch is cut; 60 s in a real one.
         raw: what it answers instead of documents.
         refusals: statuses that it refuses events with, by method.
+        restart: ends it and all its connections, and starts it again some seconds later.
         asked: method, target and body of each request.
     """
 
@@ -80,6 +82,7 @@ class ApiServer:
     raw: bytes = b""
     refusals: dict[str, int] = field(default_factory=dict)
     asked: list[tuple[str, str, Any]] = field(default_factory=list)
+    restart: Callable[[float], None] = field(default=lambda _: None)
 
     def __post_init__(self) -> None:
         self.pods = PODS
@@ -379,7 +382,15 @@ def serve(certificates: Certificates, port: int = 0) -> Iterator[ApiServer]:
     context = certificates.server_context()
     context.load_verify_locations(certificates.ca)
     context.verify_mode = ssl.CERT_OPTIONAL
-    with serving(Bound, context, port=port) as made.port:
+    with ExitStack() as stack:
+
+        def restart(away_s: float) -> None:
+            stack.close()
+            time.sleep(away_s)
+            stack.enter_context(serving(Bound, context, port=made.port))
+
+        made.port = stack.enter_context(serving(Bound, context, port=port))
+        made.restart = restart
         try:
             yield made
         finally:

@@ -30,7 +30,10 @@ def plugin(cluster: Cluster, tmp_path: Path) -> Iterator[Plugin]:
     programs = tmp_path / "bin"
     programs.mkdir()
     runtime = Path(tempfile.mkdtemp(prefix="run-"))  # paths of sockets are short
-    for name in ("kubectl-image_pull_progress", "kubectl_complete-image_pull_progress"):
+    for name in (
+        *("kubectl-image_pull_progress", "kubectl_complete-image_pull_progress"),
+        "kubectl_complete-container_cp",
+    ):
         (programs / name).write_text(_SCRIPT)
         (programs / name).chmod(0o755)
     environ = {

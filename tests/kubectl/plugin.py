@@ -59,10 +59,10 @@ class Plugin:
         """Let kubectl find the program."""
         return self._run("kubectl", *words)
 
-    def complete(self, *words: str) -> Ended:
+    def complete(self, *words: str, name: str = "image_pull_progress") -> Ended:
         """Ask as kubectl does when Tab is pressed."""
         folder = self.environ["PATH"].partition(":")[0]
-        return self._run(f"{folder}/kubectl_complete-image_pull_progress", *words)
+        return self._run(f"{folder}/kubectl_complete-{name}", *words)
 
     def _run(self, *words: str) -> Ended:
         done = subprocess.run(

@@ -62,6 +62,27 @@ def test_candidates(full: Cluster, plugin: Plugin, words: list[str], wanted: lis
     assert candidates(plugin, *words) == wanted
 
 
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["-n", "shop", ""], ["web-1:", "web-2:", "db:", ":2"]),
+        (["-nshop", "f", "web"], ["web-1:", "web-2:", ":2"]),
+        (["shop/w"], ["shop/web-1:", "shop/web-2:", ":2"]),
+        (["./w"], [":2"]),
+        (["-n", "shop", "web-1:/et"], [":2"]),
+        (["shop/web-1:/a", "b", "-c", ""], ["app", ":4"]),
+        (["a", "web-1:/a", "-n", "shop", "--container="], ["--container=app", ":4"]),
+        (["--res"], ["--resume", ":4"]),
+        (["--progress", "p"], ["plain", ":4"]),
+        (["--context", ""], ["x", ":4"]),
+    ],
+)
+def test_copies(full: Cluster, plugin: Plugin, words: list[str], wanted: list[str]) -> None:
+    run = plugin.complete(*words, name="container_cp")
+    assert (run.code, run.stderr) == (0, "")
+    assert [line.partition("\t")[0] for line in run.stdout.splitlines()] == wanted
+
+
 def test_files_are_left_to_the_shell(full: Cluster, plugin: Plugin) -> None:
     assert plugin.complete("--kubeconfig", "").stdout == ":0\n"
 

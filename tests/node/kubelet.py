@@ -114,6 +114,7 @@ class Kubelet:
         tty: bool = False,
         stdin: bool = False,
         stdin_once: bool = False,
+        mounts: Sequence[cri_pb2.Mount] = (),
     ) -> str:
         """Creates a container and returns its ID. The image must be on the node."""
         config = cri_pb2.ContainerConfig(
@@ -122,6 +123,7 @@ class Kubelet:
             command=command,
             labels=labels,
             log_path=log_path,
+            mounts=mounts,
             tty=tty,
             stdin=stdin,
             stdin_once=stdin_once,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import ssl
 import subprocess
 import sys
@@ -67,10 +68,12 @@ class Program:
 
 
 @contextmanager
-def running(cluster: Cluster, endpoint: str, *flags: str) -> Iterator[Program]:
+def running(
+    cluster: Cluster, endpoint: str, *flags: str, module: str = "pycrictl"
+) -> Iterator[Program]:
     log = cluster.folder / "agent.log"
     words = [
-        *(sys.executable, "-m", "pycrictl", "-r", endpoint, "agent", "--node-name", "n1"),
+        *(sys.executable, "-m", module, "-r", endpoint, "agent", "--node-name", "n1"),
         *("--listen", "127.0.0.1:0", "--kubeconfig", str(cluster.folder / "kubeconfig")),
         *("--peer-token", str(cluster.folder / "token"), *flags),
     ]
@@ -82,7 +85,7 @@ def running(cluster: Cluster, endpoint: str, *flags: str) -> Iterator[Program]:
             yield program
         finally:
             process.terminate()
-            assert process.wait(30) == 0, log.read_text()
+            assert process.wait(30) in (0, -signal.SIGKILL), log.read_text()
 
 
 def status_of(kubectl: Kubectl, name: str = "web.main") -> dict[str, Any]:

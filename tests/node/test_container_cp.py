@@ -2,112 +2,314 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-from collections.abc import Iterator
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.agent.copies.engine import CONTAINER_NAME, POD_UID
-from tests.agent.copies.conftest import Plugin, plugin_of
-from tests.agent.standing import Cluster, standing
+from pycrictl.copy.archive.checksum import crc32
+from pycrictl.copy.archive.pieces import PIECE_BYTES
+from pycrictl.copy.rules.policy import Rules
+from pycrictl.errors import PycrictlError
+from pycrictl.kubectl.copies.api import CopyApi
+from pycrictl.kubectl.copies.over_api import OverApi
+from pycrictl.kubectl.copies.patience import Patience
+from pycrictl.kubectl.copies.saved import CopyRecord, Saved
+from pycrictl.kubectl.copies.transfer import Transfer
+from pycrictl.kubectl.program import Kubectl
+from pycrictl.kubectl.proxy import Proxy as KubectlProxy
+from tests.agent.copies.conftest import plugin_of
+from tests.copy.hostile import HONEST, HOSTILE, Case
+from tests.copy.node.test_on_node import UNWATCHED
+from tests.copy.racer import flipping
 from tests.copy.trees import listing, stages_in
-from tests.kube.apiserver import make_node_certificates
+from tests.kube.access import Grant
 from tests.proxy.program import Program as Proxy
 from tests.waiting import wait_until
 
-from .images import File
-from .kubelet import RUNTIME
+from .forked import Ended
+from .in_cluster import Distroless, InCluster, in_cluster
 from .lab import MIB, Lab
-from .test_agent import STARTED, running
+from .test_copy_hostile import judge
 from .test_copy_node import make_tree
 
-UID = "uid-default-web"
+RACE_S = 2
+AWAY_S = 0.7
+"""How long something is away in a test."""
 
 
-@pytest.fixture
-def cluster(run_folder: Path, tmp_path: Path) -> Iterator[Cluster]:
-    with standing(make_node_certificates(run_folder), tmp_path) as made:
+@pytest.fixture(scope="module")
+def world(shared_lab: Lab, run_folder: Path) -> Iterator[InCluster]:
+    with (
+        tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as folder,
+        in_cluster(shared_lab, run_folder, Path(folder)) as made,
+    ):
+        made.start_agent()
         yield made
+    shared_lab.clean()
 
 
-@pytest.fixture
-def plugin(cluster: Cluster, tmp_path: Path) -> Iterator[Plugin]:
-    with plugin_of(cluster.kubectl(), tmp_path) as made:
-        yield made
+@pytest.fixture(scope="module")
+def volumes(world: InCluster) -> Path:
+    """What is mounted in the container, on the node."""
+    folder = world.folder / "volumes"
+    for name in ("data", "fixed"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "old").write_text("old")
+    (folder / "app.conf").write_text("mounted")
+    return folder
 
 
-class Distroless:
-    """A container that has nothing but its program.
-
-    Attributes:
-        id: the container's.
-        root: its root directory.
-    """
-
-    def __init__(self, lab: Lab) -> None:
-        binary = Path("/bin/busybox")
-        only = File("busybox-app", binary.stat().st_size, lambda: binary.open("rb"), mode=0o755)
-        reference = lab.push(lab.layout.image("static:2", [lab.layout.layer([only])]))
-        self.kubelet = lab.node.kubelet
-        self.kubelet.pull(reference)
-        pod = self.kubelet.run_pod(self.kubelet.pod_config("web", uid=UID))
-        labels = {POD_UID: UID, CONTAINER_NAME: "main"}
-        command = ["/busybox-app", "sleep", "1000000"]
-        self.id = self.kubelet.create_container(pod, reference, command, labels=labels)
-        self.kubelet.start_container(self.id)
-        asked = cri_pb2.ContainerStatusRequest(container_id=self.id, verbose=True)
-        status = self.kubelet.call(
-            RUNTIME + "ContainerStatus", asked, cri_pb2.ContainerStatusResponse
-        )
-        self.pid = int(json.loads(status.info["info"])["pid"])
-        self.root = Path(f"/proc/{self.pid}/root")
+@pytest.fixture(scope="module")
+def container(world: InCluster, volumes: Path) -> Distroless:
+    return world.add(
+        "web",
+        cri_pb2.Mount(host_path=str(volumes / "data"), container_path="/data"),
+        cri_pb2.Mount(host_path=str(volumes / "fixed"), container_path="/fixed", readonly=True),
+        cri_pb2.Mount(host_path=str(volumes / "app.conf"), container_path="/etc/app.conf"),
+    )
 
 
-def left(store: Path) -> list[str]:
-    return [one.name for one in store.iterdir() if one.suffix == ".tar"]
+@pytest.fixture(autouse=True)
+def _nothing_is_left(world: InCluster) -> Iterator[None]:
+    yield
+    world.link.bytes_per_s = 0
+    assert (world.archives, world.plugin.kept, world.proxies) == ([], [], [])
 
 
-@pytest.mark.parametrize("way", ["node", "proxy"])
-def test_trees_both_ways(
-    lab: Lab, cluster: Cluster, plugin: Plugin, tmp_path: Path, way: str
+def trees_both_ways(world: InCluster, container: Distroless, folder: Path, name: str) -> None:
+    make_tree(folder / "tree")
+    done = world.plugin(str(folder / "tree"), f"web:/{name}")
+    assert done.returncode == 0, done.stderr
+    assert {*listing(container.root / name)} == {*listing(folder / "tree")}
+    done = world.plugin("-a", f"web:/{name}", str(folder / "back"))
+    assert done.returncode == 0, done.stderr
+    assert listing(folder / "back") == listing(container.root / name)
+    assert stages_in(container.root) == []
+    line = f"copy user=admin pod=default/web container=main direction=to path=/{name}"
+    assert line in world.agent.log.read_text()
+
+
+def test_trees_both_ways(world: InCluster, container: Distroless, tmp_path: Path) -> None:
+    trees_both_ways(world, container, tmp_path, "node")
+
+
+@pytest.mark.parametrize("way", ["to", "from"])
+def test_all_that_breaks_on_the_way(
+    world: InCluster, container: Distroless, tmp_path: Path, way: str
 ) -> None:
-    container, store = Distroless(lab), tmp_path / "store"
-    (tmp_path / "px").mkdir()
-    with Proxy(tmp_path / "px", lab.node.endpoint) as proxy:
-        endpoint = proxy.endpoint if way == "proxy" else lab.node.endpoint
-        flags = "--spool-dir", str(store), "--admin-socket", f"unix://{tmp_path}/none"
-        with running(cluster, endpoint, *flags) as program:
-            cluster.add_pod("web", state=STARTED, phase="Running")
-            make_tree(tmp_path / "tree")
-            done = plugin(str(tmp_path / "tree"), "web:/new")
-            assert done.returncode == 0, done.stderr
-            assert {*listing(container.root / "new")} == {*listing(tmp_path / "tree")}
-            done = plugin("-a", "web:/new", str(tmp_path / "back"))
-            assert done.returncode == 0, done.stderr
-            assert listing(tmp_path / "back") == listing(container.root / "new")
-            assert (left(store), plugin.kept) == ([], [])
-            assert stages_in(container.root) == []
-            log = program.log.read_text()
-            line = "copy user=admin pod=default/web container=main direction=to path=/new"
-            assert line in log
-            assert log.count("end=done") == 2
-        wait_until(lambda: proxy.log().count(" copy direction=") == (2 if way == "proxy" else 0))
+    """One copy outlives five cuts, and what was acknowledged does not go again."""
+    content = os.urandom(24 * MIB)
+    source = tmp_path / "f" if way == "to" else container.root / "large"
+    source.write_bytes(content)
+    target = container.root / "cut" if way == "to" else tmp_path / "cut"
+    words = [str(source), "web:/cut"] if way == "to" else ["web:/large", str(target)]
+    world.link.bytes_per_s = 16 * MIB
+    before = world.link.passed
+    process = world.plugin.start(*words)
+
+    def network() -> None:
+        world.link.flows.clear()
+        time.sleep(AWAY_S)
+        world.link.flows.set()
+
+    def client() -> None:
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(AWAY_S)
+        process.send_signal(signal.SIGCONT)
+
+    def kubectl() -> None:
+        (proxy,) = world.proxies
+        os.kill(proxy, signal.SIGKILL)
+
+    breaks: list[Callable[[], object]] = [
+        *(lambda: world.cluster.api.restart(AWAY_S), kubectl),
+        *(lambda: world.start_agent(), network, client),
+    ]
+    for number, cut in enumerate(breaks):
+        due = before + (4 * number + 2) * MIB
+        wait_until(lambda due=due: world.link.passed > due or process.poll() is not None)  # type: ignore[misc]  # mypy knows no defaults of lambdas
+        assert process.poll() is None
+        cut()
+    _, stderr = process.communicate(timeout=100)
+    assert process.returncode == 0, stderr
+    assert target.read_bytes() == content
+    assert world.link.passed - before < 2 * len(content)
+    assert stderr.count(b"the copy was interrupted: ") >= 2, stderr
+    assert stages_in(container.root) == stages_in(tmp_path) == []
 
 
-def test_a_container_that_dies(lab: Lab, cluster: Cluster, plugin: Plugin, tmp_path: Path) -> None:
-    container, store = Distroless(lab), tmp_path / "store"
+def test_volumes(world: InCluster, container: Distroless, volumes: Path, tmp_path: Path) -> None:
+    (tmp_path / "new").write_text("new")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/app.conf").write_text("new")
+    assert world.plugin(str(tmp_path / "new"), "web:/data").returncode == 0
+    assert (volumes / "data/new").read_text() == "new"
+    assert world.plugin("web:/data", str(tmp_path / "out")).returncode == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"old", "new"}
+    for local, inside, error in (
+        (tmp_path / "new", "/etc/app.conf", b"is mounted there and cannot be replaced"),
+        (tmp_path / "conf/.", "/etc", b"is mounted there and cannot be replaced"),
+        (tmp_path / "new", "/fixed/", b"read-only file system"),
+    ):
+        done = world.plugin(f"{local}{'/.' * (inside == '/etc')}", f"web:{inside}")
+        assert done.returncode == 1
+        assert error in done.stderr.lower(), done.stderr
+    assert (volumes / "app.conf").read_text() == "mounted"
+    assert [one.name for one in (volumes / "fixed").iterdir()] == ["old"]
+    assert stages_in(container.root) == stages_in(volumes) == []
+
+
+def test_a_container_that_dies(world: InCluster, tmp_path: Path) -> None:
+    container = world.add("dies")
     (tmp_path / "f").write_bytes(os.urandom(64 * MIB))
-    with running(cluster, lab.node.endpoint, "--spool-dir", str(store)) as program:
-        cluster.add_pod("web", state=STARTED, phase="Running")
-        process = plugin.start(str(tmp_path / "f"), "web:/f")
-        wait_until(lambda: any(one.stat().st_size > MIB for one in store.glob("*.tar")))
-        os.kill(container.pid, signal.SIGKILL)
-        _, stderr = process.communicate(timeout=100)
-        assert process.returncode == 1
-        assert b"was stopped or replaced since the copy began" in stderr, stderr
-        assert (left(store), plugin.kept) == ([], [])
-        assert "was stopped or replaced" in program.log.read_text()
+    world.link.bytes_per_s = 64 * MIB
+    process = world.plugin.start(str(tmp_path / "f"), "dies:/f")
+    wait_until(lambda: any(one.stat().st_size > MIB for one in world.store.glob("*.tar")))
+    os.kill(container.pid, signal.SIGKILL)
+    _, stderr = process.communicate(timeout=100)
+    assert process.returncode == 1
+    assert b"was stopped or replaced since the copy began" in stderr, stderr
+    assert "was stopped or replaced" in world.agent.log.read_text()
+    assert stages_in(container.root) == []
+    done = world.plugin(str(tmp_path / "f"), "dies:/f")
+    assert b'container "main" of pod "default/dies" is not running' in done.stderr or (
+        b'container "main" of pod "default/dies" is not running' in done.stderr
+    ), done.stderr
+
+
+def test_who_may_not(world: InCluster, container: Distroless, tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("content")
+    copies = {
+        "apiGroups": ["progress.pycrictl.dev"],
+        "resources": ["pods/containercopies"],
+        "verbs": ["create", "get"],
+    }
+    world.cluster.api.grants.append(Grant("jane", [copies], "default"))
+    with plugin_of(world.cluster.kubectl("jane"), tmp_path) as jane:
+        done = jane(str(tmp_path / "f"), "web:/jane")
+    assert done.returncode == 1
+    assert b'User "jane" cannot create resource "pods/exec"' in done.stderr
+    assert not (container.root / "jane").exists()
+    line = "copy user=jane pod=default/web direction=to path=/jane"
+    assert line in world.agent.log.read_text()
+
+
+# What attacks: one agent, and one kubectl
+
+
+@contextmanager
+def api_of(world: InCluster) -> Iterator[CopyApi]:
+    environ = world.plugin.environ
+    words = [f"--kubeconfig={environ['KUBECONFIG']}"]
+    with KubectlProxy(Kubectl(words, lambda _: None), environ) as proxy:
+        yield CopyApi(proxy.target, "default", "web")
+
+
+@contextmanager
+def method_of(world: InCluster, api: CopyApi) -> Iterator[OverApi]:
+    with closing(Saved(world.plugin.environ)) as saved:
+        record = CopyRecord((), "default", "web", "", "", "", "")
+        yield OverApi(api, record, saved, Patience(lambda _: None, retries=3))
+
+
+def test_hostile_and_honest_archives(world: InCluster, container: Distroless) -> None:
+    """The client looks at nothing: whatever it sends, the agent judges."""
+    (container.root / "play").mkdir(exist_ok=True)
+    with api_of(world) as api:
+
+        def run(case: Case, dest: Path) -> Ended:
+            return send(api, case.data, f"/play/{dest.parent.name}/dest/.")
+
+        roots = container.root, Path("/")
+        assert judge(HOSTILE | HONEST, container.root / "play", roots, run) == {}
+    assert stages_in(container.root) == []
+
+
+def send(api: CopyApi, data: bytes, path: str) -> Ended:
+    """Put any bytes into the container; how that ended, as ``cp`` would report it."""
+    spec = {"direction": "To", "path": path, "size": len(data), "checksum": crc32(data)}
+    try:
+        name = api.begin(spec)["metadata"]["name"]
+        if data:
+            Transfer(
+                api, name, Patience(lambda _: None, retries=3), lambda _: None, idle_s=30
+            ).send(partial(pieces, data), len(data))
+        status = api.commit(name)["status"]
+    except PycrictlError as exc:
+        return Ended(1, b"", exc.message)
+    if status["phase"] == "Failed":
+        assert "agent failed" not in status["message"]
+        return Ended(1, b"", str(status["message"]))
+    assert status["phase"] == "Succeeded"
+    return Ended(1 if "details" in status["outcome"] else 0, b"", "")
+
+
+def pieces(data: bytes, offset: int) -> Generator[memoryview, None, None]:
+    for start in range(offset, len(data), PIECE_BYTES):
+        yield memoryview(data)[start : start + PIECE_BYTES]
+
+
+def test_no_escape_while_a_component_is_exchanged(
+    world: InCluster, container: Distroless, tmp_path: Path
+) -> None:
+    """Whatever the container does to its directories, the node's files stay out of reach."""
+    play, outside = container.root / "race", world.folder / "outside"
+    (outside / "sub").mkdir(parents=True)
+    (tmp_path / "local").mkdir()
+    for path in ("data", "sub/data"):
+        (outside / path).write_text("SECRET OF THE NODE")
+    (tmp_path / "data").write_text("from the user")
+    (play / "dir/sub").mkdir(parents=True)
+    (play / "dir/data").write_text("of the container")
+    (play / "dir/sub/data").write_text("of the container")
+    (play / "evil").symlink_to(outside)
+    before = listing(outside)
+    ended = {"done": 0, "failed": 0}
+    with (
+        api_of(world) as api,
+        method_of(world, api) as method,
+        flipping(play, "dir", "evil"),
+    ):
+        enough_at, number = time.monotonic() + RACE_S, 0
+        while (now := time.monotonic()) < enough_at or (
+            min(ended.values()) <= 3 and now < enough_at + 60
+        ):
+            number += 1
+            out = bytes(tmp_path / f"local/{number}")
+            for attempt in (
+                partial(method.copy_to, bytes(tmp_path / "data"), b"/race/dir/data"),
+                partial(method.copy_to, bytes(tmp_path / "data"), b"/race/dir/sub"),
+                partial(method.copy_from, b"/race/dir/sub", out),
+            ):
+                try:
+                    attempt(Rules(), UNWATCHED)
+                    ended["done"] += 1
+                except PycrictlError:
+                    ended["failed"] += 1
+    assert listing(outside) == before
+    stolen = [path for path in (tmp_path / "local").rglob("data") if "SECRET" in path.read_text()]
+    assert stolen == []
+    assert min(ended.values()) > 3, ended
+    assert stages_in(play) == []
+
+
+def test_trees_both_ways_by_the_proxy_of_the_node(
+    world: InCluster, container: Distroless, tmp_path: Path
+) -> None:
+    """The agent needs no more than its socket."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as folder:
+        with Proxy(Path(folder), world.lab.node.endpoint) as proxy:
+            world.start_agent(endpoint=proxy.endpoint)
+            try:
+                trees_both_ways(world, container, tmp_path, "proxy")
+                wait_until(lambda: proxy.log().count(" copy direction=") == 2)
+            finally:
+                world.start_agent()

@@ -19,7 +19,7 @@ from tests.packaging.building import PYTHON, ROOT
 CHANNELS = ROOT / "packaging" / "channels"
 FILES = {
     f"pycrictl-{__version__}-linux-x86_64.tar.xz": "a" * 64,
-    f"kubectl-image-pull-progress-{__version__}-linux-x86_64.zip": "b" * 64,
+    f"kubectl-plugins-{__version__}-linux-x86_64.zip": "b" * 64,
 }
 CALL = """
 import json, sys

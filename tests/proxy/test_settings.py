@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
-from pycrictl.proxy.pulls.decisions import Policy
-from pycrictl.proxy.pulls.kubelet_config import (
+from pycrictl.kube.kubelet_config import (
     KUBELET_CONFIG,
-    KubeletPulls,
+    KubeletConfig,
     find_kubelet_config,
     read_kubelet_config,
 )
+from pycrictl.proxy.pulls.decisions import Policy
 from pycrictl.proxy.serve.stream_server import Address
 from pycrictl.proxy.settings import ProxySettings, load
 from pycrictl.servicelog import LogFormat, LogLevel
@@ -153,6 +153,25 @@ def test_where_the_limit_comes_from(
 
 
 @pytest.mark.parametrize(
+    ("flags", "toml", "yaml", "quotas"),
+    [
+        ({}, "", "containerCopySizeLimit: 2Gi\ncontainerCopiesPerPod: 4", (2 << 30, 4)),
+        ({}, "", "containerCopySizeLimit: 4096", (4096, 0)),
+        ({}, "container-copies-per-pod = 0", "containerCopiesPerPod: 4", (0, 0)),
+        ({}, "container-copy-size-limit = 9", "containerCopiesPerPod: 4", (9, 4)),
+        ({"container_copies_per_pod": 3}, "", "containerCopiesPerPod: 4", (0, 3)),
+        ({}, "", "kind: KubeletConfiguration", (0, 0)),
+    ],
+)
+def test_where_the_quotas_of_copies_come_from(
+    tmp_path: Path, flags: dict[str, object], toml: str, yaml: str, quotas: tuple[int, int]
+) -> None:
+    (tmp_path / "k.yaml").write_text(yaml)
+    found = settings(tmp_path, toml, kubelet_config=str(tmp_path / "k.yaml"), **flags)
+    assert (found.copy_size_limit_bytes, found.copies_per_pod) == quotas
+
+
+@pytest.mark.parametrize(
     ("key", "value"),
     [
         ("upstream", '"tcp://1.2.3.4:5"'),
@@ -239,6 +258,10 @@ def test_other_mistakes(tmp_path: Path, toml: str, flags: dict[str, object], mes
             "serializeImagePulls: true\nmaxParallelImagePulls: 3",
             "maxParallelImagePulls: it is 3, but serializeImagePulls is true",
         ),
+        ("containerCopySizeLimit: -1", "containerCopySizeLimit: it is not a number of 0 or more"),
+        ("containerCopySizeLimit: much", 'containerCopySizeLimit: "much" is not a size'),
+        ("containerCopiesPerPod: 4Ki", "containerCopiesPerPod: it is not a number of 0 or more"),
+        ("containerCopiesPerPod: true", "containerCopiesPerPod: it is not a number of 0 or more"),
         ("- a", "is not a mapping"),
         ("a: [", ", line 1: it is not YAML"),
         ("a: &x 1\nb: *x", ", line 2: aliases are not supported"),
@@ -265,7 +288,7 @@ def test_a_bad_kubelet_configuration(tmp_path: Path, text: str, message: str) ->
     ],
 )
 def test_kubelets_own_limit(values: dict[str, Any], limit: int) -> None:
-    assert KubeletPulls("k.yaml", **values).own_limit == limit
+    assert KubeletConfig("k.yaml", **values).own_limit == limit
 
 
 def test_a_runtime_is_looked_for_where_none_is_given() -> None:

@@ -7,6 +7,7 @@ from typing import Final
 from pycrictl.agent.api.names import (
     COPIES,
     COPY_KIND,
+    COPY_SINGULAR,
     GROUP,
     GROUP_VERSION,
     KIND,
@@ -24,6 +25,7 @@ AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDisc
 _VERSIONS: Final = ("v2", "v2beta1")
 _RESPONSE_KIND: Final = {"group": GROUP, "version": VERSION, "kind": KIND}
 _VERBS: Final = ["get", "list", "watch"]
+_COPY_KIND: Final = {**_RESPONSE_KIND, "kind": COPY_KIND}
 
 
 def group() -> Document:
@@ -58,6 +60,13 @@ def resources() -> Document:
                 "kind": KIND,
                 "verbs": _VERBS,
                 "shortNames": [SHORT],
+            },
+            {  # without verbs: only there for "kubectl explain", which knows no subresources
+                "name": COPIES,
+                "singularName": COPY_SINGULAR,
+                "namespaced": True,
+                "kind": COPY_KIND,
+                "verbs": [],
             },
             {
                 "name": f"pods/{SUBRESOURCE}",
@@ -106,6 +115,13 @@ def aggregated(accept: str) -> tuple[Document, str] | None:
                                 "verbs": _VERBS,
                                 "shortNames": [SHORT],
                             },
+                            {
+                                "resource": COPIES,
+                                "responseKind": _COPY_KIND,
+                                **scope,
+                                "singularResource": COPY_SINGULAR,
+                                "verbs": [],
+                            },
                             {  # without a kind of its own, as the API server has such parents
                                 "resource": "pods",
                                 "responseKind": {"group": "", "version": "", "kind": ""},
@@ -120,7 +136,7 @@ def aggregated(accept: str) -> tuple[Document, str] | None:
                                     },
                                     {
                                         "subresource": COPIES,
-                                        "responseKind": {**_RESPONSE_KIND, "kind": COPY_KIND},
+                                        "responseKind": _COPY_KIND,
                                         "verbs": ["create", "get"],
                                     },
                                 ],

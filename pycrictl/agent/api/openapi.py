@@ -1,4 +1,4 @@
-"""The schema of ImagePull, as ``kubectl explain`` reads it: OpenAPI v3, and v2. Pure."""
+"""The schemas of ImagePull and ContainerCopy, as ``kubectl explain`` reads them. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from pycrictl import __version__
 from pycrictl.agent.api.names import (
+    COPIES,
+    COPY_KIND,
     GROUP,
     GROUP_VERSION,
     KIND,
@@ -29,6 +31,10 @@ def _text(description: str, **more: Any) -> Document:
 
 def _number(description: str) -> Document:
     return {"type": "integer", "format": "int64", "description": description}
+
+
+def _flag(description: str, *, default: bool) -> Document:
+    return {"type": "boolean", "description": description, "default": default}
 
 
 _BYTES: Final = {
@@ -100,6 +106,64 @@ _STATUS: Final = {
     },
 }
 
+_COPY_SPEC: Final = {
+    "type": "object",
+    "description": "What is copied (the request of KEP-4582).",
+    "required": ["direction", "path"],
+    "properties": {
+        "direction": _text("To the container, or From it.", enum=["To", "From"]),
+        "container": _text("Its name; the pod's default container if it is empty."),
+        "path": _text(
+            "The path in the container: absolute, without an element '..'. To a container: what an"
+            " archive with one entry is put at or into; a final '/.' means the directory that the"
+            " archive is unpacked in."
+        ),
+        "size": _number("Bytes of the archive; only to a container, and required there."),
+        "checksum": _number(
+            "CRC-32 (IEEE 802.3) of the archive; only to a container, and required there."
+        ),
+        "options": {
+            "type": "object",
+            "description": "How it is copied.",
+            "properties": {
+                "archive": _flag("Keep owners, times and special bits.", default=False),
+                "followLinks": _flag("Copy what the path points to.", default=False),
+                "overwrite": _flag("Replace files that are there.", default=True),
+            },
+        },
+    },
+}
+
+_COPY_STATUS: Final = {
+    "type": "object",
+    "description": "How far the copy is.",
+    "properties": {
+        "phase": _text(
+            "Measuring: the archive is being made, from a container. Transferring: its bytes are"
+            " wanted, or there. Committing: it is put into its place. Succeeded. Failed."
+        ),
+        "offset": _number(
+            "Bytes that are on the receiver's disk; the next connection goes on there."
+        ),
+        "size": _number("Bytes of the archive; absent while Measuring."),
+        "checksum": _number("CRC-32 of the archive; absent while Measuring."),
+        "expiresAt": _text(
+            "When the copy is given up, unless there is a sign of its client before.",
+            format="date-time",
+        ),
+        "message": _text("Why it failed."),
+        "code": {
+            "type": "integer",
+            "format": "int32",
+            "description": "The HTTP status of that, such as 410 for a replaced container.",
+        },
+        "outcome": {
+            "type": "object",
+            "description": "A metav1.Status: what was made, and what was left out and why.",
+        },
+    },
+}
+
 _IDENTITY: Final = {
     "apiVersion": _text("The version of this schema."),
     "kind": _text("What the object is."),
@@ -132,15 +196,34 @@ def _schemas(base: str) -> Document:
             },
             "x-kubernetes-group-version-kind": [{**kind, "kind": f"{KIND}List"}],
         },
+        f"{_PREFIX}.{COPY_KIND}": {
+            "type": "object",
+            "description": (
+                "A copy of files to or from a container, of its user alone. It is not got or listed"
+                f" by kubectl: pods/POD/{COPIES} is for kubectl container-cp."
+            ),
+            "properties": {
+                **_IDENTITY,
+                "metadata": _reference(base, f"{_METADATA}.ObjectMeta", "Names the copy."),
+                "spec": _COPY_SPEC,
+                "status": _COPY_STATUS,
+            },
+            "x-kubernetes-group-version-kind": [{**kind, "kind": COPY_KIND}],
+        },
         f"{_METADATA}.ObjectMeta": {
             "type": "object",
             "description": "What names an object.",
             "properties": {
-                "name": _text("Name of the pod, a dot, and its first container of the image."),
+                "name": _text(
+                    "Of an image pull: name of the pod, a dot, and its first container of the"
+                    " image. Of a copy: 32 hexadecimal digits made at random."
+                ),
                 "namespace": _text("The pod's namespace."),
-                "uid": _text("The pod's UID and a hash of the image."),
+                "uid": _text("Of an image pull: the pod's UID and a hash of the image."),
                 "resourceVersion": _text("Where a watch may go on from."),
-                "creationTimestamp": _text("Since when the image is waited for."),
+                "creationTimestamp": _text(
+                    "Since when the image is waited for; when the copy began."
+                ),
             },
         },
         f"{_METADATA}.ListMeta": {
@@ -159,45 +242,74 @@ def _reference(base: str, name: str, description: str) -> Document:
 
 def _paths(base: str, version: int) -> Document:
     root = f"/apis/{GROUP_VERSION}"
-    one, many = f"{_PREFIX}.{KIND}", f"{_PREFIX}.{KIND}List"
+    below = f"{root}/namespaces/{{namespace}}"
+    copies = f"{below}/pods/{{name}}/{COPIES}"
 
-    def operation(name: str, action: str, schema: str, subject: str) -> Document:
-        kind = {"group": GROUP, "version": VERSION, "kind": KIND}
+    def operation(
+        name: str, action: str, subject: str, kind: str = KIND, *, is_list: bool = False
+    ) -> Document:
+        schema = {"$ref": f"{base}{_PREFIX}.{kind}{'List' if is_list else ''}"}
         content: Document = {"description": "OK"}
         if version == 2:
-            content["schema"] = {"$ref": base + schema}
+            content["schema"] = schema
         else:
-            content["content"] = {"application/json": {"schema": {"$ref": base + schema}}}
+            content["content"] = {"application/json": {"schema": schema}}
         produces = {"produces": ["application/json"]} if version == 2 else {}
         return {
-            "get": {
-                "description": subject,
-                "operationId": name,
-                **produces,
-                "responses": {"200": content},
-                "x-kubernetes-action": action,
-                "x-kubernetes-group-version-kind": kind,
-            },
-            "parameters": [],
+            "description": subject,
+            "operationId": name,
+            **produces,
+            "responses": {"201" if action == "post" else "200": content},
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": {"group": GROUP, "version": VERSION, "kind": kind},
         }
 
-    def named(*names: str) -> list[Document]:
+    def parameter(name: str) -> Document:
         kind = {"type": "string"} if version == 2 else {"schema": {"type": "string"}}
-        return [{"name": name, "in": "path", "required": True, **kind} for name in names]
+        return {"name": name, "in": "path", "required": True, **kind}
 
-    below = f"{root}/namespaces/{{namespace}}"
-    found = {
-        f"{root}/{RESOURCE}": operation("listImagePullForAllNamespaces", "list", many, "List all."),
-        f"{below}/{RESOURCE}": operation("listNamespacedImagePull", "list", many, "List some."),
-        f"{below}/{RESOURCE}/{{name}}": operation("readNamespacedImagePull", "get", one, "Get."),
-        f"{below}/pods/{{name}}/{SUBRESOURCE}": operation(
-            "readNamespacedPodImagepullprogress", "get", one, "Follow the pulls of a pod."
-        ),
+    found: dict[str, Document] = {
+        f"{root}/{RESOURCE}": {
+            "get": operation("listImagePullForAllNamespaces", "list", "List all.", is_list=True)
+        },
+        f"{below}/{RESOURCE}": {
+            "get": operation("listNamespacedImagePull", "list", "List some.", is_list=True)
+        },
+        f"{below}/{RESOURCE}/{{name}}": {
+            "get": operation("readNamespacedImagePull", "get", "Get one.")
+        },
+        f"{below}/pods/{{name}}/{SUBRESOURCE}": {
+            "get": operation(
+                "readNamespacedPodImagepullprogress", "get", "Follow the pulls of a pod."
+            )
+        },
+        # Here kubectl explain looks for the kind.
+        f"{below}/{COPIES}/{{name}}": {
+            "get": operation(
+                "readNamespacedContainerCopy", "get", "Is refused: see below pods.", COPY_KIND
+            )
+        },
+        copies: {
+            "post": operation(
+                "createNamespacedPodContainercopies", "post", "Begin a copy.", COPY_KIND
+            )
+        },
+        f"{copies}/{{session}}": {
+            "get": operation(
+                "readNamespacedPodContainercopies", "get", "Get one's own copy.", COPY_KIND
+            )
+        },
+        **{
+            f"{copies}/{{session}}/{word}": {
+                "post": operation(f"{word}NamespacedPodContainercopies", "post", text, COPY_KIND)
+            }
+            for word, text in (("commit", "Put it into its place."), ("abandon", "Give it up."))
+        },
     }
     for path, document in found.items():
-        document["parameters"] = named(
-            *(word for word in ("namespace", "name") if f"{{{word}}}" in path)
-        )
+        document["parameters"] = [
+            parameter(word) for word in ("namespace", "name", "session") if f"{{{word}}}" in path
+        ]
     return found
 
 

@@ -11,7 +11,7 @@ from aiohttp import web
 from pycrictl.agent.copies import stream
 from pycrictl.agent.copies.refusals import Refused
 from pycrictl.agent.copies.service import Copies
-from pycrictl.agent.copies.session import Owner, Session, parse_name, parse_spec
+from pycrictl.agent.copies.session import CopySpec, Owner, Session, parse_name, parse_spec
 from pycrictl.errors import UsageError
 
 MAX_BODY_BYTES: Final = 64 * 1024
@@ -91,14 +91,7 @@ class CopyHandlers:
         raise Refused(404, _NO_SUCH)
 
     async def _begin(self, request: web.BaseRequest, owner: Owner, pod: PodOfNode) -> Session:
-        content = await _body(request)
-        try:
-            document = json.loads(content)
-            name, spec = parse_name(document), parse_spec(document)
-        except UsageError as exc:
-            raise Refused(422, exc.message) from None
-        except (ValueError, RecursionError):
-            raise Refused(400, "the object is not JSON") from None
+        name, spec = await asked_for(request)
         return await self._copies.begin(owner, *pod, spec, name)
 
     def _respond(self, session: Session, status: int = 200) -> web.Response:
@@ -108,6 +101,22 @@ class CopyHandlers:
             status=status,
             headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"},
         )
+
+
+async def asked_for(request: web.BaseRequest) -> tuple[str, CopySpec]:
+    """Return the name of the session that a request begins, which may be empty, and what it asks.
+
+    Raises:
+        Refused: it is not such a request.
+    """
+    content = await _body(request)
+    try:
+        document = json.loads(content)
+        return parse_name(document), parse_spec(document)
+    except UsageError as exc:
+        raise Refused(422, exc.message) from None
+    except (ValueError, RecursionError):
+        raise Refused(400, "the object is not JSON") from None
 
 
 async def _body(request: web.BaseRequest) -> bytes:

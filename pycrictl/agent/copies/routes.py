@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from aiohttp import web
 
 from pycrictl.agent.access import Access
 from pycrictl.agent.api.names import COPIES, GROUP_VERSION
 from pycrictl.agent.api.status import Refusal, pod_not_found
 from pycrictl.agent.cluster import Cluster
+from pycrictl.agent.copies.audit import Audit, End
 from pycrictl.agent.copies.forwarding import Forwarding, owner_of
-from pycrictl.agent.copies.handlers import CopyHandlers, PodOfNode
+from pycrictl.agent.copies.handlers import CopyHandlers, PodOfNode, asked_for
 from pycrictl.agent.copies.refusals import RETRY_S, Refused
 from pycrictl.agent.copies.service import Copies
-from pycrictl.agent.copies.session import Owner
+from pycrictl.agent.copies.session import CopyPhase, Owner, Place, Session
 from pycrictl.agent.frontproxy import User
 from pycrictl.kube.pods import Pod
 
@@ -26,6 +29,7 @@ class CopyRoutes:
         forwarding: to other nodes.
         node: the name of this one.
         copies: of this node; None if it offers none.
+        audit: is told of copies that users may not make.
     """
 
     def __init__(
@@ -35,11 +39,13 @@ class CopyRoutes:
         forwarding: Forwarding,
         node: str,
         copies: Copies | None,
+        audit: Audit,
     ) -> None:
         self._access = access
         self._cluster = cluster
         self._forwarding = forwarding
         self._node = node
+        self._audit = audit
         self._handlers = CopyHandlers(copies, GROUP_VERSION) if copies is not None else None
 
     async def answer(
@@ -65,14 +71,19 @@ class CopyRoutes:
             "subresource": "exec",
             "name": name,
         }
-        await self._access.require(
-            user,
-            {"resourceAttributes": wanted},
-            f'pods "{name}" is forbidden: User "{user.name}" cannot create resource "pods/exec" in'
-            f' API group "" in the namespace "{namespace}", which a copy needs as well',
-        )
-        pod = await self._pod(namespace, name)
         owner = Owner(user.name, user.uid)
+        try:
+            await self._access.require(
+                user,
+                {"resourceAttributes": wanted},
+                f'pods "{name}" is forbidden: User "{user.name}" cannot create resource "pods/exec"'
+                f' in API group "" in the namespace "{namespace}", which a copy needs as well',
+            )
+        except Refusal as exc:
+            if request.method == "POST" and not words:
+                await self._refused(request, owner, namespace, name, exc)
+            raise
+        pod = await self._pod(namespace, name)
         try:
             if pod.node == self._node:
                 return await self._here(request, owner, pod, words, given)
@@ -100,6 +111,17 @@ class CopyRoutes:
             return await self._here(request, owner_of(request), pod, words, given)
         except Refused as exc:
             raise _refusal(exc, name) from exc
+
+    async def _refused(
+        self, request: web.BaseRequest, owner: Owner, namespace: str, name: str, why: Refusal
+    ) -> None:
+        """Leave a line about a copy that its user may not make."""
+        with suppress(Refused):
+            _, spec = await asked_for(request)
+            place = Place(namespace, name, "", spec.container)
+            session = Session("", owner, place, spec, CopyPhase.FAILED, spec.size_bytes)
+            session.fail(why.message, why.code)
+            self._audit(session, End.REFUSED)
 
     async def _pod(self, namespace: str, name: str) -> Pod:
         pod = await self._cluster.pod(namespace, name)

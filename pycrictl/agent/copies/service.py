@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from pycrictl.agent.copies import work
+from pycrictl.agent.copies.audit import Audit, End
 from pycrictl.agent.copies.engine import Engine, Gone, replaced
 from pycrictl.agent.copies.job import Copy, make_archive, put
 from pycrictl.agent.copies.refusals import Refused, refused, refusing
@@ -24,6 +25,7 @@ from pycrictl.agent.copies.session import (
     CopySpec,
     Direction,
     Owner,
+    Place,
     Session,
     moment,
 )
@@ -41,15 +43,12 @@ PATIENCE_S: Final = 20.0
 """How long an answer waits for what it asks for; the API server gives a request 60 s."""
 
 MAX_SESSIONS: Final = 1000
-"""Sessions, those that are over included."""
+"""Sessions that are kept; of those that are over, the oldest give way."""
 
 STOP_S: Final = 5.0
 """How long jobs may take to end when the agent does."""
 
 _SWEEP_S: Final = 5.0
-
-Audit = Callable[[Session, str], None]
-"""Called with a copy that is over, and how it ended."""
 
 
 class Copies:
@@ -60,7 +59,7 @@ class Copies:
         engine: does what is to be done on the node.
         quotas: how large a copy may be, and how many of a pod there may be.
         spool_limit_bytes: what all copies may take of the disk; 0 for no limit.
-        audit: is told how each copy ended.
+        audit: is told how each copy ended, those refused included.
         clock: monotonic.
         lifetime_s: how long a session is kept without a sign of its client.
     """
@@ -99,6 +98,9 @@ class Copies:
                 self._quotas.take(session.place.sandbox_id)
             except Exhausted as exc:
                 session.fail(exc.message, 429)
+                self._store.remove_archive(session)
+                self._audit(session, End.FAILED)
+                await self._save_quietly(session)
                 continue
             await self._take_up(copy)
         self._sweeper = asyncio.create_task(self._sweep())
@@ -153,45 +155,54 @@ class Copies:
         """
         if name in self._copies:
             raise Refused(409, "there is a copy of that name")
-        name = name or new_name()
-        with refusing():
-            self._quotas.check_size(spec.size_bytes)
-            if len(self._copies) >= MAX_SESSIONS:
-                raise Refused(429, f"there are {MAX_SESSIONS} copies on this node; try again later")
-            place = await work.run(
-                lambda: self._engine.find(namespace, pod, pod_uid, spec.container or container)
-            )
-            if name in self._copies or (name, owner) in self._unwanted:
-                raise Refused(409, "the copy was given up before it began")
-            self._quotas.take(place.sandbox_id)
         phase = CopyPhase.TRANSFERRING if spec.direction is Direction.TO else CopyPhase.MEASURING
+        place = Place(namespace, pod, pod_uid, spec.container or container)
         session = Session(
-            name, owner, place, spec, phase, spec.size_bytes, spec.crc32,
+            name or new_name(), owner, place, spec, phase, spec.size_bytes, spec.crc32,
             created=moment(time.time()), heard_s=self._clock(),
         )  # fmt: skip
-        copy = self._copies[session.name] = Copy(session, None)
-        with refusing():
-            try:
-                self._space.hold(name, spec.size_bytes)
-                archive = await work.run(lambda: self._store.open_archive(session, is_new=True))
-                copy.archive = archive
-                await self._save(session)
-            except BaseException:
-                self._free(copy)
-                self._forget(copy)
-                raise
+        try:
+            with refusing():
+                await self._begin(session)
+        except Refused as exc:
+            if not session.is_over:
+                session.fail(exc.message, exc.code)
+                self._audit(session, End.REFUSED)
+            raise
+        return session
+
+    async def _begin(self, session: Session) -> None:
+        name, owner, asked = session.name, session.owner, session.place
+        self._quotas.check_size(session.size_bytes)
+        session.place = await work.run(
+            lambda: self._engine.find(asked.namespace, asked.pod, asked.pod_uid, asked.container)
+        )
+        if name in self._copies or (name, owner) in self._unwanted:
+            raise _given_up()
+        self._quotas.take(session.place.sandbox_id)
+        if len(self._copies) >= MAX_SESSIONS:  # fewer than that go on, by the quotas
+            self._forget(next(one for one in self._copies.values() if one.session.is_over))
+        copy = self._copies[name] = Copy(session, None)
+        try:
+            self._space.hold(name, session.size_bytes)
+            archive = await work.run(lambda: self._store.open_archive(session, is_new=True))
+            copy.archive = archive
+            await self._save(session)
+        except BaseException:
+            self._free(copy)
+            self._forget(copy)
+            raise
         if copy.is_unwanted:  # it was given up meanwhile, and its files were made after that
             archive.close()
             self._store.remove(session)
-            raise Refused(409, "the copy was given up before it began")
-        copy.arriving = Arriving(spec.size_bytes)
-        if phase is CopyPhase.MEASURING:
+            raise _given_up()
+        copy.arriving = Arriving(session.size_bytes)
+        if session.phase is CopyPhase.MEASURING:
             copy.job = asyncio.create_task(self._measure(copy))
             await asyncio.wait([copy.job], timeout=PATIENCE_S)
-            if session.phase is CopyPhase.FAILED:
+            if session.is_over:
                 self._forget(copy)
                 raise Refused(session.code, session.message)
-        return session
 
     def find(self, name: str, owner: Owner, namespace: str, pod: str, pod_uid: str) -> Copy:
         """Return a copy, of which this is a sign.
@@ -261,7 +272,7 @@ class Copies:
             if session.spec.direction is Direction.FROM:
                 session.phase = CopyPhase.SUCCEEDED
                 session.offset = session.size_bytes
-                self._end(copy, "done")
+                self._end(copy, End.DONE)
                 self._forget(copy)
                 return session
             if session.offset != session.size_bytes or copy.arriving is None:
@@ -286,7 +297,7 @@ class Copies:
             await asyncio.wait([copy.job], timeout=PATIENCE_S)
         if not copy.session.is_over:
             copy.session.fail("it was given up", 410)
-            self._end(copy, "abandoned")
+            self._end(copy, End.ABANDONED)
         self._forget(copy)
         return copy.session
 
@@ -348,7 +359,7 @@ class Copies:
         if summary is not None:
             session.outcome = copy.success(summary)
             session.phase = CopyPhase.SUCCEEDED
-            self._end(copy, "done")
+            self._end(copy, End.DONE)
             await self._save_quietly(session)
 
     # What becomes of sessions
@@ -393,19 +404,19 @@ class Copies:
             return
         if copy.is_unwanted and isinstance(exc, Cancelled):
             copy.session.fail("it was given up", 410)
-            self._end(copy, "abandoned")
+            self._end(copy, End.ABANDONED)
             return
         if isinstance(exc, FailedPrecondition) and not isinstance(exc, Gone):
             exc = replaced(copy.session.place)
         reason = refused(exc)
         copy.session.fail(reason.message, reason.code)
-        self._end(copy, f"failed: {reason.message}")
+        self._end(copy, End.FAILED)
         await self._save_quietly(copy.session)
 
-    def _end(self, copy: Copy, how: str) -> None:
+    def _end(self, copy: Copy, end: End) -> None:
         """Free what a copy holds, and leave a line about it."""
         self._free(copy)
-        self._audit(copy.session, how)
+        self._audit(copy.session, end)
 
     def _free(self, copy: Copy) -> None:
         self._quotas.give(copy.session.place.sandbox_id)
@@ -452,5 +463,9 @@ class Copies:
                     continue  # it ends soon, and is removed the next time
                 if not copy.session.is_over:
                     copy.session.fail("nothing was heard of it for too long", 410)
-                    self._end(copy, "expired")
+                    self._end(copy, End.EXPIRED)
                 self._forget(copy)
+
+
+def _given_up() -> Refused:
+    return Refused(409, "the copy was given up before it began")

@@ -62,16 +62,16 @@ class Place:
         pod: its name.
         pod_uid: tells it from another pod of that name.
         container: its name.
-        container_id: tells it from what replaces it.
-        sandbox_id: of the pod, at the runtime.
+        container_id: tells it from what replaces it; empty until it is known.
+        sandbox_id: of the pod, at the runtime; empty until it is known.
     """
 
     namespace: str
     pod: str
     pod_uid: str
     container: str
-    container_id: str
-    sandbox_id: str
+    container_id: str = ""
+    sandbox_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,9 +100,11 @@ def answer(entry: Entry, words: Sequence[str]) -> tuple[list[str], int]:
         if not is_place:
             found += _candidates(option, before, beginning, options)
         elif not beginning.startswith(("/", ".")) and ":" not in beginning:
-            for line in _candidates("", before, "", options):
+            namespace, slash, _ = beginning.rpartition("/")
+            where = [f"--namespace={namespace}"] if slash else []
+            for line in _candidates("", [*before, *where], "", options):
                 pod, tab, about = line.partition("\t")
-                found.append(f"{pod}:{tab}{about}")
+                found.append(f"{namespace}{slash}{pod}:{tab}{about}")
     if is_place:
         return [line for line in found if line.startswith(beginning)], NO_SPACE
     return [f"{prefix}{line}" for line in found if line.startswith(beginning)], NO_FILES
@@ -147,7 +149,8 @@ def _candidates(
         yield from ("auto", "bar", "json", "none", "plain")
     elif option == "--container" and line.positionals:
         named = [one.partition(":")[0] for one in line.positionals if ":" in one]
-        pod = named[0].rpartition("/")[2] if named else line.positionals[0]
+        namespace, slash, pod = named[0].rpartition("/") if named else ("", "", line.positionals[0])
+        where = [f"--namespace={namespace}"] if slash else where
         yield from _ask(kubectl, "get", "pod", pod, *where, _CONTAINERS)
     elif option in _QUESTIONS:
         yield from _ask(kubectl, *_QUESTIONS[option])

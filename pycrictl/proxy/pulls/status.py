@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl.containerd.settings import PullSettings
+from pycrictl.kube.kubelet_config import KubeletConfig
 from pycrictl.proxy.pulls.book import Call, Pull
 from pycrictl.proxy.pulls.decisions import Policy
 from pycrictl.proxy.pulls.forecast import starts, typical_s
-from pycrictl.proxy.pulls.kubelet_config import KubeletPulls
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.units import format_duration
 
@@ -167,7 +167,7 @@ def _pod(call: Call | None) -> str | None:
     return None if call is None or call.pod is None else str(call.pod)
 
 
-def kubelet_document(pulls: KubeletPulls | None, problem: str) -> dict[str, Any]:
+def kubelet_document(pulls: KubeletConfig | None, problem: str) -> dict[str, Any]:
     """Return what kubelet itself limits.
 
     Args:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -84,15 +84,23 @@ def plugin(cluster: Cluster, tmp_path: Path) -> Iterator[Plugin]:
 
 
 @pytest.fixture
-def node(cluster: Cluster, container: Pretended, fake: FakeServer, tmp_path: Path) -> Path:
-    """A node with a pod ``web`` that runs; returns the folder with the sessions."""
+def start_node(cluster: Cluster, container: Pretended, fake: FakeServer) -> Callable[..., Path]:
+    """Start a node with a pod ``web`` that runs; return the folder with the sessions."""
 
     @contextmanager
     def connect() -> Iterator[tuple[CriClient, None]]:
         with CriClient(fake.path, timeout_s=10) as client:
             yield client, None
 
-    store = container.root.parent / "store"
-    cluster.start(connect=connect, spool_dir=str(store))
-    cluster.add_pod("web", state={"running": {}}, phase="Running")
-    return store
+    def start(**settings: Any) -> Path:
+        store = container.root.parent / "store"
+        cluster.start(connect=connect, spool_dir=str(store), **settings)
+        cluster.add_pod("web", state={"running": {}}, phase="Running")
+        return store
+
+    return start
+
+
+@pytest.fixture
+def node(start_node: Callable[..., Path]) -> Path:
+    return start_node()

@@ -1,18 +1,27 @@
-"""What is between a client and an agent: a Unix socket that hands bytes on, until it is cut."""
+"""What is between a client and an agent: a socket that hands bytes on, until it is cut."""
 
 from __future__ import annotations
 
 import random
 import socket
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
 
 class Relay:
-    """Hands on what comes to ``path``.
+    """Hands on what comes to ``path``, or to a port of the loopback.
+
+    Args:
+        path: of a Unix socket; empty for a port.
+        upstream: a path as well, or a port.
 
     Attributes:
+        port: where it listens, if not at a path.
+        flows: nothing passes while it is cleared, and no connection breaks.
+        upstream: where new connections go.
+        bytes_per_s: the most that passes one way of a connection; 0 for no limit.
         cuts: how often it may cut a connection.
         most: a connection that is cut passes at most so many bytes, either way.
         damages: how many bytes it may change.
@@ -20,17 +29,23 @@ class Relay:
         connections: how many there were.
     """
 
-    def __init__(self, path: str, upstream: str, *, seed: int = 1) -> None:
+    def __init__(self, path: str, upstream: str | int, *, seed: int = 1) -> None:
+        self.upstream = upstream
+        self.port = 0
+        self.flows = threading.Event()
+        self.flows.set()
+        self.bytes_per_s = 0
         self.cuts = 0
         self.most = 0
         self.damages = 0
         self.passed = 0
         self.connections = 0
         self.is_closed = False
-        self._upstream = upstream
         self._random = random.Random(seed)
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(path)
+        self._listener = socket.socket(socket.AF_UNIX if path else socket.AF_INET)
+        self._listener.bind(path or ("127.0.0.1", 0))
+        if not path:
+            self.port = self._listener.getsockname()[1]
         self._listener.listen(50)
         self._path = path
         self._open: set[socket.socket] = set()
@@ -46,13 +61,15 @@ class Relay:
 
     def close(self) -> None:
         self.is_closed = True
+        self.flows.set()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.cut()
         self._thread.join(30)
         for thread in self._threads:
             thread.join(30)
-        Path(self._path).unlink()
+        if self._path:
+            Path(self._path).unlink()
 
     def _accept(self) -> None:
         while not self.is_closed:
@@ -61,9 +78,10 @@ class Relay:
             except OSError:
                 return
             self.connections += 1
-            upstream = socket.socket(socket.AF_UNIX)
+            to = self.upstream
+            upstream = socket.socket(socket.AF_INET if isinstance(to, int) else socket.AF_UNIX)
             try:
-                upstream.connect(self._upstream)
+                upstream.connect(("127.0.0.1", to) if isinstance(to, int) else to)
             except OSError:
                 client.close()
                 upstream.close()
@@ -96,6 +114,9 @@ class Relay:
                 if self.damages and len(data) > 10_000:
                     self.damages -= 1
                     data[9_000] ^= 4
+                if self.bytes_per_s:
+                    time.sleep(len(data) / self.bytes_per_s)
+                self.flows.wait()
                 target.sendall(data)
         for sock in (source, target):
             with suppress(OSError):

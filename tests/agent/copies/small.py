@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
+from pycrictl.agent.copies.audit import End
 from pycrictl.agent.copies.engine import NodeEngine
 from pycrictl.agent.copies.handlers import CopyHandlers, PodOfNode
 from pycrictl.agent.copies.refusals import Refused
@@ -59,7 +60,7 @@ class SmallAgent:
         /,
         **options: float,
     ) -> None:
-        self.audits: list[tuple[Session, str]] = []
+        self.audits: list[tuple[Session, End]] = []
         self.uid = "uid1"
         self._path = path
         self._quotas = Quotas(
@@ -77,7 +78,7 @@ class SmallAgent:
             self._engine,
             self._quotas,
             spool_limit_bytes=self._spool_limit,
-            audit=lambda session, how: self.audits.append((session, how)),
+            audit=lambda session, end: self.audits.append((session, end)),
             lifetime_s=self._lifetime_s,
         )
         await self.copies.start()

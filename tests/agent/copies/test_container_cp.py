@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
 from pycrictl.cri.calls.client import CriClient
 from tests.agent.copies.conftest import Plugin, plugin_of
-from tests.agent.standing import Cluster
+from tests.agent.standing import Answer, Cluster
 from tests.copy.node.test_on_node import needs_root
 from tests.copy.trees import stages_in
 from tests.fakecri.server import FakeServer
@@ -21,6 +28,9 @@ from tests.proxy.copies.test_service import listing, make_tree
 from tests.waiting import wait_until
 
 pytestmark = needs_root
+
+ROOT = Path(__file__).parents[3]
+EXECUTE = {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}
 
 
 def left(store: Path) -> list[str]:
@@ -47,14 +57,20 @@ def test_trees_and_archives(
     assert stages_in(container.root) == []
 
 
-def test_who_may(cluster: Cluster, node: Path, container: Pretended, tmp_path: Path) -> None:
+def test_who_may(
+    cluster: Cluster,
+    node: Path,
+    container: Pretended,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "pycrictl.agent")
     (tmp_path / "f").write_text("content")
     copies = {
         "apiGroups": ["progress.pycrictl.dev"],
         "resources": ["pods/containercopies"],
         "verbs": ["create", "get"],
     }
-    execute = {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}
     with plugin_of(cluster.kubectl("jane"), tmp_path) as jane:
         done = jane(str(tmp_path / "f"), "web:/to")
         assert done.returncode == 1
@@ -64,12 +80,90 @@ def test_who_may(cluster: Cluster, node: Path, container: Pretended, tmp_path: P
         done = jane(str(tmp_path / "f"), "web:/to")
         assert done.returncode == 1
         assert b'User "jane" cannot create resource "pods/exec"' in done.stderr
+        line = "copy user=jane pod=default/web direction=to path=/to size_bytes=3072 moved_bytes=0"
+        assert f'{line} end=refused error="pods \\"web\\" is forbidden' in caplog.text
         assert not (container.root / "to/f").exists()
-        cluster.api.grants.append(Grant("jane", [execute], "default"))
+        cluster.api.grants.append(Grant("jane", [EXECUTE], "default"))
         cluster.agents[0].access._rights._kept.clear()
         assert jane(str(tmp_path / "f"), "web:/to").returncode == 0
         assert (container.root / "to/f").read_text() == "content"
         assert jane.kept == []
+    line = "copy user=jane pod=default/web container=main direction=to path=/to size_bytes=3072"
+    assert f"{line} moved_bytes=3072 end=done\n" in caplog.text
+    page = cluster.ask("/metrics", certificate=cluster.of_user("admin")).content.decode()
+    for one in (
+        'copies_total{direction="to",end="done"} 1.0',
+        'copies_total{direction="to",end="refused"} 1.0',
+        'copy_bytes_total{direction="to"} 3072.0',
+        "copies_running 0.0",
+        "copy_spool_bytes 0.0",
+    ):
+        assert f"pycrictl_agent_{one}\n" in page
+    check_metrics(page)
+
+
+def check_metrics(page: str) -> None:
+    """Dashboard and man page have all metrics that there are, and no others."""
+    families = {one.name: one for one in text_string_to_metric_families(page)}
+    if shutil.which("promtool"):
+        subprocess.run(["promtool", "check", "metrics"], input=page.encode(), check=True)
+    dashboard = (ROOT / "packaging/grafana/pycrictl-agent.json").read_text()
+    ids = [panel["id"] for panel in json.loads(dashboard)["panels"]]
+    assert len(set(ids)) == len(ids)
+    samples = {one.name for family in families.values() for one in family.samples}
+    assert set(re.findall(r"\bpycrictl_agent_\w+", dashboard)) == samples
+    prose = (ROOT / "man/prose/pycrictl-agent.md").read_text().partition("# METRICS")[2]
+    terms = re.findall(r"`(pycrictl_agent_\w+)(?:\{([a-z,]+)\})?`", prose)
+    assert {name: set(filter(None, labels.split(","))) for name, labels in terms} == {
+        one.name: set(one.labels) for family in families.values() for one in family.samples
+    }
+
+
+def test_too_many(
+    start_node: Callable[..., Path],
+    cluster: Cluster,
+    plugin: Plugin,
+    container: Pretended,
+    tmp_path: Path,
+) -> None:
+    """It is said at once, with the time to wait, and nobody waits."""
+    (tmp_path / "f").write_text("content")
+    (container.root / "to/f").write_bytes(bytes(2 * MIB))
+    start_node(copies_per_pod=1, copy_size_limit_bytes=MIB)
+    path = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/default/pods/web/containercopies"
+    spec = {"direction": "To", "path": "/to/f", "size": 5, "checksum": 7}
+
+    def begin(**changes: object) -> Answer:
+        body = json.dumps({"spec": {**spec, **changes}}).encode()
+        return cluster.ask(
+            path, certificate=cluster.front_proxy, user="admin", method="POST", body=body
+        )
+
+    cluster.api.grants.append(Grant("admin", [EXECUTE], "default"))
+    for changes in ({"size": 2 * MIB}, {"direction": "From"}):
+        large = begin(**changes)
+        assert large.status == 429
+        assert "ContainerCopySizeLimit" in large.document["message"]
+    first, second = begin(), begin()
+    assert (first.status, second.status) == (201, 429)
+    assert second.headers["Retry-After"] == "10"
+    assert second.document["reason"] == "TooManyRequests"
+    assert second.document["details"]["retryAfterSeconds"] == 10
+    begun_s = time.monotonic()
+    done = plugin(str(tmp_path / "f"), "web:/to")
+    assert time.monotonic() - begun_s < 20
+    assert (done.returncode, done.stdout) == (1, b"")
+    (line,) = done.stderr.decode().splitlines()
+    assert line.endswith("the quota ContainerCopiesPerPod; try again later")
+    assert plugin.kept == []
+    name = first.document["metadata"]["name"]
+    for user in ("jane", "admin"):  # only the second is its owner
+        cluster.api.grants.append(Grant(user, [EXECUTE], "default"))
+        answer = cluster.ask(
+            f"{path}/{name}/abandon", certificate=cluster.front_proxy, user=user, method="POST"
+        )
+        assert answer.status == (404 if user == "jane" else 200)
+    assert plugin(str(tmp_path / "f"), "web:/to").returncode == 0
 
 
 def test_what_cannot_be(plugin: Plugin, cluster: Cluster, node: Path, tmp_path: Path) -> None:

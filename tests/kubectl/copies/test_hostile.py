@@ -51,11 +51,13 @@ def send(work: Workstation, data: bytes, path: str, **options: bool) -> dict[str
     return status
 
 
-@pytest.mark.parametrize("archive", [False, True], ids=["", "keep"])
 def test_into_a_container(
-    agent: InThread, work: Workstation, container: Pretended, folder: Path, archive: bool
+    agent: InThread, work: Workstation, container: Pretended, folder: Path
 ) -> None:
-    """What a client sends that does not look at it."""
+    """What a client sends that does not look at it, and wants owners kept.
+
+    Without that, it is sent to a container of a real node (``tests/node/test_container_cp.py``).
+    """
     assert len(SMALL) >= 100
     for index, (name, case) in enumerate(SMALL.items()):
         parent = container.root / f"case{index}"
@@ -64,7 +66,7 @@ def test_into_a_container(
         if case.before:
             case.before(parent / "dest")
         before = snapshot(parent)
-        status = send(work, case.data, f"/case{index}/dest/.", archive=archive)
+        status = send(work, case.data, f"/case{index}/dest/.", archive=True)
         assert status["phase"] == "Failed", name
         assert snapshot(parent) == before, name
         message = str(status["message"])

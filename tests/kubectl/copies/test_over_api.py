@@ -322,7 +322,7 @@ def _as_joe(self: Any, name: str, *values: object) -> None:
 
 
 def test_quotas(start: Start, work: Workstation, container: Pretended, tmp_path: Path) -> None:
-    start(size_limit=MIB, per_pod=2, spool_limit=3 * MIB)
+    agent = start(size_limit=MIB, per_pod=2, spool_limit=3 * MIB)
     (tmp_path / "f").write_bytes(os.urandom(2 * MIB))
     (container.root / "to/f").write_bytes(os.urandom(2 * MIB))
     limit = "the quota ContainerCopySizeLimit; copy less, or try"
@@ -336,6 +336,8 @@ def test_quotas(start: Start, work: Workstation, container: Pretended, tmp_path:
         work.api.begin(spec)
     for name in names:
         work.api.abandon(name)
+    ends = [str(end) for _, end in agent.agent.audits]
+    assert ends == ["refused", "failed", "refused", "abandoned", "abandoned"]
     start(spool_limit=3 * MIB)
     work.api.begin({**spec, "size": 2 * MIB})
     with pytest.raises(Exhausted, match=r"of its disk, and may take 3\.0 MiB; try again later"):

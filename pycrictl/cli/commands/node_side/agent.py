@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.kube.credential import Credential
 
+SPOOL_SIZE_BYTES: Final = 10 << 30
 PEER_TOKEN: Final = "/var/run/secrets/progress.pycrictl.dev/token"
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
@@ -123,25 +124,35 @@ def agent(
         Option(
             "--spool-size",
             **options.SIZE,
-            help="What all copies may take there, such as 10Gi; 0 for no limit.",
+            show_default=False,
+            help="What all copies may take there, such as 50Gi; 0 for no limit (default: 10Gi).",
         ),
-    ] = 0,
+    ] = SPOOL_SIZE_BYTES,
     container_copy_size_limit: Annotated[
-        int,
+        int | None,
         Option(
             "--container-copy-size-limit",
             **options.SIZE,
-            help="The most bytes of one copy, such as 2Gi; 0 for no limit.",
+            help="The most bytes of one copy, such as 2Gi; 0 for no limit (default).",
         ),
-    ] = 0,
+    ] = None,
     container_copies_per_pod: Annotated[
-        int,
+        int | None,
         Option(
             "--container-copies-per-pod",
             **options.NATURAL,
-            help="The most copies of a pod at once; 0 for no limit.",
+            help="The most copies of a pod at once; 0 for no limit (default).",
         ),
-    ] = 0,
+    ] = None,
+    kubelet_config: Annotated[
+        str,
+        Option(
+            "--kubelet-config",
+            metavar="FILE",
+            help="Take the quotas of copies that are not given from kubelet's configuration, such"
+            " as /var/lib/kubelet/config.yaml.",
+        ),
+    ] = "",
     log_format: Annotated[
         str, Option("--log-format", metavar="text|json", help="How log lines look.")
     ] = "text",
@@ -170,6 +181,7 @@ def agent(
     from pycrictl import noderoot
     from pycrictl.config import read_text
     from pycrictl.kube import credential
+    from pycrictl.kube.kubelet_config import copy_quotas
     from pycrictl.logs import journal
     from pycrictl.proxy.serve.systemd import is_journal, notify
     from pycrictl.servicelog import LogFormat, LogLevel, write_to
@@ -205,6 +217,9 @@ def agent(
             reason = (exc.strerror or str(exc)).lower()
             raise ConfigError(f"cannot read --{option} {quote(path, 4096)}: {reason}") from None
 
+    size_limit_bytes, copies_per_pod = copy_quotas(
+        kubelet_config, container_copy_size_limit, container_copies_per_pod
+    )
     settings = service.Settings(
         listen=service.address(listen, "listen"),
         node=node_name or environ.get("NODE_NAME", "") or load().node,
@@ -220,8 +235,8 @@ def agent(
         writes_events=events,
         spool_dir=spool_dir,
         spool_limit_bytes=spool_size,
-        copy_size_limit_bytes=container_copy_size_limit,
-        copies_per_pod=container_copies_per_pod,
+        copy_size_limit_bytes=size_limit_bytes,
+        copies_per_pod=copies_per_pod,
     )
     write_to(stderr, form, level, has_priorities=is_journal(stderr, environ))
     read_journal = partial(journal.read, root=Path(noderoot.directory()))

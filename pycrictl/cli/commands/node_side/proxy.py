@@ -63,7 +63,7 @@ def proxy(
         Option(
             "--kubelet-config",
             metavar="FILE",
-            help="Take the limit from kubelet's configuration, such as"
+            help="Take the limit and the quotas of copies from kubelet's configuration, such as"
             " /var/lib/kubelet/config.yaml.",
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""What kubelet's own configuration says about image pulls (``KubeletConfiguration``)."""
+"""What kubelet's own configuration says about image pulls and copies (``KubeletConfiguration``)."""
 
 from __future__ import annotations
 
@@ -11,24 +11,28 @@ from pycrictl import noderoot
 from pycrictl.config import read_text
 from pycrictl.errors import ConfigError
 from pycrictl.kube.kubelet import ROOT, below, find_kubelet
-from pycrictl.units import quote
+from pycrictl.units import parse_size, quote
 
 KUBELET_CONFIG: Final = "/var/lib/kubelet/config.yaml"
 
 
 @dataclass(frozen=True, slots=True)
-class KubeletPulls:
+class KubeletConfig:
     """What is configured; None where nothing is.
 
     Attributes:
         path: the file.
         serialize: ``serializeImagePulls``.
         max_parallel: ``maxParallelImagePulls``.
+        copy_size_limit_bytes: ``containerCopySizeLimit`` (KEP-4582); 0 for no limit.
+        copies_per_pod: ``containerCopiesPerPod`` (KEP-4582); 0 for no limit.
     """
 
     path: str
     serialize: bool | None = None
     max_parallel: int | None = None
+    copy_size_limit_bytes: int | None = None
+    copies_per_pod: int | None = None
 
     @property
     def limit(self) -> int | None:
@@ -63,7 +67,7 @@ def find_kubelet_config(pids: Iterable[int], *, root: Path = ROOT) -> str:
     return str(inside if not own.exists() and inside.exists() else own)
 
 
-def read_kubelet_config(path: str) -> KubeletPulls:
+def read_kubelet_config(path: str) -> KubeletConfig:
     """Read kubelet's configuration file.
 
     Raises:
@@ -94,4 +98,48 @@ def read_kubelet_config(path: str) -> KubeletPulls:
         raise ConfigError(
             f"{name}: maxParallelImagePulls: it is {number}, but serializeImagePulls is true"
         )
-    return KubeletPulls(path, serialize, number)
+    return KubeletConfig(
+        path,
+        serialize,
+        number,
+        _quantity(name, "containerCopySizeLimit", values.get("containerCopySizeLimit")),
+        _natural(name, "containerCopiesPerPod", values.get("containerCopiesPerPod")),
+    )
+
+
+def copy_quotas(
+    path: str, size_limit_bytes: int | None, copies_per_pod: int | None
+) -> tuple[int, int]:
+    """Return the quotas of copies, 0 for none: those given, else kubelet's.
+
+    Args:
+        path: of kubelet's configuration, which is read where a quota is not given; may be empty.
+        size_limit_bytes: ``ContainerCopySizeLimit``; None if it is not given.
+        copies_per_pod: ``ContainerCopiesPerPod``; None if it is not given.
+
+    Raises:
+        ConfigError: as ``read_kubelet_config``.
+    """
+    if path and None in (size_limit_bytes, copies_per_pod):
+        kubelet = read_kubelet_config(path)
+        if size_limit_bytes is None:
+            size_limit_bytes = kubelet.copy_size_limit_bytes
+        if copies_per_pod is None:
+            copies_per_pod = kubelet.copies_per_pod
+    return size_limit_bytes or 0, copies_per_pod or 0
+
+
+def _quantity(name: str, key: str, value: object) -> int | None:
+    """Return a number of bytes; a string is read as the kubelet reads those of its other sizes."""
+    if isinstance(value, str):
+        try:
+            return parse_size(value)
+        except ValueError as exc:
+            raise ConfigError(f"{name}: {key}: {exc}") from None
+    return _natural(name, key, value)
+
+
+def _natural(name: str, key: str, value: object) -> int | None:
+    if value is not None and (type(value) is not int or value < 0):
+        raise ConfigError(f"{name}: {key}: it is not a number of 0 or more")
+    return value

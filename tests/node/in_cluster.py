@@ -1,0 +1,136 @@
+"""Copies in a cluster of one node: kubectl, the stand-in of an API server, an agent, containerd.
+
+What API server and agent say to each other goes through a relay, which can be slow, and away.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from pycrictl._proto import cri_pb2
+from pycrictl.agent.copies.engine import CONTAINER_NAME, POD_UID
+from tests.agent.copies.conftest import Plugin, plugin_of
+from tests.agent.copies.relay import Relay
+from tests.agent.standing import Cluster, standing
+from tests.kube.apiserver import make_node_certificates
+
+from .images import File
+from .kubelet import RUNTIME, Kubelet
+from .lab import Lab
+from .test_agent import STARTED, Program, running
+
+
+class Distroless:
+    """A container of pod ``NAME`` that has nothing but its program, and what is mounted.
+
+    Attributes:
+        root: its root directory, also when it is dead.
+    """
+
+    def __init__(
+        self, kubelet: Kubelet, reference: str, name: str, mounts: list[cri_pb2.Mount]
+    ) -> None:
+        self.name = name
+        uid = f"uid-default-{name}"
+        pod = kubelet.run_pod(kubelet.pod_config(name, uid=uid))
+        labels = {POD_UID: uid, CONTAINER_NAME: "main"}
+        command = ["/busybox-app", "sleep", "1000000"]
+        self.id = kubelet.create_container(pod, reference, command, labels=labels, mounts=mounts)
+        kubelet.start_container(self.id)
+        asked = cri_pb2.ContainerStatusRequest(container_id=self.id, verbose=True)
+        status = kubelet.call(RUNTIME + "ContainerStatus", asked, cri_pb2.ContainerStatusResponse)
+        self.pid = int(json.loads(status.info["info"])["pid"])
+        self._fd = os.open(f"/proc/{self.pid}/root", os.O_PATH | os.O_DIRECTORY)
+        self.root = Path(f"/proc/{os.getpid()}/fd/{self._fd}")
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class InCluster:
+    """A node with its agent, and the plugin of a user of the cluster.
+
+    Args:
+        lab: the node.
+        cluster: without agents yet.
+        folder: for files.
+        plugin: of the administrator.
+
+    Attributes:
+        store: the folder with the sessions.
+        link: between API server and agent.
+        agent: the one that runs.
+    """
+
+    def __init__(self, lab: Lab, cluster: Cluster, folder: Path, plugin: Plugin) -> None:
+        self.lab, self.cluster, self.folder, self.plugin = lab, cluster, folder, plugin
+        self.store = folder / "store"
+        self.link = Relay("", 0)
+        self.agent: Program
+        self._running = ExitStack()
+        self._containers: list[Distroless] = []
+        binary = Path("/bin/busybox")
+        only = File("busybox-app", binary.stat().st_size, lambda: binary.open("rb"), mode=0o755)
+        image = lab.layout.image("static:2", [lab.layout.layer([only])])
+        self._image = lab.push(image)
+        lab.node.kubelet.pull(self._image)
+
+    def start_agent(self, *flags: str, endpoint: str = "", module: str = "pycrictl") -> Program:
+        """Start an agent in place of the one that runs."""
+        self._running.close()
+        self.cluster.api.services.clear()
+        words = "--spool-dir", str(self.store), "--admin-socket", f"unix://{self.folder}/none"
+        self.agent = self._running.enter_context(
+            running(self.cluster, endpoint or self.lab.node.endpoint, *words, *flags, module=module)
+        )
+        self.link.upstream = self.agent.port
+        self.cluster.api.services.clear()
+        self.cluster.stand_behind(self.link.port)
+        return self.agent
+
+    def add(self, name: str, *mounts: cri_pb2.Mount) -> Distroless:
+        """Run a pod with one container."""
+        made = Distroless(self.lab.node.kubelet, self._image, name, list(mounts))
+        self._containers.append(made)
+        self.cluster.add_pod(name, state=STARTED, phase="Running")
+        return made
+
+    def close(self) -> None:
+        self._running.close()
+        self.link.close()
+        for container in self._containers:
+            container.close()
+
+    @property
+    def archives(self) -> list[str]:
+        """What the agent keeps of archives."""
+        return [one.name for one in self.store.iterdir() if one.suffix == ".tar"]
+
+    @property
+    def proxies(self) -> list[int]:
+        """The processes of ``kubectl proxy`` that serve the plugin."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                words = (folder / "cmdline").read_bytes()
+                if b"\0proxy\0" in words and str(self.plugin.runtime).encode() in words:
+                    found.append(int(folder.name))
+        return found
+
+
+@contextmanager
+def in_cluster(lab: Lab, run_folder: Path, folder: Path) -> Iterator[InCluster]:
+    """Make a cluster of a node; its agent is still to be started."""
+    with (
+        standing(make_node_certificates(run_folder), folder) as cluster,
+        plugin_of(cluster.kubectl(), folder) as plugin,
+    ):
+        made = InCluster(lab, cluster, folder, plugin)
+        try:
+            yield made
+        finally:
+            made.close()
