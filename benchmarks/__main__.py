@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from benchmarks import (
     cluster,
+    container_cp,
     copy,
     decode,
     lists,
@@ -35,6 +36,7 @@ BENCHMARKS = (
     *pull.BENCHMARKS,
     *proxy.BENCHMARKS,
     *copy.BENCHMARKS,
+    *container_cp.BENCHMARKS,
     *cluster.BENCHMARKS,
     *packages.BENCHMARKS,
 )

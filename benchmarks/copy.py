@@ -75,12 +75,12 @@ class Scene:
 
     def cp(self, *words: str | Path) -> float:
         """Seconds that cp(1) takes."""
-        return _timed(["cp", *map(str, words)])[0]
+        return timed(["cp", *map(str, words)])[0]
 
     def copy(self, method: str, source: str | Path, target: str | Path) -> tuple[float, int]:
         """Seconds that ``pycrictl cp`` takes, and the most memory that it had, in bytes."""
         words = ("cp", "--quiet", "--method", method, str(source), str(target))
-        return _timed(pycrictl("--runtime-endpoint", self._endpoint, *words))
+        return timed(pycrictl("--runtime-endpoint", self._endpoint, *words))
 
     def inside(self, path: Path) -> str:
         """A path in the container as ``pycrictl cp`` takes it."""
@@ -98,16 +98,16 @@ def _scene(*, through_proxy: bool = False) -> Iterator[Scene]:
         yield Scene(lab, Path(folder), endpoint)
 
 
-def _timed(command: list[str]) -> tuple[float, int]:
+def timed(command: list[str], environ: dict[str, str] | None = None) -> tuple[float, int]:
     """Seconds that a program takes, and the most memory that it had, in bytes."""
     begun = time.perf_counter()
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environ) as process:
         peak = 0
         # Not wait4: its figures for a new process include the process that started it.
         pidfd = os.pidfd_open(process.pid)
         with open(pidfd, "rb"):  # noqa: PTH123 (a descriptor has no path)
             while not select.select([pidfd], [], [], 0.02)[0]:
-                peak = max(peak, _peak_bytes(process.pid))
+                peak = max(peak, peak_bytes(process.pid))
                 if time.perf_counter() - begun > TIMEOUT_S:
                     process.kill()
         seconds = time.perf_counter() - begun
@@ -116,10 +116,11 @@ def _timed(command: list[str]) -> tuple[float, int]:
     return seconds, peak
 
 
-def _peak_bytes(pid: int) -> int:
+def peak_bytes(pid: int) -> int:
+    """Return the most memory that a process has had; 0 if it has ended."""
     status = Path(f"/proc/{pid}/status").read_text()
     found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0  # it has ended
+    return int(found[1]) * 1024 if found else 0
 
 
 def _container_pids(container_id: str) -> list[int]:

@@ -200,7 +200,7 @@ ARROWS: dict[str, set[str]] = {
         *("copy.rules.quotas", "servicelog", "tls", "", *_BASE),
     },
     "agent.copies": {
-        *("agent", "copy", "cri.calls.client", "kube.pods", "_proto"),
+        *("agent", "copy", "cri.calls.client", "kube.pods", "wire", "_proto"),
         *_BASE,
     },
     "agent.copies.audit": {"agent.copies.session", "servicelog"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tests.kube.aggregator import ApiService
@@ -137,7 +137,15 @@ class Agents:
         """Return what a node's agent has logged."""
         return self._daemons[node].log_path.read_text()
 
-    def start(self, node: str, address: str, endpoint: str = "", *, serves: bool = True) -> None:
+    def start(
+        self,
+        node: str,
+        address: str,
+        endpoint: str = "",
+        *,
+        serves: bool = True,
+        flags: Sequence[str] = (),
+    ) -> None:
         """Start the agent of a node; return when it is ready, and in the API if it ``serves``.
 
         ``endpoint`` is the node's runtime: that of the cluster's own node if none is given.
@@ -148,7 +156,7 @@ class Agents:
             *("agent", "--listen", f"{address}:{PORT}", "--node-name", node),
             *("--kubeconfig", str(self.kubeconfig), "--peer-token", str(self.peer_token)),
             *("--peer-namespace", NAMESPACE, "--log-level", "info"),
-            *("--metrics-listen", f"{address}:{PORT + 1}"),
+            *("--metrics-listen", f"{address}:{PORT + 1}", *flags),
         ]
         self._daemons[node] = Daemon(command, self.folder / f"{node}.log")
         self._daemons[node].start(lambda: is_ready(address), timeout_s=START_S)

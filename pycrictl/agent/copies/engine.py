@@ -144,7 +144,7 @@ def replaced(place: Place) -> Gone:
     whole = f"{place.namespace}/{place.pod}"
     return Gone(
         f"container {quote(place.container)} of pod {quote(whole)} was stopped or replaced since"
-        " the copy began",
+        " the copy began: the copy cannot be resumed",
         code="FailedPrecondition",
         hint="begin again",
     )

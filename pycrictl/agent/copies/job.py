@@ -79,7 +79,6 @@ def make_archive(copy: Copy, engine: Engine, admit: Callable[[int], None]) -> in
         archive.append(piece)
 
     engine.pack(session.place, session.spec, write, copy.skip)
-    archive.sync()
     return checksum.value
 
 

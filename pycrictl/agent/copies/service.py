@@ -446,13 +446,32 @@ class Copies:
         except CopyError as exc:
             log.warning("%s", exc.message)
 
+    async def _require(self, copy: Copy) -> None:
+        """End a session whose container is gone: its client learns it when it connects again."""
+
+        def is_waiting() -> bool:
+            is_working = copy.job is not None and not copy.job.done()
+            return copy.session.phase is CopyPhase.TRANSFERRING and not is_working
+
+        if not is_waiting():
+            return
+        try:
+            await work.run(lambda: self._engine.check(copy.session.place))
+        except Gone as exc:
+            await self._disconnect(copy)
+            if is_waiting():
+                await self._fail(copy, exc)
+        except Exception as exc:
+            log.debug("cannot see whether a container is still there: %s", exc)
+
     async def _sweep(self) -> None:
-        """Remove sessions of which nothing was heard for too long."""
+        """Remove sessions of which nothing was heard for too long, or whose container is gone."""
         while True:
             await asyncio.sleep(min(_SWEEP_S, self._lifetime_s / 4))
             now = self._clock()
             for copy in list(self._copies.values()):
                 if now - copy.session.heard_s < self._lifetime_s:
+                    await self._require(copy)
                     continue
                 is_working = copy.job is not None and not copy.job.done()
                 if is_working and copy.session.phase is CopyPhase.COMMITTING:

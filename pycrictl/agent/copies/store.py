@@ -1,7 +1,8 @@
 """Sessions on a disk: for each a file with what it is (JSON), and one with its archive. It blocks.
 
 A name is in use as long as its JSON is there; an archive without it is what a killed agent left.
-What is described is on the disk before the description is, and before anybody is told of it.
+What is described is written before the description is, and before anybody is told of it. It need
+not survive the node: a node that goes down loses the containers, and so their copies.
 """
 
 from __future__ import annotations
@@ -91,11 +92,9 @@ class Store:
             fd = self._open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             try:
                 os.write(fd, text)
-                os.fdatasync(fd)
             finally:
                 os.close(fd)
             os.rename(fresh, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
-            os.fsync(self._folder)
         except OSError as exc:
             raise CopyError(f"cannot keep a copy in {_described(self._path, exc)}") from exc
 
@@ -176,17 +175,6 @@ class Archive:
                 count = os.pwrite(self.fd, data, self.size_bytes)
                 self.size_bytes += count
                 data = data[count:]
-        except OSError as exc:
-            raise self._failure(exc) from exc
-
-    def sync(self) -> None:
-        """Wait until all of it is on the disk.
-
-        Raises:
-            NoSpace, CopyError: as ``append``.
-        """
-        try:
-            os.fdatasync(self.fd)
         except OSError as exc:
             raise self._failure(exc) from exc
 

@@ -67,7 +67,7 @@ def opened(
         "",
         "",
     )
-    with Proxy(kubectl, environ) as proxy, closing(Saved(environ)) as saved:
+    with Proxy(kubectl, environ) as proxy, closing(Saved(environ, note)) as saved:
         method = OverApi(
             CopyApi(proxy.target, namespace, path.container),
             asked,

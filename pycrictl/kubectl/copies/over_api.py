@@ -29,6 +29,7 @@ from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
 from pycrictl.errors import (
     CopyError,
+    NotFound,
     PycrictlError,
     RemoteProtocolError,
     RuntimeFault,
@@ -222,7 +223,7 @@ class OverApi:
         try:
             yield kept
         except BaseException as exc:
-            if isinstance(exc, PycrictlError) and not isinstance(exc, CopyError):
+            if isinstance(exc, PycrictlError) and not isinstance(exc, CopyError | NotFound):
                 kept.touch()  # it broke for longer than there was patience for: it can go on
                 kept.release()
                 exc.hint = exc.hint or "with --resume it goes on, for 15 minutes from now"

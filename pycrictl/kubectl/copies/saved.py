@@ -7,11 +7,14 @@ removes both. What a killed one has left is removed once its session is gone, by
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
+import stat
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -70,12 +73,15 @@ class Kept:
 
     Attributes:
         record: what it is.
-        fd: what has arrived of it; -1 for a copy into a container.
+        fd: what has arrived of it; -1 for a copy into a container, or where it cannot be kept.
     """
 
-    def __init__(self, folder: int, record: CopyRecord, lock: int) -> None:
+    def __init__(
+        self, folder: int, record: CopyRecord, lock: int, note: Callable[[str], None]
+    ) -> None:
         self.record = record
         self.fd = -1
+        self._note = note
         self._folder = folder
         self._lock = lock
 
@@ -94,28 +100,40 @@ class Kept:
 
     def open_arrived(self) -> int:
         """Open the file of what has arrived, which may hold something; return how much."""
-        self.fd = os.open(
-            self.record.session + _ARRIVED,
-            os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
-            0o600,
-            dir_fd=self._folder,
-        )
-        return os.fstat(self.fd).st_size
+        try:
+            self.fd = os.open(
+                self.record.session + _ARRIVED,
+                os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
+                0o600,
+                dir_fd=self._folder,
+            )
+            return os.fstat(self.fd).st_size
+        except OSError as exc:
+            self._give_up(exc)
+            return 0
 
     def append(self, data: memoryview, offset: int) -> None:
-        """Keep more of what arrives.
-
-        Raises:
-            CopyError: there is no space for it.
-        """
+        """Keep more of what arrives, as long as there is space for it."""
+        if self.fd < 0:
+            return
         try:
             while data:
                 count = os.pwrite(self.fd, data, offset)
                 offset += count
                 data = data[count:]
         except OSError as exc:
-            reason = os.strerror(exc.errno or 0).lower()
-            raise CopyError(f"cannot keep what arrives: {reason}") from exc
+            self._give_up(exc)
+            return
+
+    def _give_up(self, exc: OSError) -> None:
+        """Go on without what arrives: only a program that is killed would need it."""
+        reason = os.strerror(exc.errno or 0).lower()
+        self._note(f"cannot keep what arrives: {reason}; if this is killed, it begins anew")
+        with suppress(OSError):
+            os.unlink(self.record.session + _ARRIVED, dir_fd=self._folder)
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
 
     def touch(self) -> None:
         """Note that the session was alive."""
@@ -138,24 +156,32 @@ class Kept:
 class Saved:
     """The copies of this user.
 
+    They are in the user's state folder. Where that cannot be written, as in many containers, they
+    are in a folder of the user's own among temporary files.
+
     Args:
         environ: variables of this process; ``XDG_STATE_HOME`` or ``HOME`` says where they are.
+        note: is told if they are elsewhere.
 
     Raises:
-        CopyError: they cannot be kept there.
+        CopyError: they cannot be kept anywhere.
     """
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        base = environ.get("XDG_STATE_HOME", "")
-        if not base.startswith("/"):
-            base = str(Path(environ.get("HOME") or "~").expanduser() / ".local/state")
-        path = Path(base) / _FOLDER
+    def __init__(self, environ: Mapping[str, str], note: Callable[[str], None]) -> None:
+        self._note = note
+        state = _state(environ) / _FOLDER
         try:
-            path.mkdir(0o700, parents=True, exist_ok=True)
-            self._folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._folder = _opened(state)
         except OSError as exc:
-            reason = os.strerror(exc.errno or 0).lower()
-            raise CopyError(f"cannot keep copies in {quote(str(path))}: {reason}") from exc
+            other = Path(tempfile.gettempdir(), f"pycrictl-{os.geteuid()}")
+            try:
+                self._folder = _private(other)
+            except OSError as other_exc:
+                raise CopyError(
+                    f"cannot keep copies in {_described(state, exc)},"
+                    f" nor in {_described(other, other_exc)}"
+                ) from other_exc
+            note(f"copies are kept in {quote(str(other))}, not in {_described(state, exc)}")
         self._sweep()
 
     def close(self) -> None:
@@ -176,7 +202,7 @@ class Saved:
         except OSError as exc:
             reason = os.strerror(exc.errno or 0).lower()
             raise CopyError(f"cannot keep the copy: {reason}") from exc
-        return Kept(self._folder, record, fd)
+        return Kept(self._folder, record, fd, self._note)
 
     def find(self, asked: CopyRecord) -> Kept | None:
         """Return the copy that asks for the same and that no program works on; None without."""
@@ -186,7 +212,7 @@ class Saved:
                 continue
             record = _read(fd)
             if record is not None and record.is_same(asked):
-                return Kept(self._folder, record, fd)
+                return Kept(self._folder, record, fd, self._note)
             os.close(fd)
         return None
 
@@ -223,6 +249,41 @@ class Saved:
     def _open(self, name: str, flags: int) -> int:
         more = os.O_NOFOLLOW | os.O_CLOEXEC
         return os.open(name, flags | more, 0o600, dir_fd=self._folder)
+
+
+def _state(environ: Mapping[str, str]) -> Path:
+    base = environ.get("XDG_STATE_HOME", "")
+    if base.startswith("/"):
+        return Path(base)
+    home = environ.get("HOME") or "~"
+    with suppress(RuntimeError):  # a user whom the system does not know has no home
+        return Path(home).expanduser() / ".local/state"
+    return Path("/.local/state")
+
+
+def _opened(path: Path) -> int:
+    path.mkdir(0o700, parents=True, exist_ok=True)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if not os.access(path, os.W_OK | os.X_OK):
+        os.close(fd)
+        raise OSError(errno.EACCES, "")
+    return fd
+
+
+def _private(path: Path) -> int:
+    """Open a folder where others may make folders, too: it must be this user's alone."""
+    with suppress(FileExistsError):
+        path.mkdir(0o700)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    found = os.fstat(fd)
+    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        os.close(fd)
+        raise OSError(errno.EPERM, "")
+    return fd
+
+
+def _described(path: Path, exc: OSError) -> str:
+    return f"{quote(str(path))}: {os.strerror(exc.errno or 0).lower()}"
 
 
 def _read(fd: int) -> CopyRecord | None:

@@ -55,7 +55,7 @@ class Workstation:
         )
 
     def method(self) -> OverApi:
-        self.saved = Saved({"XDG_STATE_HOME": str(self.state)})
+        self.saved = Saved({"XDG_STATE_HOME": str(self.state)}, self.notes.append)
         return OverApi(
             self.api,
             CopyRecord((), "shop", "web", "", "", "", ""),
