@@ -18,7 +18,7 @@ GLIBC: Final = (2, 31)
 """The oldest C library that the program runs on: that of `_SUITE`."""
 
 _SUITE: Final = "bullseye"
-_PACKAGES: Final = "autoconf,automake,gcc,libc6-dev,libtool,make,perl,pkg-config"
+_PACKAGES: Final = "gcc,libc6-dev,make,perl,pkg-config"
 _CARRIED: Final = {"libstdc++6": "gcc-10"}
 """Packages of the root whose code gets into the program, with the names of their sources."""
 

@@ -10,7 +10,6 @@ cd /src/zlib
 ./configure --static
 make -j"$jobs" install
 cd /src/libffi
-./autogen.sh
 ./configure --disable-shared --disable-docs --disable-multi-os-directory
 make -j"$jobs" install
 cd /src/xz-utils
