@@ -1,7 +1,7 @@
 """Build the interpreter of the standalone program, for the oldest C library that it serves.
 
-Python and OpenSSL are of a newer Debian, compiled in a root of an older one. Needs root, for
-chroot; debootstrap and dpkg-dev.
+Python and the libraries in it are of a newer Debian, compiled in a root of an older one. Needs
+root, for chroot; debootstrap and dpkg-dev.
 """
 
 from __future__ import annotations
@@ -18,13 +18,8 @@ GLIBC: Final = (2, 31)
 """The oldest C library that the program runs on: that of `_SUITE`."""
 
 _SUITE: Final = "bullseye"
-_PACKAGES: Final = "gcc,libc6-dev,libffi-dev,liblzma-dev,make,perl,pkg-config,zlib1g-dev"
-_LINKED: Final = {
-    "libffi-dev": "libffi",
-    "liblzma-dev": "xz-utils",
-    "libstdc++6": "gcc-10",
-    "zlib1g-dev": "zlib",
-}
+_PACKAGES: Final = "gcc,libc6-dev,make,perl,pkg-config"
+_CARRIED: Final = {"libstdc++6": "gcc-10"}
 """Packages of the root whose code gets into the program, with the names of their sources."""
 
 _SOURCES: Final = Path(__file__).with_name("standalone")
@@ -40,12 +35,12 @@ def sources() -> dict[str, str]:
 
 def contents(root: Path) -> dict[str, str]:
     """Return the versions of what the interpreter has, by the names of Debian's source packages."""
-    linked = {}
+    carried = {}
     for paragraph in (root / "var/lib/dpkg/status").read_text().split("\n\n"):
         fields = dict(line.split(": ", 1) for line in paragraph.splitlines() if ": " in line)
-        if fields.get("Package") in _LINKED:
-            linked[_LINKED[fields["Package"]]] = fields["Version"]
-    return {**sources(), **linked}
+        if fields.get("Package") in _CARRIED:
+            carried[_CARRIED[fields["Package"]]] = fields["Version"]
+    return {**sources(), **carried}
 
 
 def build(cache: Path) -> Path:
@@ -123,9 +118,10 @@ def pins(file: Path) -> list[tuple[str, str, str]]:
 def _fetch(folder: Path, target: Path) -> None:
     """Unpack the sources, with Debian's changes, below `target` by the program's name."""
     target.mkdir()
-    for release, name, version in pins(_PINS):
-        words = apt(folder / release, release)
-        process.run(*words, "--download-only", "source", f"{name}={version}", cwd=folder)
+    needed = pins(_PINS)
+    words = {release: apt(folder / release, release) for release in {each for each, _, _ in needed}}
+    for release, name, version in needed:
+        process.run(*words[release], "--download-only", "source", f"{name}={version}", cwd=folder)
         (description,) = folder.glob(f"{name}_*.dsc")
         program = name.rstrip("0123456789.")
         process.run("dpkg-source", "--no-check", "-x", str(description), str(target / program))

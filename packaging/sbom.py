@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from email.message import Message
 from email.parser import HeaderParser
 from typing import Any, Final
+from urllib.parse import quote, unquote
 
 import bundle
 import interpreter
@@ -29,9 +30,16 @@ _SPDX: Final = {
 """What some wheels call their license, and SPDX calls it."""
 
 _INTERPRETER: Final = {
+    "libffi": ("libffi", "MIT"),
     "openssl": ("OpenSSL", "Apache-2.0"),
     "python": ("CPython", "PSF-2.0"),
+    "xz-utils": ("liblzma", "0BSD"),
+    "zlib": ("zlib", "Zlib"),
 }
+"""Projects in the interpreter, and their licenses, by Debian's source packages."""
+
+_UPSTREAM: Final = re.compile(r"(?:\d+:)?(?:.*\+really)?(.*)-[^-]*")
+"""Debian's version of a project's version."""
 
 
 def document(
@@ -62,7 +70,7 @@ def document(
         *_bundled(bundled),
         *_compiled(interpreter.sources() if compiled is None else compiled),
         *(
-            _component(f"pkg:deb/debian/{each}@{number}")
+            _component(f"pkg:deb/debian/{each}@{_quoted(number)}")
             for each, number in (packages or {}).items()
         ),
     ]
@@ -105,9 +113,10 @@ def _bundled(bundled: Sequence[bundle.Pins]) -> Iterator[dict[str, Any]]:
 
 def _compiled(sources: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     for source, version in sources.items():
-        found = _component(f"pkg:deb/debian/{source}@{version}?arch=source")
+        found = _component(f"pkg:deb/debian/{source}@{_quoted(version)}?arch=source")
         name, license_id = _INTERPRETER.get(source.rstrip("0123456789."), (source, ""))
-        found |= {"name": name, "version": version.partition("-")[0]}
+        upstream = _UPSTREAM.fullmatch(version)
+        found |= {"name": name, "version": upstream[1] if upstream else version}
         if license_id:
             found["licenses"] = [{"license": {"id": license_id}}]
         found["description"] = "In the standalone programs, the packages and the image only."
@@ -117,7 +126,18 @@ def _compiled(sources: Mapping[str, str]) -> Iterator[dict[str, Any]]:
 def _component(purl: str) -> dict[str, Any]:
     """Return a component by its package URL."""
     name, _, version = purl.partition("?")[0].rpartition("/")[2].partition("@")
-    return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
+    return {
+        "type": "library",
+        "bom-ref": purl,
+        "name": name,
+        "version": unquote(version),
+        "purl": purl,
+    }
+
+
+def _quoted(version: str) -> str:
+    """Return a version as package URLs have it, where a plus is a space."""
+    return quote(version, safe=":~")
 
 
 def _metadata() -> Iterator[Message]:

@@ -2,14 +2,15 @@
 
     python -m tools.pythons [--lowest] [VERSION]... [--tests WORD...]
 
-An interpreter that is not on this machine is taken from the release of Debian that has it: in a
-root made with debootstrap below `build/pythons`, as root. Roots and environments stay for the next
-run. WORDs are pytest's, in place of those for all tests.
+An interpreter that is not on this machine, nor among pyenv's, is taken from the release of Debian
+that has it: in a root made with debootstrap below `build/pythons`, as root. Roots and environments
+stay for the next run. WORDs are pytest's, in place of those for all tests.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,7 @@ RELEASES: Final = {"3.11": "bookworm", "3.13": "trixie", "3.14": "sid"}
 
 _PACKAGES: Final = (
     "python3-venv,git,bash,bash-completion,zsh,fish,jq,man-db,mandoc,procps,iproute2,openssl,"
-    "busybox-static,util-linux,kubernetes-client"
+    "busybox-static,util-linux-extra,kubernetes-client"
 )
 _SHARED: Final = (str(ROOT), "/proc", "/dev", "/sys", "/etc/ssl", "/etc/resolv.conf")
 """What the roots have of this machine."""
@@ -94,10 +95,11 @@ def _test(version: str, *, is_lowest: bool, words: list[str]) -> None:
 def _interpreter(version: str) -> tuple[list[str], str]:
     """Return the words in front of a command line, and an interpreter that it can have."""
     name = f"python{version}"
-    if found := shutil.which(name):
-        works = subprocess.run([found, "-c", "import venv"], capture_output=True, check=False)
-        if not works.returncode:
-            return [], found
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    for found in (shutil.which(name), *pyenv.glob(f"versions/{version}.*/bin/{name}")):
+        # What is on the path may be a shim of pyenv's, of a version that is not chosen.
+        if found and not _fails(str(found), "-c", "import venv"):
+            return [], str(found)
     if version not in RELEASES:
         raise LookupError(f"{name} is not on this machine, nor in a release of Debian")
     root = PLACE / f"root-{version}"
@@ -113,6 +115,10 @@ def _interpreter(version: str) -> tuple[list[str], str]:
     # Not chroot, in which Linux makes no user namespaces.
     script += f'pivot_root . mnt; umount -l /mnt; cd {ROOT}; exec "$@"'
     return ["unshare", "--mount", "--propagation", "private", "sh", "-ec", script, "sh"], name
+
+
+def _fails(*command: str) -> bool:
+    return bool(subprocess.run(command, capture_output=True, check=False).returncode)
 
 
 def _run(*command: str) -> None:

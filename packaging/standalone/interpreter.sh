@@ -1,9 +1,22 @@
 #!/bin/sh
-# Run in the root, with the sources in /src: builds OpenSSL and, with it, Python, whose own modules
-# are all compiled into one library.
+# Run in the root, with the sources in /src: builds OpenSSL and other libraries and, with them,
+# Python, whose own modules are all compiled into one library.
 set -eu
 mount -t proc proc /proc
 jobs=$(nproc)
+export CFLAGS="-O2 -ffunction-sections -fdata-sections"
+
+cd /src/zlib
+./configure --static
+make -j"$jobs" install
+cd /src/libffi
+./configure --disable-shared --disable-docs --disable-multi-os-directory
+make -j"$jobs" install
+cd /src/xz-utils
+./configure --disable-shared --disable-doc --disable-nls --disable-scripts --disable-xz \
+  --disable-xzdec --disable-lzmadec --disable-lzmainfo
+make -j"$jobs" install
+unset CFLAGS
 
 # What Python's ssl does not use, or no server asks for any more.
 unused="aria bf camellia cast cms comp dtls idea md4 mdc2 ml-dsa quic rc2 rc4 rmd160 seed slh-dsa
@@ -46,8 +59,8 @@ make install
 mkdir -p /licenses
 cp /src/openssl/LICENSE.txt /licenses/OpenSSL.txt
 cp /src/python/LICENSE /licenses/Python.txt
-cp /usr/share/doc/zlib1g-dev/copyright /licenses/zlib.txt
-cp /usr/share/doc/libffi-dev/copyright /licenses/libffi.txt
-cp /usr/share/doc/liblzma-dev/copyright /licenses/liblzma.txt
-rm -rf /src/openssl /src/*.orig.tar.*
+cp /src/zlib/LICENSE /licenses/zlib.txt
+cp /src/libffi/LICENSE /licenses/libffi.txt
+cp /src/xz-utils/COPYING.0BSD /licenses/liblzma.txt
+rm -rf /src/openssl /src/zlib /src/libffi /src/xz-utils /src/*.orig.tar.*
 find /src/python -name '*.o' -delete

@@ -43,7 +43,7 @@ class Hands:
             "another name": self._signed(proxy, "name", "/CN=metrics-proxy"),
             "another case": self._signed(proxy, "case", f"/CN={FRONT_PROXY.upper()}"),
             "users' CA": self._signed(own, "users", f"/CN={FRONT_PROXY}"),
-            "expired": self._signed(proxy, "expired", f"/CN={FRONT_PROXY}", days=-1),
+            "expired": self._signed(proxy, "expired", f"/CN={FRONT_PROXY}", days=0),
             "no client's": self._signed(proxy, "use", f"/CN={FRONT_PROXY}", use="serverAuth"),
         }
         self.front_proxy: Pair = _pair(proxy, "client")

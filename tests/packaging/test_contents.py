@@ -85,6 +85,13 @@ def test_the_debian_package(released: Path, tmp_path: Path) -> None:
     assert licenses >= {"Python.txt", "OpenSSL.txt", "zlib.txt", "grpcio", "protobuf", "typer"}
 
 
+def test_lintian_finds_no_errors(released: Path) -> None:
+    (package,) = released.glob("*.deb")
+    command = ["lintian", "--allow-root", "--fail-on", "error", str(package)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
 def test_the_conffile_has_keys_of_the_proxy_only(tmp_path: Path) -> None:
     text = (ROOT / "packaging" / "pycrictl.toml").read_text()
     assert tomllib.loads(text) == {}

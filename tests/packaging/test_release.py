@@ -107,9 +107,11 @@ def test_the_bill_of_materials_follows_its_schema(dist: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     fault, _, text = done.stdout.partition("\n")
     assert fault == "None"
-    names = {each["name"] for each in json.loads(text)["components"]}
+    versions = {each["name"]: each["version"] for each in json.loads(text)["components"]}
     bundled = (ROOT / "packaging" / "bundled.txt").read_text("utf-8")
-    assert names >= {*re.findall(r"^([\w-]+)==", bundled, re.MULTILINE), "CPython", "OpenSSL"}
+    compiled = {"CPython", "OpenSSL", "zlib", "libffi", "liblzma"}
+    assert {*versions} >= {*re.findall(r"^([\w-]+)==", bundled, re.MULTILINE), *compiled}
+    assert [name for name in compiled if not re.fullmatch(r"[\d.]+", versions[name])] == []
 
 
 @pytest.mark.parametrize("pattern", ["*.whl", "*.tar.gz"])
