@@ -215,7 +215,7 @@ def api_of(world: InCluster) -> Iterator[CopyApi]:
 
 @contextmanager
 def method_of(world: InCluster, api: CopyApi) -> Iterator[OverApi]:
-    with closing(Saved(world.plugin.environ)) as saved:
+    with closing(Saved(world.plugin.environ, pytest.fail)) as saved:
         record = CopyRecord((), "default", "web", "", "", "", "")
         yield OverApi(api, record, saved, Patience(lambda _: None, retries=3))
 
