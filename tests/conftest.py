@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,12 +43,53 @@ pytest_plugins = ["tests.fakecri.fixtures"]
 _PROGRAMS = ("containerd", "runc", "docker-registry", "busybox")
 
 
+_SLOW_FIRST = ("node", "kubectl", "agent", "packaging", "proxy", "cli")
+"""Rooms whose tests wait for other programs, those with the longest tests first."""
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection(session: pytest.Session) -> None:
+    """Each worker begins with other modules, which the rest then find compiled in a new clone."""
+    config = session.config
+    if worker := getattr(config, "workerinput", None):
+        folders = [config.invocation_params.dir / argument for argument in config.args]
+        modules = sorted(path for folder in folders for path in folder.glob("**/test_*.py"))
+        for path in modules[int(worker["workerid"][2:]) :: worker["workercount"]]:
+            with suppress(Exception, pytest.skip.Exception):  # collecting it reports that
+                name = ".".join(path.relative_to(config.rootpath).with_suffix("").parts)
+                importlib.import_module(name)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks what runs on the throwaway node, so that `-m "not node"` leaves it out."""
     for item in items:
         if "shared_lab" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.node)
+    if worker := getattr(config, "workerinput", None):
+        items[:] = dealt(items, worker["workercount"])
+
+
+def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """The order in which `--dist worksteal` keeps all workers busy until the end.
+
+    It cuts the list into as many runs of equal length as there are workers, and who is done takes
+    half of what the busiest has left, from its end. So each run begins with slow modules, dealt in
+    turn and whole, since a module's fixtures are made once by each worker that has some of its
+    tests; quick tests, of which there are many more, are at the end of each.
+    """
+    modules: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    rooms = {path: path.split("/")[1] for path in modules}
+    slow = [path for room in _SLOW_FIRST for path in modules if rooms[path] == room]
+    hands = [[item for path in slow[n::workers] for item in modules[path]] for n in range(workers)]
+    quick = [item for path in modules if rooms[path] not in _SLOW_FIRST for item in modules[path]]
+    for n, hand in enumerate(hands):
+        missing = max(0, len(items) * (n + 1) // workers - sum(map(len, hands[: n + 1])))
+        hand += quick[:missing]
+        del quick[:missing]
+    return [item for hand in hands for item in hand] + quick
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import http.client
 import json
+import selectors
 import ssl
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -24,6 +25,7 @@ from tests.kube.apiserver import ApiServer, serve
 from tests.kube.kubectl import Kubectl
 from tests.kube.tokens import Token
 from tests.streaming.servers import Certificates
+from tests.waiting import settled
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
@@ -46,7 +48,9 @@ class Loop:
     """Runs coroutines beside a test."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._selector = selectors.DefaultSelector()
+        self._loop = asyncio.SelectorEventLoop(self._selector)
+        self._own = len(self._selector.get_map())
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
 
@@ -54,7 +58,8 @@ class Loop:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def close(self) -> None:
-        self.run(asyncio.sleep(0.2))  # the library closes connections of TLS a moment later
+        # The library closes connections of TLS a moment later than it says.
+        settled(lambda: len(self._selector.get_map()) <= self._own, limit_s=2)
         self.run(self._loop.shutdown_asyncgens())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(60)

@@ -18,7 +18,7 @@ collect_ignore_glob = [] if _PROGRAMS else ["test_*.py"]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark all of them, so that `-m "not cluster"` leaves them out as well."""
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if item.nodeid.startswith("tests/cluster/"):
             item.add_marker(pytest.mark.cluster)
 
 
