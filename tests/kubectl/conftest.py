@@ -11,16 +11,26 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.progress.outcome import REOPEN_PAUSES_S
 from tests.kubectl.cluster import Cluster, running
 from tests.kubectl.plugin import Plugin
 
 _SCRIPT = f"#!{sys.executable}\nfrom pycrictl.__main__ import run\nrun()\n"
+_SHORTLY = "from pycrictl.progress import outcome as o; o.REOPEN_PAUSES_S = (0.05,) * {}\n"
 
 
 @pytest.fixture
 def cluster(run_folder: Path) -> Iterator[Cluster]:
     with running(run_folder) as found:
         yield found
+
+
+@pytest.fixture
+def impatient(plugin: Plugin) -> None:
+    """Let the plugin try again as often as always, but at once: not within 17 seconds."""
+    program = Path(plugin.environ["PATH"].partition(":")[0], "kubectl-image_pull_progress")
+    first, rest = _SCRIPT.split("\n", 1)
+    program.write_text(f"{first}\n{_SHORTLY.format(len(REOPEN_PAUSES_S))}{rest}")
 
 
 @pytest.fixture

@@ -98,6 +98,7 @@ def test_a_stream_that_breaks_goes_on(cluster: Cluster, plugin: Plugin) -> None:
     assert shares[-1] == 100
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_cluster_that_stays_away_ends_it(
     cluster: Cluster, plugin: Plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -178,6 +178,8 @@ class Scene:
         command = command.replace(_DIGEST_OF_TOOL, self._images["tool"].digest)
         command = command.replace(RECORDER, str(self.recorder.path))
         command = command.replace(RUNTIME, str(self.lab.node.socket_path))
+        # A busy machine has the ports open a little later than that of the recordings.
+        command = command.replace("-s INT 2 crictl port-forward", "-s INT 4 crictl port-forward")
         command = command.replace("$S/", f"{self.folder}/").replace(REGISTRY, self._host)
         return re.sub(rf"(?<![\w.-]){FOLDER}\b", str(self.folder), command)
 

@@ -254,18 +254,24 @@ def test_a_proxy_on_the_node_is_found_and_knows_better(
     """Through the runtime's own socket, and without a pod: names, pods, and who is ahead."""
     proxy = start("--max-parallel-image-pulls", "1")
     references = [lab.push(image(lab, f"shop/p{n}:1", 660 + n)) for n in range(3)]
-    lab.throttle.limit(2 * MIB)
+    lab.throttle.limit(MIB / 2)
     pods = [proxy.kubelet.run_pod(name) for name in ("web", "batch")]
     pulls = [proxy.kubelet.start_pull(references[0], pods[0])]
     wait_until(lambda: lab.node.store.ingests())
     pulls.append(proxy.kubelet.start_pull(references[1], pods[1]))
     stranger = lab.node.kubelet.start_pull(references[2])
     words = ["image-pull-progress", "--no-kube", "--admin-socket", f"unix://{proxy.admin_path}"]
-    run = subprocess.run([*command, *words, "--progress", "json"], capture_output=True)
+    lines = []
+    json_words = [*command, *words, "--progress", "json"]
+    with subprocess.Popen(json_words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        for line in run.stdout or ():
+            lines.append(json.loads(line))
+            if lines[-1].get("queue_position"):
+                lab.throttle.limit(None)
+        assert run.stderr is not None
+        assert (run.wait(60), run.stderr.read()) == (0, b"")
     for pull in (*pulls, stranger):
         pull.result(100)
-    assert (run.returncode, run.stderr) == (0, b"")
-    lines = [json.loads(line) for line in run.stdout.splitlines()]
     seen = {line["image"]: line.get("pod") for line in lines}
     assert seen[references[0]] == "default/web"
     assert seen[references[1]] == "default/batch"
