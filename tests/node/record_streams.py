@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pycrictl.wire.portforward import ForwardOpened
@@ -16,9 +19,32 @@ from pycrictl.wire.portforward import ForwardOpened
 from .lab import Lab
 from .programs import closed_port
 from .streams import Trace, open_forward, run_command
-from .test_spdy import echo_server
 
 EVERY_BYTE = bytes(range(256))
+
+
+@contextmanager
+def echo_server() -> Iterator[int]:
+    """A port of this machine that sends back what it got, with a word before it, up to 5 bytes."""
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            with connection:
+                got = b""
+                while len(got) < 5 and (piece := connection.recv(5)):
+                    got += piece
+                connection.sendall(b"got " + got)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
 
 
 def main(path: Path) -> None:

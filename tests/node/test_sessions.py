@@ -80,6 +80,8 @@ def test_piped_input_ends_with_all_its_output(
 ) -> None:
     result = crictl("exec", "-i", "-r", transport, container, "cat", stdin=b"x\n")
     assert (result.returncode, result.stdout, result.stderr) == (0, b"x\n", b"")
+    unread = crictl("exec", "-i", "-r", transport, container, "true", stdin=b"unread")
+    assert (unread.returncode, unread.stdout, unread.stderr) == (0, b"", b"")
 
 
 @pytest.mark.parametrize(

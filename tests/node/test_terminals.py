@@ -13,7 +13,7 @@ from .lab import Lab
 from .programs import Crictl, Session
 
 
-@pytest.mark.parametrize("transport", ["auto", "websocket"])
+@pytest.mark.parametrize("transport", ["spdy", "websocket"])
 def test_a_terminal(command: list[str], container: str, transport: str) -> None:
     session = Session([*command, "exec", "-it", "-r", transport, container, "sh"])
     session.wait_for(b"# ")
