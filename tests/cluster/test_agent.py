@@ -189,7 +189,7 @@ def test_a_list_of_one_agent_and_a_watch_of_another(cluster: Cluster, agents: Ag
 
 def tags_of(kubectl: Kubectl) -> set[str]:
     """Which agents answer, by the tags of their versions."""
-    lists = [kubectl.document("get", "imagepulls") for _ in range(6)]
+    lists = [json.loads(kubectl.good("get", "--raw", f"{BASE}/imagepulls")) for _ in range(6)]
     return {one["metadata"]["resourceVersion"][-6:] for one in lists}
 
 

@@ -126,7 +126,6 @@ def start(cluster: Cluster, crio: CriO, agents: Agents) -> None:
 
 
 def test_a_pull_of_crio(cluster: Cluster, crio: CriO, agents: Agents) -> None:
-    (crio.folder / "none").mkdir()
     start(cluster, crio, agents)
     lab, kubectl = cluster.lab, cluster.kubectl
     image = lab.layout.image("far:1", lab.layout.random_layers([9 * MIB, 5 * MIB], seed=1210))

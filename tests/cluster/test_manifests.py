@@ -95,7 +95,7 @@ def agent_pod(cluster: Cluster, template: dict[str, Any]) -> dict[str, Any]:
 def applied(shared_cluster: Cluster) -> Iterator[Cluster]:
     """A cluster with all that the manifests put there, and the agent's pod."""
     cluster, kubectl = shared_cluster, shared_cluster.kubectl
-    kubectl.good("apply", "--validate=false", "-k", str(BASE))
+    kubectl.good("apply", "-k", str(BASE))
     ca = {"data": {"ca.crt": Path(cluster.pki.ca).read_text()}}
     metadata = {"name": "kube-root-ca.crt", "namespace": NAMESPACE}
     cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **ca})
