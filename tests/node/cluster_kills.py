@@ -77,17 +77,17 @@ class Kills:
         self.random = random.Random(seed)
         self.tallies: dict[str, Tally] = {}
         self._lifetime_s = lifetime_s
-        self._durations: dict[tuple[str, str], float] = {}
         self._count = 0
         self._local = world.folder / "local"
         self._make_content(self._local)
         self._start_agent()
         self._new_container()
+        world.link.bytes_per_s = BYTES_PER_S
+        self._duration_s = self._measure("to", "file")
 
     def run(self, points: int, victims: tuple[str, ...] = VICTIMS) -> list[str]:
         """Kill so often; return what is not as it must be."""
         todo: list[str] = []
-        self.world.link.bytes_per_s = BYTES_PER_S
         for _ in range(points):
             todo = todo or self.random.sample(victims, len(victims))
             victim = todo.pop()
@@ -127,12 +127,10 @@ class Kills:
         way, kind = self.random.choice(("to", "from")), self.random.choice(("tree", "file"))
         # What is to be kept, the proxy's calls cannot say: the agent does it through /proc.
         flags = self.random.choice(([], ["-a"]))
-        if (way, kind) not in self._durations:
-            self._durations[way, kind] = self._measure(way, kind)
         target, before = self._prepare(way, kind)
         process = self._start(way, kind, *flags)
         share = self.random.random() * LATEST
-        time.sleep(share * self._durations[way, kind])
+        time.sleep(share * self._duration_s)
         self._kill(victim, process)
         status, stderr = self._end(process)
         if victim == "resumed":
