@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -36,6 +37,9 @@ from .soak import children
 VICTIMS: Final = (
     *("client", "resumed", "kubectl", "api server", "agent", "proxy", "runtime", "container"),
 )
+OUTLIVED: Final = ("kubectl", "api server", "agent")
+"""What a copy outlives that has begun."""
+
 POINTS: Final = 50
 LIFETIME_S: Final = 30.0
 """How long sessions are kept here without a sign: longer than anything is away."""
@@ -53,12 +57,16 @@ class Tally:
 
     Attributes:
         in_place: those that did not report success, though everything is there.
+        moving: how many were killed while bytes went.
+        why: last lines of those that failed.
         faults: what is not as it must be.
     """
 
     done: int = 0
     failed: int = 0
     in_place: int = 0
+    moving: int = 0
+    why: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
 
 
@@ -128,14 +136,21 @@ class Kills:
         # What is to be kept, the proxy's calls cannot say: the agent does it through /proc.
         flags = self.random.choice(([], ["-a"]))
         target, before = self._prepare(way, kind)
+        share, by_bytes = self.random.random(), self.random.random() < 2 / 3
+        due = self.world.link.passed + share * self._size_bytes(kind)
         process = self._start(way, kind, *flags)
-        share = self.random.random() * LATEST
-        time.sleep(share * self._duration_s)
+        if by_bytes:
+            settled(lambda: self.world.link.passed > due or process.poll() is not None)
+        else:
+            time.sleep(share * LATEST * self._duration_s)
+        is_moving = process.poll() is None and self._is_moving(way)
+        tally.moving += is_moving
         self._kill(victim, process)
         status, stderr = self._end(process)
         if victim == "resumed":
             status, stderr = self._end(self._start(way, kind, *flags, "--resume"))
-        about = f"{victim} {way} {kind} {flags} at {share:.0%}: {status} {stderr[-500:]!r}"
+        unit = "of its bytes" if by_bytes else "of its time"
+        about = f"{way} {kind} {flags} at {share:.0%} {unit}: {status} {stderr[-500:]!r}"
         settled(lambda: stages_in(target.parent) == [])
         found, complete = read(target) if target.exists() else {}, self._content[kind]
         if found not in (before, complete):
@@ -147,12 +162,24 @@ class Kills:
         else:
             tally.failed += 1
             tally.in_place += found == complete != before
-        # The plugin outlives these; unless there was no session yet, or one that was put in place.
-        if victim in ("kubectl", "resumed") and status:
+            tally.why[re.sub(r"\d+", "N", (stderr.strip().splitlines() or [""])[-1][:120])] += 1
+        goes_on = victim == "resumed" or (is_moving and victim in OUTLIVED)
+        if goes_on and status and "while the copy was put into its place" not in stderr:
             tally.faults.append(f"it did not go on: {about}")
         tally.faults += [f"{fault}: {about}" for fault in self._judge(victim, status, stderr)]
         if victim == "container":
             self._new_container()
+
+    def _size_bytes(self, kind: str) -> int:
+        return sum(map(len, self._content[kind].values()))
+
+    def _is_moving(self, way: str) -> bool:
+        """Whether bytes of a copy have arrived, and not all of it is over."""
+        with suppress(FileNotFoundError):
+            if way == "from":
+                return any(path.stat().st_size for path in self.world.plugin.state.glob("*.part"))
+            return any(path.stat().st_size for path in self.world.store.glob("*.tar"))
+        return False
 
     def _measure(self, way: str, kind: str) -> float:
         """How long a copy takes that nobody disturbs."""
@@ -287,8 +314,10 @@ def main() -> int:
     for victim, tally in sorted(kills.tallies.items()):
         say(
             f"{victim:12}{tally.done:4} completed,{tally.failed:4} failed ({tally.in_place} in"
-            f" place), {len(tally.faults)} faults"
+            f" place), {tally.moving} killed while bytes went, {len(tally.faults)} faults"
         )
+        for reason, count in tally.why.items():
+            say(f"{count:14} x {reason}")
     for fault in faults:
         say(f"  WRONG: {fault}")
     say(f"{len(faults)} faults" if faults else "nothing is left, nothing was half done")
