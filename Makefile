@@ -15,7 +15,7 @@ lint: .venv/.stamp
 	.venv/bin/vulture
 fuzz: .venv/.stamp ; $(PYTHON) -m tests.fuzz
 soak: install .venv/.stamp ; $(PYTHON) -m tests.node.soak $(ROWS) $(if $(SECONDS),--seconds $(SECONDS))
-kills: install .venv/.stamp ; $(PYTHON) -m tests.node.kills
+kills: install .venv/.stamp ; $(PYTHON) -m tests.node.kills && $(PYTHON) -m tests.node.cluster_kills
 restarts: .venv/.stamp ; $(PYTHON) -m tests.proxy.restarts
 cluster: install .venv/.stamp # BIN: kube-apiserver, mini-etcd, kubelet and kubectl, see tests/cluster
 	CLUSTER_BIN=$(BIN) tests/cluster/enclosed.sh $(PYTHON) -m pytest -n 0 tests/cluster

@@ -47,6 +47,12 @@ class Program:
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         self.process = process
         self.log = log
+        self.is_killed = False
+
+    def kill(self) -> None:
+        self.is_killed = True
+        self.process.kill()
+        self.process.wait()
 
     @property
     def port(self) -> int:
@@ -86,7 +92,8 @@ def running(
             yield program
         finally:
             process.terminate()
-            assert process.wait(30) in (0, -signal.SIGKILL), log.read_text()
+            ending = -signal.SIGKILL if program.is_killed else 0
+            assert process.wait(30) == ending, log.read_text()
 
 
 def status_of(kubectl: Kubectl, name: str = "web.main") -> dict[str, Any]:

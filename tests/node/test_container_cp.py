@@ -34,10 +34,11 @@ from tests.kube.access import Grant
 from tests.proxy.program import Program as Proxy
 from tests.waiting import wait_until
 
+from .cluster_kills import Kills
 from .forked import Ended
 from .in_cluster import Distroless, InCluster, in_cluster
 from .lab import MIB, Lab
-from .test_copy_hostile import judge
+from .test_copy_hostile import each, judge
 from .test_copy_node import make_tree
 
 RACE_S = 2
@@ -229,7 +230,8 @@ def test_hostile_and_honest_archives(world: InCluster, container: Distroless) ->
             return send(api, case.data, f"/play/{dest.parent.name}/dest/.")
 
         roots = container.root, Path("/")
-        assert judge(HOSTILE | HONEST, container.root / "play", roots, run) == {}
+        cases = {**HOSTILE, **each(HONEST, 4)}
+        assert judge(cases, container.root / "play", roots, run) == {}
     assert stages_in(container.root) == []
 
 
@@ -308,8 +310,16 @@ def test_trees_both_ways_by_the_proxy_of_the_node(
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as folder:
         with Proxy(Path(folder), world.lab.node.endpoint) as proxy:
             world.start_agent(endpoint=proxy.endpoint)
-            try:
-                trees_both_ways(world, container, tmp_path, "proxy")
-                wait_until(lambda: proxy.log().count(" copy direction=") == 2)
-            finally:
-                world.start_agent()
+            trees_both_ways(world, container, tmp_path, "proxy")
+            wait_until(lambda: proxy.log().count(" copy direction=") == 2)
+
+
+def test_nothing_is_half_done_when_somebody_is_killed(world: InCluster) -> None:
+    """A few of the moments of ``make kills``; who dies in the middle is in other tests, too."""
+    with (
+        tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as folder,
+        Proxy(Path(folder), world.lab.node.endpoint) as proxy,
+    ):
+        kills = Kills(world, proxy, seed=1)
+        assert kills.run(3, ("resumed", "agent", "proxy")) == []
+        assert sum(tally.done for tally in kills.tallies.values()) > 0

@@ -110,7 +110,7 @@ def test_archives_into_a_container_by_exec(container: Container, program: Progra
     """Judged by the same rules: a few of each kind show that they are asked."""
     left_out = ("empty-archive", "name-not-utf-8")
     honest = [name for name in HONEST if HONEST[name].by_exec and name not in left_out]
-    chosen = {**_each(HOSTILE, 15), **_each({name: HONEST[name] for name in honest}, 8)}
+    chosen = {**each(HOSTILE, 15), **each({name: HONEST[name] for name in honest}, 8)}
     assert judge_into(container, program, chosen, "exec") == {}
 
 
@@ -140,11 +140,11 @@ def test_archives_that_a_container_makes(
         return program.run("cp", "--method", "exec", f"{container.id}:/src/.", dest)
 
     honest = {name: case for name, case in HONEST.items() if name != "empty-archive"}
-    cases = {**_each(HOSTILE, 3), **_each(honest, 4)}
+    cases = {**each(HOSTILE, 3), **each(honest, 4)}
     assert judge(cases, tmp_path / "play", (root, Path("/")), run) == {}
 
 
-def _each(cases: dict[str, Case], step: int) -> dict[str, Case]:
+def each(cases: dict[str, Case], step: int) -> dict[str, Case]:
     return dict(islice(cases.items(), 0, None, step))
 
 

@@ -44,6 +44,9 @@ from pycrictl.units import plural
 
 POLL_S: Final = 0.2
 LONGEST_POLL_S: Final = 2.0
+FINISH_RETRIES: Final = 5
+"""How often a copy that is here is ended at an agent that does not answer: for some 6 s."""
+
 ABANDON_S: Final = 5.0
 """How long the end of the program may wait to say that the session is not wanted any more."""
 
@@ -336,7 +339,8 @@ class OverApi:
         session = kept.record.session
         found: dict[str, Any] = {}
         with suppress(PycrictlError):  # everything is here already
-            found = self._api.commit(session)
+            patience = Patience(_ignore_note, retries=FINISH_RETRIES)
+            found = patience.insist(lambda: self._api.commit(session))
         result = _outcome(found)
         for skipped in result.skipped:
             watch.on_skip(skipped)

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -49,6 +50,7 @@ class SmallAgent:
         copies: what is served.
         audits: how copies ended.
         uid: of the pod.
+        now_s: what its clock shows, if it is not the system's.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class SmallAgent:
     ) -> None:
         self.audits: list[tuple[Session, End]] = []
         self.uid = "uid1"
+        self.now_s: float | None = None
         self._path = path
         self._quotas = Quotas(
             size_limit_bytes=int(options.get("size_limit", 0)),
@@ -80,6 +83,7 @@ class SmallAgent:
             spool_limit_bytes=self._spool_limit,
             audit=lambda session, end: self.audits.append((session, end)),
             lifetime_s=self._lifetime_s,
+            clock=lambda: time.monotonic() if self.now_s is None else self.now_s,
         )
         await self.copies.start()
         self._handlers = CopyHandlers(self.copies, VERSION)

@@ -21,7 +21,8 @@ from tests.copy.hostile import HOSTILE, build_surroundings, snapshot
 from tests.copy.node.test_on_node import needs_root
 from tests.copy.trees import stages_in
 from tests.fakecri.server import FakeServer
-from tests.kubectl.copies.conftest import Workstation, sessions
+from tests.kubectl.copies.conftest import sessions
+from tests.kubectl.copies.workstation import Workstation
 from tests.proxy.copier import Pretended
 
 pytestmark = needs_root

@@ -19,7 +19,8 @@ from tests.agent.copies.relay import Relay
 from tests.copy.node.test_on_node import needs_root
 from tests.copy.trees import stages_in
 from tests.fakecri.server import FakeServer
-from tests.kubectl.copies.conftest import Workstation, sessions
+from tests.kubectl.copies.conftest import sessions
+from tests.kubectl.copies.workstation import Workstation
 from tests.proxy.copier import MIB, Pretended
 from tests.waiting import wait_until
 
@@ -29,7 +30,7 @@ ROOT = Path(__file__).parents[3]
 CLIENT = """
 import os, sys
 from pathlib import Path
-from tests.kubectl.copies.conftest import Workstation
+from tests.kubectl.copies.workstation import Workstation
 folder, way, local = sys.argv[1:]
 work = Workstation(Path(folder), None, Path(folder) / "state")
 work.into(local, "/to") if way == "to" else work.out("/to/f", local)
@@ -144,7 +145,7 @@ def test_clients_that_are_killed_leave_nothing_for_long(
     relay = Relay(str(folder / "relay"), str(folder / "agent"))
     try:
         with agents(folder, fake.path, lifetime_s=2):
-            for _ in range(5):
+            for _ in range(3):
                 client = subprocess.Popen(
                     [sys.executable, "-c", CLIENT, str(folder), way, local],
                     cwd=ROOT,

@@ -1,0 +1,328 @@
+"""Copies by kubectl in which somebody is killed at a random moment: ``make kills``.
+
+The victims are the plugin (left alone, or taken up again with ``--resume``), its ``kubectl proxy``,
+the API server, the agent, the node's proxy, containerd and the container. Whoever it is, the exit
+status must be 0 only where the copy is complete, the destination must be complete or as it was, and
+in the end no session, archive, stage, spool file, slot, process or folder may be left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pycrictl.proxy import admin
+from tests.copy.trees import stages_in
+from tests.proxy.program import Program as Proxy
+from tests.waiting import settled
+
+from .copying import processes_below
+from .in_cluster import Distroless, InCluster, in_cluster
+from .kills import EXPIRE_S, LATEST, read, say, survivors, unnamed
+from .lab import MIB, Lab
+from .soak import children
+
+VICTIMS: Final = (
+    *("client", "resumed", "kubectl", "api server", "agent", "proxy", "runtime", "container"),
+)
+OUTLIVED: Final = ("kubectl", "api server", "agent")
+"""What a copy outlives that has begun."""
+
+POINTS: Final = 50
+LIFETIME_S: Final = 30.0
+"""How long sessions are kept here without a sign: longer than anything is away."""
+
+LIMIT_S: Final = 120
+AWAY_S: Final = 0.3
+BYTES_PER_S: Final = 32 * MIB
+SMALL_FILES: Final = 40
+LARGE_BYTES: Final = 5 * MIB
+
+
+@dataclass
+class Tally:
+    """What became of the copies in which one victim was killed.
+
+    Attributes:
+        in_place: those that did not report success, though everything is there.
+        moving: how many were killed while bytes went.
+        why: last lines of those that failed.
+        faults: what is not as it must be.
+    """
+
+    done: int = 0
+    failed: int = 0
+    in_place: int = 0
+    moving: int = 0
+    why: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+
+
+class Kills:
+    """Something to copy, on this machine and in a container, and a place on either side.
+
+    Args:
+        world: without an agent.
+        proxy: of the node.
+        seed: of what is random.
+        lifetime_s: of the agent's sessions; 0 for its own.
+    """
+
+    def __init__(self, world: InCluster, proxy: Proxy, seed: int, lifetime_s: float = 0.0) -> None:
+        self.world, self.proxy = world, proxy
+        self.random = random.Random(seed)
+        self.tallies: dict[str, Tally] = {}
+        self._lifetime_s = lifetime_s
+        self._count = 0
+        self._local = world.folder / "local"
+        self._make_content(self._local)
+        self._start_agent()
+        self._new_container()
+        world.link.bytes_per_s = BYTES_PER_S
+        self._duration_s = self._measure("to", "file")
+
+    def run(self, points: int, victims: tuple[str, ...] = VICTIMS) -> list[str]:
+        """Kill so often; return what is not as it must be."""
+        todo: list[str] = []
+        for _ in range(points):
+            todo = todo or self.random.sample(victims, len(victims))
+            victim = todo.pop()
+            self._kill_once(victim, self.tallies.setdefault(victim, Tally()))
+        self.world.link.bytes_per_s = 0
+        faults = [one for tally in self.tallies.values() for one in tally.faults]
+        return faults + self._left()
+
+    # What is copied
+
+    def _make_content(self, top: Path) -> None:
+        tree = top / "tree"
+        for number in range(SMALL_FILES):
+            path = tree / f"d{number % 5}/f{number}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(self.random.randbytes(self.random.randrange(8192)))
+        (tree / "large").write_bytes(self.random.randbytes(LARGE_BYTES))
+        (top / "file").write_bytes(self.random.randbytes(2 * LARGE_BYTES))
+        (top / "into").mkdir()
+        self._content = {name: read(top / name) for name in ("tree", "file")}
+
+    def _new_container(self) -> None:
+        self._count += 1
+        self.container: Distroless = self.world.add(f"k{self._count}")
+        for name in ("tree", "into"):
+            shutil.copytree(self._local / name, self.container.root / name)
+        shutil.copy(self._local / "file", self.container.root / "file")
+
+    def _start_agent(self) -> None:
+        module = "tests.node.short_lived" if self._lifetime_s else "pycrictl"
+        flags = [f"--lifetime={self._lifetime_s}"] if self._lifetime_s else []
+        self.world.start_agent(*flags, endpoint=self.proxy.endpoint, module=module)
+
+    # One copy
+
+    def _kill_once(self, victim: str, tally: Tally) -> None:
+        way, kind = self.random.choice(("to", "from")), self.random.choice(("tree", "file"))
+        # What is to be kept, the proxy's calls cannot say: the agent does it through /proc.
+        flags = self.random.choice(([], ["-a"]))
+        target, before = self._prepare(way, kind)
+        share, by_bytes = self.random.random(), self.random.random() < 2 / 3
+        due = self.world.link.passed + share * self._size_bytes(kind)
+        process = self._start(way, kind, *flags)
+        if by_bytes:
+            settled(lambda: self.world.link.passed > due or process.poll() is not None)
+        else:
+            time.sleep(share * LATEST * self._duration_s)
+        is_moving = process.poll() is None and self._is_moving(way)
+        tally.moving += is_moving
+        self._kill(victim, process)
+        status, stderr = self._end(process)
+        if victim == "resumed":
+            status, stderr = self._end(self._start(way, kind, *flags, "--resume"))
+        unit = "of its bytes" if by_bytes else "of its time"
+        about = f"{way} {kind} {flags} at {share:.0%} {unit}: {status} {stderr[-500:]!r}"
+        settled(lambda: stages_in(target.parent) == [])
+        found, complete = read(target) if target.exists() else {}, self._content[kind]
+        if found not in (before, complete):
+            tally.faults.append(f"{len(found)} of {len(complete)} files are there: {about}")
+        if status == 0:
+            tally.done += 1
+            if found != complete:
+                tally.faults.append(f"success without a complete copy: {about}")
+        else:
+            tally.failed += 1
+            tally.in_place += found == complete != before
+            tally.why[re.sub(r"\d+", "N", (stderr.strip().splitlines() or [""])[-1][:120])] += 1
+        goes_on = victim == "resumed" or (is_moving and victim in OUTLIVED)
+        if goes_on and status and "while the copy was put into its place" not in stderr:
+            tally.faults.append(f"it did not go on: {about}")
+        tally.faults += [f"{fault}: {about}" for fault in self._judge(victim, status, stderr)]
+        if victim == "container":
+            self._new_container()
+
+    def _size_bytes(self, kind: str) -> int:
+        return sum(map(len, self._content[kind].values()))
+
+    def _is_moving(self, way: str) -> bool:
+        """Whether bytes of a copy have arrived, and not all of it is over."""
+        with suppress(FileNotFoundError):
+            if way == "from":
+                return any(path.stat().st_size for path in self.world.plugin.state.glob("*.part"))
+            return any(path.stat().st_size for path in self.world.store.glob("*.tar"))
+        return False
+
+    def _measure(self, way: str, kind: str) -> float:
+        """How long a copy takes that nobody disturbs."""
+        target, _ = self._prepare(way, kind)
+        begun_s = time.monotonic()
+        status, stderr = self._end(self._start(way, kind))
+        duration_s = time.monotonic() - begun_s
+        assert status == 0, stderr
+        assert read(target) == self._content[kind]
+        return duration_s
+
+    def _prepare(self, way: str, kind: str) -> tuple[Path, dict[str, bytes]]:
+        """Make the destination; return it, and what is in it."""
+        into = (self.container.root if way == "to" else self._local) / "into"
+        for path in into.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if kind == "file" and self.random.random() < 0.5:
+            (into / "file").write_bytes(b"old")
+            return into / kind, {".": b"old"}
+        return into / kind, {}
+
+    def _start(self, way: str, kind: str, *flags: str) -> subprocess.Popen[bytes]:
+        pod, local = self.container.name, self._local
+        words = (
+            [f"{local}/{kind}", f"{pod}:/into"]
+            if way == "to"
+            else [f"{pod}:/{kind}", f"{local}/into"]
+        )
+        return self.world.plugin.start(*flags, *words)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> tuple[int, str]:
+        try:
+            _, stderr = process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            return 99, f"it did not end within {LIMIT_S} s"
+        return process.returncode, stderr.decode(errors="replace")
+
+    def _kill(self, victim: str, process: subprocess.Popen[bytes]) -> None:
+        match victim:
+            case "client" | "resumed":
+                process.kill()
+            case "kubectl":
+                for pid in self.world.proxies:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            case "api server":
+                self.world.cluster.api.restart(AWAY_S)
+            case "agent":
+                self.world.agent.kill()
+                self._start_agent()
+            case "proxy":
+                self.proxy.kill9()
+                self.proxy.start()
+            case "runtime":
+                self.world.lab.node.kill9()
+                self.world.lab.node.start()
+            case "container":
+                os.kill(self.container.pid, signal.SIGKILL)
+
+    def _judge(self, victim: str, status: int, stderr: str) -> list[str]:
+        """What is wrong, but for the destination."""
+        faults = []
+        if "Traceback" in stderr:
+            faults.append("a traceback")
+        if status not in (0, 1) and (victim, status) != ("client", -signal.SIGKILL):
+            faults.append("an unexpected status")
+        if status == 1 and not stderr.strip():
+            faults.append("no reason")
+        for top in (self.container.root / "into", self._local / "into"):
+            if not settled(lambda top=top: stages_in(top) == []):  # type: ignore[misc]  # mypy knows no defaults of lambdas
+                faults.append(f"a stage is left: {stages_in(top)}")
+        if victim != "client" and not settled(lambda: self.world.archives == []):
+            faults.append(f"archives are left: {self.world.archives}")
+        if not settled(lambda: self.world.proxies == []):
+            faults.append(f"kubectl goes on: {self.world.proxies}")
+        agent = self.world.agent.process.pid
+        if not settled(lambda: children(agent) == []):
+            faults.append(f"the agent has child processes: {children(agent)}")
+        if victim != "container" and processes_below(Path(f"/proc/{self.container.pid}/root")):
+            faults.append("programs are left in the container")
+        return faults
+
+    def _left(self) -> list[str]:
+        """What is left when all is over, and all that is kept for a while has expired."""
+        faults = []
+        plugin, store = self.world.plugin, self.world.store
+        for path in plugin.state.iterdir():
+            os.utime(path, (1, 1))  # as if it were long ago
+        status, stderr = self._end(self._start("to", "file"))  # it sweeps
+        if status:
+            faults.append(f"a last copy failed: {stderr}")
+        if plugin.kept:
+            faults.append(f"the plugin keeps {plugin.kept}")
+        if found := list(plugin.runtime.iterdir()):
+            faults.append(f"folders of kubectl are left: {found}")
+
+        def sessions() -> list[str]:
+            return [path.name for path in store.iterdir() if path.name != "lock"]
+
+        if self._lifetime_s and not settled(lambda: not sessions(), limit_s=3 * self._lifetime_s):
+            faults.append(f"sessions are left: {sessions()}")
+
+        def slots() -> list[object]:
+            path = str(self.proxy.admin_path)
+            return list(admin.ask(path, "status", timeout_s=10)["copies"])
+
+        if not settled(lambda: not slots() and not unnamed(self.proxy.pid), limit_s=EXPIRE_S):
+            faults.append(f"slots or spool files are left: {slots()} {unnamed(self.proxy.pid)}")
+        if not settled(lambda: not survivors(self.world.folder.name)):
+            faults.append(f"processes are left: {survivors(self.world.folder.name)}")
+        return faults
+
+
+def main() -> int:
+    """Kill everybody; 0 if nothing was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, prog="make kills")
+    parser.add_argument("--points", type=int, default=POINTS)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
+    arguments = parser.parse_args()
+    say(f"copies by kubectl: {arguments.points} kills, seed {arguments.seed}")
+    with (
+        tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as folder,
+        Lab() as lab,
+        Proxy(lab.folder, lab.node.endpoint) as proxy,
+    ):
+        Path(folder, "world").mkdir()
+        with in_cluster(lab, Path(folder), Path(folder, "world")) as world:
+            kills = Kills(world, proxy, arguments.seed, LIFETIME_S)
+            faults = kills.run(arguments.points)
+    for victim, tally in sorted(kills.tallies.items()):
+        say(
+            f"{victim:12}{tally.done:4} completed,{tally.failed:4} failed ({tally.in_place} in"
+            f" place), {tally.moving} killed while bytes went, {len(tally.faults)} faults"
+        )
+        for reason, count in tally.why.items():
+            say(f"{count:14} x {reason}")
+    for fault in faults:
+        say(f"  WRONG: {fault}")
+    say(f"{len(faults)} faults" if faults else "nothing is left, nothing was half done")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
