@@ -461,7 +461,8 @@ class Copies:
         try:
             await work.run(lambda: self._engine.check(copy.session.place))
         except Gone as exc:
-            await self._disconnect(copy)
+            if is_waiting():
+                await self._disconnect(copy)
             if is_waiting():
                 await self._fail(copy, exc)
         except Exception as exc:
