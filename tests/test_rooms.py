@@ -50,7 +50,7 @@ ARROWS: dict[str, set[str]] = {
         *("agent.api.names", "copy", "streaming.blocking", "streaming.target", "wire.websocket"),
         *_BASE,
     },
-    "kubectl.copies.saved": {"kubectl.copies.patience", *_BASE},
+    "kubectl.copies.saved": {"kubectl.copies.patience", "copy.archive.forgetting", *_BASE},
     "kubectl.copies.patience": _BASE,
     "kubectl.imagepulls": {"wire.progress", "units"},
     "kubectl.program": {"kubectl.refusals", "errors"},

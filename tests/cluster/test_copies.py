@@ -223,6 +223,7 @@ def test_volumes(cluster: Cluster, agents: Agents, plugin: Plugin, tmp_path: Pat
 # What happens meanwhile
 
 
+@pytest.mark.timeout(1800)
 def test_five_cuts(cluster: Cluster, agents: Agents, web: Container, tmp_path: Path) -> None:
     """Each in the middle of a copy there and of one back, over a link for each."""
     fill(tmp_path / "there", SIZE_MIB)

@@ -11,7 +11,9 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,16 +93,21 @@ def agent_pod(cluster: Cluster, template: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**spec, **changed}}
 
 
-@pytest.fixture(scope="module")
-def applied(shared_cluster: Cluster) -> Iterator[Cluster]:
-    """A cluster with all that the manifests put there, and the agent's pod."""
-    cluster, kubectl = shared_cluster, shared_cluster.kubectl
-    kubectl.good("apply", "-k", str(BASE))
+@contextmanager
+def applied_from(
+    cluster: Cluster, folder: Path, make: Callable[[dict[str, Any]], dict[str, Any]]
+) -> Iterator[Cluster]:
+    """Have all that the manifests of a folder put there, and the agent's pod meanwhile.
+
+    ``make`` gets the DaemonSet's template, and returns the pod.
+    """
+    kubectl = cluster.kubectl
+    kubectl.good("apply", "-k", str(folder))
     ca = {"data": {"ca.crt": Path(cluster.pki.ca).read_text()}}
     metadata = {"name": "kube-root-ca.crt", "namespace": NAMESPACE}
     cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **ca})
     daemonset = kubectl.document("get", "daemonset", NAME, "-n", NAMESPACE)
-    cluster.apply(agent_pod(cluster, daemonset["spec"]["template"]))
+    cluster.apply(make(daemonset["spec"]["template"]))
     cluster.apply(
         {
             "apiVersion": "discovery.k8s.io/v1",
@@ -117,20 +124,38 @@ def applied(shared_cluster: Cluster) -> Iterator[Cluster]:
             ],
         }
     )
-    path = "jsonpath={.status.containerStatuses[0]}"
-    words = ("get", "pod", f"{NAME}-x", "-n", NAMESPACE, "-o", path)
-    try:
-        wait_until(lambda: '"ready":true' in kubectl(*words).stdout)
-    except AssertionError:
-        logs = kubectl("logs", f"{NAME}-x", "-n", NAMESPACE)
-        pytest.fail(f"{kubectl(*words).stdout}\n{logs.stdout}{logs.stderr}")
+    await_agent(cluster)
     wait_until(lambda: kubectl("get", "imagepulls").returncode == 0)
     yield cluster
-    kubectl.good("delete", "pod", f"{NAME}-x", "-n", NAMESPACE, "--force", "--grace-period=0")
-    kubectl.good("delete", "-k", str(BASE), "--wait=false")
+    remove_agent(cluster)
+    kubectl.good("delete", "-k", str(folder), "--wait=false")
     found = kubectl.good("get", "clusterrole,clusterrolebinding,apiservice", "-o", "name")
     assert "pycrictl" not in found
     assert "pycrictl" not in kubectl.good("get", "rolebinding", "-n", "kube-system", "-o", "name")
+
+
+def await_agent(cluster: Cluster) -> None:
+    """Wait until the agent's pod is ready."""
+    path = "jsonpath={.status.containerStatuses[0]}"
+    words = ("get", "pod", f"{NAME}-x", "-n", NAMESPACE, "-o", path)
+    try:
+        wait_until(lambda: '"ready":true' in cluster.kubectl(*words).stdout)
+    except AssertionError:
+        logs = cluster.kubectl("logs", f"{NAME}-x", "-n", NAMESPACE)
+        pytest.fail(f"{cluster.kubectl(*words).stdout}\n{logs.stdout}{logs.stderr}")
+
+
+def remove_agent(cluster: Cluster) -> None:
+    """Delete the agent's pod."""
+    words = ("-n", NAMESPACE, "--force", "--grace-period=0")
+    cluster.kubectl.good("delete", "pod", f"{NAME}-x", *words)
+
+
+@pytest.fixture(scope="module")
+def applied(shared_cluster: Cluster) -> Iterator[Cluster]:
+    """A cluster with all that the base puts there, and the agent's pod."""
+    with applied_from(shared_cluster, BASE, partial(agent_pod, shared_cluster)) as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -451,14 +451,18 @@ class Copies:
 
         def is_waiting() -> bool:
             is_working = copy.job is not None and not copy.job.done()
-            return copy.session.phase is CopyPhase.TRANSFERRING and not is_working
+            # What is being copied out has left the container already.
+            is_safe = copy.session.spec.direction is Direction.FROM and copy.stream is not None
+            is_moving = copy.session.phase is CopyPhase.TRANSFERRING
+            return is_moving and not is_working and not is_safe
 
         if not is_waiting():
             return
         try:
             await work.run(lambda: self._engine.check(copy.session.place))
         except Gone as exc:
-            await self._disconnect(copy)
+            if is_waiting():
+                await self._disconnect(copy)
             if is_waiting():
                 await self._fail(copy, exc)
         except Exception as exc:

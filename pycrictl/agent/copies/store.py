@@ -16,6 +16,7 @@ from typing import Final
 
 from pycrictl.agent.copies.session import NAME, Session, restored
 from pycrictl.copy.archive.checksum import Checksum
+from pycrictl.copy.archive.forgetting import forget_behind
 from pycrictl.errors import ConfigError, CopyError, NoSpace
 from pycrictl.units import quote
 
@@ -170,6 +171,7 @@ class Archive:
             NoSpace: there is no space for them.
             CopyError: they cannot be written.
         """
+        begin = self.size_bytes
         try:
             while data:
                 count = os.pwrite(self.fd, data, self.size_bytes)
@@ -177,10 +179,13 @@ class Archive:
                 data = data[count:]
         except OSError as exc:
             raise self._failure(exc) from exc
+        forget_behind(self.fd, begin, self.size_bytes)
 
     def read(self, offset: int, buffer: memoryview) -> int:
         """Fill a buffer from some offset on; return how much there was."""
-        return os.preadv(self.fd, [buffer], offset)
+        count = os.preadv(self.fd, [buffer], offset)
+        forget_behind(self.fd, offset, offset + count)
+        return count
 
     def checksum(self) -> int:
         """Return the checksum of what there is."""

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from pycrictl.copy.archive.forgetting import forget_behind
 from pycrictl.errors import CopyError
 from pycrictl.kubectl.copies.patience import GIVE_UP_S
 from pycrictl.units import quote
@@ -116,6 +117,7 @@ class Kept:
         """Keep more of what arrives, as long as there is space for it."""
         if self.fd < 0:
             return
+        begin = offset
         try:
             while data:
                 count = os.pwrite(self.fd, data, offset)
@@ -124,6 +126,7 @@ class Kept:
         except OSError as exc:
             self._give_up(exc)
             return
+        forget_behind(self.fd, begin, offset)
 
     def _give_up(self, exc: OSError) -> None:
         """Go on without what arrives: only a program that is killed would need it."""

@@ -206,7 +206,7 @@ def test_a_restart_of_the_agent(
 def test_a_container_that_is_replaced(
     agent: InThread, work: Workstation, container: Pretended, tmp_path: Path, folder: Path
 ) -> None:
-    content = os.urandom(16 * MIB)
+    content = os.urandom(64 * MIB)
     (tmp_path / "f").write_bytes(content)
 
     def replace() -> None:

@@ -1,0 +1,162 @@
+"""The overlay ``with-copies`` on a real kubelet: what its agent may, and what it needs that for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.copies.conftest import Plugin
+from tests.copy.trees import listing
+from tests.node.images import File
+from tests.node.test_copy_node import make_tree
+from tests.waiting import wait_until
+
+from .cluster import Cluster
+from .test_copies import Container, assert_equal, workstation
+from .test_manifests import ROOT, agent_pod, applied_from, await_agent, remove_agent
+
+FOLDER = ROOT / "packaging/kubernetes/with-copies"
+USER = 65532
+
+
+class Agent:
+    """The agent's pod, whose capabilities can be changed."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.spool = cluster.folder / "copies"
+
+    def make(self, template: dict[str, Any]) -> dict[str, Any]:
+        """Make the pod as the DaemonSet says, with the spool in a folder of the cluster's."""
+        self._pod = agent_pod(self._cluster, template)
+        for volume in self._pod["spec"]["volumes"]:
+            if volume["name"] == "copies":
+                self.spool.mkdir(exist_ok=True)
+                volume["hostPath"]["path"] = str(self.spool)
+        return self._pod
+
+    @property
+    def capabilities(self) -> list[str]:
+        context = self._pod["spec"]["containers"][0]["securityContext"]["capabilities"]
+        assert context["drop"] == ["ALL"]
+        return list(context["add"])
+
+    def restart(self, capabilities: list[str]) -> None:
+        """Replace the pod by one with other capabilities."""
+        remove_agent(self._cluster)
+        context = self._pod["spec"]["containers"][0]["securityContext"]["capabilities"]
+        before, context["add"] = context["add"], capabilities
+        self._cluster.apply(self._pod)
+        context["add"] = before
+        await_agent(self._cluster)
+        wait_until(lambda: self._cluster.kubectl("get", "imagepulls").returncode == 0)
+
+
+@pytest.fixture(scope="module")
+def agent(shared_cluster: Cluster) -> Iterator[Agent]:
+    agent = Agent(shared_cluster)
+    with applied_from(shared_cluster, FOLDER, agent.make):
+        yield agent
+
+
+@pytest.fixture
+def plugin(shared_cluster: Cluster, agent: Agent, tmp_path: Path) -> Iterator[Plugin]:
+    with workstation(shared_cluster, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def containers(shared_cluster: Cluster, agent: Agent) -> Iterator[dict[str, Container]]:
+    """One of root, and one of another user that has nothing but its program."""
+    cluster = shared_cluster
+    binary = Path("/bin/busybox")
+    only = File("busybox-app", binary.stat().st_size, lambda: binary.open("rb"), mode=0o755)
+    config = {
+        "Entrypoint": ["/busybox-app", "sleep", "1000000"],
+        "Cmd": [],
+        "User": f"{USER}:{USER}",
+    }
+    layout = cluster.lab.layout
+    image = layout.image("distroless:1", [layout.layer([only])], config=config)
+    cluster.run_pod("bare", cluster.lab.push(image))
+    cluster.run_pod("web", cluster.lab.reference(cluster.image("web:1", 1200, 1)))
+    yield {name: Container(cluster, name) for name in ("bare", "web")}
+    cluster.kubectl.good("delete", "pod", "bare", "web", "--grace-period=0", "--force")
+
+
+def test_trees_both_ways(
+    agent: Agent, containers: dict[str, Container], plugin: Plugin, tmp_path: Path
+) -> None:
+    make_tree(tmp_path / "tree")
+    for name, container in containers.items():
+        done = plugin(str(tmp_path / "tree"), f"{name}:/new")
+        assert done.returncode == 0, done.stderr
+        assert_equal(container.root / "new", tmp_path / "tree")
+        assert (container.root / "new/f").stat().st_uid == (USER if name == "bare" else 0)
+        done = plugin("-a", str(tmp_path / "tree"), f"{name}:/same")
+        assert done.returncode == 0, done.stderr
+        assert listing(container.root / "same", ids=True) == listing(tmp_path / "tree", ids=True)
+        done = plugin("-a", f"{name}:/same", str(tmp_path / name))
+        assert done.returncode == 0, done.stderr
+        assert listing(tmp_path / name, ids=True) == listing(tmp_path / "tree", ids=True)
+        for folder in ("new", "same"):
+            shutil.rmtree(container.root / folder)
+    wait_until(lambda: list(agent.spool.glob("*.tar")) == [])
+
+
+DENIED, FORBIDDEN = "permission denied", "operation not permitted"
+AWAY = "the runtime is in another PID namespace"
+
+NEEDED: dict[str, tuple[str, str, str, int | None]] = {
+    "": ("", "", "", 0o6755),
+    "SYS_PTRACE": (AWAY, AWAY, AWAY, None),  # what is below /proc/PID cannot be read
+    "DAC_OVERRIDE": (DENIED, DENIED, DENIED, None),
+    "CHOWN": ("", FORBIDDEN, FORBIDDEN, None),
+    "FOWNER": ("", FORBIDDEN, FORBIDDEN, None),
+    "FSETID": ("", "", "", 0o4755),  # lost without a word
+}
+"""Without a capability: how a file of another user is copied out, a new one in, and one with set-id
+bits with -a; and the mode that this one gets."""
+
+
+@pytest.mark.parametrize("capability", NEEDED)
+def test_each_capability_is_needed(
+    agent: Agent,
+    containers: dict[str, Container],
+    plugin: Plugin,
+    tmp_path: Path,
+    capability: str,
+) -> None:
+    assert {*agent.capabilities} == {*NEEDED} - {""}
+    agent.restart([one for one in agent.capabilities if one != capability])
+    own = containers["bare"].root / "own"
+    own.mkdir(0o700)
+    (own / "f").write_text("content")
+    (own / "f").chmod(0o600)
+    for path in (own, own / "f"):
+        os.chown(path, USER, USER)
+    for name in ("new", "id"):
+        (tmp_path / name).write_text(name)
+        os.utime(tmp_path / name, (1e9, 1e9))
+    os.chown(tmp_path / "id", 12, 34)
+    (tmp_path / "id").chmod(0o6755)
+    *errors, mode = NEEDED[capability]
+    copies = (
+        ("bare:/own/f", str(tmp_path / "back")),
+        (str(tmp_path / "new"), "bare:/own/new"),
+        ("-a", str(tmp_path / "id"), "bare:/own/id"),
+    )
+    try:
+        for words, error in zip(copies, errors, strict=True):
+            done = plugin(*words)
+            assert done.returncode == bool(error), (words, done.stderr)
+            assert str(error) in done.stderr.decode(), words
+        made = own / "id"
+        assert (made.stat().st_mode & 0o7777 if made.exists() else None) == mode
+    finally:
+        shutil.rmtree(own)

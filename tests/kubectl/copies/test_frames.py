@@ -1,0 +1,159 @@
+"""What an agent makes of the frames of a client, right ones and others."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pycrictl.copy.archive.checksum import crc32
+from pycrictl.copy.archive.pieces import ACKNOWLEDGEMENT, MAX_MESSAGE_BYTES, PIECE, PROTOCOL
+from pycrictl.errors import UpgradeRefused
+from pycrictl.streaming.blocking import open_websocket
+from pycrictl.streaming.target import Target
+from tests.agent.copies.small import InThread
+from tests.kubectl.copies.conftest import Workstation, sessions
+from tests.proxy.copier import Pretended
+from tests.wire.frames import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, frame
+
+pytestmark = pytest.mark.usefixtures("container")
+
+KEY = b"\x12\x34\x56\x78"
+SIZE = 300_000
+CONTENT = os.urandom(SIZE)
+PATH = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/shop/pods/web/containercopies"
+
+
+def piece(offset: int, content: bytes, *, checksum: int | None = None) -> bytes:
+    checksum = crc32(content) if checksum is None else checksum
+    return bytes((PIECE,)) + struct.pack(">QI", offset, checksum) + content
+
+
+@pytest.fixture
+def session(agent: InThread, work: Workstation) -> str:
+    """A copy that has begun."""
+    spec = {"direction": "To", "path": "/to", "size": SIZE, "checksum": crc32(CONTENT)}
+    return str(work.api.begin(spec)["metadata"]["name"])
+
+
+@contextmanager
+def connected(folder: Path, session: str, protocol: str = PROTOCOL) -> Iterator[socket.socket]:
+    target = Target("http", "localhost", 80, f"{PATH}/{session}/data", str(folder / "agent"))
+    sock, early = open_websocket(target, protocol, timeout_s=20)
+    with sock:
+        read(sock, 11 - len(early))  # it begins with an acknowledgement
+        yield sock
+
+
+def read(sock: socket.socket, size: int) -> bytes:
+    found = b""
+    while len(found) < size and (more := sock.recv(size - len(found))):
+        found += more
+    return found
+
+
+def acknowledged(sock: socket.socket) -> int:
+    """Return what the agent says that it has; -1 if it ends the connection."""
+    head = read(sock, 2)
+    if len(head) < 2 or head[0] & 0x0F == CLOSE:
+        return -1
+    content = read(sock, head[1])
+    assert content[0] == ACKNOWLEDGEMENT
+    return int.from_bytes(content[1:], "big")
+
+
+@pytest.mark.parametrize("key", [KEY, b"\0\0\0\0"])
+def test_a_message_in_fragments_with_a_ping_between(folder: Path, session: str, key: bytes) -> None:
+    whole = piece(0, CONTENT)
+    with connected(folder, session) as sock:
+        sock.sendall(frame(BINARY, whole[:1], fin=False, key=key))
+        sock.sendall(frame(PING, b"here?", key=key))
+        assert read(sock, 7) == bytes((0x80 | PONG, 5)) + b"here?"
+        sock.sendall(frame(CONTINUATION, whole[1:70_000], fin=False, key=key))
+        sock.sendall(frame(CONTINUATION, whole[70_000:], key=key))
+        assert acknowledged(sock) == SIZE
+    stored = folder / "store" / f"{session}.tar"
+    assert stored.read_bytes() == CONTENT
+
+
+def test_pieces_that_come_at_once(folder: Path, session: str) -> None:
+    parts = [
+        frame(BINARY, piece(at, CONTENT[at : at + 1000]), key=KEY) for at in range(0, SIZE, 1000)
+    ]
+    with connected(folder, session) as sock:
+        sock.sendall(b"".join(parts))
+        said = 0
+        while said < SIZE:
+            before, said = said, acknowledged(sock)
+            assert said > before
+    assert (folder / "store" / f"{session}.tar").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        frame(BINARY, piece(0, CONTENT)),  # not masked
+        frame(TEXT, b"text", key=KEY),
+        frame(BINARY, piece(1, CONTENT), key=KEY),
+        frame(BINARY, piece(0, CONTENT, checksum=1), key=KEY),
+        frame(BINARY, piece(0, CONTENT + b"more"), key=KEY),
+        frame(BINARY, bytes((ACKNOWLEDGEMENT,)) + bytes(8), key=KEY),
+        frame(BINARY, bytes(MAX_MESSAGE_BYTES + 2), key=KEY),
+        frame(BINARY, b"\0", length=1 << 62, key=KEY) + bytes(2 * MAX_MESSAGE_BYTES),
+        b"\xff" * 100,
+    ],
+)
+def test_what_ends_the_connection_and_not_the_copy(
+    folder: Path, session: str, work: Workstation, sent: bytes
+) -> None:
+    with connected(folder, session) as sock:
+        try:
+            sock.sendall(sent)
+            assert acknowledged(sock) == -1
+        except ConnectionError:
+            pass
+    assert work.api.get(session)["status"]["offset"] == 0
+    with connected(folder, session) as sock:
+        sock.sendall(frame(BINARY, piece(0, CONTENT), key=KEY))
+        assert acknowledged(sock) == SIZE
+
+
+def test_an_upgrade_to_something_else(folder: Path, session: str) -> None:
+    with (
+        pytest.raises(UpgradeRefused) as caught,
+        connected(folder, session, protocol="v4.channel.k8s.io"),
+    ):
+        pass
+    assert caught.value.status == 400
+    assert f"a WebSocket with {PROTOCOL}".encode() in caught.value.body
+
+
+def test_a_client_that_goes_to_sleep(
+    start: object, folder: Path, work: Workstation, container: Pretended
+) -> None:
+    """After so long without a sign nothing of its copy is left, though its connection is open."""
+    assert callable(start)
+    start(lifetime_s=1.0)
+    spec = {"direction": "To", "path": "/to", "size": SIZE, "checksum": crc32(CONTENT)}
+    session = str(work.api.begin(spec)["metadata"]["name"])
+    with connected(folder, session) as sock:
+        sock.sendall(frame(BINARY, piece(0, CONTENT[:1000]), key=KEY))
+        give_up_at = time.monotonic() + 30
+        while sessions(folder) and time.monotonic() < give_up_at:
+            time.sleep(0.1)
+        assert sessions(folder) == []
+        sock.settimeout(20)
+        with_rest = b""
+        try:
+            while more := sock.recv(4096):
+                with_rest += more
+        except ConnectionError:
+            pass
+        assert len(with_rest) < 100  # acknowledgements, and the end
+    assert list((container.root / "to").iterdir()) == []
