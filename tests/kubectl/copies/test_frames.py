@@ -18,7 +18,8 @@ from pycrictl.errors import UpgradeRefused
 from pycrictl.streaming.blocking import open_websocket
 from pycrictl.streaming.target import Target
 from tests.agent.copies.small import InThread
-from tests.kubectl.copies.workstation import Workstation, sessions
+from tests.kubectl.copies.conftest import sessions
+from tests.kubectl.copies.workstation import Workstation
 from tests.proxy.copier import Pretended
 from tests.wire.frames import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, frame
 
