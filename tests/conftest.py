@@ -43,8 +43,11 @@ pytest_plugins = ["tests.fakecri.fixtures"]
 _PROGRAMS = ("containerd", "runc", "docker-registry", "busybox")
 
 
-_SLOW_FIRST = ("node", "kubectl", "agent", "packaging", "proxy", "cli")
-"""Rooms whose tests wait for other programs, those with the longest tests first."""
+_SLOW = ("kubectl", "agent", "proxy", "packaging", "cli")
+"""Rooms whose tests wait for other programs, those with the longest tests first.
+
+What packaging's tests are about is built meanwhile, see `_building`.
+"""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -76,15 +79,21 @@ def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     It cuts the list into as many runs of equal length as there are workers, and who is done takes
     half of what the busiest has left, from its end. So each run begins with slow modules, dealt in
     turn and whole, since a module's fixtures are made once by each worker that has some of its
-    tests; quick tests, of which there are many more, are at the end of each.
+    tests; quick tests, of which there are many more, are at the end of each. Half of the workers
+    begin with the tests of the node, which need the processor, the others with those that wait.
     """
     modules: dict[str, list[pytest.Item]] = {}
     for item in items:
         modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
     rooms = {path: path.split("/")[1] for path in modules}
-    slow = [path for room in _SLOW_FIRST for path in modules if rooms[path] == room]
-    hands = [[item for path in slow[n::workers] for item in modules[path]] for n in range(workers)]
-    quick = [item for path in modules if rooms[path] not in _SLOW_FIRST for item in modules[path]]
+    node = [path for path in modules if rooms[path] == "node"]
+    slow = [path for room in _SLOW for path in modules if rooms[path] == room]
+    half = (workers + 1) // 2
+    turns = [node[n::half] for n in range(half)]
+    turns += [slow[n :: workers - half] for n in range(workers - half)]
+    hands = [[item for path in turn for item in modules[path]] for turn in turns]
+    begun = {path for turn in turns for path in turn}
+    quick = [item for path in modules if path not in begun for item in modules[path]]
     for n, hand in enumerate(hands):
         missing = max(0, len(items) * (n + 1) // workers - sum(map(len, hands[: n + 1])))
         hand += quick[:missing]

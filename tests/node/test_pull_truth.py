@@ -248,6 +248,24 @@ def test_a_failure_that_only_the_journal_knows(
     assert lines[0]["error"].endswith("not found")
 
 
+def watched(
+    lab: Lab, words: list[str], *wanted: Callable[[dict[str, Any]], object]
+) -> list[dict[str, Any]]:
+    """What the program says of pulls that are slow until it has said all that is wanted."""
+    lines: list[dict[str, Any]] = []
+    missing = [*wanted]
+    words = [*words, "--progress", "json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        for line in run.stdout or ():
+            lines.append(json.loads(line))
+            missing = [one for one in missing if not one(lines[-1])]
+            if not missing:
+                lab.throttle.limit(None)
+        assert run.stderr is not None
+        assert (run.wait(60), run.stderr.read()) == (0, b"")
+    return lines
+
+
 def test_a_proxy_on_the_node_is_found_and_knows_better(
     lab: Lab, start: Callable[..., Program], command: list[str]
 ) -> None:
@@ -261,15 +279,8 @@ def test_a_proxy_on_the_node_is_found_and_knows_better(
     pulls.append(proxy.kubelet.start_pull(references[1], pods[1]))
     stranger = lab.node.kubelet.start_pull(references[2])
     words = ["image-pull-progress", "--no-kube", "--admin-socket", f"unix://{proxy.admin_path}"]
-    lines = []
-    json_words = [*command, *words, "--progress", "json"]
-    with subprocess.Popen(json_words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
-        for line in run.stdout or ():
-            lines.append(json.loads(line))
-            if lines[-1].get("queue_position"):
-                lab.throttle.limit(None)
-        assert run.stderr is not None
-        assert (run.wait(60), run.stderr.read()) == (0, b"")
+    waits, comes = (lambda line: line.get("queue_position")), (lambda line: "p2" in line["image"])
+    lines = watched(lab, [*command, *words], waits, comes)
     for pull in (*pulls, stranger):
         pull.result(100)
     seen = {line["image"]: line.get("pod") for line in lines}
@@ -289,17 +300,15 @@ def test_a_proxy_on_the_node_is_found_and_knows_better(
 def test_a_pull_of_ctr_is_shown_with_its_namespace(lab: Lab, command: list[str]) -> None:
     pulled = image(lab, "shop/ctr:1", 670)
     reference = lab.push(pulled)
-    lab.throttle.limit(MIB)
+    lab.throttle.limit(MIB / 4)
     socket_path = lab.node.endpoint.removeprefix("unix://")
     words = ["ctr", "-a", socket_path, "-n", "default", "images", "pull", "--plain-http", reference]
-    watch_words = [*command, "image-pull-progress", "--no-kube", "--progress"]
+    watch_words = [*command, "image-pull-progress", "--no-kube"]
     active = ["ctr", "-a", socket_path, "-n", "default", "content", "active"]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as ctr:
         wait_until(lambda: b"layer-" in subprocess.check_output(active))
-        run = subprocess.run([*watch_words, "json"], capture_output=True)
+        lines = watched(lab, watch_words, lambda line: line["progress"])
         assert ctr.wait(60) == 0
-    assert (run.returncode, run.stderr) == (0, b"")
-    lines = [json.loads(line) for line in run.stdout.splitlines()]
     assert {line["containerd_namespace"] for line in lines} == {"default"}
     (name,) = {line["image"] for line in lines}
     assert name.startswith("127.0.0.1/shop/ctr")
