@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tests.agent.copies.conftest import Plugin, plugin_of
 from tests.copy.trees import listing, stages_in
 from tests.kube.backend import GROUP
 from tests.kube.kubectl import Kubectl
+from tests.kubectl.plugin import proxies_of
 from tests.node.images import File
 from tests.node.kubelet import RUNTIME
 from tests.node.lab import MIB
@@ -115,17 +116,6 @@ def web(cluster: Cluster, agents: Agents) -> Container:
     """A container of a pod ``web``."""
     cluster.run_pod("web", cluster.lab.reference(cluster.image("web:1", 1200, 1)))
     return Container(cluster, "web")
-
-
-def kubectls(plugin: Plugin) -> list[int]:
-    """Return the processes of ``kubectl proxy`` that carry the bytes of the plugin."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            words = (folder / "cmdline").read_bytes()
-            if b"\0proxy\0" in words and str(plugin.runtime).encode() in words:
-                found.append(int(folder.name))
-    return found
 
 
 def fill(path: Path, size_mib: int) -> None:
@@ -288,7 +278,7 @@ def restart_agent(cluster: Cluster, agents: Agents, laptops: Laptops) -> None:
 
 def kill(cluster: Cluster, agents: Agents, laptops: Laptops) -> None:
     for _, plugin in laptops:
-        (carrier,) = kubectls(plugin)
+        (carrier,) = proxies_of(plugin.runtime)
         os.kill(carrier, signal.SIGKILL)
 
 
@@ -302,7 +292,9 @@ def away(cluster: Cluster, agents: Agents, laptops: Laptops) -> None:
 
 
 def sleep(cluster: Cluster, agents: Agents, laptops: Laptops) -> None:
-    everything = [pid for process, plugin in laptops for pid in (process.pid, *kubectls(plugin))]
+    everything = [
+        pid for process, plugin in laptops for pid in (process.pid, *proxies_of(plugin.runtime))
+    ]
     assert len(everything) == 4
     for pid in everything:
         os.kill(pid, signal.SIGSTOP)

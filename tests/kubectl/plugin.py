@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,13 +78,16 @@ class Plugin:
         return Ended(done.returncode, done.stdout, done.stderr)
 
     def proxies(self) -> list[int]:
-        """Return the processes of ``kubectl proxy`` that serve from its folders."""
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                words = (folder / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if b"\0proxy\0" in words and str(self.runtime).encode() in words:
+        """See ``proxies_of``."""
+        return proxies_of(self.runtime)
+
+
+def proxies_of(runtime: Path) -> list[int]:
+    """Return the processes of ``kubectl proxy`` that serve from a plugin's folders."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (folder / "cmdline").read_bytes()
+            if b"\0proxy\0" in words and str(runtime).encode() in words:
                 found.append(int(folder.name))
-        return found
+    return found

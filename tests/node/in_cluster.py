@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pycrictl._proto import cri_pb2
@@ -17,6 +17,7 @@ from tests.agent.copies.conftest import Plugin, plugin_of
 from tests.agent.copies.relay import Relay
 from tests.agent.standing import Cluster, standing
 from tests.kube.apiserver import make_node_certificates
+from tests.kubectl.plugin import proxies_of
 
 from .images import File
 from .kubelet import RUNTIME, Kubelet
@@ -113,13 +114,7 @@ class InCluster:
     @property
     def proxies(self) -> list[int]:
         """The processes of ``kubectl proxy`` that serve the plugin."""
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                words = (folder / "cmdline").read_bytes()
-                if b"\0proxy\0" in words and str(self.plugin.runtime).encode() in words:
-                    found.append(int(folder.name))
-        return found
+        return proxies_of(self.plugin.runtime)
 
 
 @contextmanager

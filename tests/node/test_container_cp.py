@@ -16,7 +16,6 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.archive.checksum import crc32
 from pycrictl.copy.archive.pieces import PIECE_BYTES
-from pycrictl.copy.rules.policy import Rules
 from pycrictl.errors import PycrictlError
 from pycrictl.kubectl.copies.api import CopyApi
 from pycrictl.kubectl.copies.over_api import OverApi
@@ -27,8 +26,6 @@ from pycrictl.kubectl.program import Kubectl
 from pycrictl.kubectl.proxy import Proxy as KubectlProxy
 from tests.agent.copies.conftest import plugin_of
 from tests.copy.hostile import HONEST, HOSTILE, Case
-from tests.copy.node.test_on_node import UNWATCHED
-from tests.copy.racer import flipping
 from tests.copy.trees import listing, stages_in
 from tests.kube.access import Grant
 from tests.proxy.program import Program as Proxy
@@ -38,6 +35,7 @@ from .cluster_kills import Kills
 from .forked import Ended
 from .in_cluster import Distroless, InCluster, in_cluster
 from .lab import MIB, Lab
+from .racing import race
 from .test_copy_hostile import each, judge
 from .test_copy_node import make_tree
 
@@ -263,44 +261,10 @@ def test_no_escape_while_a_component_is_exchanged(
     world: InCluster, container: Distroless, tmp_path: Path
 ) -> None:
     """Whatever the container does to its directories, the node's files stay out of reach."""
-    play, outside = container.root / "race", world.folder / "outside"
-    (outside / "sub").mkdir(parents=True)
-    (tmp_path / "local").mkdir()
-    for path in ("data", "sub/data"):
-        (outside / path).write_text("SECRET OF THE NODE")
-    (tmp_path / "data").write_text("from the user")
-    (play / "dir/sub").mkdir(parents=True)
-    (play / "dir/data").write_text("of the container")
-    (play / "dir/sub/data").write_text("of the container")
-    (play / "evil").symlink_to(outside)
-    before = listing(outside)
-    ended = {"done": 0, "failed": 0}
-    with (
-        api_of(world) as api,
-        method_of(world, api) as method,
-        flipping(play, "dir", "evil"),
-    ):
-        enough_at, number = time.monotonic() + RACE_S, 0
-        while (now := time.monotonic()) < enough_at or (
-            min(ended.values()) <= 3 and now < enough_at + 60
-        ):
-            number += 1
-            out = bytes(tmp_path / f"local/{number}")
-            for attempt in (
-                partial(method.copy_to, bytes(tmp_path / "data"), b"/race/dir/data"),
-                partial(method.copy_to, bytes(tmp_path / "data"), b"/race/dir/sub"),
-                partial(method.copy_from, b"/race/dir/sub", out),
-            ):
-                try:
-                    attempt(Rules(), UNWATCHED)
-                    ended["done"] += 1
-                except PycrictlError:
-                    ended["failed"] += 1
-    assert listing(outside) == before
-    stolen = [path for path in (tmp_path / "local").rglob("data") if "SECRET" in path.read_text()]
-    assert stolen == []
-    assert min(ended.values()) > 3, ended
-    assert stages_in(play) == []
+    folder = world.folder / "racing"
+    folder.mkdir()
+    with api_of(world) as api, method_of(world, api) as method:
+        race(method, container.root / "race", "/race", folder, at_least_s=RACE_S)
 
 
 def test_trees_both_ways_by_the_proxy_of_the_node(

@@ -21,6 +21,7 @@ from tests.copy.racer import flipping
 from tests.copy.trees import listing, stages_in
 
 from .forked import Ended, Program
+from .racing import SECRET, make_playground
 from .test_copy_node import Container, client, container
 
 if TYPE_CHECKING:
@@ -157,21 +158,13 @@ def test_no_escape_while_a_component_is_exchanged(
     """Whatever the container does to its directories, the node's files stay out of reach."""
     root = container.root
     outside, local = folder / "outside", folder / "local"
-    outside.mkdir()
-    local.mkdir()
-    (outside / "data").write_text("SECRET OF THE NODE")
-    (outside / "sub").mkdir()
-    (outside / "sub/data").write_text("SECRET OF THE NODE")
+    link = None if target == "absolute" else "../../../../../.." + str(outside)
+    make_playground(root / "play", outside, link)
     before = listing(outside)
-    (local / "data").write_text("from the user")
-    (local / "tree").mkdir()
-    (local / "tree/data").write_text("from the user")
-    (local / "out").mkdir()
-    (root / "play/dir/sub").mkdir(parents=True)
-    (root / "play/dir/data").write_text("of the container")
-    (root / "play/dir/sub/data").write_text("of the container")
-    link = str(outside) if target == "absolute" else "../../../../../.." + str(outside)
-    (root / "play/evil").symlink_to(link)
+    for name in ("tree", "out"):
+        (local / name).mkdir(parents=True)
+    for name in ("data", "tree/data"):
+        (local / name).write_text("from the user")
     done = failed = attacked = 0
     with flipping(root / "play", "dir", "evil") as flips:
         enough_at = time.monotonic() + RACE_S
@@ -199,7 +192,7 @@ def test_no_escape_while_a_component_is_exchanged(
     stolen = [
         path
         for path in (local / "out").rglob("*")
-        if not path.is_symlink() and path.is_file() and "SECRET" in path.read_text()
+        if not path.is_symlink() and path.is_file() and SECRET in path.read_text()
     ]
     assert stolen == []
     logging.getLogger(__name__).warning("%s, 0 escapes", figures)

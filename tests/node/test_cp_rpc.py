@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.stream.over_rpc import OverRpc
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.errors import PycrictlError
 from pycrictl.proxy import admin
-from tests.copy.node.test_on_node import UNWATCHED
-from tests.copy.racer import flipping
-from tests.copy.trees import listing, stages_in
 from tests.proxy.program import Program as Proxy
 from tests.waiting import wait_until
 
@@ -24,6 +17,7 @@ from .copying import (
     Cp,
 )
 from .lab import MIB
+from .racing import race
 
 Containers = Callable[[str], Cp]
 RACE_S = 2
@@ -61,41 +55,6 @@ def test_what_the_call_cannot_carry_goes_another_way(containers: Containers, fol
 
 def test_no_escape_while_a_component_is_exchanged(containers: Containers, folder: Path) -> None:
     cp = containers("rpc")
-    play = cp.root / "root/play"
-    (folder / "outside/sub").mkdir(parents=True)
-    (folder / "local").mkdir()
-    for path in ("outside/data", "outside/sub/data"):
-        (folder / path).write_text("SECRET OF THE NODE")
-    (folder / "data").write_text("from the user")
-    (play / "dir/sub").mkdir(parents=True)
-    (play / "dir/data").write_text("of the container")
-    (play / "dir/sub/data").write_text("of the container")
-    (play / "evil").symlink_to(folder / "outside")
-    before = listing(folder / "outside")
-    ended = {"done": 0, "failed": 0}
-    with (
-        CriClient(cp.endpoint.removeprefix("unix://"), timeout_s=10) as client,
-        flipping(play, "dir", "evil"),
-    ):
-        rpc = OverRpc(client, cp.id)
-        enough_at, number = time.monotonic() + RACE_S, 0
-        while (now := time.monotonic()) < enough_at or (
-            min(ended.values()) <= 3 and now < enough_at + 60
-        ):
-            number += 1
-            out = bytes(folder / f"local/{number}")
-            for attempt in (
-                partial(rpc.copy_to, bytes(folder / "data"), b"/root/play/dir/data"),
-                partial(rpc.copy_to, bytes(folder / "data"), b"/root/play/dir/sub"),
-                partial(rpc.copy_from, b"/root/play/dir/sub", out),
-            ):
-                try:
-                    attempt(Rules(), UNWATCHED)
-                    ended["done"] += 1
-                except PycrictlError:
-                    ended["failed"] += 1
-    assert listing(folder / "outside") == before
-    stolen = [path for path in (folder / "local").rglob("data") if "SECRET" in path.read_text()]
-    assert stolen == []
-    assert min(ended.values()) > 3, ended
-    assert stages_in(play) == []
+    with CriClient(cp.endpoint.removeprefix("unix://"), timeout_s=10) as client:
+        method = OverRpc(client, cp.id)
+        race(method, cp.root / "root/play", "/root/play", folder, at_least_s=RACE_S)

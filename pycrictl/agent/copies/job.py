@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pycrictl.agent.copies.engine import Engine
-from pycrictl.agent.copies.session import Session
-from pycrictl.agent.copies.store import Archive
+from pycrictl.agent.copies.refusals import Refused
+from pycrictl.agent.copies.session import CopyPhase, Direction, Session
+from pycrictl.agent.copies.store import Archive, Store
 from pycrictl.copy.archive.checksum import Checksum, wrong_checksum
 from pycrictl.copy.archive.pieces import PIECE_BYTES, Arriving
 from pycrictl.copy.rules import outcome
@@ -42,6 +43,18 @@ class Copy:
     skipped: list[Skipped] = field(default_factory=list)
     skipped_count: int = 0
 
+    @property
+    def is_working(self) -> bool:
+        """Whether a thread does something for it."""
+        return self.job is not None and not self.job.done()
+
+    async def disconnect(self) -> None:
+        """End its connection, if that is not what calls this."""
+        stream, self.stream = self.stream, None
+        if stream is not None and stream is not asyncio.current_task() and not stream.done():
+            stream.cancel()
+            await asyncio.wait([stream])
+
     def skip(self, one: Skipped) -> None:
         """Count an entry that was left out."""
         self.skipped_count += 1
@@ -58,6 +71,31 @@ class Copy:
         summary.skipped = max(summary.skipped, self.skipped_count)
         found: dict[str, Any] = json.loads(outcome.encode_success(summary, self.skipped))
         return found
+
+
+def reopened(session: Session, store: Store) -> Archive:
+    """Return the archive of a session that an earlier agent has left; a new one to be measured.
+
+    Raises:
+        Refused: nothing can be made of it.
+        CopyError: it cannot be opened.
+    """
+    if session.phase is CopyPhase.COMMITTING:
+        raise Refused(
+            500,
+            "the agent was restarted while the copy was put into its place:"
+            " see whether it is there before you copy again",
+        )
+    if session.phase is CopyPhase.MEASURING:
+        store.remove_archive(session)
+        return store.open_archive(session, is_new=True)
+    archive = store.open_archive(session)
+    is_arriving = session.spec.direction is Direction.TO
+    missing_bytes = session.size_bytes - archive.size_bytes
+    if missing_bytes < 0 or (missing_bytes and not is_arriving):
+        archive.close()
+        raise Refused(500, "the session's archive is damaged; begin again")
+    return archive
 
 
 def make_archive(copy: Copy, engine: Engine, admit: Callable[[int], None]) -> int:

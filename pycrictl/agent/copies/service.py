@@ -16,7 +16,7 @@ from typing import Any, Final
 from pycrictl.agent.copies import work
 from pycrictl.agent.copies.audit import Audit, End
 from pycrictl.agent.copies.engine import Engine, Gone, replaced
-from pycrictl.agent.copies.job import Copy, make_archive, put
+from pycrictl.agent.copies.job import Copy, make_archive, put, reopened
 from pycrictl.agent.copies.refusals import Refused, refused, refusing
 from pycrictl.agent.copies.session import (
     LIFETIME_S,
@@ -279,7 +279,7 @@ class Copies:
                 raise Refused(
                     409, f"only {session.offset} of {session.size_bytes} bytes have arrived"
                 )
-            await self._disconnect(copy)
+            await copy.disconnect()
             if copy.job is None or copy.job.done():
                 session.phase = CopyPhase.COMMITTING
                 copy.job = asyncio.create_task(self._place(copy))
@@ -292,7 +292,7 @@ class Copies:
     async def abandon(self, copy: Copy) -> Session:
         """Give a copy up: nothing of it is left, unless it is in its place already."""
         copy.is_unwanted = True
-        await self._disconnect(copy)
+        await copy.disconnect()
         if copy.job is not None and not copy.job.done():
             await asyncio.wait([copy.job], timeout=PATIENCE_S)
         if not copy.session.is_over:
@@ -318,7 +318,7 @@ class Copies:
 
     async def attach(self, copy: Copy, stream: asyncio.Task[Any]) -> None:
         """Make a connection the one of a copy: an earlier one ends, as its client has left it."""
-        await self._disconnect(copy)
+        await copy.disconnect()
         copy.stream = stream
 
     def snapshot(self) -> dict[str, int]:
@@ -368,28 +368,14 @@ class Copies:
         """Go on with a session of an earlier agent."""
         session = copy.session
         async with self._failing(copy):
-            if session.phase is CopyPhase.COMMITTING:
-                raise Refused(
-                    500,
-                    "the agent was restarted while the copy was put into its place:"
-                    " see whether it is there before you copy again",
-                )
+            copy.archive = reopened(session, self._store)
             if session.phase is CopyPhase.MEASURING:
-                self._store.remove_archive(session)
-                copy.archive = self._store.open_archive(session, is_new=True)
                 copy.job = asyncio.create_task(self._measure(copy))
                 return
-            copy.archive = self._store.open_archive(session)
-            has_bytes = copy.archive.size_bytes
-            is_arriving = session.spec.direction is Direction.TO
-            if has_bytes > session.size_bytes or (
-                has_bytes < session.size_bytes and not is_arriving
-            ):
-                raise Refused(500, "the session's archive is damaged; begin again")
-            if is_arriving:
-                session.offset = has_bytes
+            if session.spec.direction is Direction.TO:
+                session.offset = copy.archive.size_bytes
             self._space.hold(session.name, session.size_bytes)
-            self._space.wrote(session.name, has_bytes)
+            self._space.wrote(session.name, copy.archive.size_bytes)
 
     @asynccontextmanager
     async def _failing(self, copy: Copy) -> AsyncIterator[None]:
@@ -430,12 +416,6 @@ class Copies:
         self._copies.pop(copy.session.name, None)
         self._store.remove(copy.session)
 
-    async def _disconnect(self, copy: Copy) -> None:
-        stream, copy.stream = copy.stream, None
-        if stream is not None and stream is not asyncio.current_task() and not stream.done():
-            stream.cancel()
-            await asyncio.wait([stream])
-
     async def _save(self, session: Session) -> None:
         await work.run(lambda: self._store.save(session))
 
@@ -450,11 +430,10 @@ class Copies:
         """End a session whose container is gone: its client learns it when it connects again."""
 
         def is_waiting() -> bool:
-            is_working = copy.job is not None and not copy.job.done()
             # What is being copied out has left the container already.
             is_safe = copy.session.spec.direction is Direction.FROM and copy.stream is not None
             is_moving = copy.session.phase is CopyPhase.TRANSFERRING
-            return is_moving and not is_working and not is_safe
+            return is_moving and not copy.is_working and not is_safe
 
         if not is_waiting():
             return
@@ -462,7 +441,7 @@ class Copies:
             await work.run(lambda: self._engine.check(copy.session.place))
         except Gone as exc:
             if is_waiting():
-                await self._disconnect(copy)
+                await copy.disconnect()
             if is_waiting():
                 await self._fail(copy, exc)
         except Exception as exc:
@@ -477,12 +456,11 @@ class Copies:
                 if now - copy.session.heard_s < self._lifetime_s:
                     await self._require(copy)
                     continue
-                is_working = copy.job is not None and not copy.job.done()
-                if is_working and copy.session.phase is CopyPhase.COMMITTING:
+                if copy.is_working and copy.session.phase is CopyPhase.COMMITTING:
                     continue
                 copy.is_unwanted = True
-                await self._disconnect(copy)
-                if is_working:
+                await copy.disconnect()
+                if copy.is_working:
                     continue  # it ends soon, and is removed the next time
                 if not copy.session.is_over:
                     copy.session.fail("nothing was heard of it for too long", 410)

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from tests.copy.node.test_on_node import needs_root
 from tests.copy.trees import stages_in
 from tests.fakecri.server import FakeServer
 from tests.kube.access import Grant
+from tests.kubectl.plugin import proxies_of
 from tests.proxy.copier import MIB, Pretended
 from tests.proxy.copies.test_service import listing, make_tree
 from tests.waiting import wait_until
@@ -264,21 +265,10 @@ def test_kubectls_proxy_is_killed(
     (tmp_path / "f").write_bytes(content)
     process = plugin.start(str(tmp_path / "f"), "web:/to")
     wait_until(lambda: any(one.stat().st_size > MIB for one in node.glob("*.tar")))
-    (proxy,) = proxies(plugin)
+    (proxy,) = proxies_of(plugin.runtime)
     os.kill(proxy, signal.SIGKILL)
     _, stderr = process.communicate(timeout=100)
     assert process.returncode == 0, stderr
     assert b"the copy was interrupted: " in stderr
     assert (container.root / "to/f").read_bytes() == content
-    assert (plugin.kept, left(node), proxies(plugin)) == ([], [], [])
-
-
-def proxies(plugin: Plugin) -> list[int]:
-    """Return the processes of ``kubectl proxy`` that serve the plugin."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            words = (folder / "cmdline").read_bytes()
-            if b"\0proxy\0" in words and str(plugin.runtime).encode() in words:
-                found.append(int(folder.name))
-    return found
+    assert (plugin.kept, left(node), proxies_of(plugin.runtime)) == ([], [], [])
