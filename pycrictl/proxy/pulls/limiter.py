@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -35,6 +35,7 @@ from pycrictl.proxy.pulls.decisions import (
 )
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.pulls.turns import Turns
 from pycrictl.proxy.relay.calls import Answer, CallRequest, Peer
 from pycrictl.proxy.relay.upstream import Upstream
 from pycrictl.servicelog import Log
@@ -68,8 +69,6 @@ _CODES: Final = {
     Reason.DEADLINE: DEADLINE_EXCEEDED,
     Reason.WITHDRAWN: ABORTED,
 }
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +142,7 @@ class PullLimiter:
         self._running: dict[int, asyncio.Task[Answer]] = {}
         self._elsewhere: dict[int, Coroutine[object, object, Answer]] = {}
         self._adopted: dict[int, asyncio.Future[Answer | None]] = {}
-        self._turn: asyncio.Future[None] = self._loop.create_future()
-        self._turn.set_result(None)
+        self._turns = Turns()
         self._timer: asyncio.TimerHandle | None = None
         self._latest = 0.0
         self._is_closed = False
@@ -170,7 +168,7 @@ class PullLimiter:
             return await self._forward(request, request.timeout_s)  # the runtime's to judge
         image = message.image.image
         pod = pod_key(message.sandbox_config.metadata)
-        is_present = await self._in_turn(self._lookup.is_present(message.image))
+        is_present = await self._turns.take(self._lookup.is_present(message.image))
         has_auth = message.HasField("auth")
         key = PullKey.of(
             canonical(image),
@@ -414,27 +412,6 @@ class PullLimiter:
             work = self._forward(request, None)
         task = self._running[pull] = self._loop.create_task(work)
         task.add_done_callback(partial(self._finish, pull))
-
-    async def _in_turn(self, work: Coroutine[object, object, T]) -> T:
-        """Return the result of ``work``, not before those who came before have theirs.
-
-        First come, first served: a question to the runtime must not change who came first.
-        """
-        before, mine = self._turn, self._loop.create_future()
-        self._turn = mine
-
-        def pass_on(_: asyncio.Future[None] | None = None) -> None:
-            mine.set_result(None)
-
-        try:
-            result = await work
-            await asyncio.shield(before)
-            return result
-        finally:
-            if before.done():
-                pass_on()
-            else:
-                before.add_done_callback(pass_on)
 
     async def _forward(self, request: CallRequest, timeout_s: float | None) -> Answer:
         return await self._upstream.unary(
