@@ -106,6 +106,29 @@ def test_a_client_that_goes_ends_its_watch(cluster: Cluster) -> None:
     assert agent.feeds.watchers == 0
 
 
+def test_questions_about_ever_other_pods_are_forgotten(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each name is a scope of its own; what is known of the oldest goes first."""
+    monkeypatch.setattr("pycrictl.agent.feed.MAX_FEEDS", 8)
+    agent = cluster.start()
+    for number in range(30):
+        path = f"{PULLS.replace('imagepulls', 'namespaces/default/imagepulls')}/web{number}.main"
+        assert cluster.ask(path, certificate=cluster.front_proxy, user="jane").status == 404
+    assert len(agent.feeds._feeds) <= 8
+
+
+def test_versions_of_ever_other_agents_cost_one_question_each(cluster: Cluster) -> None:
+    agent = cluster.start()
+    cluster.start("n2")
+    own = agent.peers.asked
+    for number in range(20):
+        path = f"{PULLS}?watch=true&resourceVersion={1795387110990 * 10**6 + number}"
+        found = cluster.ask(path, certificate=cluster.front_proxy, user="jane")
+        assert b'"code":410' in found.content
+    assert agent.peers.asked - own <= 1, "there is no such agent"
+
+
 def test_tokens_that_are_made_up_cost_few_questions(cluster: Cluster) -> None:
     agent = cluster.start()
     for token, path, reviews in (

@@ -121,6 +121,20 @@ def test_a_failed_pull(cluster: Cluster, plugin: Plugin) -> None:
     assert "\x1b" not in run.stderr
 
 
+@pytest.mark.parametrize("how", ["plain", "bar", "json"])
+def test_nothing_of_a_name_moves_the_terminal(cluster: Cluster, plugin: Plugin, how: str) -> None:
+    """Whoever may create pods chooses images, and a node that is lost chooses everything else."""
+    evil = "\x1b]0;gone\x07\x1b[2J\r\u202e"
+    one = pull(f"web{evil}", "Failed", node=f"n1{evil}", namespace=f"shop{evil}", image=evil)
+    one["status"] |= {"error": f"no {evil}", "kubeletReason": f"Err{evil}"}
+    more = pull("db", "Succeeded", progress=5 * MB, total=5 * MB, image=f"db{evil}:1")
+    cluster.pulls = [[one, more], []]
+    run = plugin.run("-A", "--progress", how)
+    shown = run.stdout + run.stderr
+    assert "gone" in shown or "db" in shown
+    assert not [one for one in ("\x1b]", "\x07", "\x1b[2J", "\u202e") if one in shown], shown
+
+
 def test_all_namespaces(cluster: Cluster, plugin: Plugin) -> None:
     both = [
         pull("web", progress=1 * MB, total=5 * MB),
