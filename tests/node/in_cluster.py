@@ -65,6 +65,7 @@ class InCluster:
         store: the folder with the sessions.
         link: between API server and agent.
         agent: the one that runs.
+        flags: of each agent.
     """
 
     def __init__(self, lab: Lab, cluster: Cluster, folder: Path, plugin: Plugin) -> None:
@@ -72,6 +73,7 @@ class InCluster:
         self.store = folder / "store"
         self.link = Relay("", 0)
         self.agent: Program
+        self.flags: tuple[str, ...] = ()
         self._running = ExitStack()
         self._containers: list[Distroless] = []
         binary = Path("/bin/busybox")
@@ -86,7 +88,12 @@ class InCluster:
         self.cluster.api.services.clear()
         words = "--spool-dir", str(self.store), "--admin-socket", f"unix://{self.folder}/none"
         self.agent = self._running.enter_context(
-            running(self.cluster, endpoint or self.lab.node.endpoint, *words, *flags, module=module)
+            running(
+                self.cluster,
+                endpoint or self.lab.node.endpoint,
+                *(*words, *self.flags, *flags),
+                module=module,
+            )
         )
         self.link.upstream = self.agent.port
         self.cluster.api.services.clear()

@@ -50,6 +50,9 @@ def world(shared_lab: Lab, run_folder: Path) -> Iterator[InCluster]:
         tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as folder,
         in_cluster(shared_lab, run_folder, Path(folder)) as made,
     ):
+        config = Path(folder, "config.yaml")
+        config.write_text("kind: KubeletConfiguration\ncontainerCopySizeLimit: 100Mi\n")
+        made.flags = "--kubelet-config", str(config)
         made.start_agent()
         yield made
     shared_lab.clean()
@@ -199,6 +202,18 @@ def test_who_may_not(world: InCluster, container: Distroless, tmp_path: Path) ->
     assert not (container.root / "jane").exists()
     line = "copy user=jane pod=default/web direction=to path=/jane"
     assert line in world.agent.log.read_text()
+
+
+def test_a_quota_of_the_kubelets_configuration(
+    world: InCluster, container: Distroless, tmp_path: Path
+) -> None:
+    with (tmp_path / "f").open("wb") as file:
+        file.truncate(100 * MIB)  # an archive has a little more
+    done = world.plugin(str(tmp_path / "f"), "web:/many")
+    assert done.returncode == 1
+    (line,) = done.stderr.decode().splitlines()
+    assert "more than 104857600 bytes (100.0 MiB), the quota ContainerCopySizeLimit" in line
+    assert not (container.root / "many").exists()
 
 
 # What attacks: one agent, and one kubectl

@@ -221,9 +221,15 @@ class OverApi:
     def _session(self, record: CopyRecord, spec: dict[str, Any], watch: Watch) -> Iterator[Kept]:
         """Begin a session, or take one up; whatever ends this but a kill ends the session."""
         kept = self._found(record, watch) if self._resume else None
+        is_resumed = kept is not None
         if kept is None:
             kept = self._begun(record, spec)
         try:
+            if is_resumed and record.direction == "From":
+                # The program may have been killed before it knew the size.
+                session = kept.record.session
+                found = self._patience.insist(lambda: self._api.get(session))
+                kept.update(self._measured(kept.record, found))
             yield kept
         except BaseException as exc:
             if isinstance(exc, PycrictlError) and not isinstance(exc, CopyError | NotFound):
@@ -272,7 +278,7 @@ class OverApi:
         )
         try:
             found = self._patience.insist(lambda: self._api.get(kept.record.session))
-            if is_same and _status(found).get("phase") == "Transferring":
+            if is_same and _status(found).get("phase") in ("Measuring", "Transferring"):
                 return kept
         except Lost:
             is_same = True

@@ -93,7 +93,7 @@ class Kept:
             CopyError: it cannot be written.
         """
         try:
-            os.pwrite(self._lock, json.dumps(asdict(record)).encode(), 0)
+            os.ftruncate(self._lock, os.pwrite(self._lock, json.dumps(asdict(record)).encode(), 0))
         except OSError as exc:
             reason = os.strerror(exc.errno or 0).lower()
             raise CopyError(f"cannot keep the copy: {reason}") from exc

@@ -15,6 +15,7 @@ from pycrictl.copy.rules.policy import Rules
 from pycrictl.errors import CopyError, Exhausted, PycrictlError
 from pycrictl.kubectl.copies.api import CopyApi, Lost
 from pycrictl.kubectl.copies.patience import Patience
+from pycrictl.kubectl.copies.saved import CopyRecord
 from pycrictl.kubectl.copies.transfer import Transfer
 from pycrictl.streaming.target import Target
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
@@ -257,6 +258,23 @@ def test_the_agent_stays_away(
     assert (work.kept, archives(folder)) == ([], [])
     work.into(tmp_path / "f", "/to")
     assert "begins anew" in work.notes[-1]
+
+
+def test_a_client_that_was_killed_before_it_knew_the_size(
+    agent: InThread, work: Workstation, container: Pretended, tmp_path: Path, folder: Path
+) -> None:
+    content = os.urandom(3 * MIB)
+    (container.root / "to/f").write_bytes(content)
+    work.method()
+    local = str(tmp_path / "g")
+    record = CopyRecord((), "shop", "web", "", "/to/f", local, "From", session="a" * 32)
+    work.saved.keep(record).release()
+    work.api.begin({"direction": "From", "path": "/to/f"}, record.session)
+    work.resume = True
+    work.out("/to/f", local)
+    assert (tmp_path / "g").read_bytes() == content
+    assert [note for note in work.notes if "anew" in note] == []
+    assert (work.kept, archives(folder)) == ([], [])
 
 
 def test_ctrl_c_leaves_nothing(
