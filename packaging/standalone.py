@@ -41,7 +41,7 @@ _UNUSED: Final = frozenset(
     " tqdm/_tqdm_notebook.py wsgiref/validate.py"
     # Of several modules.
     " asyncio/windows_events.py asyncio/windows_utils.py concurrent/futures/process.py"
-    " encodings/mbcs.py encodings/oem.py"
+    " encodings/mbcs.py encodings/oem.py importlib/_bootstrap.py importlib/_bootstrap_external.py"
     # Of the bundle's. Calls with TLS are not made by grpc.
     " google/protobuf/compiler google/protobuf/internal/json_format_benchmark.py"
     " google/protobuf/internal/message_benchmark.py google/protobuf/internal/testing_refleaks.py"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -146,11 +147,8 @@ def copier(container: Pretended, start: Start) -> Iterator[Copier]:
 
 def spools(pid: int) -> list[str]:
     """Files without a name that a process holds on disks."""
-    return [
-        name
-        for name in descriptors(pid)
-        if name.startswith("/var/tmp/") and name.endswith("(deleted)")
-    ]
+    pattern = re.compile(r"/var/tmp/(.*/)?#\d+ \(deleted\)")
+    return [name for name in descriptors(pid) if pattern.fullmatch(name)]
 
 
 def refusal(call: Callable[..., object], *arguments: object, **named: object) -> tuple[str, str]:
