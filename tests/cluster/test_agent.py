@@ -171,7 +171,7 @@ def test_a_list_of_one_agent_and_a_watch_of_another(cluster: Cluster, agents: Ag
         pairs = set()
         for number in range(8):
             cluster.run_pod(name := f"gone{number}", "nowhere.test/x:1")
-            wait_until(lambda name=name: name in kubectl.good("get", "--raw", path))  # type: ignore[misc]
+            wait_until(lambda name=name: name in kubectl.good("get", "--raw", path))  # type: ignore[misc]  # mypy knows no defaults of lambdas
             version = json.loads(kubectl.good("get", "--raw", path))["metadata"]["resourceVersion"]
             kubectl.good("delete", "pod", name, "--force", "--grace-period=0")
             query = f"watch=true&resourceVersion={version}&timeoutSeconds=3"
