@@ -43,7 +43,7 @@ pytest_plugins = ["tests.fakecri.fixtures"]
 _PROGRAMS = ("containerd", "runc", "docker-registry", "busybox")
 
 
-_SLOW = ("kubectl", "agent", "proxy", "packaging", "cli")
+_SLOW = ("tools", "kubectl", "agent", "proxy", "packaging", "cli")
 """Rooms whose tests wait for other programs, those with the longest tests first.
 
 What packaging's tests are about is built meanwhile, see `_building`.

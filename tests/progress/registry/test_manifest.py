@@ -81,7 +81,8 @@ def running() -> Iterator[FakeRegistry]:
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
-    """A registry, and no skopeo."""
+    """A registry, and no skopeo; who asks has time, also on a busy machine."""
+    monkeypatch.setattr(manifest, "TIMEOUT_S", 30.0)
     monkeypatch.setenv("PATH", str(tmp_path))
     with running() as registry:
         yield registry
@@ -228,6 +229,7 @@ cat "$0.answer" && exit $(cat "$0.status")
 
 @pytest.fixture
 def skopeo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(manifest, "TIMEOUT_S", 30.0)
     program = tmp_path / "skopeo"
     program.write_text(SKOPEO)
     program.chmod(0o755)
