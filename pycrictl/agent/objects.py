@@ -244,7 +244,9 @@ def _running_phase(pull: NodePull) -> PullPhase:
 
 
 def _numbers(pull: NodePull, totals: Totals, phase: PullPhase) -> Document:
-    found: Document = {"progressBytes": totals.progress, "totalBytes": totals.total}
+    # Without a manifest, as of CRI-O's private images, nobody knows a total; what came is known.
+    progress = totals.progress if totals.total else sum(item.progress for item in pull.items)
+    found: Document = {"progressBytes": progress, "totalBytes": totals.total}
     if totals.extracted_total:
         found |= {
             "extractedBytes": totals.extracted,

@@ -270,3 +270,15 @@ def test_a_certificate_that_is_over() -> None:
     assert is_signed_by(der, pem.decode())
     assert not is_signed_by(der, pem.decode(), datetime(2100, 1, 1, tzinfo=UTC))
     assert not is_signed_by(der, "")
+
+
+def test_bytes_of_layers_whose_sizes_nobody_knows() -> None:
+    """CRI-O shows what has come; the manifest of a private image is not for the agent."""
+    tracker = Tracker()
+    for layer in ("layer 1", "layer 2"):
+        tracker.apply(Report(IMAGE, layer, 5, 0, phase="downloading"), now=0.0)
+    view = tracker.view(0.0)
+    pull = NodePull(IMAGE, view.items, view.images[IMAGE])
+    (one,) = objects_of([pod()], [pull], "n1")
+    assert (one["status"]["progressBytes"], one["status"]["totalBytes"]) == (10, 0)
+    assert "percent" not in one["status"]

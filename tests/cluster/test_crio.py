@@ -86,7 +86,7 @@ def start(cluster: Cluster, crio: CriO, agents: Agents) -> None:
     assert (spec["securityContext"]["runAsUser"], spec.get("hostNetwork")) == (0, None)
     more = cri_pb2.ContainerConfig(
         metadata=cri_pb2.ContainerMetadata(name=container["name"]),
-        image=cri_pb2.ImageSpec(image=image),
+        image=cri_pb2.ImageSpec(image=image, user_specified_image=image),
         command=[sys.executable, "-m", "pycrictl"],
         args=[
             "agent",
@@ -94,7 +94,10 @@ def start(cluster: Cluster, crio: CriO, agents: Agents) -> None:
             "--peer-namespace=pycrictl",
             f"--metrics-listen={OTHER_ADDRESS}:{PORT + 1}",
         ],
-        envs=[cri_pb2.KeyValue(key="PYTHONPATH", value=bytes(ROOT))],
+        envs=[
+            cri_pb2.KeyValue(key="PYTHONPATH", value=bytes(ROOT)),
+            cri_pb2.KeyValue(key="PATH", value=b"/nowhere"),  # the image has no skopeo
+        ],
         log_path="agent.log",
         mounts=[
             cri_pb2.Mount(host_path=path, container_path=place, readonly=True)
@@ -131,29 +134,27 @@ def test_a_pull_of_crio(cluster: Cluster, crio: CriO, agents: Agents) -> None:
     image = lab.layout.image("far:1", lab.layout.random_layers([9 * MIB, 5 * MIB], seed=1210))
     reference = lab.push(image)
     cluster.run_pod("far", reference, node=NODE)
-    uid = cluster.let_wait("far", reference, OTHER_ADDRESS)
+    cluster.let_wait("far", reference, OTHER_ADDRESS)
     lab.throttle.limit(image.layers_bytes / 40)
     with kubectl.running("get", "imagepulls", "-w") as watch:
-        pull = crio.kubelet.start_pull(
-            reference, crio.kubelet.run_pod(crio.kubelet.pod_config("far", uid=uid))
-        )
-        wait_until(lambda: "Pulling" in kubectl.good("get", "imagepulls"))
-        wait_until(
-            lambda: kubectl.document("get", "imagepull", "far.c0")["status"].get("percent", 0) > 10
-        )
-        seen = kubectl.document("get", "imagepull", "far.c0")["status"]
-        assert seen["totalBytes"] >= image.layers_bytes
-        assert 0 < seen["progressBytes"] < seen["totalBytes"]
+        pull = crio.kubelet.start_pull(reference)
+        wait_until(lambda: status_of(cluster).get("progressBytes", 0) > MIB)
+        seen = status_of(cluster)
+        assert seen["phase"] == "Pulling", seen
+        assert MIB < seen["progressBytes"] < seen["totalBytes"], seen
         assert len(seen["layers"]) == 2
         pull.result()
         path = f"{BASE}/namespaces/default/pods/far/imagepullprogress"
-        wait_until(
-            lambda: kubectl.document("get", "imagepull", "far.c0")["status"]["phase"] == "Succeeded"
-        )
+        wait_until(lambda: status_of(cluster)["phase"] == "Succeeded")
         records = kubectl.good("get", "--raw", path).splitlines()
         assert {json.loads(one)["image"] for one in records} == {reference}
         watch.terminate()
         assert watch.stdout is not None
-        percents = [int(one) for one in re.findall(r" (\d+)% ", watch.stdout.read())]
-    assert percents == sorted(percents)
-    assert len(set(percents)) > 5, percents
+        shown = watch.stdout.read()
+        percents = [int(one) for one in re.findall(r" (\d+)% ", shown)]
+    assert percents == sorted(percents), shown
+    assert len(set(percents)) > 5, shown
+
+
+def status_of(cluster: Cluster) -> dict[str, Any]:
+    return dict(cluster.kubectl.document("get", "imagepull", "far.c0")["status"])
