@@ -29,6 +29,9 @@ GOODBYE_S: Final = 5.0
 TLS_BYTES: Final = 256 * 1024
 """What is decrypted at once; other connections, of which there may be many, have less."""
 
+_REST_BYTES: Final = 4096
+"""Where goes what nobody takes any more."""
+
 _WAITING: Final = 2
 """Messages that may wait to be taken before no more is read."""
 
@@ -87,6 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_over:
             raise Unread
         self._core.send(kind, content)
+        del content  # an error that is raised below may outlive it
         self._flush()
         await _within(IDLE_S, self._room)
 
@@ -102,10 +106,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._news.clear()
                 await _within(GOODBYE_S, self._news)
         self._is_returned = True
+        # Transport and connection have each other, and would keep what they hold for a while.
+        self._buffer = self._wanted = self._rest = memoryview(bytearray(_REST_BYTES))
+        self._message = Message()
+        self._messages.clear()
         if self._is_lost:
             self._library.connection_lost(None)
         else:
-            self._transport.close()
+            self._library.force_close()  # what still comes is no request, whatever it looks like
 
     @property
     def _is_over(self) -> bool:
@@ -128,6 +136,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take in bytes that are there now."""
+        if self._is_returned:
+            return
         self._rest = self._rest[nbytes:]
         if self._rest:
             return
