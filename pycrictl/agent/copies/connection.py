@@ -106,14 +106,18 @@ class Connection(asyncio.BufferedProtocol):
                 self._news.clear()
                 await _within(GOODBYE_S, self._news)
         self._is_returned = True
-        # Transport and connection have each other, and would keep what they hold for a while.
         self._buffer = self._wanted = self._rest = memoryview(bytearray(_REST_BYTES))
         self._message = Message()
         self._messages.clear()
         if self._is_lost:
-            self._library.connection_lost(None)
+            self._end(None)
         else:
             self._library.force_close()  # what still comes is no request, whatever it looks like
+
+    def _end(self, exc: Exception | None) -> None:
+        self._library.connection_lost(exc)
+        # The transport has a hold on this, too, and they would keep its buffers for a while.
+        del self._transport, self._library
 
     @property
     def _is_over(self) -> bool:
@@ -175,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
         self._news.set()
         self._room.set()
         if self._is_returned:
-            self._library.connection_lost(exc)
+            self._end(exc)
 
     def pause_writing(self) -> None:
         """Take in that the client does not take what is sent."""
