@@ -29,6 +29,9 @@ GOODBYE_S: Final = 5.0
 TLS_BYTES: Final = 256 * 1024
 """What is decrypted at once; other connections, of which there may be many, have less."""
 
+_REST_BYTES: Final = 4096
+"""Where goes what nobody takes any more."""
+
 _WAITING: Final = 2
 """Messages that may wait to be taken before no more is read."""
 
@@ -87,6 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_over:
             raise Unread
         self._core.send(kind, content)
+        del content  # an error that is raised below may outlive it
         self._flush()
         await _within(IDLE_S, self._room)
 
@@ -102,10 +106,18 @@ class Connection(asyncio.BufferedProtocol):
                 self._news.clear()
                 await _within(GOODBYE_S, self._news)
         self._is_returned = True
+        self._buffer = self._wanted = self._rest = memoryview(bytearray(_REST_BYTES))
+        self._message = Message()
+        self._messages.clear()
         if self._is_lost:
-            self._library.connection_lost(None)
+            self._end(None)
         else:
-            self._transport.close()
+            self._library.force_close()  # what still comes is no request, whatever it looks like
+
+    def _end(self, exc: Exception | None) -> None:
+        self._library.connection_lost(exc)
+        # The transport has a hold on this, too, and they would keep its buffers for a while.
+        del self._transport, self._library
 
     @property
     def _is_over(self) -> bool:
@@ -128,6 +140,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take in bytes that are there now."""
+        if self._is_returned:
+            return
         self._rest = self._rest[nbytes:]
         if self._rest:
             return
@@ -165,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
         self._news.set()
         self._room.set()
         if self._is_returned:
-            self._library.connection_lost(exc)
+            self._end(exc)
 
     def pause_writing(self) -> None:
         """Take in that the client does not take what is sent."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,13 +129,15 @@ def put(copy: Copy, engine: Engine) -> Summary:
     if arriving.crc32 != session.crc32:
         raise wrong_checksum()
     engine.check(session.place)
-    return engine.place(session.place, session.spec, _pieces(copy, archive), copy.skip)
+    with closing(_pieces(copy, archive)) as pieces:
+        return engine.place(session.place, session.spec, pieces, copy.skip)
 
 
-def _pieces(copy: Copy, archive: Archive) -> Iterator[memoryview]:
-    buffer = memoryview(bytearray(PIECE_BYTES))
-    offset = 0
-    while count := archive.read(offset, buffer):
-        copy.check_wanted()
-        yield buffer[:count]
-        offset += count
+def _pieces(copy: Copy, archive: Archive) -> Generator[memoryview, None, None]:
+    with memoryview(bytearray(PIECE_BYTES)) as buffer:
+        offset = 0
+        while count := archive.read(offset, buffer):
+            copy.check_wanted()
+            with buffer[:count] as piece:  # whoever still has it then has nothing
+                yield piece
+            offset += count

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
-from itertools import cycle
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
@@ -17,6 +17,7 @@ from pycrictl.agent.copies.job import Copy
 from pycrictl.agent.copies.refusals import Refused, refused
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import CopyPhase, Direction
+from pycrictl.agent.copies.store import Archive
 from pycrictl.copy.archive.pieces import (
     ACKNOWLEDGEMENT,
     HEAD,
@@ -122,25 +123,56 @@ async def _send(connection: Connection, copies: Copies, copy: Copy, offset: int)
     archive, size_bytes = copy.archive, copy.session.size_bytes
     assert archive is not None
     await _acknowledge(connection, copies, copy, offset)
-    buffers = cycle([memoryview(bytearray(HEAD.size + PIECE_BYTES)) for _ in range(2)])
+    async with _beside(_listen(connection, copies, copy)) as listening:
+        ahead = _Ahead(archive, offset)
+        try:
+            while ahead.offset < size_bytes and not listening.done():
+                await connection.send(PIECE, await ahead.next())
+        finally:
+            await ahead.close()
+        await listening
 
-    def piece_at(offset: int) -> memoryview:
-        buffer = next(buffers)
-        end = HEAD.size + archive.read(offset, buffer[HEAD.size :])
+
+class _Ahead:
+    """Reads an archive piece by piece, the next one while one is being sent.
+
+    Args:
+        archive: nobody closes it meanwhile.
+        offset: where to begin.
+
+    Attributes:
+        offset: up to where pieces were returned.
+    """
+
+    def __init__(self, archive: Archive, offset: int) -> None:
+        self.offset = offset
+        self._archive = archive
+        self._buffers = [memoryview(bytearray(HEAD.size + PIECE_BYTES)) for _ in range(2)]
+        self._reading: asyncio.Task[memoryview] | None = self._read()
+
+    async def next(self) -> memoryview:
+        """Return the next piece with its head, valid until this is called again."""
+        assert self._reading is not None
+        message = await self._reading
+        self.offset += len(message) - HEAD.size
+        self._reading = self._read()
+        return message
+
+    async def close(self) -> None:
+        """Let the archive be, and the memory go."""
+        if self._reading is not None:
+            await asyncio.wait([self._reading])
+        self._reading = None
+        self._buffers.clear()
+
+    def _read(self) -> asyncio.Task[memoryview]:
+        self._buffers.reverse()
+        return asyncio.create_task(work.run(partial(self._piece, self._buffers[0], self.offset)))
+
+    def _piece(self, buffer: memoryview, offset: int) -> memoryview:
+        end = HEAD.size + self._archive.read(offset, buffer[HEAD.size :])
         buffer[: HEAD.size] = head_of(offset, buffer[HEAD.size : end])
         return buffer[:end]
-
-    async with _beside(_listen(connection, copies, copy)) as listening:
-        reading = asyncio.create_task(work.run(lambda: piece_at(offset)))
-        try:
-            while offset < size_bytes and not listening.done():
-                message = await reading
-                offset += len(message) - HEAD.size
-                reading = asyncio.create_task(work.run(lambda at=offset: piece_at(at)))  # type: ignore[misc]  # mypy knows no defaults of lambdas
-                await connection.send(PIECE, message)
-        finally:
-            await asyncio.wait([reading])  # it uses the file
-        await listening
 
 
 async def _listen(connection: Connection, copies: Copies, copy: Copy) -> None:
