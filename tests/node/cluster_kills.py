@@ -87,6 +87,7 @@ class Kills:
         self.tallies: dict[str, Tally] = {}
         self._lifetime_s = lifetime_s
         self._count = 0
+        self._old: set[str] = set()
         self._local = world.folder / "local"
         self._make_content(self._local)
         self._start_agent()
@@ -138,6 +139,7 @@ class Kills:
         flags = self.random.choice(([], ["-a"]))
         target, before = self._prepare(way, kind)
         share, by_bytes = self.random.random(), self.random.random() < 2 / 3
+        self._old = set(self.world.plugin.kept)
         due = self.world.link.passed + share * self._size_bytes(kind)
         process = self._start(way, kind, *flags)
         if by_bytes:
@@ -177,9 +179,10 @@ class Kills:
     def _is_moving(self, way: str) -> bool:
         """Whether bytes of a copy have arrived, and not all of it is over."""
         with suppress(FileNotFoundError):
-            if way == "from":
-                return any(path.stat().st_size for path in self.world.plugin.state.glob("*.part"))
-            return any(path.stat().st_size for path in self.world.store.glob("*.tar"))
+            if way == "to":
+                return any(path.stat().st_size for path in self.world.store.glob("*.tar"))
+            parts = self.world.plugin.state.glob("*.part")
+            return any(path.stat().st_size for path in parts if path.name not in self._old)
         return False
 
     def _measure(self, way: str, kind: str) -> float:

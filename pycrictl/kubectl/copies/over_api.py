@@ -29,11 +29,13 @@ from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
 from pycrictl.errors import (
     CopyError,
+    Denied,
+    Exhausted,
     NotFound,
     PycrictlError,
     RemoteProtocolError,
-    RuntimeFault,
     StreamError,
+    Unimplemented,
 )
 from pycrictl.kubectl.copies.api import CopyApi, Lost
 from pycrictl.kubectl.copies.parts import file_pieces, tree_pieces
@@ -41,6 +43,9 @@ from pycrictl.kubectl.copies.patience import Patience
 from pycrictl.kubectl.copies.saved import CopyRecord, Kept, Saved
 from pycrictl.kubectl.copies.transfer import Transfer
 from pycrictl.units import plural
+
+_REFUSALS: Final = (CopyError, Denied, Exhausted, NotFound, Unimplemented)
+"""What says that nothing has begun. An agent that does not answer may have."""
 
 POLL_S: Final = 0.2
 LONGEST_POLL_S: Final = 2.0
@@ -250,8 +255,7 @@ class OverApi:
             if record.direction == "From":
                 kept.update(self._measured(kept.record, found))
         except BaseException as exc:
-            # A refusal means that nothing has begun.
-            if not isinstance(exc, CopyError | RuntimeFault):
+            if not isinstance(exc, _REFUSALS):
                 self._abandon(session)
             kept.remove()
             raise
