@@ -20,6 +20,7 @@ from tests.packaging.building import ROOT
 
 PAGES = sorted(path.name for path in (ROOT / "man").glob("*.[157]"))
 DEBIAN = ROOT / "packaging" / "debian"
+PLUGINS = ("image_pull_progress", "container_cp")
 
 
 def test_the_sdist_builds_the_same(dist: Path, dist_again: Path) -> None:
@@ -71,6 +72,8 @@ def test_the_debian_package(released: Path, tmp_path: Path) -> None:
         "usr/share/bash-completion/completions/pycrictl",
         "usr/share/zsh/vendor-completions/_pycrictl",
         "usr/share/fish/vendor_completions.d/pycrictl.fish",
+        *(f"usr/bin/kubectl-{plugin}" for plugin in PLUGINS),
+        *(f"usr/bin/kubectl_complete-{plugin}" for plugin in PLUGINS),
     }
     rest = {name for name in names - wanted if not name.startswith("DEBIAN/")}
     assert wanted <= names

@@ -128,4 +128,4 @@ def test_pip_installs_it(released: Path, tmp_path: Path, pattern: str) -> None:
     for path in ("man/man1/pycrictl.1", "zsh/site-functions/_pycrictl"):
         assert (place / "share" / path).is_file()
     units = {path.name for path in (place / "lib/systemd/system").iterdir()}
-    assert units == {"pycrictl-proxy.service", "pycrictl-proxy.socket"}
+    assert units == {path.name for path in (ROOT / "packaging").glob("pycrictl-*.*")}
