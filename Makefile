@@ -26,14 +26,15 @@ picture: install .venv/.stamp .venv-picture/.stamp # on a terminal: it records o
 	.venv-picture/bin/termtosvg docs/image-pull-progress.svg -g 80x24 -m 500 -t window_frame \
 		-c '$(PYTHON) -m tests.node.demo'
 docs: .venv-docs/.stamp ; .venv-docs/bin/python -m tools.site # needs mandoc; into build/site
-dist: .venv-dist/.stamp
-	@packaging/install.sh
-	.venv-dist/bin/python packaging/dist.py
-image: .venv-dist/.stamp
-	@packaging/install.sh
-	.venv-dist/bin/python packaging/dist.py image
+FOR_ARM := aarch64-linux-gnu-strip:binutils-aarch64-linux-gnu
+dist: .venv-dist/.stamp # ARCH=arm64: for that machine
+	@packaging/install.sh $(if $(filter arm64,$(ARCH)),$(FOR_ARM))
+	.venv-dist/bin/python packaging/dist.py $(if $(ARCH),--arch $(ARCH))
+image: .venv-dist/.stamp # ARCH=arm64: for that machine, and an index of both if both were built
+	@packaging/install.sh $(if $(filter arm64,$(ARCH)),$(FOR_ARM))
+	.venv-dist/bin/python packaging/dist.py image $(if $(ARCH),--arch $(ARCH))
 dist-test: install .venv/.stamp # of what `make dist` has built
-	@packaging/install.sh
+	@packaging/install.sh $(if $(wildcard dist/*arm64*),qemu-aarch64-static:qemu-user-static)
 	PYCRICTL_DIST=$(CURDIR)/dist $(PYTHON) -m pytest -n 0 tests/packaging
 
 release: .venv-dist/.stamp # of the commit with the version's tag; SIGN=KEY signs it

@@ -25,8 +25,8 @@ WHEELS: Final = Path(__file__).resolve().parent.parent / "build" / "wheels"
 PYTHONS: Final = ((3, 11), (3, 12), (3, 13), (3, 14))
 """The versions of CPython that bundles serve; wheels for all of them must exist."""
 
-MACHINES: Final = ("x86_64", "aarch64")
-"""Machines that the files have hashes for."""
+MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+"""Machines that the files have hashes for, with the names that Debian and images give them."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ _SOURCES: Final = Path(__file__).with_name("debian")
 _ROOT: Final = Path(__file__).resolve().parent.parent
 _REVISION: Final = "1"
 _SCRIPTS: Final = ("postinst", "prerm", "postrm")
-_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 _ELSEWHERE: Final = {"zsh/site-functions": "zsh/vendor-completions"}
 
 
@@ -32,7 +31,6 @@ def build(program: Program, output: Path, work: Path) -> None:
         subprocess.CalledProcessError: a tool of dpkg failed, and said why.
     """
     version = f"{program.version}-{_REVISION}"
-    architecture = _ARCHITECTURES[program.machine]
     documents = tree.place(program.folder, work, elsewhere=_ELSEWHERE)
     changelog = _text("changelog").format(
         version=version,
@@ -48,7 +46,7 @@ def build(program: Program, output: Path, work: Path) -> None:
     installed = [file for file in bundle.files(work) if not file.is_symlink()]
     control = _text("control").format(
         version=version,
-        architecture=architecture,
+        architecture=program.architecture,
         maintainer=tree.MAINTAINER,
         homepage=tree.HOMEPAGE,
         size_kib=sum(-(-file.stat().st_size // 1024) for file in installed),
@@ -67,7 +65,7 @@ def build(program: Program, output: Path, work: Path) -> None:
     for each in (work, *work.rglob("*/")):
         each.chmod(0o755)
     dpkg_deb = ["dpkg-deb", "--root-owner-group", "-Zxz", "--build"]
-    path = output / f"pycrictl_{version}_{architecture}.deb"
+    path = output / f"pycrictl_{version}_{program.architecture}.deb"
     process.run(*dpkg_deb, str(work), str(path), SOURCE_DATE_EPOCH=str(program.time_s))
 
 

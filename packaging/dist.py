@@ -1,5 +1,7 @@
 """``dist.py [NAME]...``: build the packages into ``dist``; without names, all but the image.
 
+Those for another machine, ``--arch``, are compiled by a cross-compiler; the zipapp is for this one.
+
 The same sources give the same files: the time in them is $SOURCE_DATE_EPOCH, or that of the last
 commit.
 """
@@ -39,11 +41,11 @@ _PACKERS: Final[dict[str, Callable[[standalone.Program, Path, Path], None]]] = {
 _MADE: Final = {
     "wheel": ("pycrictl-*.whl", "pycrictl-*.tar.gz"),
     "pyz": ("pycrictl.pyz",),
-    "archive": ("pycrictl-*.tar.xz",),
-    "single": ("pycrictl-*.bin",),
-    "deb": ("pycrictl_*.deb",),
-    "rpm": ("pycrictl-*.rpm",),
-    "image": ("pycrictl-*-image-*.tar",),
+    "archive": ("pycrictl-*-{machine}.tar.xz",),
+    "single": ("pycrictl-*-{machine}.bin",),
+    "deb": ("pycrictl_*_{architecture}.deb",),
+    "rpm": ("pycrictl-*.{machine}.rpm",),
+    "image": ("pycrictl-*-image-{architecture}.tar", "pycrictl-*-image.tar"),
 }
 NAMES: Final = frozenset(_MADE)
 _NO_COMMIT_S: Final = 1_580_601_600
@@ -55,14 +57,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="dist", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(_MADE)}")
     parser.add_argument("--output", type=Path, default=ROOT / "dist", metavar="FOLDER")
+    parser.add_argument("--arch", choices=bundle.MACHINES.values(), help="if not this machine's")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - NAMES:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
-    if platform.machine() not in bundle.MACHINES:
-        print(f"dist: no wheels for {platform.machine()} in bundled.txt", file=sys.stderr)
+    own = platform.machine()
+    if own not in bundle.MACHINES:
+        print(f"dist: no wheels for {own} in bundled.txt", file=sys.stderr)
         return 1
+    machines = {name: machine for machine, name in bundle.MACHINES.items()}
+    machine = machines[arguments.arch or bundle.MACHINES[own]]
+    names = set(arguments.names or NAMES - {"image"})
+    if machine != own:
+        names -= {"pyz"}
     try:
-        _build(set(arguments.names or NAMES - {"image"}), arguments.output.resolve())
+        _build(names, arguments.output.resolve(), machine)
     except subprocess.CalledProcessError as exc:
         print(f"dist: '{exc.cmd[0]}' ended with {exc.returncode}", file=sys.stderr)
         return 1
@@ -72,11 +81,12 @@ def main() -> int:
     return 0
 
 
-def _build(names: set[str], output: Path) -> None:
+def _build(names: set[str], output: Path, machine: str) -> None:
     output.mkdir(parents=True, exist_ok=True)
     for name in names | {"wheel"}:
         for pattern in _MADE[name]:
-            for old in output.glob(pattern):
+            own = pattern.format(machine=machine, architecture=bundle.MACHINES[machine])
+            for old in output.glob(own):
                 old.unlink()
     time_s = _time_s()
     _build_wheel(output, time_s)
@@ -85,14 +95,13 @@ def _build(names: set[str], output: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="pycrictl-dist-") as scratch:
         work = Path(scratch)
         modules, shared = work / "modules", work / "share"
-        machine = platform.machine()
         bundle.build(bundle.PROGRAM, modules, wheel, machine=machine)
         bundle.share(wheel, shared)
         if "pyz" in names:
             pyz.build(modules, output / "pycrictl.pyz")
         packers = [_PACKERS[name] for name in _PACKERS if name in names]
         if packers:
-            root = interpreter.build(ROOT / "build")
+            root = interpreter.build(ROOT / "build", machine)
             program = standalone.Program(work / "program", root, machine, version, time_s)
             standalone.build(program, modules, shared)
             with ThreadPoolExecutor() as pool:  # they mostly wait for tools
@@ -102,6 +111,8 @@ def _build(names: set[str], output: Path) -> None:
                 ]
             for each in started:
                 each.result()
+        if "image" in names:
+            image.join(output, work / "joined", version, time_s)
     made = sorted(output.glob("pycrictl*"))
     for path in made:
         print(path)

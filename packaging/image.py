@@ -14,7 +14,7 @@ import shutil
 import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, Final
 
 import bundle
 import interpreter
@@ -25,7 +25,6 @@ import tree
 
 _SOURCES: Final = Path(__file__).with_name("image")
 _PACKAGES: Final = _SOURCES / "packages.txt"
-_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 _LIBRARIES: Final = "ld-linux-* libc libdl libm libpthread libresolv librt libutil".split()
 _NOBODY: Final = 65532
 _FILES: Final = {
@@ -38,6 +37,7 @@ _FOLDERS: Final = {"home/nonroot": 0o700, "host": 0o755, "root": 0o700, "run": 0
 """Those that are empty; `host` is where a node's root is mounted."""
 
 _MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
+_INDEX: Final = "application/vnd.oci.image.index.v1+json"
 _NOTHING: Final = "application/vnd.oci.empty.v1+json"
 
 
@@ -47,9 +47,8 @@ def build(program: standalone.Program, output: Path, work: Path) -> None:
     Raises:
         subprocess.CalledProcessError: a tool failed, and said why.
     """
-    architecture = _ARCHITECTURES[program.machine]
     base, own, layout = work / "base", work / "own", work / "layout"
-    _place_system(base, work / "apt")
+    _place_system(base, work / "apt", program.architecture)
     (own / "usr/bin").mkdir(parents=True)
     folder, modules = own / "usr/lib/pycrictl", work / "modules"
     shutil.copytree(program.folder, folder, ignore=shutil.ignore_patterns("share"))
@@ -77,7 +76,7 @@ def build(program: standalone.Program, output: Path, work: Path) -> None:
             _umoci("raw", "add-layer", "--image", image, f"--history.created={created}", str(layer))
         words = [f"--config.user={user}:{user}", "--config.entrypoint=/usr/bin/pycrictl"]
         words += ["--config.env=PATH=/usr/bin", f"--created={created}", "--os=linux"]
-        words += [f"--architecture={architecture}", "--no-history"]
+        words += [f"--architecture={program.architecture}", "--no-history"]
         words += [f"--config.label={label}" for label in labels]
         words += [f"--manifest.annotation={label}" for label in labels]
         _umoci("config", "--image", image, *words)
@@ -86,16 +85,57 @@ def build(program: standalone.Program, output: Path, work: Path) -> None:
     compiled = interpreter.contents(program.root)
     pins = (bundle.PROGRAM, bundle.AGENT)
     _attach(layout, sbom.document(program.version, compiled, packages, pins), facts)
-    path = output / f"pycrictl-{program.version}-image-{architecture}.tar"
-    with path.open("wb") as file:
-        _pack(layout, file, program.time_s)
+    _pack(layout, _archive(output, program.version, program.architecture), program.time_s)
 
 
-def _place_system(root: Path, folder: Path) -> None:
+def join(output: Path, work: Path, version: str, time_s: int) -> None:
+    """Write an archive with the images of all machines, each tag an index, if all were built alike.
+
+    Args:
+        output: has their archives.
+        work: an empty folder.
+        version: of the program.
+        time_s: the time of all files.
+    """
+    archives = {name: _archive(output, version, name) for name in bundle.MACHINES.values()}
+    if not all(map(Path.exists, archives.values())):
+        return
+    tags: dict[str, list[dict[str, Any]]] = {}
+    lists, labels = [], []
+    for architecture, archive in archives.items():
+        with tarfile.open(archive) as entries:
+            entries.extractall(work, filter="tar")
+        for found in json.loads((work / "index.json").read_text())["manifests"]:
+            tag = found["annotations"]["org.opencontainers.image.ref.name"]
+            if tag.endswith(".sbom"):
+                lists.append(found)
+                continue
+            platform = {"architecture": architecture, "os": "linux"}
+            image = {key: found[key] for key in ("mediaType", "digest", "size")}
+            tags.setdefault(tag, []).append({**image, "platform": platform})
+            manifest = work / "blobs" / found["digest"].replace(":", "/")
+            labels.append(json.loads(manifest.read_text())["annotations"])
+    if any(each != labels[0] for each in labels):
+        return
+    indexes = []
+    for tag, images in tags.items():
+        index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": images}
+        blob = _blob(work, json.dumps({**index, "annotations": labels[0]}).encode(), _INDEX)
+        indexes.append({**blob, "annotations": {"org.opencontainers.image.ref.name": tag}})
+    path = work / "index.json"
+    path.write_text(json.dumps({"schemaVersion": 2, "manifests": [*indexes, *lists]}))
+    _pack(work, output / f"pycrictl-{version}-image.tar", time_s)
+
+
+def _archive(output: Path, version: str, architecture: str) -> Path:
+    return output / f"pycrictl-{version}-image-{architecture}.tar"
+
+
+def _place_system(root: Path, folder: Path, architecture: str) -> None:
     """Make `root` what programs expect of a system: a C library, certificates, users."""
     unpacked = folder / "unpacked"
     for release, name, version in interpreter.pins(_PACKAGES):
-        words = interpreter.apt(folder, release)
+        words = interpreter.apt(folder, release, architecture)
         process.run(*words, "download", f"{name}={version}", cwd=folder)
         (package,) = folder.glob(f"{name}_*.deb")
         process.run("dpkg-deb", "-x", str(package), str(unpacked))
@@ -120,19 +160,18 @@ def _place_system(root: Path, folder: Path) -> None:
 
 def _layer(folder: Path, time_s: int) -> Path:
     path = folder.with_suffix(".tar")
-    with path.open("wb") as file:
-        _pack(folder, file, time_s)
+    _pack(folder, path, time_s)
     return path
 
 
-def _pack(folder: Path, file: BinaryIO, time_s: int) -> None:
+def _pack(folder: Path, path: Path, time_s: int) -> None:
     def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
         entry.uid = entry.gid = _NOBODY if entry.name == "./home/nonroot" else 0
         entry.uname = entry.gname = ""
         entry.mtime = time_s
         return entry
 
-    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as entries:
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as entries:
         entries.add(folder, ".", filter=plain)
 
 

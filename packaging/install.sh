@@ -1,11 +1,12 @@
 #!/bin/bash
-# Installs what building and trying the packages takes and this machine lacks.
+# install.sh [PAIR...]: installs what building and trying the packages takes and this machine lacks;
+# pairs of a program and its package, in addition.
 set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin
 
 missing=()
 for pair in debootstrap:debootstrap dpkg-source:dpkg-dev lintian:lintian rpmbuild:rpm strip:binutils \
-  patchelf:patchelf umoci:umoci skopeo:skopeo; do
+  patchelf:patchelf umoci:umoci skopeo:skopeo "$@"; do
   command -v "${pair%:*}" >/dev/null || missing+=("${pair#*:}")
 done
 [ ${#missing[@]} -gt 0 ] || exit 0

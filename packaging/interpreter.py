@@ -1,7 +1,7 @@
 """Build the interpreter of the standalone program, for the oldest C library that it serves.
 
-Python and the libraries in it are of a newer Debian, compiled in a root of an older one. Needs
-root, for chroot; debootstrap and dpkg-dev.
+Python and the libraries in it are of a newer Debian, compiled in a root of an older one, for
+another machine by a cross-compiler. Needs root, for chroot; debootstrap and dpkg-dev.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+import bundle
 import process
 
 GLIBC: Final = (2, 31)
@@ -19,6 +20,9 @@ GLIBC: Final = (2, 31)
 
 _SUITE: Final = "bullseye"
 _PACKAGES: Final = "gcc,libc6-dev,make,perl,pkg-config"
+_CROSS: Final = "gcc-{triplet},libc6-dev-{architecture}-cross,libstdc++6-{architecture}-cross"
+"""For another machine, in addition."""
+
 _CARRIED: Final = {"libstdc++6": "gcc-10"}
 """Packages of the root whose code gets into the program, with the names of their sources."""
 
@@ -43,45 +47,56 @@ def contents(root: Path) -> dict[str, str]:
     return {**sources(), **carried}
 
 
-def build(cache: Path) -> Path:
+def build(cache: Path, machine: str) -> Path:
     """Return a root with the interpreter, from an earlier build or made now.
 
-    In it are `/python`, an installed Python; `/programs/folder` and `/programs/single`, the
-    launchers; `/programs/lib`, libraries that modules need; and `/licenses` of all this.
+    In it are `/python`, an installed Python; `/native`, the same for the machine that builds;
+    `/programs/folder` and `/programs/single`, the launchers; `/programs/lib`, libraries that
+    modules need; and `/licenses` of all this.
 
     Args:
         cache: a folder, where the root stays.
+        machine: the one that runs it, as `uname -m` says it.
 
     Raises:
         subprocess.CalledProcessError: a tool failed, and said why.
     """
-    script = _SOURCES / "interpreter.sh"
-    key = hashlib.sha256(f"{_SUITE} {_PACKAGES} {platform.machine()}\0".encode())
+    script, triplet = _SOURCES / "interpreter.sh", f"{machine}-linux-gnu"
+    packages, is_native = _PACKAGES, machine == platform.machine()
+    if not is_native:
+        cross = _CROSS.format(triplet=triplet, architecture=bundle.MACHINES[machine])
+        packages += f",{cross.replace('_', '-')}"
+    key = hashlib.sha256(f"{_SUITE} {packages} {machine}\0".encode())
     for file in (_PINS, script):
         key.update(file.read_bytes())
-    folder = cache / f"interpreter-{key.hexdigest()[:16]}"
+    folder = cache / f"interpreter-{machine}-{key.hexdigest()[:16]}"
     root, done = folder / "root", folder / "complete"
     if not done.exists():
-        for old in cache.glob("interpreter-*"):
+        for old in cache.glob(f"interpreter-{machine}-*"):
             shutil.rmtree(old)
         folder.mkdir(parents=True)
-        variant = ["--variant=minbase", f"--include={_PACKAGES}"]
+        variant = ["--variant=minbase", f"--include={packages}"]
         process.run("debootstrap", *variant, _SUITE, str(root), _mirror())
+        if not is_native:
+            native = build(cache, platform.machine())
+            shutil.copytree(native / "python", root / "native", symlinks=True)
         _fetch(folder / "apt", root / "src")
-        _run(script, root)
+        _run(root, script, triplet)
         done.touch()
     shutil.rmtree(root / "programs", ignore_errors=True)
     (root / "programs").mkdir()
     shutil.copy(_SOURCES / "launcher.c", root / "src")
-    _run(_SOURCES / "launcher.sh", root)
+    _run(root, _SOURCES / "launcher.sh", triplet)
     return root
 
 
-def apt(folder: Path, release: str) -> list[str]:
+def apt(folder: Path, release: str, architecture: str) -> list[str]:
     """Return the words of an apt-get of its own, which knows what a release of Debian has.
 
     Args:
         folder: for its lists; its signatures are checked with the machine's keyring.
+        release: its name.
+        architecture: of packages, as Debian names it.
     """
     for name in ("lists/partial", "cache/archives/partial", "sources"):
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -91,6 +106,8 @@ def apt(folder: Path, release: str) -> list[str]:
     (folder / "sources.list").write_text("".join(lines))
     (folder / "status").touch()
     settings = {
+        "APT::Architecture": architecture,
+        "APT::Architectures": architecture,
         "Dir::Etc::sourcelist": folder / "sources.list",
         "Dir::Etc::sourceparts": folder / "sources",
         "Dir::State::lists": folder / "lists",
@@ -119,7 +136,9 @@ def _fetch(folder: Path, target: Path) -> None:
     """Unpack the sources, with Debian's changes, below `target` by the program's name."""
     target.mkdir()
     needed = pins(_PINS)
-    words = {release: apt(folder / release, release) for release in {each for each, _, _ in needed}}
+    own = bundle.MACHINES[platform.machine()]
+    releases = {release for release, _, _ in needed}
+    words = {release: apt(folder / release, release, own) for release in releases}
     for release, name, version in needed:
         process.run(*words[release], "--download-only", "source", f"{name}={version}", cwd=folder)
         (description,) = folder.glob(f"{name}_*.dsc")
@@ -127,10 +146,10 @@ def _fetch(folder: Path, target: Path) -> None:
         process.run("dpkg-source", "--no-check", "-x", str(description), str(target / program))
 
 
-def _run(script: Path, root: Path) -> None:
+def _run(root: Path, script: Path, *words: str) -> None:
     """Run a script in the root, with nothing of this machine's but the kernel."""
     shutil.copy(script, root / "src")
     own = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "chroot", str(root)]
     path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
     plain = ["env", "-i", path, "LC_ALL=C", f"SOURCE_DATE_EPOCH={_TIME_S}", "PYTHONHASHSEED=1"]
-    process.run(*own, *plain, "sh", f"/src/{script.name}")
+    process.run(*own, *plain, "sh", f"/src/{script.name}", *words)

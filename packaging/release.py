@@ -120,7 +120,11 @@ def provenance(version: str, commit: str, sums: dict[str, str]) -> dict[str, Any
         "predicate": {
             "buildDefinition": {
                 "buildType": _BUILD_TYPE,
-                "externalParameters": {"source": source, "targets": list(_TARGETS)},
+                "externalParameters": {
+                    "source": source,
+                    "targets": list(_TARGETS),
+                    "architectures": list(bundle.MACHINES.values()),
+                },
                 "resolvedDependencies": [
                     {"uri": source, "digest": {"gitCommit": commit}},
                     *wheels,
@@ -149,7 +153,9 @@ def _build(*, is_checked: bool) -> Path:
     if is_checked:
         _run(".ci/run", cwd=clone)
     has = re.findall(r"^(\w+):", (clone / "Makefile").read_text(), re.MULTILINE)
-    _run("make", *(target for target in _TARGETS if target in has), cwd=clone)
+    targets = [target for target in _TARGETS if target in has]
+    for architecture in bundle.MACHINES.values():
+        _run("make", *targets, f"ARCH={architecture}", cwd=clone)
     # The wheels that it took, from which the bill of materials is made.
     shutil.copytree(clone / "build" / "wheels", ROOT / "build" / "wheels", dirs_exist_ok=True)
     return clone / "dist"

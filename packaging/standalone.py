@@ -22,7 +22,7 @@ import tree
 
 _SOURCES: Final = Path(__file__).with_name("standalone")
 _UNPACK: Final = Path(__file__).parent / "pyz" / "unpack.py"
-_PYTHON: Final = Path("python/bin/python3.13")
+_PYTHON: Final = Path("native/bin/python3.13")
 _STDLIB: Final = Path("python/lib/python3.13")
 _VERSION: Final = "cpython-313"
 _PACKED: Final = "lib.tar.xz"
@@ -86,6 +86,11 @@ class Program:
     machine: str
     version: str
     time_s: int
+
+    @property
+    def architecture(self) -> str:
+        """The machine as Debian and images name it."""
+        return bundle.MACHINES[self.machine]
 
     @property
     def stem(self) -> str:

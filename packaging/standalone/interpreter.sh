@@ -1,20 +1,37 @@
 #!/bin/sh
-# Run in the root, with the sources in /src: builds OpenSSL and other libraries and, with them,
-# Python, whose own modules are all compiled into one library.
+# interpreter.sh TRIPLET: run in the root, with the sources in /src: builds OpenSSL and other
+# libraries and, with them, Python, whose own modules are all compiled into one library. For another
+# machine, the same Python of this one is in /native; if there is none, it is made.
 set -eu
 mount -t proc proc /proc
 jobs=$(nproc)
+target=$1
+cross= triplets= for_openssl= for_python= prefix=/usr/local
+if [ -e /native ]; then
+  cross=$target
+  prefix=/usr/$target # where its compiler looks
+  export PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
+  triplets="--build=$(gcc -dumpmachine) --host=$target"
+  for_openssl="linux-${target%%-*} --cross-compile-prefix=$target-"
+  # What cannot be tried here, and is so on Linux. Where access had to be aligned, hashes of strings
+  # would be weaker.
+  for_python="--with-build-python=/native/bin/python3.13 ac_cv_aligned_required=no
+    ac_cv_buggy_getaddrinfo=no ac_cv_computed_gotos=yes ac_cv_file__dev_ptc=no
+    ac_cv_file__dev_ptmx=yes ac_cv_working_tzset=yes"
+fi
 export CFLAGS="-O2 -ffunction-sections -fdata-sections"
 
 cd /src/zlib
-./configure --static
+CHOST=$cross ./configure --static --prefix="$prefix"
 make -j"$jobs" install
 cd /src/libffi
-./configure --disable-shared --disable-docs --disable-multi-os-directory
+# shellcheck disable=SC2086
+./configure $triplets --prefix="$prefix" --disable-shared --disable-docs --disable-multi-os-directory
 make -j"$jobs" install
 cd /src/xz-utils
-./configure --disable-shared --disable-doc --disable-nls --disable-scripts --disable-xz \
-  --disable-xzdec --disable-lzmadec --disable-lzmainfo
+# shellcheck disable=SC2086
+./configure $triplets --prefix="$prefix" --disable-shared --disable-doc --disable-nls \
+  --disable-scripts --disable-xz --disable-xzdec --disable-lzmadec --disable-lzmainfo
 make -j"$jobs" install
 unset CFLAGS
 
@@ -23,8 +40,9 @@ unused="aria bf camellia cast cms comp dtls idea md4 mdc2 ml-dsa quic rc2 rc4 rm
   sm2 sm3 sm4 srp ts whirlpool"
 cd /src/openssl
 # shellcheck disable=SC2046,SC2086
-./Configure --prefix=/ssl --libdir=lib --openssldir=/etc/ssl no-shared no-tests no-docs no-apps \
-  no-legacy no-engine no-module $(printf ' no-%s' $unused) -ffunction-sections -fdata-sections
+./Configure $for_openssl --prefix=/ssl --libdir=lib --openssldir=/etc/ssl no-shared no-tests \
+  no-docs no-apps no-legacy no-engine no-module $(printf ' no-%s' $unused) \
+  -ffunction-sections -fdata-sections
 make -j"$jobs"
 make install_sw
 
@@ -45,16 +63,20 @@ _sqlite3
 _zoneinfo
 pyexpat
 END
+# shellcheck disable=SC2086
 MODULE_BUILDTYPE=static \
   OPT="-DNDEBUG -O2 -Wall -ffunction-sections -fdata-sections" \
   LDFLAGS=-Wl,--no-as-needed \
   ZLIB_LIBS=-l:libz.a LIBFFI_LIBS=-l:libffi.a LIBLZMA_LIBS=-l:liblzma.a \
   ./configure --prefix=/python --disable-test-modules --without-doc-strings --without-ensurepip \
-  --with-openssl=/ssl
+  --with-openssl=/ssl $triplets $for_python
+# Configure goes on without what it could not try.
+for module in _ctypes _hashlib _lsprof _lzma _ssl zlib; do
+  grep "PyInit_$module\>" Modules/config.c
+done
 make -j"$jobs"
 make install
-# Configure goes on without what it could not try.
-/python/bin/python3.13 -c 'import _ctypes, _hashlib, _lsprof, _lzma, _ssl, zlib'
+[ -e /native ] || ln -s python /native
 
 mkdir -p /licenses
 cp /src/openssl/LICENSE.txt /licenses/OpenSSL.txt

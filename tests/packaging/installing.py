@@ -74,7 +74,7 @@ def pyz(dist: Path, folder: Path) -> Iterator[Installed]:
 @contextmanager
 def deb(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
     """By dpkg, with the package's scripts."""
-    (file,) = dist.glob("*.deb")
+    (file,) = dist.glob("*_amd64.deb")
     with Root(folder, debian(suite)) as root:
         before = files(root)
         root.put(file, "/tmp/pycrictl.deb")
@@ -90,7 +90,7 @@ def deb(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
 @contextmanager
 def rpm(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
     """By this machine's rpm, into a root of Debian, since there is no other."""
-    (file,) = dist.glob("*.rpm")
+    (file,) = dist.glob("*.x86_64.rpm")
     with Root(folder, debian(suite)) as root:
         inside = root.outside("rpm", "--force-debian", "--root", f"{folder}/root", "--nodeps")
         before = files(root)
@@ -106,7 +106,7 @@ def rpm(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
 @contextmanager
 def directory(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
     """The standalone folder."""
-    (file,) = dist.glob("*-linux-*.tar.xz")
+    (file,) = dist.glob("*-linux-x86_64.tar.xz")
     name = file.name.removesuffix(".tar.xz")
     with Root(folder, debian(suite)) as root:
         unpack = ["tar", "-C", str(folder / "root"), "-xJf", str(file)]
@@ -117,7 +117,7 @@ def directory(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
 @contextmanager
 def single(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
     """The standalone file."""
-    (file,) = dist.glob("*-linux-*.bin")
+    (file,) = dist.glob("*-linux-x86_64.bin")
     with Root(folder, debian(suite)) as root:
         root.put(file, "/bin/pycrictl")
         root.run("chmod", "755", "/bin/pycrictl")

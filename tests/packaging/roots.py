@@ -20,24 +20,35 @@ SUITES = ("bullseye", "bookworm", "trixie")
 """Debian 11, 12 and 13, with C libraries 2.31, 2.36 and 2.41."""
 
 
-def debian(suite: str) -> str:
-    """The contents of a bare Debian, of which changes go nowhere; made once for all runs."""
-    folder = ROOT / "build" / "roots" / suite
+def debian(suite: str, architecture: str = "") -> str:
+    """The contents of a bare Debian, of which changes go nowhere."""
+    below = shlex.quote(str(unpacked(suite, architecture)))
+    return f"""
+        mkdir upper work root
+        mount -t overlay -o lowerdir={below},upperdir=upper,workdir=work overlay root
+        rm -f root/usr/lib/*/libstdc++.so.* root/lib/*/libgcc_s.so.*  # not every node has them
+    """
+
+
+def unpacked(suite: str, architecture: str = "") -> Path:
+    """The folder of a bare Debian, made once for all runs; not set up if for another machine."""
+    folder = ROOT / "build" / "roots" / (f"{suite}-{architecture}" if architecture else suite)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         if not folder.exists():
             partial = folder.with_suffix(".partial")
             shutil.rmtree(partial, ignore_errors=True)
             mirror = subprocess.check_output(ROOT / "packaging/mirror.sh", text=True).strip()
-            make = ["debootstrap", "--variant=minbase", suite, str(partial), mirror]
+            foreign = ["--foreign", f"--arch={architecture}"] if architecture else []
+            make = ["debootstrap", "--variant=minbase", *foreign, suite, str(partial), mirror]
             subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
             partial.rename(folder)
-    below = shlex.quote(str(folder))
-    return f"""
-        mkdir upper work root
-        mount -t overlay -o lowerdir={below},upperdir=upper,workdir=work overlay root
-        rm -f root/usr/lib/*/libstdc++.so.* root/lib/*/libgcc_s.so.*  # not every node has them
-    """
+    return folder
+
+
+def emulator(root: Path) -> list[str]:
+    """The words before a program for aarch64 that finds libraries in a root."""
+    return ["qemu-aarch64-static", "-L", str(root)]
 
 
 class Root:

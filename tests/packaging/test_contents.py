@@ -58,7 +58,7 @@ def test_the_sdist_has_what_tests_and_packages_take(dist: Path) -> None:
 
 
 def test_the_debian_package(released: Path, tmp_path: Path) -> None:
-    (package,) = released.glob("*.deb")
+    (package,) = released.glob("*_amd64.deb")
     subprocess.run(["dpkg-deb", "-R", package, tmp_path], check=True)
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     pages = {f"usr/share/man/man{name[-1]}/{name}.gz" for name in PAGES}

@@ -11,10 +11,12 @@ import pytest
 
 from pycrictl import __version__
 from tests.packaging import installing
-from tests.packaging.roots import SUITES, Root, debian
+from tests.packaging.roots import SUITES, Root, debian, emulator, unpacked
 
 GLIBC = (2, 31)
 MIB = 1024 * 1024
+PAGE_BYTES = {"x86_64": 4096, "aarch64": 65536}
+"""The largest pages of kernels for each machine."""
 
 PROBE = """
 import importlib, os, ssl, sys
@@ -46,10 +48,18 @@ def run():
 TLS (record type 22)."""
 
 
+@pytest.fixture(scope="module", params=PAGE_BYTES)
+def archive(request: pytest.FixtureRequest, released: Path) -> Path:
+    """That for a machine; without one for aarch64, its tests are skipped."""
+    found = list(released.glob(f"*-linux-{request.param}.tar.xz"))
+    if request.param == "aarch64" and not found:
+        pytest.skip("make dist ARCH=arm64")
+    return found[0]
+
+
 @pytest.fixture(scope="module")
-def folder(released: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the archive has."""
-    (archive,) = released.glob("*-linux-x86_64.tar.xz")
     target = tmp_path_factory.mktemp("standalone")
     with tarfile.open(archive) as entries:
         entries.extractall(target, filter="tar")
@@ -70,19 +80,28 @@ def test_it_needs_no_newer_c_library(folder: Path) -> None:
     assert sum(needs_old_c_library(file) for file in files) > 5
 
 
-def test_it_is_small(released: Path, folder: Path) -> None:
-    (archive,) = released.glob("*-linux-x86_64.tar.xz")
+def test_it_loads_whatever_size_pages_have(folder: Path) -> None:
+    largest = PAGE_BYTES[folder.name.rpartition("-")[2]]
+    for file in (folder / "pycrictl", *folder.rglob("*.so*")):
+        command = ["readelf", "--wide", "--program-headers", str(file)]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        aligned = re.findall(r"^ +LOAD .* 0x([0-9a-f]+)$", shown, re.MULTILINE)
+        assert min(int(each, 16) for each in aligned) >= largest, file
+
+
+def test_it_is_small(archive: Path, folder: Path) -> None:
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     assert size <= 45 * MIB
     assert archive.stat().st_size <= 16 * MIB
 
 
 def test_all_of_its_modules_load(folder: Path) -> None:
+    is_foreign = folder.name.endswith("-aarch64")
     main = folder / "lib" / "pycrictl" / "__main__.py"  # comes before the compiled one
     main.write_text(PROBE)
     try:
         done = subprocess.run(
-            [folder / "pycrictl"],
+            [*(emulator(unpacked("bullseye", "arm64")) if is_foreign else ()), folder / "pycrictl"],
             env={"LD_BIND_NOW": "1", "PYTHONPATH": "/nonexistent", "PYTHONHOME": "/nonexistent"},
             capture_output=True,
             text=True,

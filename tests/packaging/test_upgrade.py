@@ -29,11 +29,14 @@ esac
 """
 
 
-@pytest.mark.parametrize("kind", ["deb", "rpm"])
+PACKAGES = {"deb": "*_amd64.deb", "rpm": "*.x86_64.rpm"}
+
+
+@pytest.mark.parametrize("kind", PACKAGES)
 def test_the_proxy_hands_over_to_the_new_version(
     kind: str, released: Path, tmp_path: Path, lab: Lab
 ) -> None:
-    new = next(released.glob(f"*.{kind}"))
+    new = next(released.glob(PACKAGES[kind]))
     place = tmp_path / "place"
     place.mkdir()
     listen = f"unix://{lab.folder}/up/cri.sock"

@@ -130,7 +130,7 @@ def reaches_into_a_container(program: Installed, lab: Lab) -> None:
     copied.unlink()
 
 
-def serves(program: Installed, lab: Lab) -> None:
+def serves(program: Installed, lab: Lab, *, hands_over: bool = True) -> None:
     folder = lab.folder / "px"
     settings = lab.folder / "proxy.toml"
     listen = f"unix://{folder}/cri.sock"
@@ -145,6 +145,8 @@ def serves(program: Installed, lab: Lab) -> None:
         assert "RuntimeName:  containerd\n" in version.stdout
         status = program.run("pull-limiter", "status", "--admin-socket", admin)
         assert status.returncode == 0, status.stderr
+        if not hands_over:
+            return
         reloaded = program.run(*words, "--reload")
         found = re.search(r"process (\d+) serves now", reloaded.stderr)
         assert found is not None, reloaded.stderr

@@ -1,0 +1,162 @@
+"""What is built for aarch64, at work on a real containerd, under qemu-user.
+
+A kernel that does not know qemu cannot start such programs for others: scripts of packages do not
+run, nor does the proxy hand over. Nothing here was on a real machine of that kind.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pycrictl import __version__
+from tests.node.lab import Lab
+from tests.packaging.installing import LINK, Installed
+from tests.packaging.roots import SUITES, Root, debian
+from tests.packaging.test_standalone import needs_old_c_library
+from tests.packaging.test_use import lists, names_itself, pulls, serves
+
+QEMU = "/qemu-aarch64-static"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one of the files gets into a root.
+
+    Attributes:
+        pattern: its name.
+        install: shell commands for it, `$1`, and the root, `$2`.
+        program: its path in the root.
+        pages: where its man pages are; empty where it has none.
+    """
+
+    pattern: str
+    install: str
+    program: str
+    pages: str
+
+
+KINDS = {
+    "archive": Kind(
+        "*-linux-aarch64.tar.xz",
+        'mkdir -p "$2/opt/it"; tar -C "$2/opt/it" --strip-components=1 -xJf "$1"',
+        "/opt/it/pycrictl",
+        "/opt/it/share/man",
+    ),
+    "single": Kind(
+        "*-linux-aarch64.bin", 'install -m 755 "$1" "$2/bin/pycrictl"', "/bin/pycrictl", ""
+    ),
+    "deb": Kind("*_arm64.deb", 'dpkg-deb -x "$1" "$2"', "/usr/bin/pycrictl", "/usr/share/man"),
+    "rpm": Kind(
+        "*.aarch64.rpm",
+        'rpm --force-debian --root "$2" --nodeps --ignorearch --noscripts -i "$1"',
+        "/usr/bin/pycrictl",
+        "/usr/share/man",
+    ),
+}
+PLACES = [*((kind, SUITES[0]) for kind in KINDS), *(("archive", suite) for suite in SUITES[1:])]
+
+
+def built(released: Path, pattern: str) -> Path:
+    """The file of that name; without one, its tests are skipped."""
+    found = list(released.glob(pattern))
+    if not found:
+        pytest.skip("make dist image ARCH=arm64")
+    return found[0]
+
+
+@contextmanager
+def emulated(folder: Path, contents: str) -> Iterator[Root]:
+    """A root that has qemu as well."""
+    qemu = shutil.which(Path(QEMU).name)
+    assert qemu is not None
+    with Root(folder, f"{contents}\ncp {qemu} root{QEMU}") as root:
+        yield root
+
+
+@contextmanager
+def installed(file: Path, folder: Path, suite: str, kind: Kind) -> Iterator[Installed]:
+    with emulated(folder, debian(suite, "arm64")) as root:
+        place = f"{folder}/root"
+        install = root.outside("sh", "-euc", kind.install, "sh", str(file), place)
+        subprocess.run(install, check=True)
+        subprocess.run(root.outside("ln", "-s", kind.program, place + LINK), check=True)
+
+        def command(*words: str) -> list[str]:
+            return root.command(QEMU, *words)
+
+        yield Installed(command, kind.program, LINK, kind.pages)
+
+
+@pytest.mark.parametrize(("name", "suite"), PLACES)
+def test_on_the_node(name: str, suite: str, released: Path, tmp_path: Path, lab: Lab) -> None:
+    file = built(released, KINDS[name].pattern)
+    with installed(file, tmp_path, suite, KINDS[name]) as program:
+        names_itself(program)
+        with pulls(program, lab, seed=1100 + 10 * PLACES.index((name, suite))):
+            lists(program, lab)
+            serves(program, lab, hands_over=False)
+
+
+class Layout:
+    """An OCI layout that `make image` has built."""
+
+    def __init__(self, archive: Path, folder: Path) -> None:
+        self._folder = folder
+        with tarfile.open(archive) as entries:
+            entries.extractall(folder, filter="data")
+
+    def blob(self, descriptor: dict[str, Any]) -> Path:
+        digest: str = descriptor["digest"]
+        return self._folder / "blobs" / digest.replace(":", "/")
+
+    def read(self, descriptor: dict[str, Any]) -> Any:
+        return json.loads(self.blob(descriptor).read_text())
+
+    def tagged(self) -> dict[str, dict[str, Any]]:
+        """The descriptors of all that has a tag."""
+        index = json.loads((self._folder / "index.json").read_text())
+        name = "org.opencontainers.image.ref.name"
+        return {each["annotations"][name]: each for each in index["manifests"]}
+
+
+def test_the_image(released: Path, tmp_path: Path) -> None:
+    layout = Layout(built(released, "*-image-arm64.tar"), tmp_path / "layout")
+    image = layout.read(layout.tagged()[__version__])
+    assert layout.read(image["config"])["architecture"] == "arm64"
+    layers = [shlex.quote(str(layout.blob(layer))) for layer in image["layers"]]
+    unpack = "\n".join(f"tar -C root -xzf {layer}" for layer in layers)
+    place = tmp_path / "place"
+    place.mkdir()
+    with emulated(place, f"mkdir root\n{unpack}\ncp -a root/usr/lib/pycrictl {tmp_path}") as root:
+        version = root.run(QEMU, "/usr/bin/pycrictl", "--version")
+        assert (version.stdout, version.stderr) == (f"pycrictl version {__version__}\n", "")
+        for name in ("proxy", "agent"):
+            shown = root.run(QEMU, "/usr/bin/pycrictl", name, "--help")
+            assert shown.stdout.startswith(f"Usage: pycrictl {name} "), shown.stderr
+    modules = list((tmp_path / "pycrictl").rglob("*.so"))
+    assert {file.name.partition(".")[0] for file in modules} >= {"_rust", "_cffi_backend", "cygrpc"}
+    assert sum(map(needs_old_c_library, modules)) > 10
+
+
+def test_one_tag_is_for_both_machines(released: Path, tmp_path: Path) -> None:
+    layout = Layout(built(released, f"*-{__version__}-image.tar"), tmp_path)
+    tagged = layout.tagged()
+    for tag in (__version__, f"{__version__}-root"):
+        images = layout.read(tagged[tag])["manifests"]
+        assert [each["platform"]["architecture"] for each in images] == ["amd64", "arm64"]
+        for each in images:
+            config = layout.read(layout.read(each)["config"])
+            assert config["architecture"] == each["platform"]["architecture"]
+            listed = tagged[f"{each['digest'].replace(':', '-')}.sbom"]
+            assert layout.read(listed)["subject"]["digest"] == each["digest"]
