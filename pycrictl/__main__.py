@@ -45,19 +45,21 @@ def run() -> NoReturn:
         plugin.run(sys.argv[1:])
 
     from pycrictl.cli.main import Terminated, main
-    from pycrictl.signals import let_kill
+    from pycrictl.signals import ending, let_kill
 
     try:
         try:
             code = main()
         finally:
-            let_kill()
+            if ending() is None:  # else the handlers still know what is the same as before
+                let_kill()
     except KeyboardInterrupt:  # during the report of an earlier error
         code = 130
     except Terminated as exc:
         code = exc.exit_code
     for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError, OSError, ValueError):  # closed by the parent process
+        # Closed by the parent process, or it takes nothing and the user has enough of that.
+        with suppress(AttributeError, OSError, ValueError, KeyboardInterrupt, Terminated):
             stream.flush()
     os._exit(code if 0 <= code < 256 else 255)  # a remote command may have any
 
