@@ -275,12 +275,14 @@ class Copies:
                 self._end(copy, End.DONE)
                 self._forget(copy)
                 return session
-            if session.offset != session.size_bytes or copy.arriving is None:
+            if session.offset != session.size_bytes:
                 raise Refused(
                     409, f"only {session.offset} of {session.size_bytes} bytes have arrived"
                 )
             await copy.disconnect()
-            if copy.job is None or copy.job.done():
+            with refusing():
+                await self.ready(copy)
+            if session.phase is CopyPhase.TRANSFERRING:  # else another call was quicker
                 session.phase = CopyPhase.COMMITTING
                 copy.job = asyncio.create_task(self._place(copy))
         elif session.phase is CopyPhase.MEASURING:
