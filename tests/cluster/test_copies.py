@@ -254,7 +254,8 @@ def test_five_cuts(cluster: Cluster, agents: Agents, web: Container, tmp_path: P
         print(f"{time.monotonic() - began_at:.0f} s", link_to.passed, link_from.passed, ended)  # noqa: T201 (seen with -s)
         for name, process in running.items():
             assert process.returncode == 0, (name, ended[name])
-            assert ended[name][1].count(b"it goes on as soon as it can") >= 3, ended[name]
+            # Two cuts with nothing copied between them are one, and not all break a connection.
+            assert ended[name][1].count(b"it goes on as soon as it can") >= 2, ended[name]
         # What was sent a second time is what was on its way.
         for link in (link_to, link_from):
             assert SIZE_MIB * MIB < link.passed < SIZE_MIB * MIB * 1.05 + 5 * 40 * MIB
