@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.copy.trees import stages_in
-from tests.waiting import wait_until
+from tests.waiting import settled, wait_until
 
 from .copying import (
     WAIT_S,
@@ -122,7 +122,7 @@ def test_no_program_outlives_this_one_in_the_container(
             time.sleep(more_s)
             process.send_signal(number)
             process.communicate(timeout=WAIT_S)
-        wait_until(lambda: cp.processes() == {})
+        assert settled(lambda: cp.processes() == {}), (number, more_s, cp.processes())
         wait_until(lambda: stages_in(cp.root / "tmp", folder) == [])
         assert not (cp.root / "tmp/new").exists()
         assert not (folder / "new").exists()
