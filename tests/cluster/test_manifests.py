@@ -200,7 +200,8 @@ def test_the_agent_as_a_pod(applied: Cluster) -> None:
     assert one["spec"]["image"] == reference
     assert one["status"]["totalBytes"] > 40 << 20
     wait_until(lambda: applied.phase("slow") == "Running")
-    assert applied.kubectl.document("get", "imagepull", "slow.c0")["status"]["phase"] == "Succeeded"
+    words = ("get", "imagepull", "slow.c0")  # it may be a look older than the pod
+    wait_until(lambda: applied.kubectl.document(*words)["status"]["phase"] == "Succeeded")
 
 
 def test_users_by_the_roles_that_are_shipped(applied: Cluster) -> None:
