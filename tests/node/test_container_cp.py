@@ -7,7 +7,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -251,6 +251,7 @@ def test_hostile_and_honest_archives(world: InCluster, container: Distroless) ->
 def send(api: CopyApi, data: bytes, path: str) -> Ended:
     """Put any bytes into the container; how that ended, as ``cp`` would report it."""
     spec = {"direction": "To", "path": path, "size": len(data), "checksum": crc32(data)}
+    name = ""
     try:
         name = api.begin(spec)["metadata"]["name"]
         if data:
@@ -259,6 +260,9 @@ def send(api: CopyApi, data: bytes, path: str) -> Ended:
             ).send(partial(pieces, data), len(data))
         status = api.commit(name)["status"]
     except PycrictlError as exc:
+        if name:  # as the plugin does
+            with suppress(PycrictlError):
+                api.abandon(name)
         return Ended(1, b"", exc.message)
     if status["phase"] == "Failed":
         assert "agent failed" not in status["message"]
