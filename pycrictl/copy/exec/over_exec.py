@@ -152,12 +152,13 @@ class _Packing:
 
     def pieces(self) -> Generator[bytes, None, None]:
         """Yield what ``tar`` writes, and raise its failure after that."""
-        with watched(self._remote) as mark:
-            # Meanwhile the watchdog starts.
-            self._remote.refuse_kernel_file_system(self._text.path)
-            with self._remote.stream(*self._command(mark), stdin=False) as tar:
-                yield from in_large_pieces(tar.pieces())
-                self._check(tar.ended())
+        self._remote.refuse_kernel_file_system(self._text.path)
+        with (
+            watched(self._remote) as mark,
+            self._remote.stream(*self._command(mark), stdin=False) as tar,
+        ):
+            yield from in_large_pieces(tar.pieces())
+            self._check(tar.ended())
 
     def repacked(
         self, rules: Rules, *, on_bytes: OnBytes

@@ -64,7 +64,8 @@ def watched(remote: Remote) -> Iterator[str]:
     """
     bits = f"{random.getrandbits(_MARK_BITS):0{_MARK_BITS}b}"
     mark = bits.replace("0", "/.").replace("1", "//.")
-    with remote.stream(*watchdog(mark), stdin=True):
+    with remote.stream(*watchdog(mark), stdin=True) as dog:
+        dog.wait_for_streams()  # a tar that ran before might outlive this program
         yield mark
 
 

@@ -113,7 +113,7 @@ class Running:
         self._stdout = bytearray()
         self._stderr = bytearray()
         self._unsendable = ""
-        self._input: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE_PIECES)
+        self._input = _Feeder()
         self._output: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE_PIECES)
         self._loop = new_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -121,7 +121,7 @@ class Running:
         ends = Ends(
             stdout=_Taker(self._keep_output if stdin else self._output.put),
             stderr=_Taker(self._keep),
-            stdin=_Feeder(self._input) if stdin else None,
+            stdin=self._input if stdin else None,
             note=self._refuse,
         )
         self._task = self._on_loop(partial(self._start, begin, ends))
@@ -138,6 +138,13 @@ class Running:
             self._loop.close()
         if self._task.done() and not self._task.cancelled():
             self._task.exception()  # asyncio complains about one that was never looked at
+
+    def wait_for_streams(self) -> None:
+        """Return when the streams of a program with input are open, or it has failed before.
+
+        From then on the runtime starts it even if this program is killed.
+        """
+        self._on_loop(partial(self._until_over, self._input.is_read.wait))
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the program's output until it ends; then ask ``ended``."""
@@ -228,7 +235,7 @@ class Running:
         self._task.cancel()
 
     async def _put(self, data: bytes) -> bool:
-        await self._input.put(data)
+        await self._input.queue.put(data)
         return not self._task.done()
 
     async def _keep(self, data: bytes) -> None:
@@ -251,11 +258,13 @@ class _Taker(Output):
 class _Feeder(Input):
     """An input that comes from a queue; an empty piece is its end."""
 
-    def __init__(self, queue: asyncio.Queue[bytes]) -> None:
-        self._queue = queue
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE_PIECES)
+        self.is_read = asyncio.Event()
 
     async def read(self) -> bytes:
-        return await self._queue.get()
+        self.is_read.set()
+        return await self.queue.get()
 
 
 def _hand_over(future: Future[T], task: asyncio.Task[T]) -> None:

@@ -37,6 +37,8 @@ class ThisMachine(Remote):
         tar: what ``tar`` writes and how it ends, in place of what it is; None: it is what it is.
         stops_reading: ``tar`` reads nothing and reports success, as a runtime may that has lost
             the exit status.
+        delay_s: how long it takes to open the streams of a program with input.
+        begun: the programs that had been asked for when such streams were opened.
     """
 
     def __init__(self) -> None:
@@ -45,6 +47,8 @@ class ThisMachine(Remote):
         self.missing: set[str] = set()
         self.tar: tuple[bytes, bytes, int] | None = None
         self.stops_reading = False
+        self.delay_s = 0.0
+        self.begun: list[tuple[str, ...]] = []
 
     def _run_now(self, command: Sequence[str], limit_s: int) -> Ended:
         self._note(command)
@@ -66,6 +70,9 @@ class ThisMachine(Remote):
         self._note(command)
 
         async def begin(ends: Ends) -> ExitReported:
+            if stdin:
+                await asyncio.sleep(self.delay_s)
+                self.begun += self.commands
             if command[0] in self.missing:
                 return ExitReported(127)
             if self.tar is not None:
@@ -328,6 +335,16 @@ def test_a_success_that_is_none(copies: Copies, tmp_path: Path) -> None:
     with pytest.raises(CopyError, match="no space left on device"):
         copies.copy_to(tmp_path / "f", tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_tar_does_not_begin_before_what_is_to_end_it(copies: Copies, tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("content")
+    copies.remote.delay_s = 0.3
+    copies.copy_from(tmp_path / "f", tmp_path / "new")
+    assert (tmp_path / "new").read_text() == "content"
+    begun = {command[:2] for command in copies.remote.begun}
+    assert ("xargs", "-0") in begun
+    assert ("tar", "-c") not in begun
 
 
 def test_nothing_more_is_read_when_tar_has_ended(copies: Copies, tmp_path: Path) -> None:
