@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 
 demo: install .venv/.stamp ; $(PYTHON) -m tests.node.demo
 test: install .venv/.stamp ; $(PYTHON) -m pytest -n 4 --dist worksteal
-compat: .venv/.stamp # every Python, with the newest dependencies; the oldest with the oldest
+compat: install .venv/.stamp # every Python, with the newest dependencies; the oldest with the oldest
 	$(PYTHON) -m tools.pythons
 	$(PYTHON) -m tools.pythons --lowest 3.11
 lint: .venv/.stamp

@@ -742,7 +742,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--client-ca'\t'@file'\t'The CA of the cluster\'s users, for the kubelet\'s routes (default: as the API server says)' \
                 '--peer-ca'\t'@file'\t'The CA of all agents\' certificates (default: that of the Secret pycrictl-agent-ca; with --tls-cert they are not verified)' \
                 '--peer-token'\t'@file'\t'The service account\'s token for the audience progress.pycrictl.dev, which agents show to each other' \
-                '--peer-namespace'\t''\t'The namespace of the agents\' Service, pycrictl-agent (default: this pod\'s)' \
+                '--peer-namespace'\t''\t'The namespace of the agents\' Service, pycrictl-agent (default: this pod\'s; none with --kubeconfig)' \
                 '--admin-socket'\t'@socket'\t'The admin socket of a proxy on the node, which is asked if it is there' \
                 '--metrics-listen'\t''\t'Serve /metrics for Prometheus, /livez and /readyz there, without TLS, for everyone (default: nowhere)' \
                 '--spool-dir'\t'@directory'\t'Offer copies of containers\' files, and keep them there on their way; a restart takes them up (default: no copies)' \

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -39,6 +40,9 @@ PAGE: Final = 500
 
 MAX_LINE_BYTES: Final = 8 * 1024 * 1024
 """An event of a watch: an object has up to 1.5 MiB."""
+
+SILENT_S: Final = 45
+"""How long a connection may be without a sign of the other end: a watch may have none to send."""
 
 _CONNECTIONS: Final = 32
 _SLACK_S: Final = 30.0
@@ -205,7 +209,10 @@ class ApiServer:
             self._credential = fresh
         if self._session is None:
             connector = aiohttp.TCPConnector(
-                ssl=tls_context(self._credential), limit=_CONNECTIONS, keepalive_timeout=60
+                ssl=tls_context(self._credential),
+                limit=_CONNECTIONS,
+                keepalive_timeout=60,
+                socket_factory=_attentive,
             )
             self._session = aiohttp.ClientSession(
                 connector=connector,
@@ -228,6 +235,16 @@ class ApiServer:
         task = asyncio.create_task(end())
         self._retired.add(task)
         task.add_done_callback(self._retired.discard)
+
+
+def _attentive(address: aiohttp.AddrInfoType) -> socket.socket:
+    """Return a socket that fails if the other end is silent for ``SILENT_S`` (tcp(7))."""
+    made = socket.socket(*address[:3])
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
+        made.setsockopt(socket.IPPROTO_TCP, option, SILENT_S // 3)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_S * 1000)
+    return made
 
 
 def abandon(response: aiohttp.ClientResponse) -> None:

@@ -31,7 +31,7 @@ from pycrictl.agent.frontproxy import Trust, parse_trust
 from pycrictl.agent.node import Connect, NodePulls, ReadJournal
 from pycrictl.agent.peers import Peers
 from pycrictl.agent.reflector import FIRST_REST_S, LONGEST_REST_S, Reflector
-from pycrictl.agent.routes import Routes, health
+from pycrictl.agent.routes import Routes
 from pycrictl.agent.serving import Certificates, Door
 from pycrictl.agent.streaming import Streams
 from pycrictl.copy.rules.quotas import Quotas
@@ -148,8 +148,7 @@ class Agent:
             self.streams,
             copies,
             self.figures,
-            self._ailment,
-            self._unready,
+            self._page,
         )
         names = [SERVICE, f"{SERVICE}.{settings.namespace}.svc", settings.node, "localhost"]
         self._certificates = Certificates(
@@ -297,12 +296,16 @@ class Agent:
 
     async def _open_page(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer on the address of the metrics, where nobody is asked who they are."""
-        path = request.path
-        if request.method != "GET" or path not in ("/metrics", "/livez", "/readyz"):
+        name = request.path.removeprefix("/")
+        if request.method != "GET" or name not in ("metrics", "livez", "readyz"):
             return web.Response(status=404, text="404 not found\n")
-        if path == "/metrics":
+        return await self._page(name)
+
+    async def _page(self, name: str) -> web.Response:
+        if name == "metrics":
             return self.figures.page()
-        return await health(self._unready() if path == "/readyz" else self._ailment())
+        why = self._unready() if name == "readyz" else self._ailment()
+        return web.Response(text=why or "ok", status=503 if why else 200)
 
     def _gauges(self) -> Mapping[str, tuple[str, float]]:
         copies = self.copies.snapshot() if self.copies is not None else {}

@@ -48,8 +48,7 @@ class Routes:
         streams: of single pods.
         copies: of containers' files.
         figures: count.
-        ailment: returns why the agent should be started anew; empty if it should not.
-        unready: returns why the agent is not ready; empty if it is.
+        page: answers ``livez``, ``readyz`` or ``metrics``.
     """
 
     def __init__(
@@ -60,8 +59,7 @@ class Routes:
         streams: Streams,
         copies: CopyRoutes,
         figures: Figures,
-        ailment: Callable[[], str],
-        unready: Callable[[], str],
+        page: Callable[[str], Awaitable[web.Response]],
     ) -> None:
         self._access = access
         self._cluster = cluster
@@ -69,8 +67,7 @@ class Routes:
         self._streams = streams
         self._copies = copies
         self._figures = figures
-        self._ailment = ailment
-        self._unready = unready
+        self._page = page
         self._watches: dict[str, int] = {}
         self._log = Log(__name__)
 
@@ -116,9 +113,9 @@ class Routes:
                 raise Refusal(413, "a body is not taken")
         match words:
             case ["livez" | "healthz"]:
-                return "health", health(self._ailment())
+                return "health", self._page("livez")
             case ["readyz"]:
-                return "health", health(self._unready())
+                return "health", self._page("readyz")
             case ["metrics"]:
                 return "metrics", self._metrics(request)
             case ["node", "v1alpha1", *rest]:
@@ -133,7 +130,7 @@ class Routes:
 
     async def _metrics(self, request: web.BaseRequest) -> web.Response:
         await self._access.metrics(request)
-        return self._figures.page()
+        return await self._page("metrics")
 
     async def _kubelet(
         self,
@@ -309,11 +306,6 @@ class Routes:
     def watches(self) -> int:
         """How many watches and streams are open."""
         return sum(self._watches.values())
-
-
-async def health(why: str) -> web.Response:
-    """Answer a probe: why it fails, if it does."""
-    return web.Response(text=why or "ok", status=503 if why else 200)
 
 
 def _is_of_copies(words: list[str]) -> bool:

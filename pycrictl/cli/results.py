@@ -11,6 +11,7 @@ from pycrictl.errors import ExitCode, PycrictlError
 from pycrictl.units import escape
 
 if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
     from pycrictl.cri.lists.lookup import Kind, Target
     from pycrictl.environ import Environment
 
@@ -28,11 +29,15 @@ class Results:
             self.env.stdout.write(f"{escape(line)}\n")
             self.env.stdout.flush()
 
-    def identify(self, targets: Iterable[Target], kind: Kind) -> None:
-        """Say on stderr which container or pod each name stands for; IDs speak for themselves."""
-        for target in targets:
+    def targets(self, client: CriClient, words: Iterable[str], kind: Kind) -> list[Target]:
+        """Return what each word stands for; say on stderr what a name does."""
+        from pycrictl.cri.lists import lookup
+
+        found = lookup.targets(client, words, kind)
+        for target in found:
             if target.name:
                 self.env.note(f"{target.text} is {kind} {target.id[:13]} ({target.name})")
+        return found
 
     def warn(self, lines: Iterable[str]) -> None:
         """Warn of what went wrong beside the results."""

@@ -184,23 +184,28 @@ class Agents:
         self._publish()
 
     def _publish(self) -> None:
-        self._cluster.apply(
-            {
-                "apiVersion": "discovery.k8s.io/v1",
-                "kind": "EndpointSlice",
-                "metadata": {
-                    "name": f"{NAME}-1",
-                    "namespace": NAMESPACE,
-                    "labels": {"kubernetes.io/service-name": NAME},
-                },
-                "addressType": "IPv4",
-                "ports": [{"name": "https", "port": PORT, "protocol": "TCP"}],
-                "endpoints": [
-                    {"addresses": [address], "nodeName": node, "conditions": {"ready": True}}
-                    for node, address in self._endpoints.items()
-                ],
-            }
-        )
+        publish(self._cluster, self._endpoints)
+
+
+def publish(cluster: Cluster, endpoints: Mapping[str, str]) -> None:
+    """Say which agents there are, as the controller of endpoints would: addresses by nodes."""
+    cluster.apply(
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "name": f"{NAME}-1",
+                "namespace": NAMESPACE,
+                "labels": {"kubernetes.io/service-name": NAME},
+            },
+            "addressType": "IPv4",
+            "ports": [{"name": "https", "port": PORT, "protocol": "TCP"}],
+            "endpoints": [
+                {"addresses": [address], "nodeName": node, "conditions": {"ready": True}}
+                for node, address in endpoints.items()
+            ],
+        }
+    )
 
 
 def is_ready(address: str) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -317,8 +316,3 @@ def _listening() -> str:
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     rows = [line.split() for line in lines]
     return " ".join(str(int(row[1].partition(":")[2], 16)) for row in rows if row[3] == "0A")
-
-
-def seconds_since(began_at: float) -> float:
-    """Return the time since a reading of the monotonic clock."""
-    return time.monotonic() - began_at

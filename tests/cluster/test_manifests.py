@@ -23,7 +23,7 @@ from tests.kube.kubectl import Kubectl
 from tests.kubectl.plugin import Plugin
 from tests.waiting import wait_until
 
-from .agents import NAME, NAMESPACE, PORT
+from .agents import NAME, NAMESPACE, publish
 from .cluster import ADDRESS, NODE, Cluster
 from .cluster import PORT as API_PORT
 from .test_proxy import pull_slowly
@@ -108,22 +108,7 @@ def applied_from(
     cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **ca})
     daemonset = kubectl.document("get", "daemonset", NAME, "-n", NAMESPACE)
     cluster.apply(make(daemonset["spec"]["template"]))
-    cluster.apply(
-        {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": {
-                "name": f"{NAME}-1",
-                "namespace": NAMESPACE,
-                "labels": {"kubernetes.io/service-name": NAME},
-            },
-            "addressType": "IPv4",
-            "ports": [{"name": "https", "port": PORT, "protocol": "TCP"}],
-            "endpoints": [
-                {"addresses": [ADDRESS], "nodeName": NODE, "conditions": {"ready": True}}
-            ],
-        }
-    )
+    publish(cluster, {NODE: ADDRESS})
     await_agent(cluster)
     wait_until(lambda: kubectl("get", "imagepulls").returncode == 0)
     yield cluster

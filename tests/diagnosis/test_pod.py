@@ -30,7 +30,6 @@ PRESENT = Image("reg.example/web:1", is_present=True)
 TO_COME = Container("app", image="reg.example/web:1", waiting="ContainerCreating")
 ROOMY = Disk("/var/lib/containerd", "images", 100 * GIB, 40 * GIB, 1000, 900)
 
-RESOLVE = 'failed to resolve reference "reg.example/web:1": '
 CNI = (
     'time="2026-05-01T10:00:00.1Z" level=error msg="RunPodSandbox for &PodSandboxMetadata{Name:web,'
     'Uid:u1,Namespace:default,Attempt:0,} failed, error" error="failed to setup network for '

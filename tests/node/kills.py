@@ -20,13 +20,14 @@ from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.tree.janitor import COMMIT, STAGE_NAME
 from pycrictl.copy.tree.places import LocalRoot, open_source
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.proxy import admin
+from tests.copy.trees import stages_in
 from tests.proxy.program import Program as Proxy
 from tests.waiting import settled
 
@@ -38,9 +39,6 @@ from .test_copy_node import Container
 
 METHODS: Final = ("rpc", "node", "exec")
 VICTIMS: Final = ("client", "proxy", "runtime", "container")
-PHASES: Final = ("begin", "unnamed", "stage", "commit", "end")
-"""Nothing is to be seen yet; a file without a name; a stage; a merge; everything is there."""
-
 POINTS: Final = 20
 LATEST: Final = 1.2
 """The last moment to kill at, as a share of the time that a copy takes."""
@@ -53,6 +51,10 @@ LONE_BYTES: Final = 24 * MIB
 
 EXPIRE_S: Final = 75.0
 """How long a slot may be taken whose URL nobody opens; its own time limit is 60 s."""
+
+
+Files: TypeAlias = dict[str, bytes]
+"""Names below a folder, and contents."""
 
 
 class Way(NamedTuple):
@@ -82,26 +84,64 @@ class Tally:
     """What became of the copies in which one victim was killed.
 
     Attributes:
+        method: by which was copied; empty if there is but one way.
         completed: those that reported success.
         in_place: those that did not, though everything is there: nobody could tell them.
         phases: how far they were, as far as that can be seen.
+        why: last lines of those that failed.
         faults: what is not as it must be.
     """
 
     victim: str
-    method: str
+    method: str = ""
     completed: int = 0
     failed: int = 0
     in_place: int = 0
     phases: Counter[str] = field(default_factory=Counter)
+    why: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
 
+    def add(
+        self, ended: Ended, into: Path, before: Files, complete: Files, faults: list[str], way: str
+    ) -> None:
+        """Count a copy that is over.
+
+        Args:
+            ended: its program.
+            into: the destination.
+            before: what was there.
+            complete: what shall be there.
+            faults: what else is not as it must be.
+            way: what was copied, and when somebody was killed.
+        """
+        if "Traceback" in ended.stderr:
+            faults.append("a traceback")
+        if ended.status not in (0, 1, -signal.SIGKILL if self.victim == "client" else 0):
+            faults.append("an unexpected status")
+        if ended.status == 1 and not re.search(r"(pycrictl|container-cp): ", ended.stderr):
+            faults.append("no reason")
+        found = read(into) if into.exists() else {}
+        if found not in (before, complete):
+            faults.append(f"{len(found)} of {len(complete)} files are there")
+        if ended.status:
+            self.failed += 1
+            self.in_place += found == complete != before
+            last = (ended.stderr.strip().splitlines() or [""])[-1]
+            self.why[re.sub(r"[0-9a-f]*\d[0-9a-f]*", "N", last[:120])] += 1
+        else:
+            self.completed += 1
+            if found != complete:
+                faults.append("success without a complete copy")
+        about = f"{way}: {ended.status} {ended.stderr[-500:]!r}"
+        self.faults += [f"{fault}: {about}" for fault in faults]
+
     def __str__(self) -> str:
-        phases = ", ".join(f"{name} {self.phases[name]}" for name in PHASES if self.phases[name])
-        return (
-            f"{self.victim:10}{self.method:5}{self.completed:4} completed,{self.failed:4} failed"
+        phases = ", ".join(f"{name} {count}" for name, count in sorted(self.phases.items()))
+        lines = [
+            f"{self.victim:11}{self.method:5}{self.completed:4} completed,{self.failed:4} failed"
             f" ({self.in_place} in place), {len(self.faults)} faults; killed at {phases}"
-        )
+        ]
+        return "\n".join(lines + [f"{count:14} x {reason}" for reason, count in self.why.items()])
 
 
 class Scene:
@@ -213,28 +253,20 @@ class Scene:
         if way.kind == "merge":
             share = 0.5 + share / 2  # more interesting where it has begun
         into, before, complete = self._prepare(way)
-        direct = way.method != "rpc" and tally.victim != "proxy"
+        victim = tally.victim
+        direct = way.method != "rpc" and victim != "proxy"
         pid = self._start(way, self.lab.node.endpoint if direct else self.proxy.endpoint)
         time.sleep(share * LATEST * self._durations[way])
-        tally.phases[self._kill(tally.victim, pid, into, way)] += 1
+        tally.phases[self._kill(victim, pid, into, way)] += 1
         ended = self._program.end()
-        if tally.victim == "proxy":
+        if victim == "proxy":
             self.proxy.start()
-        elif tally.victim == "runtime":
+        elif victim == "runtime":
             self.lab.node.start()
-        about = f"{way.kind} {way.direction} at {share:.0%}: {ended.status} {ended.stderr[:500]!r}"
-        tally.faults += [f"{fault}: {about}" for fault in self._judge(tally.victim, ended, into)]
-        found = read(into)
-        if found not in (before, complete):
-            tally.faults.append(f"{len(found)} of {len(complete)} files are there: {about}")
-        if ended.status:
-            tally.failed += 1
-            tally.in_place += found == complete
-        else:
-            tally.completed += 1
-            if found != complete:
-                tally.faults.append(f"success without a complete copy: {about}")
-        if tally.victim == "container":
+        faults = self._judge(victim, ended, into)
+        what = f"{way.kind} {way.direction} at {share:.0%}"
+        tally.add(ended, into, before, complete, faults, what)
+        if victim == "container":
             self._new_container()
 
     def _measure(self, way: Way, tally: Tally) -> float:
@@ -249,7 +281,7 @@ class Scene:
             tally.faults.append(f"an undisturbed copy failed: {way}: {ended}")
         return duration_s
 
-    def _prepare(self, way: Way) -> tuple[Path, dict[str, bytes], dict[str, bytes]]:
+    def _prepare(self, way: Way) -> tuple[Path, Files, Files]:
         """Make the destination; return it, what is in it, and what is to be in it."""
         into = (self._inside if way.direction == "in" else self.folder) / "into"
         shutil.rmtree(into, ignore_errors=True)
@@ -261,7 +293,7 @@ class Scene:
         if way.kind == "file":
             (into / "file").write_bytes(b"old")
             return into, {"file": b"old"}, {"file": self._file["."]}
-        before: dict[str, bytes] = {}
+        before: Files = {}
         if way.kind == "merge":
             # Every second file is there already, and one that is not copied.
             before = {f"tree/{name}": b"old" for name in ("other", *sorted(self._tree)[::2])}
@@ -302,6 +334,7 @@ class Scene:
         return phase
 
     def _phase(self, pid: int, into: Path, way: Way) -> str:
+        """Nothing is to be seen yet; a file without a name; a stage; a merge; all is there."""
         stages = stages_in(into)
         if any((stage / os.fsdecode(COMMIT)).exists() for stage in stages):
             return "commit"
@@ -313,14 +346,8 @@ class Scene:
         return "unnamed" if unnamed(pid) or self.spools() else "begin"
 
     def _judge(self, victim: str, ended: Ended, into: Path) -> list[str]:
-        """What is wrong, but for the content of the destination."""
+        """What is left that should not be."""
         faults = []
-        if "Traceback" in ended.stderr:
-            faults.append("a traceback")
-        if ended.status not in (0, 1) and (victim, ended.status) != ("client", -signal.SIGKILL):
-            faults.append("an unexpected status")
-        if ended.status == 1 and "pycrictl: " not in ended.stderr:
-            faults.append("no reason")
         # Nothing can be run in a container that is dead; what stays in it must be named.
         is_dead = victim == "container"
         if not settled(
@@ -342,7 +369,7 @@ class Scene:
         return faults
 
 
-def read(top: Path) -> dict[str, bytes]:
+def read(top: Path) -> Files:
     """The files below a directory, or the one that it is; those of stages are left out."""
     if top.is_file():
         return {".": top.read_bytes()}
@@ -356,12 +383,6 @@ def read(top: Path) -> dict[str, bytes]:
 
 def is_stage(name: str) -> bool:
     return STAGE_NAME.fullmatch(os.fsencode(name)) is not None
-
-
-def stages_in(into: Path) -> list[Path]:
-    """Stages in a destination, or in the tree that is there."""
-    found = (*into.glob(".*"), *into.glob("tree/.*"))
-    return [path for path in found if is_stage(path.name)]
 
 
 def unnamed(pid: int) -> list[str]:

@@ -36,7 +36,6 @@ class Lab:
 
     def __init__(self, *, cri: Mapping[str, Any] | None = None) -> None:
         self._cri = dict(cri or {})
-        self._pushed: dict[str, Image] = {}
 
     def __enter__(self) -> Self:
         # /var/tmp: on disk, and short enough for a unix socket's 107 bytes.

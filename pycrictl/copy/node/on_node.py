@@ -208,7 +208,8 @@ def check_node(socket_path: str) -> None:
 
     Raises:
         Unimplemented: it is not root; or the runtime is in another PID namespace, as where this
-            program is in a container that the runtime's socket is mounted in.
+            program is in a container that the runtime's socket is mounted in; or it may not
+            look at the runtime's process.
     """
     if os.geteuid() != 0:
         raise Unimplemented(
@@ -234,7 +235,15 @@ def check_node(socket_path: str) -> None:
 
 
 def _pid_namespace(pid: str) -> str:
-    return str(Path(noderoot.locate(f"/proc/{pid}/ns/pid")).readlink())
+    try:
+        return str(Path(noderoot.locate(f"/proc/{pid}/ns/pid")).readlink())
+    except PermissionError:
+        raise Unimplemented(
+            "this program may not look at the runtime's process:"
+            " it needs the capability SYS_PTRACE",
+            code="Unimplemented",
+            hint="an AppArmor profile may deny it, too",
+        ) from None
 
 
 def check_kernel(handler: str, container_id: str) -> None:

@@ -159,8 +159,8 @@ class Kept:
 class Saved:
     """The copies of this user.
 
-    They are in the user's state folder. Where that cannot be written, as in many containers, they
-    are in a folder of the user's own among temporary files.
+    They are in the user's state folder. Where there is none that can be written, as in many
+    containers, they are in a folder of the user's own among temporary files.
 
     Args:
         environ: variables of this process; ``XDG_STATE_HOME`` or ``HOME`` says where they are.
@@ -172,19 +172,19 @@ class Saved:
 
     def __init__(self, environ: Mapping[str, str], note: Callable[[str], None]) -> None:
         self._note = note
-        state = _state(environ) / _FOLDER
+        state = _state(environ)
         try:
             self._folder = _opened(state)
         except OSError as exc:
+            why = _described(state, exc) if state is not None else "a home: this user has none"
             other = Path(tempfile.gettempdir(), f"pycrictl-{os.geteuid()}")
             try:
                 self._folder = _private(other)
             except OSError as other_exc:
                 raise CopyError(
-                    f"cannot keep copies in {_described(state, exc)},"
-                    f" nor in {_described(other, other_exc)}"
+                    f"cannot keep copies in {why}, nor in {_described(other, other_exc)}"
                 ) from other_exc
-            note(f"copies are kept in {quote(str(other))}, not in {_described(state, exc)}")
+            note(f"copies are kept in {quote(str(other))}, not in {why}")
         self._sweep()
 
     def close(self) -> None:
@@ -254,17 +254,20 @@ class Saved:
         return os.open(name, flags | more, 0o600, dir_fd=self._folder)
 
 
-def _state(environ: Mapping[str, str]) -> Path:
+def _state(environ: Mapping[str, str]) -> Path | None:
+    """Return the folder for copies; None for a user without a home."""
     base = environ.get("XDG_STATE_HOME", "")
     if base.startswith("/"):
-        return Path(base)
-    home = environ.get("HOME") or "~"
-    with suppress(RuntimeError):  # a user whom the system does not know has no home
-        return Path(home).expanduser() / ".local/state"
-    return Path("/.local/state")
+        return Path(base, _FOLDER)
+    try:
+        return Path(environ.get("HOME") or "~").expanduser() / ".local/state" / _FOLDER
+    except RuntimeError:  # the system does not know the user
+        return None
 
 
-def _opened(path: Path) -> int:
+def _opened(path: Path | None) -> int:
+    if path is None:
+        raise FileNotFoundError
     path.mkdir(0o700, parents=True, exist_ok=True)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     if not os.access(path, os.W_OK | os.X_OK):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -393,6 +394,22 @@ def test_other_users_are_told_to_be_root(container: subprocess.Popen[bytes]) -> 
         read, 1000
     )
     os.close(read)
+
+
+@needs_root
+def test_without_the_capability_to_look_at_the_runtime() -> None:
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+        path = f"{folder}/s"
+        listener.bind(path)
+        listener.listen()
+        on_node.check_node(path)
+        code = f"from pycrictl.copy.node import on_node; on_node.check_node({path!r})"
+        words = ("setpriv", "--bounding-set", "-sys_ptrace", sys.executable, "-c", code)
+        done = subprocess.run(words, stderr=subprocess.PIPE, text=True)
+    assert (
+        "Unimplemented: this program may not look at the runtime's process: it needs the"
+        in (done.stderr.splitlines()[-1])
+    )
 
 
 def test_memory_does_not_grow_with_the_size(tmp_path: Path) -> None:

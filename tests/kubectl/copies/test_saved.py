@@ -44,9 +44,12 @@ def test_a_user_whom_the_system_does_not_know(
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.setattr(Path, "expanduser", unknown)
-    Saved({"XDG_STATE_HOME": str(temporary)}, pytest.fail).close()  # not asked for it
-    monkeypatch.setattr(Path, "mkdir", lambda *_, **__: os.open("/dev/null/x", 0))
-    with pytest.raises(CopyError, match=r'cannot keep copies in "/.local/state/.*, nor in '):
+    Saved({"XDG_STATE_HOME": str(temporary.parent)}, pytest.fail).close()  # not asked for it
+    notes: list[str] = []
+    Saved({}, notes.append).close()
+    assert notes == [f'copies are kept in "{temporary}", not in a home: this user has none']
+    temporary.chmod(0o755)
+    with pytest.raises(CopyError, match=r"cannot keep copies in a home: .* none, nor in "):
         Saved({}, pytest.fail)
 
 

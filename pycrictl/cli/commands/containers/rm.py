@@ -30,18 +30,13 @@ def rm(
     """
     from pycrictl.cri.lifecycle.control import check_ids
     from pycrictl.cri.lifecycle.removal import all_containers, remove_containers
-    from pycrictl.cri.lists import lookup
 
     if all_ and containers:
         raise UsageError("--all and IDs cannot be combined")
     words = () if all_ else check_ids(containers or (), "container")
     results = Results(app.env)
     with app.open_client("runtime") as client:
-        if all_:
-            found = all_containers(client)
-        else:
-            found = lookup.targets(client, words, "container")
-            results.identify(found, "container")
+        found = all_containers(client) if all_ else results.targets(client, words, "container")
         for removal in remove_containers(client, found, force=force, keep_logs=keep_logs):
             if removal.is_stopped:
                 results.say([removal.target])

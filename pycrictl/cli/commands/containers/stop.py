@@ -33,7 +33,6 @@ def stop(
     Example: pycrictl stop --timeout 10 web
     """
     from pycrictl.cri.lifecycle.control import check_ids, running_containers, stop_containers
-    from pycrictl.cri.lists import lookup
 
     if all_ and containers:
         raise UsageError("--all and IDs cannot be combined")
@@ -42,11 +41,7 @@ def stop(
     words = () if all_ else check_ids(containers or (), "container")
     results = Results(app.env)
     with app.open_client("runtime") as client:
-        if all_:
-            found = running_containers(client)
-        else:
-            found = lookup.targets(client, words, "container")
-            results.identify(found, "container")
+        found = running_containers(client) if all_ else results.targets(client, words, "container")
         results.say(stop_containers(client, found, grace_s=timeout))
     if not found:
         results.say(["No running containers found."])

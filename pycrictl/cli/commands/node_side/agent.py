@@ -90,7 +90,8 @@ def agent(
         Option(
             "--peer-namespace",
             metavar="NAME",
-            help="The namespace of the agents' Service, pycrictl-agent (default: this pod's).",
+            help="The namespace of the agents' Service, pycrictl-agent (default: this pod's; none"
+            " with --kubeconfig).",
         ),
     ] = "",
     admin_socket: AdminSocket = DEFAULT,

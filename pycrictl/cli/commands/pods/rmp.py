@@ -26,18 +26,13 @@ def rmp(
     """
     from pycrictl.cri.lifecycle.control import check_ids
     from pycrictl.cri.lifecycle.removal import all_pods, remove_pods
-    from pycrictl.cri.lists import lookup
 
     if all_ and pods:
         raise UsageError("--all and IDs cannot be combined")
     words = () if all_ else check_ids(pods or (), "pod sandbox")
     results = Results(app.env)
     with app.open_client("runtime") as client:
-        if all_:
-            found = all_pods(client)
-        else:
-            found = lookup.targets(client, words, "pod")
-            results.identify(found, "pod")
+        found = all_pods(client) if all_ else results.targets(client, words, "pod")
         for removal in remove_pods(client, found, force=force):
             if removal.is_stopped:
                 results.say([f"Stopped sandbox {removal.target}"])

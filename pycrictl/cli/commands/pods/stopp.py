@@ -16,11 +16,9 @@ def stopp(app: AppContext, pods: options.PodIds = None) -> None:
     Example: pycrictl stopp default/web
     """
     from pycrictl.cri.lifecycle.control import check_ids, stop_pods
-    from pycrictl.cri.lists import lookup
 
     words = check_ids(pods or (), "pod sandbox")
     results = Results(app.env)
     with app.open_client("runtime") as client:
-        found = lookup.targets(client, words, "pod")
-        results.identify(found, "pod")
+        found = results.targets(client, words, "pod")
         results.say(f"Stopped sandbox {pod}" for pod in stop_pods(client, found))
