@@ -26,6 +26,8 @@ log = logging.getLogger("pycrictl.agent")
 RETRY_S: Final = 10
 """When it is worth asking again after a quota was reached."""
 
+_ALONE: Final = "--in-place"
+
 _CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (Gone, 410),
     (UsageError, 422),
@@ -60,7 +62,9 @@ def refused(exc: Exception) -> Refused:
         return exc
     code = next((code for kind, code in _CODES if isinstance(exc, kind)), 500)
     if isinstance(exc, PycrictlError):
-        return Refused(code, f"{exc.message} ({exc.hint})" if exc.hint else exc.message)
+        # What an option of ``cp`` can do, who copies through the cluster cannot.
+        hint = "" if _ALONE in (exc.hint or "") else exc.hint
+        return Refused(code, f"{exc.message} ({hint})" if hint else exc.message)
     log.error("a copy failed", exc_info=exc)
     return Refused(code, f"the agent failed: {type(exc).__name__}: {exc}")
 
