@@ -9,6 +9,7 @@ from typing import Final
 
 from pycrictl.agent.copies.engine import Gone
 from pycrictl.errors import (
+    ConnectError,
     CopyError,
     Denied,
     Exhausted,
@@ -39,6 +40,7 @@ _CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (Denied, 403),
     (CopyError, 422),
     (StreamError, 422),
+    (ConnectError, 503),
 )
 
 
@@ -62,8 +64,9 @@ def refused(exc: Exception) -> Refused:
         return exc
     code = next((code for kind, code in _CODES if isinstance(exc, kind)), 500)
     if isinstance(exc, PycrictlError):
-        # What an option of ``cp`` can do, who copies through the cluster cannot.
-        hint = "" if _ALONE in (exc.hint or "") else exc.hint
+        # What options of a program on the node can do, who copies through the cluster cannot.
+        is_for_node = isinstance(exc, ConnectError) or _ALONE in (exc.hint or "")
+        hint = "" if is_for_node else exc.hint
         return Refused(code, f"{exc.message} ({hint})" if hint else exc.message)
     log.error("a copy failed", exc_info=exc)
     return Refused(code, f"the agent failed: {type(exc).__name__}: {exc}")

@@ -151,7 +151,8 @@ class Store:
         found = os.fstat(self._folder)
         if found.st_uid != os.geteuid() or found.st_mode & stat.S_ISVTX:
             raise ConfigError(
-                f"cannot keep copies in {quote(self._path)}: it is not a folder of this user alone"
+                f"cannot keep copies in {quote(self._path)}: it is not a folder of this user alone",
+                hint="name one that is not there yet, or give it to this user, with mode 0700",
             )
         if self._has_lock():
             return
