@@ -102,7 +102,7 @@ def carry_out(
 
     with (
         ended_if_stuck(give_up),
-        _Meter(display, app.env.clock) as meter,
+        _Meter(display, app.env) as meter,
     ):
         container = request.source if isinstance(request, spec.CopyFrom) else request.destination
         with opened(container, meter.watch) as copier:
@@ -125,15 +125,16 @@ class _Meter:
         done_bytes: how much has been copied; skipped: how much was left out.
     """
 
-    def __init__(self, display: CopyDisplay, clock: Callable[[], float]) -> None:
+    def __init__(self, display: CopyDisplay, env: Environment) -> None:
         on_total = None if display.interval_s is None else self._set_total
         self.watch = Watch(self._count, self._skip, on_total, self._note)
         self.done_bytes = 0
         self.skipped = 0
         self._display = display
-        self._clock = clock
+        self._program = env.program
+        self._clock = env.clock
         self._total_bytes: int | None = None
-        self._began_s = clock()
+        self._began_s = env.clock()
         # The display is shared with the thread; so are numbers, of which one thread writes each.
         self._lock = threading.Lock()
         self._is_over = threading.Event()
@@ -165,7 +166,7 @@ class _Meter:
 
     def _note(self, text: str) -> None:
         with self._lock:
-            self._display.note(f"pycrictl: {text}")
+            self._display.note(f"{self._program}: {text}")
 
     def _set_total(self, size_bytes: int) -> None:
         self._total_bytes = size_bytes
@@ -198,8 +199,10 @@ def _check_streams(
             raise UsageError(
                 "refusing to write an archive to a terminal", hint="redirect standard output"
             )
-        if options.rules.no_clobber or options.rules.in_place:
-            raise UsageError("--no-clobber and --in-place do not apply to an archive")
+        rules = options.rules
+        for option, is_given in (("no-clobber", rules.no_clobber), ("in-place", rules.in_place)):
+            if is_given:
+                raise UsageError(f"--{option} does not apply to an archive")
         output_of(env)
     elif request.source.is_stream:
         if env.stdin_is_terminal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -21,6 +22,7 @@ SCHEDULED_S: Final = 3.0
 _LOOK_S: Final = 1.0
 _REFRESH_S: Final = 2.0
 _OWN_NAMESPACE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _OPERATORS: Final = {
     "In": "{key} in ({values})",
     "NotIn": "{key} notin ({values})",
@@ -54,16 +56,17 @@ class Asked(NamedTuple):
         Raises:
             UsageError: it does not.
         """
-        named = {"the namespace": self.namespace, "the node": self.node}
         if self.names and self.selector:
             raise UsageError("name pods or select them by -l, not both")
         if self.names and self.is_everywhere:
             raise UsageError("a pod is in one namespace: name it with -n rather than -A")
         if self.namespace and self.is_everywhere:
             raise UsageError("-n and -A exclude each other")
-        for what, text in (*named.items(), *(("a pod", name) for name in self.names)):
-            if text.startswith("-"):
-                raise UsageError(f"{what} cannot be called {quote(text)}")
+        check_name("a namespace", self.namespace)
+        check_name("a node", self.node)
+        for name in self.names:
+            if name.startswith("-"):
+                raise UsageError(f"a pod cannot be called {quote(name)}")
 
 
 class FoundPod(NamedTuple):
@@ -173,15 +176,28 @@ class Selection:
         self._known |= {(pod.namespace, pod.name) for pod in self.pods}
 
 
+def check_name(what: str, text: str) -> None:
+    """Require that something can have a name, if one is given: an RFC 1123 subdomain.
+
+    Raises:
+        UsageError: it cannot; a path of the API server made with it might be another one.
+    """
+    if text and not _NAME.fullmatch(text):
+        raise UsageError(f"{what} cannot be called {quote(text)}")
+
+
 def find(kubectl: Kubectl, asked: Asked) -> Selection:
     """Return the pods that a command line means.
 
     Raises:
-        NotFound: there is none.
+        NotFound: there is none, or no such node.
         UsageError: what is named has no pods, or no such container.
         PycrictlError: kubectl refused.
     """
     asked.check()
+    if asked.node:
+        with suppress(Denied):  # who may see pulls need not see nodes
+            kubectl.output("get", f"node/{asked.node}", "--output=name")
     if not asked.names and not asked.selector:
         is_everywhere = asked.is_everywhere or (asked.node and not asked.namespace)
         namespace = "" if is_everywhere else asked.namespace or namespace_of(kubectl)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from pycrictl.errors import ConnectError, RemoteProtocolError
+from pycrictl.errors import ConnectError, NotFound, PycrictlError, RemoteProtocolError
 from pycrictl.kubectl import refusals
 
 if TYPE_CHECKING:
@@ -64,6 +64,23 @@ class Kubectl:
             return json.loads(self.output(*words))
         except ValueError:
             raise RemoteProtocolError(f"kubectl {words[0]} did not write JSON") from None
+
+    def why_not_served(self, install: str) -> PycrictlError:
+        """Return why the API server knows nobody who serves what was asked of the agents.
+
+        Args:
+            install: the command that installs them.
+        """
+        try:
+            found = self.documents("get", "--raw", refusals.OFFERED_AT)
+        except NotFound:
+            return refusals.not_installed(install)
+        except PycrictlError as exc:
+            return exc
+        versions = found.get("versions") if isinstance(found, dict) else None
+        return refusals.other_version(
+            [str(each.get("version")) for each in versions or ()], install
+        )
 
     def start(self, words: Sequence[str], **settings: Any) -> subprocess.Popen[bytes]:
         """Start a call; its outputs are pipes.

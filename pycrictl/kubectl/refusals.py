@@ -24,12 +24,18 @@ from pycrictl.errors import (
 
 AGENT_NAMESPACE: Final = "pycrictl"
 _AGENTS: Final = f"kubectl -n {AGENT_NAMESPACE} get pods -o wide"
+_WHICH_SERVER: Final = "'kubectl config view --minify' shows which server is asked"
 VIEW_ROLE: Final = "pycrictl-imagepulls-view"
 """The ClusterRole of the manifests that lets a user see pulls; it is aggregated to ``view``."""
 
+OFFERED_AT: Final = f"/apis/{GROUP}"
+"""Where the API server says which versions of the agents' API there are."""
+
 REPOSITORY: Final = "https://github.com/pycrictl/pycrictl"
 _RELEASE: Final = __version__.partition(".dev")[0]
-INSTALL: Final = f"kubectl apply -k '{REPOSITORY}//packaging/kubernetes/base?ref=v{_RELEASE}'"
+_MANIFESTS: Final = f"{REPOSITORY}//packaging/kubernetes/{{}}?ref=v{_RELEASE}"
+INSTALL: Final = f"kubectl apply -k '{_MANIFESTS.format('base')}'"
+INSTALL_COPIES: Final = f"kubectl apply -k '{_MANIFESTS.format('with-copies')}'"
 
 _ERROR: Final = re.compile(
     r"error: |Error: |Error from server|Unable to connect|The connection to the server"
@@ -88,8 +94,8 @@ def of_answer(refusal: UpgradeRefused) -> PycrictlError:
             return _not_found(message)
         case 404:
             return Unimplemented(f"the API server does not know {GROUP}/{VERSION}")
-        case 502:
-            return Unavailable(f"cannot reach the API server: {text}")
+        case 500 | 502 if not status:  # kubectl proxy itself
+            return Unavailable(f"cannot reach the API server: {text}", hint=_WHICH_SERVER)
         case 503 if message and not message.startswith("error trying to reach service"):
             return Unavailable(f"the agent answers: {message}", hint=_AGENTS)
         case 503:
@@ -99,9 +105,9 @@ def of_answer(refusal: UpgradeRefused) -> PycrictlError:
     return RuntimeFault(f"the API server answered {refusal.status}: {text}")
 
 
-def not_installed() -> PycrictlError:
+def not_installed(install: str = INSTALL) -> PycrictlError:
     """Return the error for a cluster without the agent."""
-    return Unimplemented("the agent is not installed in this cluster", hint=INSTALL)
+    return Unimplemented("the agent is not installed in this cluster", hint=install)
 
 
 def not_available(text: str) -> PycrictlError:
@@ -112,12 +118,12 @@ def not_available(text: str) -> PycrictlError:
     )
 
 
-def other_version(versions: list[str]) -> PycrictlError:
+def other_version(versions: list[str], install: str = INSTALL) -> PycrictlError:
     """Return the error for an agent that does not offer what this program asks for."""
     if VERSION in versions:
         return Unimplemented(
             "the agent of this cluster is older than this program and does not offer this",
-            hint=f"upgrade it: {INSTALL}",
+            hint=f"upgrade it: {install}",
         )
     offered = ", ".join(versions) or "nothing"
     return Unimplemented(
@@ -142,7 +148,8 @@ def _of_reason(reason: str, message: str) -> PycrictlError:
 
 def _not_found(message: str) -> PycrictlError:
     kind = message.partition(" ")[0].partition(".")[0]
-    hint = f"'kubectl get {kind} -A' shows which there are" if kind.isalpha() else None
+    everywhere = "" if kind == "nodes" else " -A"
+    hint = f"'kubectl get {kind}{everywhere}' shows which there are" if kind.isalpha() else None
     return NotFound(message, code="NotFound", details=message, hint=hint)
 
 
@@ -150,7 +157,7 @@ def _unreachable(text: str) -> PycrictlError:
     text = re.sub(r"^Unable to connect to the server: ", "cannot reach the API server: ", text)
     return ConnectError(
         text[:1].lower() + text[1:],
-        hint="'kubectl config view --minify' shows which server is asked",
+        hint=_WHICH_SERVER,
     )
 
 

@@ -11,11 +11,10 @@ from functools import partial
 from typing import Final
 from urllib.parse import urlencode
 
-from pycrictl.agent.api.names import GROUP, GROUP_VERSION
+from pycrictl.agent.api.names import GROUP_VERSION
 from pycrictl.errors import (
     ConnectError,
     Interrupted,
-    PycrictlError,
     RemoteProtocolError,
     StreamError,
     Unimplemented,
@@ -104,23 +103,13 @@ async def _follow(kubectl: Kubectl, follow: Follow, on_report: _OnReport, on_not
     except UpgradeRefused as exc:
         error = refusals.of_answer(exc)
         if isinstance(error, Unimplemented):
-            error = await in_thread(partial(_missing, kubectl))
+            error = await in_thread(partial(kubectl.why_not_served, refusals.INSTALL))
         raise error from exc
     except RemoteProtocolError:
         raise
     except (StreamError, ConnectError) as exc:
         log.debug("%s", exc.message)
         raise StreamError("the connection to the cluster broke off") from exc
-
-
-def _missing(kubectl: Kubectl) -> PycrictlError:
-    """Return why nobody serves what was asked for."""
-    try:
-        found = kubectl.documents("get", "--raw", f"/apis/{GROUP}")
-    except PycrictlError as exc:
-        return refusals.not_installed() if getattr(exc, "code", "") == "NotFound" else exc
-    versions = found.get("versions") if isinstance(found, dict) else None
-    return refusals.other_version([str(each.get("version")) for each in versions or ()])
 
 
 async def _follow_pod(

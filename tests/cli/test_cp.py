@@ -50,7 +50,7 @@ def offer(fake: FakeServer, *containers: cri_pb2.Container) -> None:
         (["--progress", "loud", "/a", "web:/b"], 'unknown kind of progress "loud"'),
         (["--transport", "quic", "/a", "web:/b"], 'unknown transport "quic"'),
         (["--tls-key", "k", "/a", "web:/b"], "--tls-cert and --tls-key go together"),
-        (["--no-clobber", "web:/a", "-"], "--no-clobber and --in-place do not apply to an archive"),
+        (["--no-clobber", "web:/a", "-"], "--no-clobber does not apply to an archive"),
         (["-L", "-", "web:/a"], "--follow-link does not apply to an archive on standard input"),
         (["--max-size", "5m", "/a", "web:/b"], "invalid value for '--max-size'"),
         (["/a"], "missing argument 'DST'"),

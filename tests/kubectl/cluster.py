@@ -60,6 +60,7 @@ class Cluster:
         watches: what each watch of ``imagepulls`` gets.
         streams: what each connection to a pod's stream gets.
         denied: users who may not see pulls.
+        hidden: resources that nobody may see.
         refusals: answers of the agent in place of all others: a status and a body.
         is_installed: whether there is an agent.
         versions: those that the agent offers.
@@ -75,6 +76,7 @@ class Cluster:
     watches: list[Stream] = field(default_factory=list)
     streams: list[Stream | tuple[int, Document]] = field(default_factory=list)
     denied: set[str] = field(default_factory=set)
+    hidden: set[str] = field(default_factory=set)
     refusals: list[tuple[int, bytes]] = field(default_factory=list)
     is_installed: bool = True
     versions: Sequence[str] = ("v1alpha1",)
@@ -110,6 +112,9 @@ def pod(name: str, *, namespace: str = "default", node: str = "n1", **labels: st
         "spec": {"nodeName": node, "containers": [{"name": "app", "image": "web:1"}]},
         "status": {"phase": "Pending"},
     }
+
+
+NODE: Document = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n1"}}
 
 
 def pull(
@@ -182,6 +187,9 @@ class _Handler(Handler):
             found = resource_list(group, version)
             missing = status(404, "the server could not find it", "NotFound")
             self.send_document(200 if found else 404, found or missing)
+        elif request.resource in self.cluster.hidden:
+            text = access.forbidden_message(user, request)
+            self.send_document(403, status(403, text, "Forbidden"))
         else:
             self._stored(kind, request)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kubectl.cluster import Cluster, pod
+from tests.kubectl.cluster import NODE, Cluster, pod
 from tests.kubectl.plugin import Plugin
 
 
@@ -22,7 +22,7 @@ def full(cluster: Cluster) -> Cluster:
     ]
     metadata = {"name": "web", "namespace": "shop"}
     cluster.deployments = [{"kind": "Deployment", "apiVersion": "apps/v1", "metadata": metadata}]
-    cluster.nodes = [{"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n1"}}]
+    cluster.nodes = [NODE]
     return cluster
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.kube.objects import Document, status
-from tests.kubectl.cluster import Cluster, Stream, event, pod, pull
+from tests.kubectl.cluster import NODE, Cluster, Stream, event, pod, pull
 from tests.kubectl.plugin import Plugin
 from tests.waiting import wait_until
 
@@ -156,11 +156,27 @@ def test_all_namespaces(cluster: Cluster, plugin: Plugin) -> None:
 
 
 def test_one_node(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.nodes = [NODE]
     cluster.pulls = [[pull("web", "Succeeded", total=5), pull("db", "Failed", node="n2")]]
     run = plugin.run("--node=n1", "--progress=json")
     assert run.code == 0
     assert [each["image"] for each in run.objects] == ["web:1"]
     assert asked(cluster, "imagepulls?fieldSelector=spec.nodeName%3Dn1")
+
+
+def test_a_node_that_is_not_there(plugin: Plugin) -> None:
+    run = plugin.run("--node=n7")
+    assert (run.code, run.stdout) == (1, "")
+    assert run.stderr == (
+        'kubectl image-pull-progress: nodes "n7" not found\n'
+        "hint: 'kubectl get nodes' shows which there are\n"
+    )
+
+
+def test_who_may_not_see_nodes_may_see_pulls(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.hidden = {"nodes"}
+    cluster.pulls = [[pull("web", "Succeeded", total=5)]]
+    assert plugin.run("--node=n1").code == 0
 
 
 def test_the_same_image_on_two_nodes_is_pulled_twice(cluster: Cluster, plugin: Plugin) -> None:
@@ -315,6 +331,8 @@ def test_a_pod_without_a_node_is_waited_for(cluster: Cluster, plugin: Plugin) ->
         (["-n", "a", "-A"], {}, "exclude each other", ""),
         ([""], {}, "the name of the pod is empty", ""),
         (["--", "--all"], {}, 'a pod cannot be called "--all"', ""),
+        (["--node=a/b"], {}, 'a node cannot be called "a/b"', ""),
+        (["web", "-nShop"], {}, 'a namespace cannot be called "Shop"', ""),
         (["--frobnicate"], {}, 'unknown option "--frobnicate"', ""),
         (["--progress=loud"], {}, 'unknown kind of progress "loud"', ""),
     ],

@@ -61,6 +61,14 @@ def test_any_answer_is_one_line(status: int, body: bytes) -> None:
     assert refusals.of_answer(refusal).message
 
 
+def test_kubectl_proxy_that_does_not_reach_the_server() -> None:
+    refusal = UpgradeRefused("", status=500, body=b"dial tcp 10.0.0.1:6443: connect: refused\n")
+    error = refusals.of_answer(refusal)
+    assert isinstance(error, Unavailable)
+    assert error.message == "cannot reach the API server: dial tcp 10.0.0.1:6443: connect: refused"
+    assert error.hint == "'kubectl config view --minify' shows which server is asked"
+
+
 def test_a_pod_that_the_agent_does_not_know() -> None:
     body = {"kind": "Status", "reason": "NotFound", "message": "gone", "details": {"name": "web"}}
     error = refusals.of_answer(UpgradeRefused("", status=404, body=json.dumps(body).encode()))

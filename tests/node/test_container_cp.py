@@ -156,6 +156,8 @@ def test_volumes(world: InCluster, container: Distroless, volumes: Path, tmp_pat
     assert (volumes / "data/new").read_text() == "new"
     assert world.plugin("web:/data", str(tmp_path / "out")).returncode == 0
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"old", "new"}
+    done = world.plugin(str(tmp_path / "new"), "web:/data", "-c", "side")
+    assert b'pod "default/web" has no container "side", only main' in done.stderr
     for local, inside, error in (
         (tmp_path / "new", "/etc/app.conf", b"is mounted there and cannot be replaced"),
         (tmp_path / "conf/.", "/etc", b"is mounted there and cannot be replaced"),
@@ -164,6 +166,7 @@ def test_volumes(world: InCluster, container: Distroless, volumes: Path, tmp_pat
         done = world.plugin(f"{local}{'/.' * (inside == '/etc')}", f"web:{inside}")
         assert done.returncode == 1
         assert error in done.stderr.lower(), done.stderr
+        assert b"--in-place" not in done.stderr  # which is an option of cp alone
     assert (volumes / "app.conf").read_text() == "mounted"
     assert [one.name for one in (volumes / "fixed").iterdir()] == ["old"]
     assert stages_in(container.root) == stages_in(volumes) == []

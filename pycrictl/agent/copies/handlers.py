@@ -13,6 +13,7 @@ from pycrictl.agent.copies.refusals import Refused
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import CopySpec, Owner, Session, parse_name, parse_spec
 from pycrictl.errors import UsageError
+from pycrictl.units import quote
 
 MAX_BODY_BYTES: Final = 64 * 1024
 
@@ -25,12 +26,14 @@ class PodOfNode(NamedTuple):
     Attributes:
         namespace, name, uid: as the API server has them.
         container: what a copy is about that names none.
+        containers: the names of all of them; empty if they are not known.
     """
 
     namespace: str
     name: str
     uid: str
     container: str
+    containers: tuple[str, ...] = ()
 
 
 class CopyHandlers:
@@ -92,7 +95,16 @@ class CopyHandlers:
 
     async def _begin(self, request: web.BaseRequest, owner: Owner, pod: PodOfNode) -> Session:
         name, spec = await asked_for(request)
-        return await self._copies.begin(owner, *pod, spec, name)
+        try:
+            return await self._copies.begin(owner, *pod[:4], spec, name)
+        except Refused as exc:
+            if exc.code == 404 and pod.containers and spec.container not in ("", *pod.containers):
+                raise Refused(
+                    404,
+                    f"pod {quote(f'{pod.namespace}/{pod.name}')} has no container"
+                    f" {quote(spec.container)}, only {', '.join(pod.containers)}",
+                ) from exc
+            raise
 
     def _respond(self, session: Session, status: int = 200) -> web.Response:
         document = session.document(self._group_version, self._copies.expires(session))

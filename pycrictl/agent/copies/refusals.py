@@ -9,6 +9,7 @@ from typing import Final
 
 from pycrictl.agent.copies.engine import Gone
 from pycrictl.errors import (
+    ConnectError,
     CopyError,
     Denied,
     Exhausted,
@@ -26,6 +27,8 @@ log = logging.getLogger("pycrictl.agent")
 RETRY_S: Final = 10
 """When it is worth asking again after a quota was reached."""
 
+_ALONE: Final = "--in-place"
+
 _CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (Gone, 410),
     (UsageError, 422),
@@ -37,6 +40,7 @@ _CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (Denied, 403),
     (CopyError, 422),
     (StreamError, 422),
+    (ConnectError, 503),
 )
 
 
@@ -60,7 +64,10 @@ def refused(exc: Exception) -> Refused:
         return exc
     code = next((code for kind, code in _CODES if isinstance(exc, kind)), 500)
     if isinstance(exc, PycrictlError):
-        return Refused(code, f"{exc.message} ({exc.hint})" if exc.hint else exc.message)
+        # What options of a program on the node can do, who copies through the cluster cannot.
+        is_for_node = isinstance(exc, ConnectError) or _ALONE in (exc.hint or "")
+        hint = "" if is_for_node else exc.hint
+        return Refused(code, f"{exc.message} ({hint})" if hint else exc.message)
     log.error("a copy failed", exc_info=exc)
     return Refused(code, f"the agent failed: {type(exc).__name__}: {exc}")
 

@@ -141,7 +141,8 @@ class CopyRoutes:
             raise Refused(
                 501, f"the agent of node {self._node} offers no copies: it has no --spool-dir"
             )
-        place = PodOfNode(pod.namespace, pod.name, pod.uid, pod.container)
+        containers = tuple(one.container for one in pod.images if not one.is_volume)
+        place = PodOfNode(pod.namespace, pod.name, pod.uid, pod.container, containers)
         return await self._handlers.answer(request, owner, place, words, given)
 
 

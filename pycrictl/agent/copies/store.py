@@ -3,6 +3,9 @@
 A name is in use as long as its JSON is there; an archive without it is what a killed agent left.
 What is described is written before the description is, and before anybody is told of it. It need
 not survive the node: a node that goes down loses the containers, and so their copies.
+
+Whatever is done here is done in a folder that somebody has typed. So it is taken only if there is
+nothing else in it, and nothing is changed or removed that an agent has not made.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -24,6 +29,12 @@ _RECORD: Final = ".json"
 _ARCHIVE: Final = ".tar"
 _FRESH: Final = ".new"
 _LOCK: Final = "lock"
+_FORM: Final = re.compile(
+    rf"{NAME.pattern}(?:{re.escape(_RECORD)}|{re.escape(_ARCHIVE)}|{re.escape(_FRESH)})"
+)
+"""What an agent's own files are called."""
+
+_OF_EVERY_DISK: Final = "lost+found"
 
 
 def new_name() -> str:
@@ -35,10 +46,10 @@ class Store:
     """A folder with sessions, of one agent.
 
     Args:
-        folder: is made if it is not there; only for this user.
+        folder: is made if it is not there. One that was empty becomes this user's alone.
 
     Raises:
-        ConfigError: it cannot be used, or another agent uses it.
+        ConfigError: it cannot be used, has anything else in it, or another agent uses it.
     """
 
     def __init__(self, folder: str) -> None:
@@ -49,11 +60,14 @@ class Store:
         except OSError as exc:
             raise ConfigError(f"cannot keep copies in {_described(folder, exc)}") from None
         try:
-            os.fchmod(self._folder, 0o700)
+            self._take()
             self._lock = self._open(_LOCK, os.O_RDWR | os.O_CREAT)
         except OSError as exc:
             os.close(self._folder)
             raise ConfigError(f"cannot keep copies in {_described(folder, exc)}") from None
+        except ConfigError:
+            os.close(self._folder)
+            raise
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -66,17 +80,16 @@ class Store:
         os.close(self._folder)
 
     def load(self) -> list[Session]:
-        """Return the sessions that there are; remove what belongs to none."""
+        """Return the sessions that there are; remove files of sessions that are gone."""
         sessions = {}
-        with os.scandir(self._folder) as entries:
-            names = [entry.name for entry in entries]
+        names = self._names()
         for name in names:
             stem, _, suffix = name.partition(".")
             if suffix == _RECORD[1:] and NAME.fullmatch(stem):
                 with suppress(OSError, ValueError, TypeError, KeyError):
                     sessions[stem] = self._read(stem)
         for name in names:
-            if name != _LOCK and name.partition(".")[0] not in sessions:
+            if _FORM.fullmatch(name) and name.partition(".")[0] not in sessions:
                 with suppress(OSError):
                     os.unlink(name, dir_fd=self._folder)
         return list(sessions.values())
@@ -128,8 +141,49 @@ class Store:
         status = os.fstatvfs(self._folder)
         return status.f_bavail * status.f_frsize
 
+    def _take(self) -> None:
+        """Make the folder this user's alone if it is an agent's, or may become one's.
+
+        Raises:
+            ConfigError: it is in use for something else.
+            OSError: it cannot be looked at.
+        """
+        found = os.fstat(self._folder)
+        if found.st_uid != os.geteuid() or found.st_mode & stat.S_ISVTX:
+            raise ConfigError(
+                f"cannot keep copies in {quote(self._path)}: it is not a folder of this user alone",
+                hint="name one that is not there yet, or give it to this user, with mode 0700",
+            )
+        if self._has_lock():
+            return
+        foreign = [
+            name
+            for name in self._names()
+            if name not in (_LOCK, _OF_EVERY_DISK) and not _FORM.fullmatch(name)
+        ]
+        if foreign:
+            raise ConfigError(
+                f"cannot keep copies in {quote(self._path)}: there are other files in it, such as"
+                f" {quote(min(foreign))}",
+                hint="name a folder that is empty, or not there yet",
+            )
+        os.fchmod(self._folder, 0o700)
+
+    def _has_lock(self) -> bool:
+        """Return whether an agent has used the folder, and it is as that made it."""
+        try:
+            lock = os.stat(_LOCK, dir_fd=self._folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        modes = stat.S_IMODE(lock.st_mode), stat.S_IMODE(os.fstat(self._folder).st_mode)
+        return stat.S_ISREG(lock.st_mode) and not lock.st_size and modes == (0o600, 0o700)
+
+    def _names(self) -> list[str]:
+        with os.scandir(self._folder) as entries:
+            return [entry.name for entry in entries]
+
     def _read(self, name: str) -> Session:
-        fd = self._open(name + _RECORD, os.O_RDONLY)
+        fd = self._open(name + _RECORD, os.O_RDONLY | os.O_NONBLOCK)  # a pipe has nothing to say
         with os.fdopen(fd, "rb") as file:
             session = restored(json.load(file))
         if session.name != name:

@@ -18,7 +18,6 @@ from pycrictl.errors import (
     CopyError,
     Denied,
     Exhausted,
-    NotFound,
     PycrictlError,
     RemoteProtocolError,
     Unavailable,
@@ -165,12 +164,12 @@ def error_of(status: int, body: bytes) -> PycrictlError:
     if is_ours and message:
         if status in (404, 410):
             return Lost(message)
-        if status < 500 or status == 501:
+        if status == 501:
+            return CopyError(message, hint=refusals.INSTALL_COPIES)
+        if status < 500:
             return CopyError(message)
         if status == 503:
             return Unavailable(message, code="Unavailable", details=message)
-    if status == 404 and isinstance(details, dict) and details.get("kind") == "pods":
-        return NotFound(message, code="NotFound", details=message)
     return refusals.of_answer(UpgradeRefused(message, status=status, body=body))
 
 

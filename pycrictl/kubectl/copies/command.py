@@ -9,11 +9,13 @@ from typing import NamedTuple
 from pycrictl.copy.copier import Copier, CopyOptions
 from pycrictl.copy.method import Watch
 from pycrictl.copy.rules.spec import ContainerPath
+from pycrictl.errors import Unimplemented
+from pycrictl.kubectl import refusals
 from pycrictl.kubectl.copies.api import CopyApi
 from pycrictl.kubectl.copies.over_api import OverApi
 from pycrictl.kubectl.copies.patience import Patience
 from pycrictl.kubectl.copies.saved import CopyRecord, Saved
-from pycrictl.kubectl.pods import namespace_of
+from pycrictl.kubectl.pods import check_name, namespace_of
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.kubectl.proxy import Proxy
 
@@ -52,9 +54,20 @@ def opened(
         environ: variables of this process.
         path: ``NAMESPACE/POD:PATH``, as the rules of copies read it.
         watch: gets notes.
+
+    Raises:
+        UsageError: something cannot have the name that is given.
+        Unimplemented: there is no agent, or none that offers copies.
+        PycrictlError: kubectl refused.
     """
     note = watch.on_note or _ignore
     kubectl = Kubectl(where.connection, note)
+    for what, text in (
+        ("a namespace", path.pod or where.namespace),
+        ("a pod", path.container),
+        ("a container", where.container),
+    ):
+        check_name(what, text)
     namespace = path.pod or where.namespace or namespace_of(kubectl)
     rules = options.rules
     flags = (("-L", options.follow), ("-a", rules.archive), ("--no-clobber", rules.no_clobber))
@@ -67,7 +80,11 @@ def opened(
         "",
         "",
     )
-    with Proxy(kubectl, environ) as proxy, closing(Saved(environ, note)) as saved:
+    with (
+        _installed(kubectl),
+        Proxy(kubectl, environ) as proxy,
+        closing(Saved(environ, note)) as saved,
+    ):
         method = OverApi(
             CopyApi(proxy.target, namespace, path.container),
             asked,
@@ -76,6 +93,15 @@ def opened(
             resume=where.resume,
         )
         yield Copier(lambda: (method,), options)
+
+
+@contextmanager
+def _installed(kubectl: Kubectl) -> Iterator[None]:
+    """Say of what nobody serves whether there are agents at all."""
+    try:
+        yield
+    except Unimplemented as exc:
+        raise kubectl.why_not_served(refusals.INSTALL_COPIES) from exc
 
 
 def _ignore(_: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from pycrictl.environ import OWN_NAME
 from pycrictl.show.displays import phrases
 from pycrictl.show.displays.meters import Meters, amount_line
 from pycrictl.show.displays.modes import HEARTBEAT_S, Outlet
@@ -64,14 +65,18 @@ class CopyLines:
 
     Args:
         out: where they go.
+        program: its name, which begins warnings.
         shows_progress: say every 10 s how far the copy is, not only how it ended.
     """
 
-    def __init__(self, out: Lines | Meters, *, shows_progress: bool = True) -> None:
+    def __init__(
+        self, out: Lines | Meters, program: str = OWN_NAME, *, shows_progress: bool = True
+    ) -> None:
         self.interval_s = out.interval_s if shows_progress else None
         self.note = out.note
         self.close = out.close
         self._write = out.write
+        self._program = program
         self._skipped = 0
         self._said_s = 0.0
 
@@ -86,21 +91,24 @@ class CopyLines:
         self._skipped += 1
         if self._skipped <= MAX_WARNINGS:
             path, reason = phrases.clean(path), phrases.clean(reason)
-            self._write([f"pycrictl: warning: left out {path}: {reason}"])
+            self._warn(f"left out {path}: {reason}")
 
     def end(self, copied: Copied) -> None:
         """Write what was copied."""
         self.close()
         if (more := self._skipped - MAX_WARNINGS) > 0:
-            self._write([f"pycrictl: warning: left out {more} more"])
+            self._warn(f"left out {more} more")
         self._write([summary(copied)])
+
+    def _warn(self, text: str) -> None:
+        self._write([f"{self._program}: warning: {text}"])
 
 
 class CopyBar(CopyLines):
     """A bar that is gone when the copy has ended; lines stay above it."""
 
-    def __init__(self, meters: Meters) -> None:
-        super().__init__(meters)
+    def __init__(self, meters: Meters, program: str = OWN_NAME) -> None:
+        super().__init__(meters, program)
         self._meters = meters
 
     def show(self, progress: Progress) -> None:
@@ -134,5 +142,5 @@ def open_copy_display(outlet: Outlet) -> CopyDisplay:
     if outlet.form == "json":
         return CopyObjects(outlet)
     if outlet.form == "bar":
-        return CopyBar(Meters(env.stderr, env.environ))
-    return CopyLines(Lines(env.stderr), shows_progress=outlet.form == "plain")
+        return CopyBar(Meters(env.stderr, env.environ), env.program)
+    return CopyLines(Lines(env.stderr), env.program, shows_progress=outlet.form == "plain")

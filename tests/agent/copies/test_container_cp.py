@@ -190,6 +190,35 @@ def test_what_cannot_be(plugin: Plugin, cluster: Cluster, node: Path, tmp_path: 
     assert plugin.kept == []
 
 
+def test_who_is_not_there_is_named(
+    plugin: Plugin, cluster: Cluster, node: Path, tmp_path: Path
+) -> None:
+    """No path of the API server is made of what is no name, and each message says what helps."""
+    (tmp_path / "f").write_text("content")
+    for to, words, said in (
+        ("a/b/c:/to", (), 'a namespace cannot be called "a/b"'),
+        ("C:/to", (), 'a pod cannot be called "C"'),
+        ("web:/to", ("-n", "--x"), 'a namespace cannot be called "--x"'),
+        ("web:/to", ("-c", "a b"), 'a container cannot be called "a b"'),
+        ("none:/to", (), "hint: 'kubectl get pods -A' shows which there are"),
+        ("web:/to", ("--server=https://127.0.0.1:1",), "cannot reach the API server: dial tcp"),
+    ):
+        done = plugin(str(tmp_path / "f"), to, *words)
+        assert done.returncode == 1
+        assert said in done.stderr.decode(), done.stderr
+    os.mkfifo(tmp_path / "tree")
+    done = plugin(str(tmp_path), "web:/to")
+    assert b"kubectl container-cp: warning: left out " in done.stderr
+    cluster.api.services.clear()
+    done = plugin(str(tmp_path / "f"), "web:/to")
+    assert done.returncode == 1
+    first, second = done.stderr.decode().splitlines()
+    assert first == "kubectl container-cp: the agent is not installed in this cluster"
+    assert second.startswith("hint: kubectl apply -k '")
+    assert "/packaging/kubernetes/with-copies?" in second
+    assert plugin.kept == []
+
+
 def test_ctrl_c_and_a_kill(
     plugin: Plugin, node: Path, container: Pretended, tmp_path: Path
 ) -> None:

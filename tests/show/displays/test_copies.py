@@ -80,13 +80,14 @@ def test_a_line_at_least_every_ten_seconds() -> None:
 
 def test_many_warnings_are_counted() -> None:
     stderr = io.StringIO()
-    display = CopyLines(Lines(stderr), shows_progress=False)
+    display = CopyLines(Lines(stderr), "kubectl container-cp", shows_progress=False)
     for number in range(MAX_WARNINGS + 5):
         display.skip(f"d/{number}", "it is a socket")
     display.end(COPIED)
     lines = stderr.getvalue().splitlines()
     assert len(lines) == MAX_WARNINGS + 2
-    assert lines[-2] == "pycrictl: warning: left out 5 more"
+    assert lines[0] == "kubectl container-cp: warning: left out d/0: it is a socket"
+    assert lines[-2] == "kubectl container-cp: warning: left out 5 more"
 
 
 def test_objects() -> None:
