@@ -14,10 +14,11 @@ import pytest
 
 from pycrictl.agent import serving
 from pycrictl.agent.app import Agent
-from tests.agent.attackers import FORGED, Hands, ask, context_of, names
+from tests.agent.attackers import FORGED, Hands, ask, names
 from tests.agent.standing import AUDIENCE, OWN, Cluster, token_of
 from tests.kube.access import Grant, User
 from tests.kube.tokens import API_AUDIENCE, Token
+from tests.serving import believing
 from tests.waiting import wait_until
 
 BASE = f"/apis/{AUDIENCE}/v1alpha1"
@@ -302,7 +303,7 @@ def test_who_holds_connections_open_does_not_keep_the_api_server_out(
     """One pod that asks for what everyone may have, and keeps every connection that it gets."""
     monkeypatch.setattr(serving, "MAX_CONNECTIONS", 100)
     monkeypatch.setattr(serving, "MAX_STRANGERS", 40)
-    context = context_of(hands.front_proxy)
+    context = believing(hands.front_proxy)
     with ExitStack() as stack:
         raw = stack.enter_context(socket.create_connection(address, timeout=20))
         watcher = stack.enter_context(context.wrap_socket(raw))
@@ -312,7 +313,7 @@ def test_who_holds_connections_open_does_not_keep_the_api_server_out(
         for _ in range(200):
             try:
                 raw = stack.enter_context(socket.create_connection(address, timeout=20))
-                held = stack.enter_context(context_of(None).wrap_socket(raw))
+                held = stack.enter_context(believing().wrap_socket(raw))
                 held.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
                 held.recv(4096)
             except OSError:
@@ -335,7 +336,7 @@ def test_requests_that_are_none(agent: Agent, address: tuple[str, int]) -> None:
         b"GET / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     ):
         raw = socket.create_connection(address, timeout=20)
-        with context_of(None).wrap_socket(raw) as attacker:
+        with believing().wrap_socket(raw) as attacker:
             answer = b"-"
             try:
                 attacker.sendall(request)
@@ -351,7 +352,7 @@ def test_requests_that_are_none(agent: Agent, address: tuple[str, int]) -> None:
 def test_watchers_of_one_user_do_not_take_the_place_of_others(
     cluster: Cluster, address: tuple[str, int], hands: Hands
 ) -> None:
-    context = context_of(hands.front_proxy)
+    context = believing(hands.front_proxy)
     codes = []
     with ExitStack() as stack:
         for _ in range(230):
