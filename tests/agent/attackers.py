@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.kube.apiserver import FRONT_PROXY, ApiServer
-from tests.serving import believing
+from tests.serving import believing, send_at_once
 from tests.streaming.servers import Certificates, make_certificates
 
 FORGED = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
@@ -76,6 +77,13 @@ class Hands:
 
 def _pair(certificates: Certificates, name: str) -> Pair:
     return certificates.cert(name), certificates.key(name)
+
+
+def reach(address: tuple[str, int]) -> socket.socket:
+    """Connect, without TLS yet."""
+    sock = socket.create_connection(address, timeout=20)
+    send_at_once(sock)
+    return sock
 
 
 def ask(
