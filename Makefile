@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 .PHONY: demo test compat fuzz soak kills restarts lint cluster bench generate picture proto docs release dist image dist-test install
 
 demo: install .venv/.stamp ; $(PYTHON) -m tests.node.demo
-test: install .venv/.stamp ; $(PYTHON) -m pytest -n 4 --dist worksteal
+test: install .venv/.stamp ; $(PYTHON) -m pytest -n 5 --dist worksteal
 compat: install .venv/.stamp # every Python, with the newest dependencies; the oldest with the oldest
 	$(PYTHON) -m tools.pythons
 	$(PYTHON) -m tools.pythons --lowest 3.11

@@ -14,13 +14,20 @@ PAUSE_S = 0.02
 
 
 def settled(condition: Callable[[], object], *, limit_s: float = WAIT_S) -> bool:
-    """Whether something comes true in time."""
+    """Whether something comes true in time.
+
+    Where a look takes long itself, such as one that runs a program, pauses are longer: else those
+    who wait would take the processor from whom they wait for.
+    """
     give_up_at = time.monotonic() + limit_s
-    while not condition():
-        if time.monotonic() > give_up_at:
+    while True:
+        looked_at = time.monotonic()
+        if condition():
+            return True
+        now = time.monotonic()
+        if now > give_up_at:
             return False
-        time.sleep(PAUSE_S)
-    return True
+        time.sleep(max(PAUSE_S, 2 * (now - looked_at)))
 
 
 def wait_until(condition: Callable[[], object], *, log: Path | None = None) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
-import ssl
+import socket
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.kube.apiserver import FRONT_PROXY, ApiServer
+from tests.serving import believing, send_at_once
 from tests.streaming.servers import Certificates, make_certificates
 
 FORGED = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
@@ -78,13 +79,11 @@ def _pair(certificates: Certificates, name: str) -> Pair:
     return certificates.cert(name), certificates.key(name)
 
 
-def context_of(pair: Pair | None) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    if pair:
-        context.load_cert_chain(*pair)
-    return context
+def reach(address: tuple[str, int]) -> socket.socket:
+    """Connect, without TLS yet."""
+    sock = socket.create_connection(address, timeout=20)
+    send_at_once(sock)
+    return sock
 
 
 def ask(
@@ -96,7 +95,7 @@ def ask(
     body: bytes | None = None,
 ) -> tuple[int, bytes]:
     """Ask an agent; the status is 0 where TLS or the connection ends without an answer."""
-    connection = http.client.HTTPSConnection(*address, context=context_of(pair), timeout=30)
+    connection = http.client.HTTPSConnection(*address, context=believing(pair), timeout=30)
     try:
         connection.putrequest(method, path, skip_accept_encoding=True)
         if body is not None:

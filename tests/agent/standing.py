@@ -7,7 +7,6 @@ import base64
 import http.client
 import json
 import selectors
-import ssl
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -24,6 +23,7 @@ from tests.kube.aggregator import ApiService
 from tests.kube.apiserver import ApiServer, serve
 from tests.kube.kubectl import Kubectl
 from tests.kube.tokens import Token
+from tests.serving import believing
 from tests.streaming.servers import Certificates
 from tests.waiting import settled
 
@@ -199,13 +199,10 @@ class Cluster:
         Args:
             certificate: the client's, and its key; None for none.
         """
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        if certificate is not None:
-            context.load_cert_chain(*certificate)
         host, port = self.agents[agent].door.address
-        connection = http.client.HTTPSConnection(host, port, context=context, timeout=30)
+        connection = http.client.HTTPSConnection(
+            host, port, context=believing(certificate), timeout=30
+        )
         named = {"X-Remote-User": user, "X-Remote-Group": "dev"} if user else {}
         try:
             connection.request(method, path, body, {**named, **(headers or {})})

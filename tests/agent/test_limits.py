@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.agent.standing import OWN, Cluster, token_of
+from tests.serving import believing
 from tests.waiting import wait_until
 
 PULLS = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls"
@@ -19,11 +20,9 @@ PULLS = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls"
 
 @contextlib.contextmanager
 def connected(cluster: Cluster) -> Iterator[ssl.SSLSocket]:
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
         socket.create_connection(cluster.agents[0].door.address, timeout=30) as plain,
-        context.wrap_socket(plain) as found,
+        believing().wrap_socket(plain) as found,
     ):
         yield found
 
@@ -93,9 +92,7 @@ def test_odd_heads(cluster: Cluster, headers: dict[str, str]) -> None:
 def test_a_client_that_goes_ends_its_watch(cluster: Cluster) -> None:
     agent = cluster.start()
     path = f"{PULLS}?watch=true"
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.load_cert_chain(*cluster.front_proxy)
+    context = believing(cluster.front_proxy)
     host, port = agent.door.address
     connection = http.client.HTTPSConnection(host, port, context=context, timeout=30)
     connection.request("GET", path, headers={"X-Remote-User": "jane"})

@@ -12,8 +12,8 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from tests.agent.attackers import context_of
 from tests.agent.standing import AUDIENCE, Cluster
+from tests.serving import believing
 
 PATH = f"/apis/{AUDIENCE}/v1alpha1/namespaces/default/imagepulls"
 RECORDED = json.loads((Path(__file__).parent / "data/reflector.json").read_text())
@@ -78,7 +78,7 @@ class Reflector:
     def ask(self, query: str) -> tuple[bytes, Generator[bytes, None, None]]:
         """Ask as the front proxy does; the lines of the answer come as they are written."""
         proxy = self._cluster.api.front_proxy
-        context = context_of((proxy.cert("client"), proxy.key("client")))
+        context = believing((proxy.cert("client"), proxy.key("client")))
         connection = context.wrap_socket(
             socket.create_connection(self._cluster.agents[self.agent].door.address, timeout=60)
         )

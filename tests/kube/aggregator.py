@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from tests.kube.access import MASTERS, User
 from tests.kube.objects import DISCOVERY_V2, Document, group_document, status
-from tests.serving import Handler
+from tests.serving import Handler, send_at_once
 
 _HOP_BY_HOP = {
     *("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"),
@@ -126,6 +126,7 @@ def forward(handler: Handler, how: Forwarding, target: str, body: bytes) -> None
     try:
         raw = socket.create_connection((how.host, how.port), timeout=_DIAL_S)
         raw.settimeout(None)
+        send_at_once(raw)
         upstream = how.context.wrap_socket(raw, server_hostname=how.host) if how.context else raw
     except OSError as exc:
         reason = (exc.strerror or str(exc)).lower()

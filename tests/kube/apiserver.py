@@ -34,7 +34,7 @@ from tests.kube.objects import (
 )
 from tests.kube.tokens import Token
 from tests.once import made_once
-from tests.serving import Handler, serving
+from tests.serving import Handler, believing, serving
 from tests.streaming.servers import Certificates, make_certificates
 
 NODE = "n1"
@@ -104,11 +104,7 @@ class ApiServer:
 
     def front_proxy_context(self) -> ssl.SSLContext:
         """Return TLS as the aggregator has it; who answers is not verified."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        context.load_cert_chain(self.front_proxy.cert("client"), self.front_proxy.key("client"))
-        return context
+        return believing((self.front_proxy.cert("client"), self.front_proxy.key("client")))
 
     def kubeconfig(
         self, *, inline: bool = False, name: str = "client", **changes: Any
@@ -252,7 +248,7 @@ class _Handler(Handler):
     def _plain(self, api: ApiServer, path: str) -> Answer:
         """Answer what is no resource: discovery, schemas, health."""
         wants_v2 = "as=APIGroupDiscoveryList" in self.headers.get("Accept", "")
-        context = api.front_proxy_context() if api.services else ssl.create_default_context()
+        context = api.front_proxy_context() if api.services else believing()
         parts = path.strip("/").split("/")
         match parts:
             case ["api" | "apis"] if wants_v2:

@@ -6,7 +6,6 @@ import http.client
 import json
 import re
 import signal
-import ssl
 import subprocess
 import sys
 import threading
@@ -26,6 +25,7 @@ from tests.kube.apiserver import make_node_certificates
 from tests.kube.kubectl import Kubectl
 from tests.kube.tokens import Token
 from tests.proxy.program import Program as Proxy
+from tests.serving import believing
 from tests.waiting import wait_until
 
 from .images import Image
@@ -164,9 +164,7 @@ def test_a_hundred_watchers_of_one_pod_have_one_source(lab: Lab, cluster: Cluste
     )
 
     def asked(path: str, pair: tuple[str, str]) -> http.client.HTTPSConnection:
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        context.load_cert_chain(*pair)
+        context = believing(pair)
         found = http.client.HTTPSConnection("127.0.0.1", program.port, context=context, timeout=60)
         found.request("GET", path, headers={"X-Remote-User": "jane"})
         return found
@@ -220,9 +218,7 @@ def test_a_pull_that_the_nodes_proxy_holds_back(lab: Lab, cluster: Cluster) -> N
             cluster.api.tokens["hers"] = Token(User("boss", ("system:masters",)))
             url = f"https://127.0.0.1:{program.port}/imagePullProgress/default/db/main"
             request = urllib.request.Request(url, headers=token)
-            context = ssl.create_default_context()
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-            with urllib.request.urlopen(request, context=context, timeout=60) as response:
+            with urllib.request.urlopen(request, context=believing(), timeout=60) as response:
                 record = json.loads(response.readline())
                 assert (record["phase"], record["queue_position"]) == ("waiting", 1)
         finally:

@@ -54,11 +54,12 @@ def test_a_merge_that_is_ended_has_whole_files(
         found = {(top / str(index) / "f").read_text() for index in range(COUNT)}
         return {kind for kind, text in texts.items() if text in found} | found - {*texts.values()}
 
-    def has_begun() -> bool:
-        return process.poll() is not None or "new" in kinds()
+    def nodes() -> list[int]:
+        return [(top / str(index) / "f").stat().st_ino for index in range(COUNT)]
 
+    before = nodes()
     with cp.start(f"{folder}/src/.", "C:/tmp/dst") as process:
-        wait_until(has_begun)
+        wait_until(lambda: process.poll() is not None or nodes() != before)
         time.sleep(later_s)
         process.send_signal(number)
         _, stderr = process.communicate(timeout=WAIT_S)

@@ -9,6 +9,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from tests.serving import send_at_once
+
 
 class Relay:
     """Hands on what comes to ``path``, or to a port of the loopback.
@@ -89,6 +91,8 @@ class Relay:
             budget = [1 << 62]
             if self.cuts and self.most:
                 budget = [self._random.randrange(1, self.most)]
+            for one in (client, upstream):
+                send_at_once(one)
             thread = threading.Thread(target=self._serve, args=(client, upstream, budget))
             self._threads.append(thread)
             thread.start()
