@@ -33,6 +33,7 @@ class Copy:
         stream: serves its connection, if it has one.
         is_unwanted: its job is to stop.
         skipped: what was left out, as far as it is listed.
+        news: is set when the archive that is being made has grown, or is over.
     """
 
     session: Session
@@ -43,11 +44,31 @@ class Copy:
     is_unwanted: bool = False
     skipped: list[Skipped] = field(default_factory=list)
     skipped_count: int = 0
+    news: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def is_working(self) -> bool:
         """Whether a thread does something for it."""
         return self.job is not None and not self.job.done()
+
+    async def grown(self, offset: int) -> bool:
+        """Wait until its archive is longer than that; return whether it ever is.
+
+        Raises:
+            Refused: it cannot be made.
+        """
+        session = self.session
+        while session.phase is CopyPhase.MEASURING and self.has_bytes <= offset:
+            self.news.clear()
+            await self.news.wait()
+        if session.phase is CopyPhase.FAILED:
+            raise Refused(session.lasting_code, session.message)
+        return self.has_bytes > offset
+
+    @property
+    def has_bytes(self) -> int:
+        """How much of its archive is there."""
+        return 0 if self.archive is None else self.archive.size_bytes
 
     async def disconnect(self) -> None:
         """End its connection, if that is not what calls this."""
@@ -99,13 +120,16 @@ def reopened(session: Session, store: Store) -> Archive:
     return archive
 
 
-def make_archive(copy: Copy, engine: Engine, admit: Callable[[int], None]) -> int:
+def make_archive(
+    copy: Copy, engine: Engine, admit: Callable[[int], None], on_growth: Callable[[], None]
+) -> int:
     """Make the archive of what is copied out of a container; return its checksum. It blocks.
 
     Args:
         copy: gets it.
         engine: makes it.
         admit: called with its size before it grows to that; raises an error if that is too much.
+        on_growth: called when it has grown.
     """
     session, archive = copy.session, copy.archive
     assert archive is not None
@@ -116,8 +140,12 @@ def make_archive(copy: Copy, engine: Engine, admit: Callable[[int], None]) -> in
         admit(archive.size_bytes + len(piece))
         checksum.add(piece)
         archive.append(piece)
+        on_growth()
 
-    engine.pack(session.place, session.spec, write, copy.skip)
+    def expect(size_bytes: int) -> None:
+        session.expected_bytes = size_bytes
+
+    engine.pack(session.place, session.spec, write, copy.skip, expect)
     return checksum.value
 
 

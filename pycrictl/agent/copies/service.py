@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from pycrictl.agent.copies import work
@@ -140,8 +140,8 @@ class Copies:
     ) -> Session:
         """Begin a copy.
 
-        One out of a container is ready when its archive is made; if that takes long, the session is
-        returned before, in the phase ``Measuring``.
+        One out of a container is returned once there is something of its archive, in the phase
+        ``Measuring`` if that is not all.
 
         Args:
             owner: who asks.
@@ -199,8 +199,11 @@ class Copies:
         copy.arriving = Arriving(session.size_bytes)
         if session.phase is CopyPhase.MEASURING:
             copy.job = asyncio.create_task(self._measure(copy))
-            await asyncio.wait([copy.job], timeout=PATIENCE_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE_S):
+                    await copy.news.wait()
             if session.is_over:
+                await asyncio.wait([copy.job])
                 self._forget(copy)
                 raise Refused(session.code, session.message)
 
@@ -250,7 +253,7 @@ class Copies:
         """
         session = copy.session
         if session.phase is CopyPhase.FAILED:
-            raise Refused(session.code, session.message)
+            raise Refused(session.lasting_code, session.message)
         with refusing():
             try:
                 await work.run(lambda: self._engine.check(session.place))
@@ -315,7 +318,8 @@ class Copies:
     def acknowledged(self, copy: Copy, offset: int) -> None:
         """Note how much of an archive is where it shall be."""
         copy.session.offset = offset
-        self._space.wrote(copy.session.name, offset)
+        if copy.session.spec.direction is Direction.TO:
+            self._space.wrote(copy.session.name, offset)
         self.hear(copy)
 
     async def attach(self, copy: Copy, stream: asyncio.Task[Any]) -> None:
@@ -332,6 +336,10 @@ class Copies:
 
     async def _measure(self, copy: Copy) -> None:
         session = copy.session
+        loop = asyncio.get_running_loop()
+
+        def grew() -> None:
+            loop.call_soon_threadsafe(copy.news.set)
 
         def admit(size_bytes: int) -> None:
             self._quotas.check_size(size_bytes)
@@ -339,12 +347,13 @@ class Copies:
             self._space.wrote(session.name, size_bytes)
 
         async with self._failing(copy):
-            crc32 = await work.start(lambda: make_archive(copy, self._engine, admit))
+            crc32 = await work.start(lambda: make_archive(copy, self._engine, admit, grew))
             assert copy.archive is not None
             session.outcome = copy.success(Summary())
             session.size_bytes, session.crc32 = copy.archive.size_bytes, crc32
             session.phase = CopyPhase.TRANSFERRING
             await self._save(session)
+        copy.news.set()
 
     async def _place(self, copy: Copy) -> None:
         session = copy.session
@@ -397,7 +406,12 @@ class Copies:
         if isinstance(exc, FailedPrecondition) and not isinstance(exc, Gone):
             exc = replaced(copy.session.place)
         reason = refused(exc)
+        was_measuring = copy.session.phase is CopyPhase.MEASURING
         copy.session.fail(reason.message, reason.code)
+        if was_measuring and copy.stream is not None:
+            copy.news.set()  # its connection says so, and ends
+            await asyncio.wait([copy.stream], timeout=STOP_S)
+        await copy.disconnect()
         self._end(copy, End.FAILED)
         await self._save_quietly(copy.session)
 

@@ -75,6 +75,7 @@ class Kept:
     Attributes:
         record: what it is.
         fd: what has arrived of it; -1 for a copy into a container, or where it cannot be kept.
+        expected_bytes: how long its archive will be; 0 if that is not known.
     """
 
     def __init__(
@@ -82,22 +83,10 @@ class Kept:
     ) -> None:
         self.record = record
         self.fd = -1
+        self.expected_bytes = 0
         self._note = note
         self._folder = folder
         self._lock = lock
-
-    def update(self, record: CopyRecord) -> None:
-        """Keep what is known by now.
-
-        Raises:
-            CopyError: it cannot be written.
-        """
-        try:
-            os.ftruncate(self._lock, os.pwrite(self._lock, json.dumps(asdict(record)).encode(), 0))
-        except OSError as exc:
-            reason = os.strerror(exc.errno or 0).lower()
-            raise CopyError(f"cannot keep the copy: {reason}") from exc
-        self.record = record
 
     def open_arrived(self) -> int:
         """Open the file of what has arrived, which may hold something; return how much."""
