@@ -32,6 +32,8 @@ class Direction(StrEnum):
 
     TO = "To"
     FROM = "From"
+    UNKNOWN = "Unknown"
+    """Of a copy that was refused before it said so."""
 
 
 class CopyPhase(StrEnum):
