@@ -16,7 +16,7 @@ from typing import Any, Final
 from pycrictl.agent.copies import work
 from pycrictl.agent.copies.audit import Audit, End
 from pycrictl.agent.copies.engine import Engine, Gone, replaced
-from pycrictl.agent.copies.job import Copy, make_archive, put, reopened
+from pycrictl.agent.copies.job import Copy, Putting, make_archive, reopened, verify
 from pycrictl.agent.copies.refusals import Refused, refused, refusing
 from pycrictl.agent.copies.session import (
     LIFETIME_S,
@@ -110,12 +110,15 @@ class Copies:
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._is_stopping = True
-        tasks: list[asyncio.Task[Any]] = []
+        tasks: list[asyncio.Future[Any]] = []
         for copy in self._copies.values():
             copy.is_unwanted = True
             if copy.stream is not None:
                 copy.stream.cancel()
                 tasks.append(copy.stream)
+            if copy.putting is not None:
+                tasks.append(copy.putting.done)
+                copy.putting.wake()
             if copy.job is not None:
                 # What is being put into its place is either left or finished, and this is noted.
                 if copy.session.phase is not CopyPhase.COMMITTING:
@@ -282,7 +285,7 @@ class Copies:
                 raise Refused(
                     409, f"only {session.offset} of {session.size_bytes} bytes have arrived"
                 )
-            await copy.disconnect()
+            await copy.disconnect(is_whole=True)
             with refusing():
                 await self.ready(copy)
             if session.phase is CopyPhase.TRANSFERRING:  # else another call was quicker
@@ -321,6 +324,11 @@ class Copies:
         if copy.session.spec.direction is Direction.TO:
             self._space.wrote(copy.session.name, offset)
         self.hear(copy)
+
+    def put_early(self, copy: Copy) -> Putting:
+        """Put what arrives beside its place, so that less is left for the end."""
+        copy.putting = Putting(copy, self._engine)
+        return copy.putting
 
     async def attach(self, copy: Copy, stream: asyncio.Task[Any]) -> None:
         """Make a connection the one of a copy: an earlier one ends, as its client has left it."""
@@ -361,7 +369,8 @@ class Copies:
         async with self._failing(copy):
             await self._save(session)
             try:
-                summary = await work.start(lambda: put(copy, self._engine))
+                await work.run(lambda: verify(copy, self._engine))
+                summary = await self._put(copy)
             except Cancelled:
                 if not self._is_stopping:
                     raise
@@ -372,6 +381,18 @@ class Copies:
             session.phase = CopyPhase.SUCCEEDED
             self._end(copy, End.DONE)
             await self._save_quietly(session)
+
+    async def _put(self, copy: Copy) -> Summary:
+        """Put an archive into its place: what was done early counts, if nothing was wrong."""
+        if (early := copy.putting) is not None:
+            copy.putting = None
+            try:
+                return await early.finish()
+            except Exception:
+                if early.is_final:
+                    raise
+            await copy.stop_putting()
+        return await Putting(copy, self._engine).finish()
 
     # What becomes of sessions
 

@@ -102,20 +102,24 @@ async def _receive(connection: Connection, copies: Copies, copy: Copy) -> None:
     loop = asyncio.get_running_loop()
     await _acknowledge(connection, copies, copy, arriving.offset)
     said_s = loop.time()
-    while not arriving.is_whole:
-        kind, message = await connection.receive()
-        if kind != PIECE:
-            raise RemoteProtocolError("the client sent what is not a piece")
-        content = arriving.take(message)
-        try:
+    putting = copies.put_early(copy)
+    try:
+        while not arriving.is_whole:
+            kind, message = await connection.receive()
+            if kind != PIECE:
+                raise RemoteProtocolError("the client sent what is not a piece")
+            content = arriving.take(message)
+            copy.arriving = None  # until it is what is in the file
             await work.run(lambda content=content: archive.append(content))  # type: ignore[misc]  # mypy knows no defaults of lambdas
-        except BaseException:
-            copy.arriving = None  # it is not what is in the file
-            raise
-        copies.hear(copy)
-        if arriving.is_whole or loop.time() - said_s >= _PAUSE_S:
-            await _acknowledge(connection, copies, copy, arriving.offset)
-            said_s = loop.time()
+            copy.arriving = arriving
+            putting.wake()
+            copies.hear(copy)
+            if arriving.is_whole or loop.time() - said_s >= _PAUSE_S:
+                await _acknowledge(connection, copies, copy, arriving.offset)
+                said_s = loop.time()
+    finally:
+        if copy.arriving is None or not arriving.is_whole:
+            await copy.stop_putting()
 
 
 async def _acknowledge(connection: Connection, copies: Copies, copy: Copy, offset: int) -> None:
