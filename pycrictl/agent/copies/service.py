@@ -444,10 +444,10 @@ class Copies:
     def _free(self, copy: Copy) -> None:
         self._quotas.give(copy.session.place.sandbox_id)
         self._space.give(copy.session.name)
-        if copy.archive is not None:
-            copy.archive.close()
-            copy.archive = None
         self._store.remove_archive(copy.session)
+        if (archive := copy.archive) is not None:
+            copy.archive = None
+            work.start(archive.close)  # what is on its way to the disk is waited for
 
     def _forget(self, copy: Copy) -> None:
         self._copies.pop(copy.session.name, None)

@@ -29,6 +29,8 @@ _FOLDER: Final = "pycrictl/copies"
 _RECORD: Final = ".json"
 _ARRIVED: Final = ".part"
 _MARGIN_S: Final = 60.0
+_LAST_BYTES: Final = 64 * 1024 * 1024
+"""What comes last need not get to the disk: it is removed right after, which would wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,8 @@ class Kept:
         except OSError as exc:
             self._give_up(exc)
             return
-        forget_behind(self.fd, begin, offset)
+        if self.expected_bytes - offset > _LAST_BYTES:
+            forget_behind(self.fd, begin, offset)
 
     def _give_up(self, exc: OSError) -> None:
         """Go on without what arrives: only a program that is killed would need it."""
