@@ -252,7 +252,7 @@ def test_a_pod_of_another_node(
     cluster.start("n2", connect=connect, spool_dir=str(store), copies_per_pod=1)
     cluster.add_pod("web", node="n2", state={"running": {}}, phase="Running")
     cluster.add_pod("here", node="n1", state={"running": {}}, phase="Running")
-    content = os.urandom(5 * MIB)
+    content = os.urandom(24 * MIB)
     (tmp_path / "f").write_bytes(content)
     done = plugin(str(tmp_path / "f"), "web:/to")
     assert done.returncode == 0, done.stderr
@@ -274,6 +274,12 @@ def test_a_pod_of_another_node(
     assert second.headers["Retry-After"] == "10"
     assert second.document["details"]["retryAfterSeconds"] == 10
     assert "the quota ContainerCopiesPerPod; try again later" in second.document["message"]
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
+    unknown = cluster.ask(
+        f"{path}/{'0' * 32}/data", certificate=cluster.front_proxy, user="admin", headers=upgrade
+    )
+    assert unknown.status == 404
+    assert "is not known on the node of" in unknown.document["message"]
     done = plugin(str(tmp_path / "f"), "here:/to")
     assert b"offers no copies: it has no --spool-dir" in done.stderr
 
